@@ -4,13 +4,14 @@ Each is a group with ``list`` and, where one thing has a name, ``get``. ``-o jso
 print what the control API sends, unchanged: a list for ``list``, an object for ``get``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from controlplane.cli.commands.build import build
 from controlplane.cli.commands.solve import solve
+from controlplane.cli.event_lines import event_lines, rows_for
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import (
@@ -166,10 +167,14 @@ def list_events(
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """What happened, newest last."""
+    """What happened, newest last.
+
+    In the table many loads in a row are one line; `-o json` has each event.
+    """
+    many = rows_for(limit) if output is Output.TABLE else limit
     with connect(url) as client:
-        rows = list(reversed(client.get("/v1/events", limit=limit, after=after)["events"]))
-    emit(rows, output, lambda: _event_table(rows))
+        rows = list(reversed(client.get("/v1/events", limit=many, after=after)["events"]))
+    emit(rows, output, lambda: _event_table(event_lines(rows)[-limit:]))
 
 
 # -- for people ---------------------------------------------------------------------------------
@@ -386,12 +391,9 @@ def _count(body: Row, name: str) -> str:
     return str(len(value)) if isinstance(value, list | dict) else "-"
 
 
-def _event_table(rows: list[Row]) -> None:
+def _event_table(lines: Sequence[Sequence[str]]) -> None:
     table(
         [">NO", "AT", "WHAT", "SUBJECT", "MESSAGE"],
-        (
-            [str(row["seq"]), clock(row["at"]), row["kind"], row["subject"], row["message"]]
-            for row in rows
-        ),
+        ([number, clock(at), *rest] for number, at, *rest in lines),
         empty="Nothing has happened yet.",
     )

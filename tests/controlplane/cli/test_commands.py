@@ -857,6 +857,36 @@ def test_a_list_of_turns_tells_of_each_what_is_new_and_json_has_all(
     ]  # fmt: skip
 
 
+def test_many_loads_in_a_row_are_one_line_and_json_has_each(gateway: Gateway, shell: Shell) -> None:
+    def happened(kind: str, subject: str, message: str = "in the plan") -> None:
+        gateway.catalog.add_event(
+            Event(at="2026-11-26T08:00:00", kind=kind, subject=subject, message=message)
+        )
+
+    happened("worker_joined", "w1", "here")
+    for number in range(40):
+        happened("loaded", f"digits/v{number} on w{number % 2}")
+    for number in range(3):
+        happened("unloaded", f"digits/v{number} on w1")
+    for number in range(4):
+        happened("evicted", f"digits/v{number} on w1", f"for v{number}")
+    happened("worker_lost", "w1", "gone")
+
+    _, _, *lines = shell("events", "list", "--limit", "7", url=gateway.url).out.splitlines()
+    rows = shell("events", "list", "--limit", "7", "-o", "json", url=gateway.url).json()
+
+    first, last = rows[0]["seq"], rows[-1]["seq"]
+    assert [re.split(r"  +", line.strip())[0:1] + re.split(r"  +", line.strip())[2:]
+            for line in lines] == [
+        [str(last - 48), "worker_joined", "w1", "here"],
+        [str(last - 8), "loaded", "40 times on 2 workers", "in the plan; last digits/v39"],
+        *([str(last - 7 + n), "unloaded", f"digits/v{n} on w1", "in the plan"] for n in range(3)),
+        [str(last - 1), "evicted", "4 times on w1", "last digits/v3"],
+        [str(last), "worker_lost", "w1", "gone"],
+    ]  # fmt: skip
+    assert (len(rows), first) == (7, last - 6)
+
+
 def test_of_layouts_the_first_comes_that_the_stored_numbers_leave(tmp_path: Path) -> None:
     settings = load_settings(state_dir=tmp_path, slices="1xcpu-2|2xcpu-1")
     one, two = DeviceKindName("cpu-1"), DeviceKindName("cpu-2")
