@@ -77,7 +77,11 @@ def seconds(value: float) -> str:
 
 
 def percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.2f} %"
+    """A share of a whole with two decimals, as the page has it: 100 only where it is all."""
+    if value is None:
+        return "-"
+    hundredths = min(9_999, int(10_000 * value + 0.5)) if value < 1 else 10_000 * value
+    return f"{hundredths / 100:.2f} %"
 
 
 def usd(value: float | None) -> str:

@@ -150,10 +150,10 @@ def service_status(lately: Mapping[str, Outcomes], seconds: float) -> ServiceSta
         met = sum(one.met for one in lately.values())
         sentence = f"No query was asked {within}."
         if asked:
-            sentence = f"{percent(met / asked)} % of {asked} queries met their SLO {within}."
+            sentence = f"{percent(met / asked)} % of {asked:,} queries met their SLO {within}."
         if hopeless:
             other = "other" if hopeless == 1 else "others"
-            others = f"{sentence} {hopeless} {other}" if asked else f"{hopeless}"
+            others = f"{sentence} {hopeless:,} {other}" if asked else f"{hopeless:,}"
             sentence = f"{others} asked {within} for what no variant can do."
         return ServiceStatus(level=ServiceLevel.MET, sentence=sentence)
     short.sort(key=lambda pair: (-pair[1].missed, pair[0]))
@@ -172,14 +172,12 @@ def _in_words(task: str, one: Outcomes, within: str) -> str:
     missed, servable = one.missed, one.servable
     queries = "query" if servable == 1 else "queries"
     its = "its" if missed == 1 else "their"
-    causes = [f"{one.late} late"] if one.late else []
+    causes = [f"{one.late:,} late"] if one.late else []
     for code, count in sorted(one.refusals.items(), key=lambda pair: (-pair[1], pair[0])):
         why = f" because {WHY[code]}" if code in WHY else ""
         if code != HOPELESS:
-            causes.append(f"{count} refused{why} ({code})")
-    return (
-        f"{task}: {missed} of {servable} {queries} {within} missed {its} SLO: {', '.join(causes)}."
-    )
+            causes.append(f"{count:,} refused{why} ({code})")
+    return f"{task}: {missed:,} of {servable:,} {queries} {within} missed {its} SLO: {', '.join(causes)}."
 
 
 def _added(of_gateways: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, Outcomes]:

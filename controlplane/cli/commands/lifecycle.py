@@ -207,7 +207,7 @@ def _status_table(found: Mapping[str, Any]) -> None:
                 *place,
                 "draining" if worker["draining"] else "ready",
                 str(ready),
-                f"{worker['reserved_mib']:.0f} of {worker['memory_mib']:.0f} MiB",
+                f"{worker['reserved_mib']:,.0f} of {worker['memory_mib']:,.0f} MiB",
                 percent(worker["busy_ratio"]),
             )
         )

@@ -18,6 +18,7 @@ import uvicorn
 
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
+from controlplane.cli.render import percent
 from controlplane.settings import load_settings
 from controlplane.views.service_status import slo_report
 from tests.controlplane.builders import CPU, DIGITS, DictLive, digest, digits_catalog, worker
@@ -241,6 +242,25 @@ def test_what_answers_stands_first_and_the_task_that_is_asked_is_shown(page: Pag
     variants = page.shown()["variants"]
     names = ("mlp-v1-onnx-int8", "mlp-v1-onnx-fp32", "slow-v1-onnx-fp32", "linear-v1-onnx-fp32")
     assert sorted(names, key=variants.index) == list(names)  # the last one is the fastest
+
+
+def test_variants_of_several_tasks_are_told_apart_on_a_worker(page: Page) -> None:
+    assert "digits/" not in page.shown()["workers"]
+    status = worker("w1", INT8)
+    other = replace(status.replicas[0], task=TaskName("other"))
+    page.live.statuses = [replace(status, replicas=(*status.replicas, other))]
+    shown = page.shown()["workers"]
+    assert f"digits/{INT8} other/{INT8}" in shown
+
+
+@pytest.mark.parametrize(
+    ("met", "missed", "share"), [(141, 19, "88.13 %"), (99_999, 1, "99.99 %"), (7, 0, "100.00 %")]
+)
+def test_a_share_is_written_as_on_a_terminal(page: Page, met: int, missed: int, share: str) -> None:
+    told = {"digits": {"met": met, "missed": missed, "errors": {}}}
+    page.live.slo = slo_report([{"tasks": told, "lately": {"seconds": 60.0, "tasks": told}}])
+    assert percent(met / (met + missed)) == share
+    assert share in page.shown()["queries"]
 
 
 def test_declared_peaks_stand_above_the_plan(page: Page) -> None:
