@@ -177,7 +177,8 @@ def _in_words(task: str, one: Outcomes, within: str) -> str:
         why = f" because {WHY[code]}" if code in WHY else ""
         if code != HOPELESS:
             causes.append(f"{count:,} refused{why} ({code})")
-    return f"{task}: {missed:,} of {servable:,} {queries} {within} missed {its} SLO: {', '.join(causes)}."
+    share = f"{missed:,} of {servable:,} {queries}"
+    return f"{task}: {share} {within} missed {its} SLO: {', '.join(causes)}."
 
 
 def _added(of_gateways: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, Outcomes]:
