@@ -16,6 +16,7 @@ from controlplane.views.catalog_schemas import (
 )
 from planner.latency_table import latency_table
 from planner.selection.snapshot import latency_points, reservation_price
+from planner.sentences import there_are
 from profiler.evaluation.accuracy import wilson
 from variants.errors import NotFound, TaskNotFound
 from variants.types import (
@@ -193,7 +194,8 @@ def variant_row(
     for row in variant_rows(snapshot, task, changed):
         if row.name == variant:
             return row
-    raise NotFound(f"task {task!r} has no variant {variant!r}")
+    known = there_are((one.name for one in snapshot.variants if one.task == task), variant)
+    raise NotFound(f"task {task!r} has no variant {variant!r}{known}")
 
 
 def dominated(

@@ -44,7 +44,8 @@ def variant_not_found(view: TaskView, variant: VariantName) -> Refusal:
     """For a pinned variant that has no candidates: unknown, in the wrong stage or unprofiled."""
     why = view.excluded.get(variant)
     if why is None:
-        message = f"Task {view.task.name!r} has no variant {variant!r}."
+        known = explain.there_are(view.by_variant, variant)
+        message = f"Task {view.task.name!r} has no variant {variant!r}{known}."
         return Refusal(code=RefusalCode.VARIANT_NOT_FOUND, message=message)
     return Refusal(
         code=RefusalCode.VARIANT_NOT_FOUND,

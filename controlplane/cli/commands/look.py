@@ -247,7 +247,7 @@ def _variant_table(rows: list[Row]) -> None:
     )
     if any(row["devices"] for row in rows):
         print()
-        for sentence in OF_WHAT:
+        for sentence in OF_WHAT if live else OF_WHAT[:2]:
             console().print(sentence, style="dim", soft_wrap=True, markup=False)
 
 

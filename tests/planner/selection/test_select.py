@@ -347,6 +347,22 @@ def test_an_infeasible_query_is_told_in_one_sentence_what_is_in_its_way(
     assert (answer.code, answer.message) == (RefusalCode.SLO_INFEASIBLE, message)
 
 
+@pytest.mark.parametrize(
+    ("variants", "asked", "told"),
+    [
+        ([], "v", ""),
+        (["b", "a"], "v", "; there are: a, b"),
+        (["cnn-v1-int8", "mlp-v1-fp32", "cnn-v1-fp32"], "cnn-v1",
+         "; there are: cnn-v1-fp32, cnn-v1-int8"),
+        ([*"gfedcba"], "v", "; there are: a, b, c, d, e and 2 more"),
+    ],
+)  # fmt: skip
+def test_instead_of_a_name_that_is_none_the_near_ones_are_told(
+    variants: list[str], asked: str, told: str
+) -> None:
+    assert explain.there_are(variants, asked) == told
+
+
 def test_of_alternatives_as_far_off_the_cheaper_comes_first() -> None:
     answer = select(snapshot(FAMILY, (worker(), [])), query(accuracy=0.97), NOW_MS)
     assert isinstance(answer, Refusal)

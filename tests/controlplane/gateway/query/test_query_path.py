@@ -95,7 +95,11 @@ async def test_a_pin_is_kept(served: Served) -> None:
     await served.worker("w1", FAST, DOUBLE)
     assert (await served.ask(query(3, variant=DOUBLE))).json["outputs"] == [[6, 0, 0, 0]]
     answer = await served.ask(query(3, variant="nope"))
-    assert answer.error == (404, "NOT_FOUND", "Task 'letters' has no variant 'nope'.")
+    status, code, said = answer.error
+    assert (status, code) == (404, "NOT_FOUND")
+    assert said.startswith("Task 'letters' has no variant 'nope'; there are: ")
+    near = await served.ask(query(3, variant="fast-v1"))
+    assert near.error[2] == f"Task 'letters' has no variant 'fast-v1'; there are: {FAST}."
 
 
 async def test_an_infeasible_slo_comes_with_alternatives(served: Served) -> None:
@@ -620,8 +624,8 @@ async def test_v2_infer_with_raw_bytes_as_tritonclient_sends_them(served: Served
         ("/v2/models/letters/versions/infer", (400, "INVALID_INPUT", "not an inference route")),
         ("/v2/models/a/b/c/d/e/infer", (400, "INVALID_INPUT", "not an inference route")),
         (
-            "/v2/models/letters/versions/nope/infer",
-            (404, "NOT_FOUND", "Task 'letters' has no variant 'nope'."),
+            "/v2/models/letters/versions/fast/infer",
+            (404, "NOT_FOUND", f"Task 'letters' has no variant 'fast'; there are: {FAST}."),
         ),
     ],
 )
