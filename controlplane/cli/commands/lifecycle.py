@@ -189,11 +189,7 @@ def _status_table(found: Mapping[str, Any]) -> None:
     for sentence in plan.get("zones", ()):
         out.print(f"  [dim]{escape(printable(sentence))}[/]", soft_wrap=True)
     news = node_news(found["nodes"]) if found["nodes"] else []
-    idle = [
-        f"{task['name']}: no version is live, so queries that name no variant are refused"
-        for task in found["tasks"]
-        if task.get("live_variants") == 0
-    ]
+    idle = [f"{task['name']}: {why}" for task in found["tasks"] if (why := _unanswered(task))]
     for sentence in (*idle, *news, *(found["advice"] or ())):
         out.print(f"  [yellow]![/] {escape(printable(sentence))}", soft_wrap=True)
     rows = []
@@ -242,6 +238,18 @@ def _status_table(found: Mapping[str, Any]) -> None:
             ((row["name"] or "-", *(str(row[name]) for name in counted)) for row in clients),
             empty="",
         )
+
+
+def _unanswered(task: Mapping[str, Any]) -> str:
+    """Why queries that name neither a variant nor an accuracy are refused; else empty."""
+    if task.get("live_variants") == 0:
+        return "no version is live, so queries that name no variant are refused"
+    best, floor = task.get("best_accuracy"), (task.get("slo") or {}).get("accuracy")
+    if best is None or floor is None or best >= floor:
+        return ""
+    return (
+        f"no live variant has the accuracy of {percent(floor)} that queries ask for which name none"
+    )
 
 
 COUNTED = ("QUERIES", "LATE", "REFUSED", "INFEASIBLE")

@@ -24,6 +24,7 @@ from typer.main import get_command
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.cli import main as cli
+from controlplane.cli.commands.lifecycle import _unanswered
 from controlplane.cli.commands.query import CHOSEN
 from controlplane.cli.commands.workers import node_news, nodes_of
 from controlplane.cli.gateway_client import TIMEOUT_S, Client
@@ -573,6 +574,15 @@ def test_retire_tells_that_nothing_is_live_any_more(gateway: Gateway, shell: She
     refused = "! digits: no version is live, so queries that name no variant are refused\n"
     assert refused in shell("status", url=gateway.url).out
     assert "0, none of a live version" in shell("tasks", "get", "digits", url=gateway.url).out
+
+
+def test_status_tells_of_a_task_whose_own_floor_nothing_reaches() -> None:
+    row = {"name": "t", "live_variants": 1, "best_accuracy": 0.85, "slo": {"accuracy": 0.95}}
+    floor = "no live variant has the accuracy of 95.00 % that queries ask for which name none"
+    assert _unanswered(row) == floor
+    assert _unanswered(row | {"best_accuracy": 0.95}) == ""
+    assert _unanswered(row | {"slo": {"accuracy": None}}) == ""
+    assert _unanswered({"name": "t", "variants": 3}) == ""  # the database is away
 
 
 def test_a_version_that_is_none_is_refused(gateway: Gateway, shell: Shell) -> None:
