@@ -141,7 +141,12 @@ class SloReport(Schema):
         """A report with what its last seconds amount to."""
         found = cls.model_validate(report)
         lately = {
-            row.task: Outcomes(met=one.met, late=one.late, refusals=one.refusals)
+            row.task: Outcomes(
+                met=one.met,
+                late=one.late,
+                infeasible_answered=one.infeasible_answered,
+                refusals=one.refusals,
+            )
             for row in found.tasks
             if (one := row.lately) is not None
         }

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from controlplane.http_errors import CLIENT_ERRORS
+from controlplane.views.schemas import SloReport
 from controlplane.views.service_status import (
     HOPELESS,
     Outcomes,
@@ -157,3 +158,16 @@ def test_a_gateway_of_an_older_version_says_nothing_of_the_last_minute() -> None
     [row] = slo_report([{"tasks": told(7, 0, {})}])["tasks"]
 
     assert (row["requests"], row["lately"]["requests"], row["lately"]["attainment"]) == (7, 0, None)
+
+
+def test_best_effort_beyond_all_variants_stands_in_the_sentence_of_a_report() -> None:
+    lately = {"seconds": 60.0, "tasks": told(2, 0, {HOPELESS: 1}, beyond=40)}
+
+    found = SloReport.of(slo_report([{"tasks": told(2, 0, {}), "lately": lately}]))
+
+    assert found.standing is not None
+    assert found.standing.level is MET
+    assert found.standing.sentence == (
+        "100.0 % of 2 queries met their SLO in the last 60 s. "
+        "41 others asked in the last 60 s for what no variant can do."
+    )
