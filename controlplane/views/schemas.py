@@ -133,6 +133,11 @@ class SloReport(Schema):
 
     window_s: float
     lately_s: float = Field(0.0, description="How far back `lately` goes: a minute, or less.")
+    turned_away: dict[str, int] = Field(
+        {},
+        description="How many queries of the last `lately_s` seconds were turned away unread, by "
+        "error code: for their token or key, or their Host or Origin.",
+    )
     tasks: list[SloRow]
     standing: ServiceStatusSchema | None = None
 
@@ -150,7 +155,7 @@ class SloReport(Schema):
             for row in found.tasks
             if (one := row.lately) is not None
         }
-        status = service_status(lately, found.lately_s)
+        status = service_status(lately, found.lately_s, found.turned_away)
         found.standing = ServiceStatusSchema.model_validate(status)
         return found
 

@@ -7,7 +7,7 @@ queries are late or refused: their state is told here. The page, ``modelless sta
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -34,6 +34,11 @@ WHY: Mapping[str, str] = {
     "BLOCKED": "a worker had ended while it ran the same",
 }
 """What a refusal with an error code means; other codes stand alone."""
+AWAY: Mapping[str, str] = {
+    "UNAUTHENTICATED": "the token or key was missing or not known",
+    "FORBIDDEN": "the Host, the Origin or the key was not one that may ask",
+}
+"""Why queries are turned away before they are read, by error code."""
 
 
 class ServiceLevel(StrEnum):
@@ -121,6 +126,11 @@ def slo_report(gateways: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "window_s": 0.0,
         "lately_s": max((one["seconds"] for one in lately), default=0.0),
+        "turned_away": {
+            code: count
+            for code in AWAY
+            if (count := sum(one.get("turned_away", {}).get(code, 0) for one in lately))
+        },
         "tasks": [
             {
                 "task": task,
@@ -135,11 +145,23 @@ def slo_report(gateways: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def service_status(lately: Mapping[str, Outcomes], seconds: float) -> ServiceStatus:
+def service_status(
+    lately: Mapping[str, Outcomes], seconds: float, turned_away: Mapping[str, int] | None = None
+) -> ServiceStatus:
     """Judge what became of the queries of the last ``seconds``, by task.
 
-    Queries that no variant can serve are told, but say nothing against what runs.
+    Queries that no variant can serve, and those that were turned away, by error code, are told, but
+    say nothing against what runs.
     """
+    status = _service_status(lately, seconds)
+    away = [
+        f" {count:,} {'was' if count == 1 else 'were'} turned away because {AWAY[code]} ({code})."
+        for code, count in (turned_away or {}).items()
+    ]
+    return replace(status, sentence=status.sentence + "".join(away))
+
+
+def _service_status(lately: Mapping[str, Outcomes], seconds: float) -> ServiceStatus:
     hopeless = sum(one.hopeless for one in lately.values())
     asked = sum(one.servable for one in lately.values())
     within = f"in the last {seconds:.0f} s" if seconds >= 1 else "lately"

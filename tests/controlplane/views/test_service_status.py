@@ -108,16 +108,25 @@ def told(met: int, missed: int, errors: dict[str, int], beyond: int = 0) -> dict
 def test_a_report_adds_up_what_gateways_say() -> None:
     first = {
         "tasks": told(7, 1, {"DEADLINE_EXCEEDED": 1, "OVERLOADED": 3}, beyond=4),
-        "lately": {"seconds": 60.2, "tasks": told(2, 0, {"OVERLOADED": 3})},
+        "lately": {
+            "seconds": 60.2,
+            "tasks": told(2, 0, {"OVERLOADED": 3}),
+            "turned_away": {"UNAUTHENTICATED": 1_200, "INVALID_INPUT": 4},
+        },
     }
     second = {
         "tasks": told(8, 0, {"NOT_FOUND": 4, "INVALID_INPUT": 1, "BLOCKED": 1, HOPELESS: 5}),
-        "lately": {"seconds": 12.0, "tasks": told(0, 0, {"NOT_FOUND": 4, HOPELESS: 5})},
+        "lately": {
+            "seconds": 12.0,
+            "tasks": told(0, 0, {"NOT_FOUND": 4, HOPELESS: 5}),
+            "turned_away": {"UNAUTHENTICATED": 1},
+        },
     }
 
     assert slo_report([first, second]) == {
         "window_s": 0.0,
         "lately_s": 60.2,
+        "turned_away": {"UNAUTHENTICATED": 1_201},
         "tasks": [
             {
                 "task": "digits",
@@ -170,4 +179,17 @@ def test_best_effort_beyond_all_variants_stands_in_the_sentence_of_a_report() ->
     assert found.standing.sentence == (
         "100.0 % of 2 queries met their SLO in the last 60 s. "
         "41 others asked in the last 60 s for what no variant can do."
+    )
+
+
+def test_what_was_turned_away_unread_is_told_and_says_nothing_against_what_runs() -> None:
+    away = {"UNAUTHENTICATED": 1_201, "FORBIDDEN": 1}
+    found = service_status({}, 60.0, away)
+    assert found == ServiceStatus(
+        level=MET,
+        sentence="No query was asked in the last 60 s."
+        " 1,201 were turned away because the token or key was missing or not known"
+        " (UNAUTHENTICATED)."
+        " 1 was turned away because the Host, the Origin or the key was not one that may ask"
+        " (FORBIDDEN).",
     )
