@@ -172,7 +172,8 @@ def _service_status(lately: Mapping[str, Outcomes], seconds: float) -> ServiceSt
         met = sum(one.met for one in lately.values())
         sentence = f"No query was asked {within}."
         if asked:
-            sentence = f"{percent(met / asked)} % of {asked:,} queries met their SLO {within}."
+            queries = "1 query met its" if asked == 1 else f"{asked:,} queries met their"
+            sentence = f"{percent(met / asked)} % of {queries} SLO {within}."
         if hopeless:
             other = "other" if hopeless == 1 else "others"
             others = f"{sentence} {hopeless:,} {other}" if asked else f"{hopeless:,}"

@@ -66,6 +66,7 @@ CASES = [
         MET,
         "1 asked in the last 60 s for what no variant can do.",
     ),
+    ({"a": outcomes(1)}, MET, "100.0 % of 1 query met its SLO in the last 60 s."),
     (
         {"a": Outcomes(met=2, infeasible_answered=40, refusals={HOPELESS: 1})},
         MET,
