@@ -165,6 +165,12 @@ def parse_error(status: int, body: bytes) -> ModellessError:
         return _kind(status)(
             f"HTTP {status} without a reason of modelless: a proxy or another server answered"
         )
+    error = _told(status, data)
+    error.request_id = str(data.get("request_id") or "")
+    return error
+
+
+def _told(status: int, data: Mapping[str, Any]) -> ModellessError:
     message, code = data["error"], data.get("code")
     reasons = {str(k): str(v) for k, v in _mapping(data.get("reasons")).items()}
     if code == "SLO_INFEASIBLE":

@@ -7,6 +7,7 @@ from dataclasses import replace
 from controlplane.given_settings import PREFIX
 from controlplane.settings import Settings
 from profiler.hardware_counters import PowerMeter, idle_watts, meter
+from variants.catalog.protocol import Catalog
 from variants.errors import InvalidInput
 from variants.types import DeviceKind
 
@@ -71,6 +72,18 @@ def changed_kinds(
         if (old := before.get(kind.name)) is not None
         and replace(kind, idle_w=kind.idle_w or old.idle_w) != old
     )
+
+
+def renew_kinds(catalog: Catalog, here: Iterable[DeviceKind]) -> tuple[DeviceKind, ...]:
+    """Have the catalog know the kinds of this machine as they are set now.
+
+    What a worker may take and what it costs is read from the catalog by whoever plans, chooses or
+    refuses. Returns the kinds that differed.
+    """
+    changed = changed_kinds(catalog.snapshot().device_kinds, here)
+    if changed:
+        catalog.put_profiles((), changed)
+    return changed
 
 
 def _without_gpus(settings: Settings) -> Settings:

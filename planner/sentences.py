@@ -4,8 +4,13 @@ Every function returns a fragment that follows the variant's name: ``accuracy 0.
 are written by ``variants.figures``.
 """
 
+from collections.abc import Iterable
+
 from planner.types import Candidate, Query
 from variants.figures import apart, figure, ms, seconds, usd
+
+NAMED = 5
+"""Names that a sentence lists at most."""
 
 
 def is_canary() -> str:
@@ -64,6 +69,19 @@ def avoided(worker: str) -> str:
 
 def not_loaded(load_ms: float) -> str:
     return f"not loaded: loading takes {seconds(load_ms)}"
+
+
+def there_are(known: Iterable[str], asked: str) -> str:
+    """What there is instead of a name that is none: those that begin with it, else the first.
+
+    It follows a sentence without its end: ``; there are: cnn-v1-fp32, cnn-v1-int8 and 3 more``.
+    """
+    names = sorted(known)
+    near = [name for name in names if name.startswith(asked)] or names
+    if not near:
+        return ""
+    more = f" and {left} more" if (left := len(near) - NAMED) > 0 else ""
+    return f"; there are: {', '.join(near[:NAMED])}{more}"
 
 
 def asked(query: Query) -> str:

@@ -57,6 +57,8 @@ class ModellessError(Exception):
     retryable = False
     retry_after_s: float | None = None
     """When a retry is worth it, where that is known."""
+    request_id: str = ""
+    """Which request it was, where a gateway answered with it: its log names internal errors so."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

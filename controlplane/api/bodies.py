@@ -2,6 +2,9 @@
 
 from typing import Any
 
+MOST_LATENCY_MS = 3_600_000
+"""The longest deadline that a query may name (``controlplane.gateway.query.query_fields``)."""
+
 _THREE = [
     int(grey)
     for row in (
@@ -46,6 +49,18 @@ READINESS: dict[int | str, dict[str, Any]] = {
 }
 """What the protocol's questions for readiness answer with: no error, although 503 says no."""
 
+_ANSWER_HEADERS: dict[str, Any] = {
+    "X-Choice-Reason": {
+        "description": "Why this variant was chosen: `planned`, `cheapest_that_fits`, `pinned`, "
+        "`best_effort` and others.",
+        "schema": {"type": "string"},
+    },
+    "Cache-Status": {
+        "description": "Of a task whose equal queries share answers: whether it was one of those.",
+        "schema": {"type": "string"},
+    },
+}
+
 _METADATA: dict[str, Any] = {
     "variant": {"type": "string", "description": "The variant that answered."},
     "model_version": {"type": "string", "example": "cnn-small-v1"},
@@ -84,13 +99,16 @@ QUERY: dict[str, Any] = {
                             "latency_ms": {
                                 "type": "number",
                                 "exclusiveMinimum": 0,
-                                "description": "Deadline, end to end.",
+                                "maximum": MOST_LATENCY_MS,
+                                "description": "Deadline in ms, from the first byte of the request "
+                                "to the answer.",
                             },
                             "accuracy": {
                                 "type": "number",
                                 "minimum": 0,
                                 "maximum": 1,
-                                "description": "Floor.",
+                                "description": "Floor: 0.97 asks for a variant that is right in at "
+                                "least 97 % of the cases, as measured.",
                             },
                             "cost": {
                                 "type": "number",
@@ -124,6 +142,7 @@ QUERY: dict[str, Any] = {
     "responses": {
         **_REFUSALS,
         "200": {
+            "headers": _ANSWER_HEADERS,
             "content": _json(
                 {
                     "type": "object",
@@ -145,7 +164,7 @@ QUERY: dict[str, Any] = {
                         },
                     },
                 }
-            )
+            ),
         },
     },
 }
@@ -179,7 +198,11 @@ INFER: dict[str, Any] = {
                     "parameters": {
                         "type": "object",
                         "properties": {
-                            "latency_slo_ms": {"type": "number", "exclusiveMinimum": 0},
+                            "latency_slo_ms": {
+                                "type": "number",
+                                "exclusiveMinimum": 0,
+                                "maximum": MOST_LATENCY_MS,
+                            },
                             "min_accuracy": {"type": "number", "minimum": 0, "maximum": 1},
                             "max_cost_usd_per_1k": {"type": "number", "minimum": 0},
                             "prefer": {"enum": ["cost", "accuracy", "latency", "energy"]},
@@ -204,6 +227,7 @@ INFER: dict[str, Any] = {
     "responses": {
         **_REFUSALS,
         "200": {
+            "headers": _ANSWER_HEADERS,
             "content": _json(
                 {
                     "type": "object",
@@ -212,14 +236,14 @@ INFER: dict[str, Any] = {
                         "model_name": {"type": "string", "description": "The task."},
                         "model_version": {
                             "type": "string",
-                            "description": "The variant, where it was pinned.",
+                            "description": "The variant that answered.",
                         },
                         "id": {"type": "string"},
                         "outputs": _TENSORS,
                         "parameters": {"type": "object", "properties": _METADATA},
                     },
                 }
-            )
+            ),
         },
     },
 }

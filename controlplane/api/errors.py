@@ -24,7 +24,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         "model": ErrorBody,
         "description": " or ".join(code for code, other in STATUS.items() if other == status),
     }
-    for status in (400, 401, 404, 409, 413, 429, 500, 503)
+    for status in (400, 401, 403, 404, 409, 413, 429, 500, 503)
 }
 """What any route may answer besides its result, for the OpenAPI page."""
 

@@ -9,7 +9,13 @@ from fastapi import APIRouter, Path
 from pydantic import ConfigDict, Field
 
 from controlplane.api.context import ApiContext
-from controlplane.views.fleet_status import FleetStatus, KindStatus, fleet_status, kind_statuses
+from controlplane.views.fleet_status import (
+    FleetStatus,
+    KindStatus,
+    fleet_status,
+    kind_statuses,
+    lack_of_cores,
+)
 from controlplane.views.plan_schemas import InventoryRow
 from controlplane.views.schemas import Schema
 from controlplane.views.worker_schemas import WorkerSchema
@@ -77,7 +83,12 @@ def inventory_routes(context: ApiContext) -> APIRouter:
 
 async def fleet_status_now(context: ApiContext, plan: Plan | None) -> FleetStatus:
     """What is wanted against what this gateway is connected to."""
-    return fleet_status(await kinds_now(context, plan), plan, await _workers(context))
+    settings, kinds = await context.settings_now(), await kinds_now(context, plan)
+    lack = ""
+    if not settings.ray_address and not settings.layouts:  # nodes may come, layouts overlap
+        cores = {str(one.name): one.cores for one in settings.kinds}
+        lack = lack_of_cores(kinds, cores, settings.all_cores)
+    return fleet_status(kinds, plan, await _workers(context), lack)
 
 
 async def kinds_now(context: ApiContext, plan: Plan | None) -> tuple[KindStatus, ...]:

@@ -7,8 +7,8 @@ Read ``main`` (all commands in one table) with ``lazy`` (a command is imported w
 ``commands``, a module for each. Shared by several commands: ``planning`` (files and results of
 those that plan), ``model_options`` and ``state_settings`` (options), ``starting`` (what `modelless
 up` does in its own process) with ``start_lines`` (what it says), ``progress``, ``outcome``,
-``render`` and ``registration_results`` (what is printed), ``watching`` (``register --watch``) and
-``gateway_client`` (requests to a running gateway).
+``render``, ``event_lines`` and ``registration_results`` (what is printed), ``watching``
+(``register --watch``) and ``gateway_client`` (requests to a running gateway).
 
 Imports the rest of ``controlplane`` and the packages on its left, most of it inside of commands.
 """

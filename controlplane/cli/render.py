@@ -1,6 +1,6 @@
 """Tables for people: columns with their units, numbers aligned."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,6 +28,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) 
     for row in rows:
         grid.add_row(*(Text(printable(cell)) for cell in row))
     screen.print(grid)
+
+
+def what_is_new(lists: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
+    """Of each list, the newest first, what the one before it had not; at least its first item."""
+    for said, before in zip(lists, (*lists[1:], ()), strict=False):
+        yield [one for one in said if one not in before] or said[:1]
 
 
 def details(pairs: Sequence[tuple[str, str]]) -> None:
@@ -71,7 +77,11 @@ def seconds(value: float) -> str:
 
 
 def percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.2f} %"
+    """A share of a whole with two decimals, as the page has it: 100 only where it is all."""
+    if value is None:
+        return "-"
+    hundredths = min(9_999, int(10_000 * value + 0.5)) if value < 1 else 10_000 * value
+    return f"{hundredths / 100:.2f} %"
 
 
 def usd(value: float | None) -> str:

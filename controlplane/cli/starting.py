@@ -216,12 +216,12 @@ def _profile_wanted(settings: Settings, catalog: "Catalog", store: "ArtifactStor
 
     On a cluster the control loop has it measured where workers run.
     """
-    from controlplane.machine import changed_kinds, machine_kinds
+    from controlplane.machine import machine_kinds, renew_kinds
     from controlplane.profiling.profiles import Cause, due_profiles, measure_due
 
     requests, known = catalog.profiling_requests(), catalog.snapshot()
     kinds = machine_kinds(settings)
-    catalog.put_profiles((), changed_kinds(known.device_kinds, kinds))
+    renew_kinds(catalog, kinds)
     if settings.ray_address:
         return
     found = due_profiles(known, kinds, requests)

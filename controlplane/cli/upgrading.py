@@ -120,6 +120,7 @@ def _replaced(settings: Settings, ray: str, patience_s: float, *, allow_gap: boo
 
     join_ray(settings, ray)
     from controlplane.cluster.replicas import ServeReplicas
+    from controlplane.machine import machine_kinds, renew_kinds
     from controlplane.startup.upgrade import Upgrade
     from controlplane.startup.upgraded_parts import gateways, parts
     from variants.catalog.sql import open_catalog
@@ -149,7 +150,13 @@ def _replaced(settings: Settings, ray: str, patience_s: float, *, allow_gap: boo
             patience_s=patience_s,
             allow_gap=allow_gap,
         )
-        found = parts(settings, _joined_kinds(settings), catalog.leader)
+        joined = _joined_kinds(settings)
+        for kind in renew_kinds(catalog, machine_kinds(joined)):
+            tell(
+                f"a worker {kind.name} has {kind.memory_mib:,.0f} MiB"
+                f" and costs {kind.usd_per_hour:g} USD per hour from now on"
+            )
+        found = parts(settings, joined, catalog.leader)
         with telling_what_stays():
             work.run(found)
     finally:

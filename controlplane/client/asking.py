@@ -31,7 +31,7 @@ class Client:
             print(reply.labels, reply.variant)
 
     A query is sent once. An error says whether another attempt is worth it (``retryable``), and
-    when (``retry_after_s``), where the gateway knows.
+    when (``retry_after_s``), where the gateway knows, and which request it was (``request_id``).
     """
 
     def __init__(

@@ -52,6 +52,9 @@ class Reply:
     cost_usd_per_1k: float
     """What happened: USD per 1,000 rows answered like these."""
     slo_met: bool
+    choice_reason: str = ""
+    """Why this variant: ``planned``, ``cheapest_that_fits``, ``pinned``, and others that the
+    reference lists under ``X-Choice-Reason``."""
 
 
 def named_url(url: str | None) -> str:
@@ -168,6 +171,7 @@ def read_reply(response: "httpx.Response", url: str) -> Reply:
         known = {name: found[name] for name in _FIELDS if name in found}
         for name in ("labels", "scores"):
             known[name] = tuple(known.get(name, ()))
+        known["choice_reason"] = response.headers.get("X-Choice-Reason", "")
         return Reply(**known)
     except (orjson.JSONDecodeError, TypeError) as error:
         raise Unreachable(f"what answers at {url} is not modelless") from error

@@ -167,7 +167,8 @@ class GatewayScaling:
             now = counted[id_] = _Counted()
             for task in report.get("tasks", {}).values():
                 errors: Mapping[str, int] = task["errors"]
-                now.asked += task["met"] + task["missed"] + sum(errors.values())
+                answered = task["met"] + task["missed"] + task.get("infeasible_answered", 0)
+                now.asked += answered + sum(errors.values())
                 now.refused += errors.get(_FULL, 0)
             before = self._counted.get(id_, now)
             asked += now.asked - before.asked

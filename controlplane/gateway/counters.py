@@ -88,6 +88,9 @@ class TaskCounters:
     """The sum over all answers."""
     blocked: int = 0
     """Queries whose content may have ended a worker, refused."""
+    infeasible_answered: int = 0
+    """Of the answers that missed their SLO: no variant could have met it, and best effort was asked
+    for."""
     cache: CacheCounters | None = None
     """None while its answers are not shared."""
 
@@ -192,6 +195,8 @@ class TaskCounters:
         self.buckets = [a + b for a, b in zip(self.buckets, told["buckets"], strict=True)]
         self.latency_ms += told["latency_ms"]
         self.blocked += told["blocked"]
+        # A gateway of an earlier release does not tell it.
+        self.infeasible_answered += told.get("infeasible_answered", 0)
         if told["cache"] is not None:
             self.cache = self.cache or CacheCounters()
             for each in fields(CacheCounters):

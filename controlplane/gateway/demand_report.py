@@ -46,8 +46,9 @@ class DemandReport:
         Returns:
             ``demand`` and ``tightest`` by counter (``controlplane.demand_counters``), ``at_s``,
             when they were read, on a clock of this gateway's, ``tasks`` with the numbers of queries
-            met, missed and refused, ``lately``, the same of the last minute and how many
-            ``seconds`` that is, ``in_flight``, and ``busy``, the share of the time since the last
+            met, missed and refused, ``lately``, the same of the last minute, how many
+            ``seconds`` that is and, by error code, what was ``turned_away`` before its task was
+            known, ``in_flight``, and ``busy``, the share of the time since the last
             report that the event loop computed; ``zone``, the gateway's own, and
             ``round_trips_ms`` to the workers of each zone.
         """
@@ -64,14 +65,12 @@ class DemandReport:
         self._path.asked.tell(self._path.clock_ms() / 1_000)
         counters = self._path.counters
         busy = counters.busy[self._gateway] = self._busy(now_s)
-        tasks = self._counted()
-        seconds, lately = self._outcomes.grown(now_s, tasks)
+        counted = self._counted()
         self.latest = {
             "demand": self._demand,
             "at_s": now_s,
             "tightest": self._tightest.items(),
-            "tasks": tasks,
-            "lately": {"seconds": seconds, "tasks": lately},
+            **_by_task(counted, *self._outcomes.grown(now_s, counted)),
             "in_flight": counters.in_flight,
             "busy": busy,
             "zone": self._known.zone,
@@ -81,19 +80,20 @@ class DemandReport:
 
     def outcomes(self) -> Mapping[str, Any]:
         """``tasks`` and ``lately`` as of now; nothing counts as reported by that."""
-        tasks = self._counted()
-        seconds, lately = self._outcomes.growth(monotonic(), tasks)
-        return {"tasks": tasks, "lately": {"seconds": seconds, "tasks": lately}}
+        counted = self._counted()
+        return _by_task(counted, *self._outcomes.growth(monotonic(), counted))
 
     def _counted(self) -> dict[str, Counted]:
+        """By task; under the empty name what was refused before its task was known."""
         return {
             name: {
                 "met": sum(variant.met for variant in task.variants.values()),
-                "missed": sum(variant.missed for variant in task.variants.values()),
+                "missed": sum(variant.missed for variant in task.variants.values())
+                - task.infeasible_answered,
+                "infeasible_answered": task.infeasible_answered,
                 "errors": task.errors_by_fault(),
             }
             for name, task in self._path.counters.tasks.items()
-            if name
         }
 
     def _busy(self, now_s: float) -> float:
@@ -102,3 +102,18 @@ class DemandReport:
         if before is None or now_s <= before[1]:
             return 0.0
         return round((used_s - before[0]) / (now_s - before[1]), 3)
+
+
+def _by_task(
+    counted: Mapping[str, Counted], seconds: float, lately: Mapping[str, Counted]
+) -> dict[str, Any]:
+    """``tasks`` and ``lately`` of a report; what has no task stands apart in it."""
+    away = lately[""]["errors"] if "" in lately else {}
+    return {
+        "tasks": {name: one for name, one in counted.items() if name},
+        "lately": {
+            "seconds": seconds,
+            "tasks": {name: one for name, one in lately.items() if name},
+            "turned_away": away,
+        },
+    }

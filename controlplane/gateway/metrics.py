@@ -21,6 +21,8 @@ Metric                                  Labels     Meaning
                                         variant
 ``modelless_choices_total``             task,      Answered queries by why their variant was
                                         reason     chosen: ``planned`` where the plan was followed
+``modelless_queries_infeasible_total``  task       Answered by best effort, where no variant could
+                                                   do what was asked
 ``modelless_queries_blocked_total``     task       Refused because a worker ended while it
                                                    ran the same
 ``modelless_retries_total``             reason     Second attempts at another worker
@@ -138,6 +140,11 @@ class GatewayCollector(Collector):
             "Queries refused because a worker ended while it ran the same",
             labels=["task"],
         )
+        infeasible = CounterMetricFamily(
+            "modelless_queries_infeasible",
+            "Queries answered by best effort that no variant could have met",
+            labels=["task"],
+        )
         retries = CounterMetricFamily(
             "modelless_retries", "Second attempts at another worker", labels=["reason"]
         )
@@ -149,6 +156,7 @@ class GatewayCollector(Collector):
                 queue.add_metric([task, variant], c.queue_us / 1e6)
                 run.add_metric([task, variant], c.run_us / 1e6)
                 cost.add_metric([task, variant], c.cost_usd)
+            infeasible.add_metric([task], counters.infeasible_answered)
             if counters.blocked:
                 blocked.add_metric([task], counters.blocked)
             for code, count in list(counters.errors.items()):
@@ -157,7 +165,7 @@ class GatewayCollector(Collector):
                 choices.add_metric([task, reason], count)
         for reason, count in list(self._counters.retries.items()):
             retries.add_metric([reason], count)
-        yield from (queries, errors, rows, queue, run, cost, choices, blocked, retries)
+        yield from (queries, errors, rows, queue, run, cost, choices, blocked, infeasible, retries)
 
     def _cache(self) -> Iterator[Metric]:
         by_variant = ["task", "variant"]

@@ -16,6 +16,7 @@ from controlplane.gateway.knowledge import Knowledge
 from controlplane.gateway.query.datatypes import V2_NAMES
 from controlplane.gateway.query.json_tensors import MAX_ROWS
 from controlplane.gateway.query.query_path import QueryPath
+from planner.sentences import there_are
 from variants.errors import NotFound, TaskNotFound
 from variants.types import Stage, Task, TaskName, TensorSpec
 from workers.types import variant_id
@@ -105,8 +106,9 @@ class ProtocolViews:
     def _named(self, task: Task, version: str) -> str:
         """The variant of the task that a version names."""
         variant = self.variant_of(task.name, version)
-        if variant not in self._variants(task):
-            raise NotFound(f"task {task.name!r} has no variant {version[:128]!r}")
+        if variant not in (all_ := self._variants(task)):
+            named = version[:128]
+            raise NotFound(f"task {task.name!r} has no variant {named!r}{there_are(all_, named)}")
         return variant
 
     # -- what is asked --------------------------------------------------------------------------

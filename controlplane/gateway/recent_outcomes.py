@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 LATELY_S = 60.0
 """How far back "lately" goes."""
@@ -13,6 +13,8 @@ class Counted(TypedDict):
 
     met: int
     missed: int
+    infeasible_answered: NotRequired[int]
+    """By best effort, where no variant could do what was asked; not among those missed."""
     errors: dict[str, int]
 
 
@@ -46,7 +48,7 @@ class RecentOutcomes:
         return now_s - since_s, {
             task: more
             for task, more in grown.items()
-            if more["met"] or more["missed"] or more["errors"]
+            if more["met"] or more["missed"] or more["errors"] or more.get("infeasible_answered")
         }
 
 
@@ -57,6 +59,8 @@ def _difference(now: Counted, before: Counted | None) -> Counted:
     return {
         "met": now["met"] - before["met"],
         "missed": now["missed"] - before["missed"],
+        "infeasible_answered": now.get("infeasible_answered", 0)
+        - before.get("infeasible_answered", 0),
         "errors": {
             code: more
             for code, count in now["errors"].items()

@@ -326,11 +326,11 @@ def _task(request: RegistrationRequest, info: OnnxInfo, known: Task | None, *, w
         check_signature(info, known, where=where)
         for what, given, has in (
             ("labels", request.labels, known.labels),
-            ("metric", request.metric, known.metric),
+            ("metrics", request.metric, known.metric),
             ("defaults", request.slo, known.slo),
         ):
             if given is not None and given != has:
-                raise Conflict(f"task {known.name!r} exists with other {what}")
+                raise Conflict(f"task {known.name!r} exists with other {what}, which stay")
         return known
     metric = request.metric or "top1"
     if metric not in METRICS:

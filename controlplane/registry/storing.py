@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from controlplane.building.meter import Meter
 from controlplane.building.types import Prepared, RegistrationResult
+from controlplane.registry.doubt import short_of_default
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.errors import InvalidArtifact, StateUnavailable
@@ -63,7 +64,12 @@ def result_of(
         profiles=tuple(profile for one in registrations for profile in one.profiles),
         skipped=tuple(skipped for one in prepared for skipped in one.skipped),
         unchanged=unchanged,
-        doubts=tuple(one.doubt for one in prepared if one.doubt),
+        doubts=tuple(
+            said
+            for one in prepared
+            for said in (one.doubt, short_of_default(one.registration))
+            if said
+        ),
         repaired=repaired,
     )
 

@@ -77,13 +77,24 @@ class TaskSchema(Schema):
     slo: SloSchema = Field(description="What holds when a query names nothing.")
     models: int = Field(description="Models that were trained for it.")
     variants: int = Field(description="Variants of canary and live versions.")
-    best_accuracy: float | None = Field(description="Of a canary or live variant.")
+    live_variants: int = Field(
+        description="Of them those of live versions, which answer queries that name no variant."
+    )
+    best_accuracy: float | None = Field(description="Of a live variant; null without any.")
     sharing: SharingSchema | None = Field(
         None, description="How equal queries share answers; null: every query is run."
     )
 
     @classmethod
-    def of(cls, task: Task, *, models: int, variants: int, best_accuracy: float | None) -> Self:
+    def of(
+        cls,
+        task: Task,
+        *,
+        models: int,
+        variants: int,
+        live_variants: int,
+        best_accuracy: float | None,
+    ) -> Self:
         return cls(
             name=task.name,
             inputs=[TensorSchema.of(spec) for spec in task.inputs],
@@ -93,6 +104,7 @@ class TaskSchema(Schema):
             slo=SloSchema.of(task.slo),
             models=models,
             variants=variants,
+            live_variants=live_variants,
             best_accuracy=best_accuracy,
             sharing=None if task.sharing is None else SharingSchema.model_validate(task.sharing),
         )

@@ -16,6 +16,7 @@ from controlplane.views.catalog_schemas import (
 )
 from planner.latency_table import latency_table
 from planner.selection.snapshot import latency_points, reservation_price
+from planner.sentences import there_are
 from profiler.evaluation.accuracy import wilson
 from variants.errors import NotFound, TaskNotFound
 from variants.types import (
@@ -75,18 +76,20 @@ def task_rows(snapshot: CatalogSnapshot, name: str | None = None) -> list[TaskSc
     stages = _stages(snapshot)
     rows = []
     for task in tasks:
-        serving = [
-            variant.accuracy
+        staged = [
+            (variant.accuracy, stages.get(_version_key(variant)))
             for variant in snapshot.variants
-            if variant.task == task.name and stages.get(_version_key(variant)) in SERVING
+            if variant.task == task.name
         ]
+        live = [accuracy for accuracy, stage in staged if stage is Stage.LIVE]
         models = {version.model for version in snapshot.versions if version.task == task.name}
         rows.append(
             TaskSchema.of(
                 task,
                 models=len(models),
-                variants=len(serving),
-                best_accuracy=max(serving, default=None),
+                variants=sum(stage in SERVING for _, stage in staged),
+                live_variants=len(live),
+                best_accuracy=max(live, default=None),
             )
         )
     return rows
@@ -191,7 +194,8 @@ def variant_row(
     for row in variant_rows(snapshot, task, changed):
         if row.name == variant:
             return row
-    raise NotFound(f"task {task!r} has no variant {variant!r}")
+    known = there_are((one.name for one in snapshot.variants if one.task == task), variant)
+    raise NotFound(f"task {task!r} has no variant {variant!r}{known}")
 
 
 def dominated(

@@ -164,10 +164,30 @@ def kind_statuses(
     return tuple(rows)
 
 
+def lack_of_cores(kinds: Iterable[KindStatus], cores: Mapping[str, int], given: int) -> str:
+    """Why workers of one machine are missing that can never start there; else empty.
+
+    Args:
+        cores: of one worker, by device kind.
+        given: cores that workers have in all, since the start.
+    """
+    rows = tuple(kinds)
+    needed = sum(row.wanted * cores.get(row.device_kind, 0) for row in rows)
+    if needed <= given or not any(row.missing for row in rows):
+        return ""
+    return (
+        f"the workers that are wanted need {_plural(needed, 'core')}, and {given} "
+        f"{'was' if given == 1 else 'were'} given to workers at the start"
+    )
+
+
 def fleet_status(
-    kinds: Sequence[KindStatus], plan: Plan | None, workers: Iterable[Worker]
+    kinds: Sequence[KindStatus], plan: Plan | None, workers: Iterable[Worker], lack: str = ""
 ) -> FleetStatus:
-    """Compare the workers with the numbers wanted, and what they hold with the plan."""
+    """Compare the workers with the numbers wanted, and what they hold with the plan.
+
+    ``lack`` says why workers are missing, where that is known.
+    """
     serving = [status for status in workers if not status.draining]
     placements = _placed(plan, serving)
     held = {
@@ -185,7 +205,7 @@ def fleet_status(
         missing=len(placements) - ready - loading,
         unplanned=len(held - placements.keys()),
     )
-    level, sentence = _judged(kinds, plan, replicas)
+    level, sentence = _judged(kinds, plan, replicas, lack)
     return FleetStatus(
         level=level,
         sentence=sentence,
@@ -224,7 +244,7 @@ def _placed(plan: Plan | None, serving: Sequence[Worker]) -> dict[PlacementKey, 
 
 
 def _judged(
-    kinds: Sequence[KindStatus], plan: Plan | None, replicas: PlacementCounts
+    kinds: Sequence[KindStatus], plan: Plan | None, replicas: PlacementCounts, lack: str
 ) -> tuple[Level, str]:
     wanted, running = sum(row.wanted for row in kinds), sum(row.running for row in kinds)
     asked = ", ".join(_workers(row.wanted, row.device_kind) for row in kinds if row.wanted)
@@ -245,6 +265,8 @@ def _judged(
             f"`modelless workers scale {kind} 1` asks for one."
         )
     differences = [words for row in kinds if (words := _kind_difference(row))]
+    if lack:
+        differences.append(lack)
     if plan is None:
         differences.append("nothing has been planned yet")
     elif words := _replica_difference(replicas):

@@ -29,15 +29,17 @@ class ErrorBody(Schema):
     retryable: bool = Field(description="Whether the same request may succeed later.")
     request_id: str = Field(description="The same as in the header X-Request-Id.")
     reasons: dict[str, str] | None = Field(
-        None, description="SLO_INFEASIBLE only: variant to the reason why it does not fit."
+        None,
+        description="SLO_INFEASIBLE and ARTIFACT_INVALID: variant to the reason why it does not "
+        "answer.",
     )
     alternatives: list[Alternative] | None = Field(
         None, description="SLO_INFEASIBLE only: what comes closest."
     )
     retry_after_s: float | None = Field(
         None,
-        description="COLD: predicted seconds until the variant is loaded. NO_WORKERS: until a "
-        "worker is expected, where that is known.",
+        description="COLD: predicted seconds until the variant is loaded. OVERLOADED: until there "
+        "may be room. NO_WORKERS: until a worker is expected, where that is known.",
     )
 
 
@@ -74,10 +76,15 @@ class SloCounts(Schema):
 
     requests: int
     met: int = Field(description="Answered in time, with the floors and ceilings asked for.")
-    late: int = Field(description="Answered after the deadline, or never.")
+    late: int = Field(description="Answered after the deadline or not as asked, or never.")
     refused: int = Field(description="Refused with a typed error.")
     infeasible: int = Field(
         0, description="Of those refused: they asked for what no variant can do."
+    )
+    infeasible_answered: int = Field(
+        0,
+        description="Answered by best effort, not as asked: no variant can do that. They count "
+        "neither in `late` nor in `infeasible`.",
     )
     client_errors: int = Field(
         0,
@@ -87,8 +94,8 @@ class SloCounts(Schema):
     attainment: float | None = Field(description="met / requests; null without requests.")
     share_met: float | None = Field(
         None,
-        description="met / (requests - infeasible), which is what people are shown: of the queries "
-        "that some variant could serve; null without any.",
+        description="met / (requests - infeasible - infeasible_answered), which is what people are "
+        "shown: of the queries that some variant could serve; null without any.",
     )
 
 
@@ -126,6 +133,11 @@ class SloReport(Schema):
 
     window_s: float
     lately_s: float = Field(0.0, description="How far back `lately` goes: a minute, or less.")
+    turned_away: dict[str, int] = Field(
+        {},
+        description="How many queries of the last `lately_s` seconds were turned away unread, by "
+        "error code: for their token or key, or their Host or Origin.",
+    )
     tasks: list[SloRow]
     standing: ServiceStatusSchema | None = None
 
@@ -134,11 +146,16 @@ class SloReport(Schema):
         """A report with what its last seconds amount to."""
         found = cls.model_validate(report)
         lately = {
-            row.task: Outcomes(met=one.met, late=one.late, refusals=one.refusals)
+            row.task: Outcomes(
+                met=one.met,
+                late=one.late,
+                infeasible_answered=one.infeasible_answered,
+                refusals=one.refusals,
+            )
             for row in found.tasks
             if (one := row.lately) is not None
         }
-        status = service_status(lately, found.lately_s)
+        status = service_status(lately, found.lately_s, found.turned_away)
         found.standing = ServiceStatusSchema.model_validate(status)
         return found
 

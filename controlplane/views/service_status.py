@@ -7,7 +7,7 @@ queries are late or refused: their state is told here. The page, ``modelless sta
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -34,6 +34,11 @@ WHY: Mapping[str, str] = {
     "BLOCKED": "a worker had ended while it ran the same",
 }
 """What a refusal with an error code means; other codes stand alone."""
+AWAY: Mapping[str, str] = {
+    "UNAUTHENTICATED": "the token or key was missing or not known",
+    "FORBIDDEN": "the Host, the Origin or the key was not one that may ask",
+}
+"""Why queries are turned away before they are read, by error code."""
 
 
 class ServiceLevel(StrEnum):
@@ -54,6 +59,8 @@ class Outcomes:
     met: int = 0
     late: int = 0
     """Answered after the deadline or not as asked, or never."""
+    infeasible_answered: int = 0
+    """Answered by best effort: no variant could do what was asked."""
     refusals: Mapping[str, int] = field(default_factory=dict)
     """Refused, by error code."""
     client_errors: int = 0
@@ -66,17 +73,18 @@ class Outcomes:
 
     @property
     def hopeless(self) -> int:
-        """Refused because no variant can do what they asked for: nothing that runs would help."""
-        return self.refusals.get(HOPELESS, 0)
+        """They asked for what no variant can do: nothing that runs would help. Refused, or under
+        best effort answered otherwise."""
+        return self.refusals.get(HOPELESS, 0) + self.infeasible_answered
 
     @property
     def missed(self) -> int:
         """Those that missed an SLO that could have been met."""
-        return self.late + self.refused - self.hopeless
+        return self.late + self.refused + self.infeasible_answered - self.hopeless
 
     @property
     def requests(self) -> int:
-        return self.met + self.late + self.refused
+        return self.met + self.late + self.refused + self.infeasible_answered
 
     @property
     def servable(self) -> int:
@@ -118,6 +126,11 @@ def slo_report(gateways: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "window_s": 0.0,
         "lately_s": max((one["seconds"] for one in lately), default=0.0),
+        "turned_away": {
+            code: count
+            for code in AWAY
+            if (count := sum(one.get("turned_away", {}).get(code, 0) for one in lately))
+        },
         "tasks": [
             {
                 "task": task,
@@ -132,11 +145,23 @@ def slo_report(gateways: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def service_status(lately: Mapping[str, Outcomes], seconds: float) -> ServiceStatus:
+def service_status(
+    lately: Mapping[str, Outcomes], seconds: float, turned_away: Mapping[str, int] | None = None
+) -> ServiceStatus:
     """Judge what became of the queries of the last ``seconds``, by task.
 
-    Queries that no variant can serve are told, but say nothing against what runs.
+    Queries that no variant can serve, and those that were turned away, by error code, are told, but
+    say nothing against what runs.
     """
+    status = _service_status(lately, seconds)
+    away = [
+        f" {count:,} {'was' if count == 1 else 'were'} turned away because {AWAY[code]} ({code})."
+        for code, count in (turned_away or {}).items()
+    ]
+    return replace(status, sentence=status.sentence + "".join(away))
+
+
+def _service_status(lately: Mapping[str, Outcomes], seconds: float) -> ServiceStatus:
     hopeless = sum(one.hopeless for one in lately.values())
     asked = sum(one.servable for one in lately.values())
     within = f"in the last {seconds:.0f} s" if seconds >= 1 else "lately"
@@ -147,10 +172,11 @@ def service_status(lately: Mapping[str, Outcomes], seconds: float) -> ServiceSta
         met = sum(one.met for one in lately.values())
         sentence = f"No query was asked {within}."
         if asked:
-            sentence = f"{percent(met / asked)} % of {asked} queries met their SLO {within}."
+            queries = "1 query met its" if asked == 1 else f"{asked:,} queries met their"
+            sentence = f"{percent(met / asked)} % of {queries} SLO {within}."
         if hopeless:
             other = "other" if hopeless == 1 else "others"
-            others = f"{sentence} {hopeless} {other}" if asked else f"{hopeless}"
+            others = f"{sentence} {hopeless:,} {other}" if asked else f"{hopeless:,}"
             sentence = f"{others} asked {within} for what no variant can do."
         return ServiceStatus(level=ServiceLevel.MET, sentence=sentence)
     short.sort(key=lambda pair: (-pair[1].missed, pair[0]))
@@ -169,32 +195,44 @@ def _in_words(task: str, one: Outcomes, within: str) -> str:
     missed, servable = one.missed, one.servable
     queries = "query" if servable == 1 else "queries"
     its = "its" if missed == 1 else "their"
-    causes = [f"{one.late} late"] if one.late else []
+    causes = [f"{one.late:,} late"] if one.late else []
     for code, count in sorted(one.refusals.items(), key=lambda pair: (-pair[1], pair[0])):
         why = f" because {WHY[code]}" if code in WHY else ""
         if code != HOPELESS:
-            causes.append(f"{count} refused{why} ({code})")
-    return (
-        f"{task}: {missed} of {servable} {queries} {within} missed {its} SLO: {', '.join(causes)}."
-    )
+            causes.append(f"{count:,} refused{why} ({code})")
+    share = f"{missed:,} of {servable:,} {queries}"
+    return f"{task}: {share} {within} missed {its} SLO: {', '.join(causes)}."
 
 
 def _added(of_gateways: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, Outcomes]:
-    met, late, wrong = Counter[str](), Counter[str](), Counter[str]()
+    met, late, wrong, beyond = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     refusals: dict[str, Counter[str]] = {}
     for tasks in of_gateways:
         for task, counted in tasks.items():
             errors = Counter(counted["errors"])
             met[task] += counted["met"]
             late[task] += counted["missed"] + errors.pop(LATE, 0)
+            beyond[task] += counted.get("infeasible_answered", 0)
             wrong[task] += sum(errors.pop(code, 0) for code in CLIENT_ERRORS)
             refusals.setdefault(task, Counter()).update(errors)
     return {
-        task: Outcomes(met=met[task], late=late[task], refusals=refused, client_errors=wrong[task])
+        task: Outcomes(
+            met=met[task],
+            late=late[task],
+            infeasible_answered=beyond[task],
+            refusals=refused,
+            client_errors=wrong[task],
+        )
         for task, refused in refusals.items()
     }
 
 
 def _row(outcomes: Outcomes) -> dict[str, Any]:
-    names = ("requests", "met", "late", "refused", "client_errors", "attainment", "share_met")
-    return {**{name: getattr(outcomes, name) for name in names}, "infeasible": outcomes.hopeless}
+    names = (
+        "requests", "met", "late", "refused", "infeasible_answered", "client_errors", "attainment",
+        "share_met",
+    )  # fmt: skip
+    return {
+        **{name: getattr(outcomes, name) for name in names},
+        "infeasible": outcomes.refusals.get(HOPELESS, 0),
+    }

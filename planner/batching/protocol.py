@@ -22,7 +22,7 @@ class Verdict(StrEnum):
     ADMITTED = "admitted"
     TOO_MANY_ROWS = "it has more rows than the largest batch"
     QUEUE_FULL = "the queue is full"
-    WOULD_BE_LATE = "it, or an admitted query, would be late"
+    WOULD_BE_LATE = "this query, or one taken before it, would be late"
     NO_ROOM = "no batch that it could share would be in time"
     OVER_SHARE = "others come first, and the backlog takes half of its slack"
 

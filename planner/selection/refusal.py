@@ -8,6 +8,7 @@ have to, and leave the reasons to whoever reads them.
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from heapq import nsmallest
+from itertools import islice
 from math import inf
 
 from planner import sentences as explain
@@ -29,6 +30,8 @@ from variants.figures import apart, ms, seconds
 from variants.types import VariantName, WorkerId
 
 ALTERNATIVES = 3
+NAMED = 3
+"""Variants that the sentence of a refusal names, where it names all that there are."""
 MISSES = frozenset({Obstacle.LATENCY, Obstacle.ACCURACY, Obstacle.COST})
 """Obstacles of a candidate that could run, were the SLO another one."""
 
@@ -41,7 +44,8 @@ def variant_not_found(view: TaskView, variant: VariantName) -> Refusal:
     """For a pinned variant that has no candidates: unknown, in the wrong stage or unprofiled."""
     why = view.excluded.get(variant)
     if why is None:
-        message = f"Task {view.task.name!r} has no variant {variant!r}."
+        known = explain.there_are(view.by_variant, variant)
+        message = f"Task {view.task.name!r} has no variant {variant!r}{known}."
         return Refusal(code=RefusalCode.VARIANT_NOT_FOUND, message=message)
     return Refusal(
         code=RefusalCode.VARIANT_NOT_FOUND,
@@ -104,12 +108,37 @@ def _infeasible(
     broken = {f.candidate.variant for f in found if f.obstacle is Obstacle.UNLOADABLE}
     if broken:
         return _unloadable(view, query, sorted(broken), reasons)
+    nearest = _alternatives(found, met)
     return Refusal(
         code=RefusalCode.SLO_INFEASIBLE,
-        message=f"No variant of {view.task.name!r} can meet the SLO ({explain.asked(query)}).",
+        message=_why_infeasible(view, query, reasons, nearest),
         reasons=reasons,
-        alternatives=_alternatives(found, met),
+        alternatives=nearest,
     )
+
+
+def _why_infeasible(
+    view: TaskView, query: Query, reasons: Reasons, nearest: Sequence[Alternative]
+) -> str:
+    """The sentence of a query that no variant can answer; many clients show nothing else."""
+    task, asked = view.task.name, explain.asked(query)
+    if query.variant is not None:
+        why = reasons[query.variant]
+        return f"Variant {query.variant!r} of task {task!r} cannot meet the SLO ({asked}): {why}."
+    if all(finding.obstacle is Obstacle.CANARY for finding in reasons.findings):
+        told = [f"{variant}: {reasons[variant]}" for variant in islice(reasons, NAMED)]
+        more = f"; and {left} more" if (left := len(reasons) - len(told)) > 0 else ""
+        return (
+            f"No variant of {task!r} is in service for queries that name none"
+            f" ({'; '.join(told) or 'it has none'}{more})."
+        )
+    message = f"No variant of {task!r} can meet the SLO ({asked})"
+    if nearest:
+        message += f"; the nearest is {nearest[0].variant}: {nearest[0].reason}"
+    elif too_many := [one for one in reasons.findings if one.obstacle is Obstacle.ROWS]:
+        most = max(too_many, key=lambda one: one.candidate.table.max_batch).candidate.variant
+        message += f"; {most} {reasons[most]}"
+    return f"{message}."
 
 
 def _cold(
@@ -165,6 +194,14 @@ def _overloaded(snapshot: Snapshot, query: Query, now_ms: float, message: str) -
     met = circumstances(snapshot, query, now_ms)
     reasons = Reasons(view.by_cost, met, view.excluded)
     return Refusal(code=RefusalCode.OVERLOADED, message=message, reasons=reasons)
+
+
+def is_infeasible(snapshot: Snapshot, query: Query, now_ms: float) -> bool:
+    """Whether no variant could meet the SLO of a query, on an idle worker that has it loaded."""
+    view = snapshot.tasks[query.task]
+    pin = query.variant
+    candidates = view.by_cost if pin is None else view.by_variant.get(pin, ())
+    return not standing(candidates, circumstances(snapshot, query, now_ms)).feasible
 
 
 def room_at_ms(snapshot: Snapshot, query: Query, refused: Collection[WorkerId]) -> float:
@@ -237,11 +274,14 @@ def _load(
 
 
 def _alternatives(found: Sequence[Finding], met: Circumstances) -> tuple[Alternative, ...]:
-    """The variants that some worker could run and that miss the SLO least."""
+    """The variants that some worker could run and that miss the SLO least.
+
+    Of those that miss it by as much the cheaper comes first, then the faster.
+    """
     query = met.query
     stops_running = profile_rule(without_slo(query))
     distance_of = _distance(met)
-    nearest: dict[VariantName, tuple[float, Finding]] = {}
+    nearest: dict[VariantName, tuple[tuple[float, ...], Finding]] = {}
     for finding in found:
         candidate, obstacle, _ = finding
         if (
@@ -249,10 +289,12 @@ def _alternatives(found: Sequence[Finding], met: Circumstances) -> tuple[Alterna
             and stops_running(candidate) is None
             and (candidate.ready or candidate.hosts)
         ):
-            distance = distance_of(candidate)
+            rank = (
+                distance_of(candidate), candidate.price_usd_per_1k, candidate.table.ms[query.rows],
+            )  # fmt: skip
             known = nearest.get(candidate.variant)
-            if known is None or distance < known[0]:
-                nearest[candidate.variant] = (distance, finding)
+            if known is None or rank < known[0]:
+                nearest[candidate.variant] = (rank, finding)
     ranked = nsmallest(
         ALTERNATIVES, nearest.values(), key=lambda entry: (entry[0], entry[1][0].variant)
     )

@@ -54,6 +54,7 @@ def test_the_table_has_every_code_of_the_tree_and_no_other() -> None:
 def test_an_error_survives_the_way_to_the_client(kind: type[ModellessError]) -> None:
     error = make(kind)
     again = parse_error(status_of(error), orjson.dumps(error_body(error, "r1")))
+    assert again.request_id == "r1"
 
     assert (again.code, again.retryable) == (error.code, error.retryable)
     if error.code != "INTERNAL":
@@ -143,6 +144,7 @@ def test_the_client_keeps_the_request_id_of_an_internal_error() -> None:
 )
 def test_a_body_that_is_not_ours_gives_an_error_of_the_status(status: int, kind: str) -> None:
     again = parse_error(status, b"<html>Bad Gateway</html>")
+    assert again.request_id == ""
 
     words = f"HTTP {status} without a reason of modelless: a proxy or another server answered"
     assert (again.code, again.message) == (kind, words)

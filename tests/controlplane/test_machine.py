@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from controlplane import machine
-from controlplane.machine import changed_kinds, kinds_to_register, machine_kinds
+from controlplane.machine import changed_kinds, kinds_to_register, machine_kinds, renew_kinds
 from controlplane.settings import Settings, load_settings, machine_cores
 from profiler.hardware_counters import Reading
+from variants.catalog.memory import MemoryCatalog
 from variants.errors import InvalidInput
+from variants.types import DeviceKind
 
 
 class Counter:
@@ -113,3 +115,21 @@ def test_a_kind_with_another_price_or_memory_is_told_and_what_is_not_known_stays
     assert changed_kinds((drawn, two), here) == ()
     assert changed_kinds((drawn, replace(two, usd_per_hour=9.0)), here) == (two,)
     assert changed_kinds((replace(drawn, memory_mib=1.0), two), here) == (one,)
+
+
+def test_the_catalog_knows_a_kind_as_it_is_set_now(tmp_path: Path) -> None:
+    def kinds(memory_mib: int) -> tuple[DeviceKind, ...]:
+        given = load_settings(
+            state_dir=tmp_path, cores=1, worker_memory_mib=memory_mib, carbon_g_per_kwh="300"
+        )
+        return machine_kinds(given, lambda: None)
+
+    catalog, (before,), (after,) = MemoryCatalog(), kinds(6_000), kinds(200)
+    catalog.put_profiles((), (before,))
+    revision = catalog.snapshot().revision
+
+    assert renew_kinds(catalog, (before,)) == ()
+    assert catalog.snapshot().revision == revision
+    assert renew_kinds(catalog, (after,)) == (after,)
+    assert catalog.snapshot().device_kinds == (after,)
+    assert after.memory_mib == 200

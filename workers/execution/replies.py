@@ -13,7 +13,7 @@ from workers.execution.running import Group
 from workers.types import ReplyCode
 
 REFUSALS = {
-    ReplyCode.COLD: "the variant is not loaded on this worker",
+    ReplyCode.COLD: "the worker that was asked does not hold it",
     ReplyCode.DRAINING: "the worker is leaving",
     ReplyCode.EXPIRED: "the deadline passed before it could run",
 }

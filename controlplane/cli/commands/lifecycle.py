@@ -189,7 +189,8 @@ def _status_table(found: Mapping[str, Any]) -> None:
     for sentence in plan.get("zones", ()):
         out.print(f"  [dim]{escape(printable(sentence))}[/]", soft_wrap=True)
     news = node_news(found["nodes"]) if found["nodes"] else []
-    for sentence in (*news, *(found["advice"] or ())):
+    idle = [f"{task['name']}: {why}" for task in found["tasks"] if (why := _unanswered(task))]
+    for sentence in (*idle, *news, *(found["advice"] or ())):
         out.print(f"  [yellow]![/] {escape(printable(sentence))}", soft_wrap=True)
     rows = []
     where, places = places_of(found["workers"])
@@ -202,7 +203,7 @@ def _status_table(found: Mapping[str, Any]) -> None:
                 *place,
                 "draining" if worker["draining"] else "ready",
                 str(ready),
-                f"{worker['reserved_mib']:.0f} of {worker['memory_mib']:.0f} MiB",
+                f"{worker['reserved_mib']:,.0f} of {worker['memory_mib']:,.0f} MiB",
                 percent(worker["busy_ratio"]),
             )
         )
@@ -239,15 +240,29 @@ def _status_table(found: Mapping[str, Any]) -> None:
         )
 
 
+def _unanswered(task: Mapping[str, Any]) -> str:
+    """Why queries that name neither a variant nor an accuracy are refused; else empty."""
+    if task.get("live_variants") == 0:
+        return "no version is live, so queries that name no variant are refused"
+    best, floor = task.get("best_accuracy"), (task.get("slo") or {}).get("accuracy")
+    if best is None or floor is None or best >= floor:
+        return ""
+    return (
+        f"no live variant has the accuracy of {percent(floor)} that queries ask for which name none"
+    )
+
+
 COUNTED = ("QUERIES", "LATE", "REFUSED", "INFEASIBLE")
 
 
 def _counts(row: Mapping[str, Any] | None) -> list[str]:
-    """The cells below ``COUNTED``: what is infeasible was refused, too, and stands apart here."""
+    """The cells below ``COUNTED``: what is infeasible was refused, or answered by best effort; it
+    stands apart here."""
     if row is None:
         return ["0"] * len(COUNTED)
     infeasible = row.get("infeasible", 0)
     refused = row["refused"] - infeasible
+    infeasible += row.get("infeasible_answered", 0)
     return [f"{count:,}" for count in (row["requests"], row["late"], refused, infeasible)]
 
 

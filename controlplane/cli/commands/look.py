@@ -4,13 +4,14 @@ Each is a group with ``list`` and, where one thing has a name, ``get``. ``-o jso
 print what the control API sends, unchanged: a list for ``list``, an object for ``get``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from controlplane.cli.commands.build import build
 from controlplane.cli.commands.solve import solve
+from controlplane.cli.event_lines import event_lines, rows_for
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import (
@@ -24,6 +25,7 @@ from controlplane.cli.render import (
     table,
     usd_per_million,
     wanted_words,
+    what_is_new,
 )
 from variants.figures import figure
 
@@ -32,6 +34,7 @@ TaskOption = Annotated[
     str | None, typer.Option("--task", metavar="TASK", help="Only of this task.")
 ]
 Row = Mapping[str, Any]
+MOST_TICKS = 1_000
 LIVE = (">LIVE MS", ">LIVE P95")
 """Columns of what workers say, shown where any says something."""
 OF_WHAT = (
@@ -45,6 +48,12 @@ OF_WHAT = (
     " that is most of the time, and of the cost.",
 )
 """What the numbers of ``variants list`` are, and why replies say others."""
+
+
+SHARE = (
+    "Share when full: of the worker's time, as the plan divides it where more is asked for than it"
+    " can do."
+)
 
 
 def _group(help: str) -> typer.Typer:
@@ -127,15 +136,19 @@ def get_plan(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
 @plan.command("list")
 def list_ticks(
     limit: Annotated[
-        int, typer.Option(min=1, max=1_000, metavar="N", help="At most so many.")
+        int, typer.Option(min=1, max=MOST_TICKS, metavar="N", help="At most so many.")
     ] = 20,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """The last turns of the control loop: what it saw, decided and did."""
+    """The last turns of the control loop, newest first: what it saw, decided and did.
+
+    Of each the table has the reasons that the turn before it had not; `-o json` has all.
+    """
     with connect(url) as client:
-        rows = client.get("/v1/ticks", limit=limit)["ticks"]
-    emit(rows, output, lambda: _tick_table(rows))
+        # One more, so that the table knows what is new in the last one.
+        rows = client.get("/v1/ticks", limit=min(limit + 1, MOST_TICKS))["ticks"]
+    emit(rows[:limit], output, lambda: _tick_table(rows, limit))
 
 
 plan.command("solve")(solve)
@@ -154,10 +167,14 @@ def list_events(
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """What happened, newest last."""
+    """What happened, newest last.
+
+    In the table many loads in a row are one line; `-o json` has each event.
+    """
+    many = rows_for(limit) if output is Output.TABLE else limit
     with connect(url) as client:
-        rows = list(reversed(client.get("/v1/events", limit=limit, after=after)["events"]))
-    emit(rows, output, lambda: _event_table(rows))
+        rows = list(reversed(client.get("/v1/events", limit=many, after=after)["events"]))
+    emit(rows, output, lambda: _event_table(event_lines(rows)[-limit:]))
 
 
 # -- for people ---------------------------------------------------------------------------------
@@ -230,7 +247,7 @@ def _variant_table(rows: list[Row]) -> None:
     )
     if any(row["devices"] for row in rows):
         print()
-        for sentence in OF_WHAT:
+        for sentence in OF_WHAT if live else OF_WHAT[:2]:
             console().print(sentence, style="dim", soft_wrap=True, markup=False)
 
 
@@ -332,7 +349,7 @@ def _plan_details(row: Row) -> None:
     )
     print()
     table(
-        ["WORKER", "TASK", "VARIANT", ">SHARE", "NOW"],
+        ["WORKER", "TASK", "VARIANT", ">SHARE WHEN FULL", "NOW"],
         (
             [
                 one["worker"],
@@ -345,9 +362,13 @@ def _plan_details(row: Row) -> None:
         ),
         empty="It places nothing.",
     )
+    if row["placements"]:
+        print()
+        console().print(SHARE, style="dim", soft_wrap=True)
 
 
-def _tick_table(rows: list[Row]) -> None:
+def _tick_table(rows: list[Row], limit: int) -> None:
+    reasons = [[str(why) for why in row["body"].get("explanation") or ()] for row in rows]
     table(
         ["AT", ">PLAN", ">WORKERS", ">ACTIONS", "WHY"],
         (
@@ -356,9 +377,9 @@ def _tick_table(rows: list[Row]) -> None:
                 str(row["plan_version"]),
                 _count(row["body"], "workers"),
                 _count(row["body"], "actions"),
-                "; ".join(map(str, row["body"].get("explanation") or ())),
+                " ".join(why),
             ]
-            for row in rows
+            for row, why in zip(rows[:limit], what_is_new(reasons), strict=False)
         ),
         empty="The control loop has not turned yet.",
     )
@@ -370,12 +391,9 @@ def _count(body: Row, name: str) -> str:
     return str(len(value)) if isinstance(value, list | dict) else "-"
 
 
-def _event_table(rows: list[Row]) -> None:
+def _event_table(lines: Sequence[Sequence[str]]) -> None:
     table(
         [">NO", "AT", "WHAT", "SUBJECT", "MESSAGE"],
-        (
-            [str(row["seq"]), clock(row["at"]), row["kind"], row["subject"], row["message"]]
-            for row in rows
-        ),
+        ([number, clock(at), *rest] for number, at, *rest in lines),
         empty="Nothing has happened yet.",
     )

@@ -266,7 +266,7 @@ def _show(
                 "feasible",
                 f"yes, all {of} are served"
                 if data["feasible"]
-                else f"no, {rate(served)} of {of} are served ({_not_all(share)})",
+                else f"no, {rate(served)} of {of} are served ({percent(share)})",
             ),
             ("objective", worth(data["objective"])),
             ("bound", f"{worth(data['bound'])}, {proven}"),
@@ -285,12 +285,6 @@ def _show(
     if unserved:
         print()
         _show_unserved(problem, unserved)
-
-
-def _not_all(share: float) -> str:
-    """A share below 1 is never shown as all."""
-    text = percent(share)
-    return "nearly all" if text == percent(1.0) else text
 
 
 def _others(data: Mapping[str, Any], objective: Objective) -> list[tuple[str, str]]:

@@ -1,13 +1,13 @@
 """``promote``, ``retire`` and ``quarantine``: which model versions and variants may answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
-from controlplane.cli.render import clock, printable, table
+from controlplane.cli.render import clock, percent, printable, table
 from variants.errors import NotFound
 from variants.types import Stage
 
@@ -51,11 +51,18 @@ def _move(
         if before is None:
             known = ", ".join(str(one["version"]) for one in versions)
             raise NotFound(f"model {model!r} has no version {number}; there are: {known}")
+        variants: list[Row] = client.get(at("v1", "tasks", task, "variants"))["variants"]
         row = client.post(
             at("v1", "models", task, model, "versions", str(number), "stage"), {"stage": stage}
         )
-    said = f"{model}-v{number} was {before}, now {row['stage']}"
-    emit(row, output, lambda: typer.echo(said))
+    name, now = f"{model}-v{number}", row["stage"]
+    said = [f"{name} is {now} already" if before == now else f"{name} was {before}, now {now}"]
+    live = [one["version"] for one in versions if one["stage"] == Stage.LIVE]
+    if stage is Stage.LIVE:
+        said += _beside(task, model, number, [one for one in live if one != number], variants)
+    elif all(one["stage"] != Stage.LIVE or one["model_version"] == name for one in variants):
+        said.append(f"{task} has no live version: queries that name no variant are refused")
+    emit(row, output, lambda: typer.echo("\n".join(map(printable, said))))
 
 
 quarantine = typer.Typer(
@@ -87,6 +94,29 @@ def lift_quarantine(
     with connect(url) as client:
         row = client.delete(at("v1", "quarantine", task, variant))
     emit(row, output, lambda: typer.echo(_words(row)))
+
+
+def _beside(
+    task: str, model: str, number: int, live: Sequence[int], variants: Sequence[Row]
+) -> Iterator[str]:
+    """What a version that was promoted means where other versions of its model are live."""
+    accuracy = dict.fromkeys((number, *live), 0.0)
+    for version in accuracy:
+        name = f"{model}-v{version}"
+        known = (one["accuracy"] for one in variants if one["model_version"] == name)
+        accuracy[version] = max(known, default=0.0)
+    better = [version for version in live if accuracy[version] > accuracy[number]]
+    if better:
+        best = max(better, key=accuracy.__getitem__)
+        yield (
+            f"its accuracy is {percent(accuracy[number])} at best, that of {model}-v{best}"
+            f" {percent(accuracy[best])}; queries that ask for no accuracy get the cheaper one"
+        )
+    for version in live:
+        yield (
+            f"{model}-v{version} is live as well; `modelless retire {task} {model} {version}`"
+            " takes it out of service"
+        )
 
 
 # -- for people ---------------------------------------------------------------------------------

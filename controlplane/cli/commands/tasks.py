@@ -108,10 +108,19 @@ def _task_details(row: Row) -> None:
             ("cost", "any" if slo["cost"] is None else f"at most {usd(slo['cost'])} USD per 1,000"),
             ("prefer", slo["prefer"]),
             ("models", str(row["models"])),
-            ("variants", f"{row['variants']}, the best {percent(row['best_accuracy'])}"),
+            ("variants", _variants(row)),
             ("equal queries", sharing_words(row["sharing"])),
         ]
     )
+
+
+def _variants(row: Row) -> str:
+    """How many there are, and how accurate an answer can be."""
+    live, all_ = row["live_variants"], row["variants"]
+    if not live:
+        return f"{all_}, none of a live version"
+    of_them = "" if live == all_ else f"{live} of them live, "
+    return f"{all_}, {of_them}the best {percent(row['best_accuracy'])}"
 
 
 def sharing_words(sharing: Mapping[str, float] | None) -> str:

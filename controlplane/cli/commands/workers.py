@@ -258,7 +258,7 @@ def _worker_table(rows: Sequence[Row]) -> None:
                 row["device_kind"],
                 *place,
                 *(cores_words(row.get("cores", ())) for _ in own),
-                "draining" if row["draining"] else "serving",
+                "draining" if row["draining"] else "ready",
                 f"{100 * row['busy_ratio']:.0f} %",
                 mib(row["reserved_mib"]),
                 mib(row["memory_mib"]),

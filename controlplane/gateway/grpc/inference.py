@@ -41,7 +41,7 @@ class GrpcForm(V2Request):
     ) -> tuple[bytes, bytes]:
         message = ModelInferResponse(
             model_name=task.name,
-            model_version=metadata.variant if self.pinned else metadata.model_version,
+            model_version=metadata.variant,
             id=self.id,
         )
         parameters = message.parameters
@@ -87,12 +87,11 @@ def read_query(
     tensors = _inputs(message.inputs, raw, task.inputs)
     parameters = plain(message.parameters)
     outputs = [{"name": one.name, "parameters": plain(one.parameters)} for one in message.outputs]
-    asked = v2_form(outputs, parameters, task, message.id, pinned)
+    asked = v2_form(outputs, parameters, task, message.id)
     form = GrpcForm(
         id=asked.id,
         outputs=asked.outputs,
         binary=asked.binary,
-        pinned=asked.pinned,
         classes=asked.classes,
     )
     query = query_v2(task, len(tensors[0]), parameters, received_ms, draw, pinned)

@@ -133,7 +133,9 @@ class Access:
         origin = fields.get(b"origin")
         if origin and not self.origin_allowed(origin, host):
             shown = origin[:80].decode("latin-1")
-            return Forbidden(f"pages of {shown!r} may not call this gateway")
+            return Forbidden(
+                f"pages of {shown!r} may not call this gateway; serve both from one address"
+            )
         if open or (self.token is None and not self.clients):
             return None
         return self._permit_bearer(

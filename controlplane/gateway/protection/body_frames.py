@@ -61,9 +61,7 @@ def described(parsed: ParsedQuery) -> tuple[dict[str, Any], list[memoryview]]:
     answer = {
         "query": list(parsed.query[:-1]),
         "tensors": [[tensor.dtype.str, tensor.shape] for tensor in parsed.tensors],
-        "v2": None
-        if v2 is None
-        else [v2.id, v2.outputs, sorted(v2.binary), v2.pinned, dict(v2.classes)],
+        "v2": None if v2 is None else [v2.id, v2.outputs, sorted(v2.binary), dict(v2.classes)],
     }
     return answer, chunks
 
@@ -99,11 +97,10 @@ def parsed_of(
 def _v2_of(value: list[Any] | None) -> V2Request | None:
     if value is None:
         return None
-    id_, outputs, binary, pinned, classes = value
+    id_, outputs, binary, classes = value
     return V2Request(
         id=id_,
         outputs=None if outputs is None else tuple(outputs),
         binary=frozenset(binary),
-        pinned=pinned,
         classes=classes,
     )

@@ -111,6 +111,8 @@ class OneAnswer:
         path.lethal.answered(query.task, candidate.variant, parsed.tensors)
         counters = path.counters.task(query.task)
         counters.chosen(self.reason)
+        if not met and path.is_infeasible(query, now_ms):
+            counters.infeasible_answered += 1
         counters.answered(
             candidate.variant, elapsed_ms, query.rows, reply.queue_us, reply.run_us,
             price * query.rows / 1000, met, batch_size=reply.batch_size,

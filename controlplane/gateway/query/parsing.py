@@ -34,6 +34,7 @@ from variants.types import Prefer, Task, TaskName
 from workers.runtimes.protocol import Tensor
 
 _V1_FIELDS = frozenset({"task", "slo", "inputs", "best_effort", "variant"})
+_BESIDE_SLO = frozenset({"best_effort", "variant"})
 _SLO_FIELDS = frozenset({"latency_ms", "accuracy", "cost", "prefer"})
 # Where orjson stops is the first character of such a word, or the one after its sign.
 _NO_NUMBER = re.compile(r".??(NaN|[+-]?Infinity)\b", re.IGNORECASE | re.DOTALL)
@@ -126,6 +127,8 @@ def _slo(slo: Any, task: Task) -> tuple[float, float | None, float | None, Prefe
     if not isinstance(slo, dict):
         raise InvalidInput("'slo' must be an object such as {'latency_ms': 50, 'accuracy': 0.95}")
     if not slo.keys() <= _SLO_FIELDS:
+        if misplaced := sorted(slo.keys() & _BESIDE_SLO):
+            raise InvalidInput(f"{misplaced[0]!r} stands beside 'slo', not in it")
         raise InvalidInput(unknown("field of 'slo'", slo.keys(), _SLO_FIELDS))
     latency, accuracy, cost = slo.get("latency_ms"), slo.get("accuracy"), slo.get("cost")
     prefer = slo.get("prefer")

@@ -26,6 +26,7 @@ from planner.batching.deadline_queue import GREEDY_SLACK
 from planner.batching.refusal_order import ClientShares, Standing
 from planner.eviction.query_rates import QueryRates
 from planner.selection.plan_following import CongestionWindow, choose
+from planner.selection.refusal import is_infeasible
 from planner.selection.routes import EMPTY, RouteTable
 from planner.types import (
     Candidate,
@@ -200,6 +201,10 @@ class QueryContext:
         if self._rings is not None:
             return self._rings.choose(query, now_ms)
         return choose(self.snapshot, self.routes, self.congestion, query, now_ms)
+
+    def is_infeasible(self, query: Query, now_ms: float) -> bool:
+        """Whether no variant could meet the SLO of a query, on an idle worker."""
+        return query.task in self.snapshot.tasks and is_infeasible(self.snapshot, query, now_ms)
 
     # -- the order of refusal -------------------------------------------------------------------
 

@@ -18,7 +18,28 @@ MAX_NAME = 128
 MAX_PRIORITY = 2**16 - 1
 """Lower ones, which larger numbers are, count as this."""
 
+PARAMETERS = frozenset(
+    {
+        "best_effort",
+        "latency_slo_ms",
+        "max_cost_usd_per_1k",
+        "min_accuracy",
+        "prefer",
+        "priority",
+        "timeout",
+    }
+)
+"""Parameters of the Open Inference Protocol that say what a query needs."""
+
 _PREFER = {str(p): p for p in Prefer}
+_NOT_PARAMETERS = {
+    "latency_ms": "it is called 'latency_slo_ms' here",
+    "accuracy": "it is called 'min_accuracy' here",
+    "cost": "it is called 'max_cost_usd_per_1k' here",
+    "slo": "what it holds are parameters of their own here",
+    "variant": "a version is named outside of the parameters here",
+}
+"""Fields of ``/v1/query``, and what the Open Inference Protocol has in their place."""
 
 
 def task_of(name: Any, tasks: Mapping[TaskName, Task]) -> Task:
@@ -41,6 +62,21 @@ def parameters_of(document: Mapping[str, Any], what: str) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         raise InvalidInput(f"{what} must be an object")
     return found
+
+
+def refuse_v1_names(parameters: Mapping[str, Any]) -> None:
+    """Refuse what would be a need in ``/v1/query``.
+
+    The protocol lets clients send parameters that no server knows, so others change nothing. These
+    would be missed: a query with another SLO than the client believes would be answered.
+
+    Raises:
+        InvalidInput: a parameter has the name of a field of ``/v1/query``.
+    """
+    for name in parameters:
+        if (advice := _NOT_PARAMETERS.get(name)) is not None:
+            known = ", ".join(sorted(PARAMETERS))
+            raise InvalidInput(f"there is no parameter {name!r}: {advice}; known are: {known}")
 
 
 def number_of(value: Any, name: str) -> float:

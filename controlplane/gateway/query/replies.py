@@ -50,7 +50,6 @@ class V2Request:
     """Names of the outputs asked for; ``None`` asks for all."""
     binary: frozenset[str]
     """Outputs to send as raw bytes behind the JSON."""
-    pinned: str | None
     classes: Mapping[str, int] = field(default_factory=dict)
     """Outputs to send as so many of their best classes (the classification extension)."""
 
@@ -134,7 +133,7 @@ def encode_v2(
         listed.append(entry)
     reply: dict[str, Any] = {
         "model_name": task.name,
-        "model_version": metadata.variant if request.pinned else metadata.model_version,
+        "model_version": metadata.variant,  # the versions of a task are its variants
         "outputs": listed,
         "parameters": _as_dict(metadata),
     }

@@ -32,6 +32,7 @@ from controlplane.gateway.query.query_fields import (
     pinned_to,
     prefer_of,
     priority_in,
+    refuse_v1_names,
     task_of,
 )
 from controlplane.gateway.query.replies import V2Request
@@ -103,7 +104,7 @@ def _read_v2(
     id_ = document.get("id")
     if id_ is not None and not isinstance(id_, str):
         raise InvalidInput("'id' must be text")
-    form = v2_form(document.get("outputs"), parameters, task, id_, pinned)
+    form = v2_form(document.get("outputs"), parameters, task, id_)
     query = query_v2(task, len(tensors[0]), parameters, received_ms, draw, pinned)
     return ParsedQuery(task, query, tensors, form)
 
@@ -119,8 +120,10 @@ def query_v2(
     """A query from SLO parameters; ``timeout`` (microseconds) is the protocol's own deadline.
 
     Raises:
-        InvalidInput: a parameter is not what it has to be.
+        InvalidInput: a parameter is not what it has to be, or is called as in ``/v1/query``.
     """
+    if parameters:
+        refuse_v1_names(parameters)
     get = parameters.get
     latency_ms = task.slo.latency_ms
     if (slo_ms := get("latency_slo_ms")) is not None:
@@ -267,9 +270,7 @@ def v2_shape(shape: Any, spec: TensorSpec) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def v2_form(
-    outputs: Any, parameters: Mapping[str, Any], task: Task, id_: str | None, pinned: str | None
-) -> V2Request:
+def v2_form(outputs: Any, parameters: Mapping[str, Any], task: Task, id_: str | None) -> V2Request:
     """How the reply is to look.
 
     Args:
@@ -286,7 +287,7 @@ def v2_form(
     default = flag_of(parameters.get("binary_data_output", False), "binary_data_output")
     if outputs is None or outputs == []:
         binary = frozenset(known if default else ())
-        return V2Request(id=id_, outputs=None, binary=binary, pinned=pinned)
+        return V2Request(id=id_, outputs=None, binary=binary)
     if not isinstance(outputs, list):
         raise InvalidInput("'outputs' must be a list")
     names: list[str] = []
@@ -302,9 +303,7 @@ def v2_form(
             classes[name] = _classes(count)
         if flag_of(own.get("binary_data", default), "binary_data"):
             raw.add(name)
-    return V2Request(
-        id=id_, outputs=tuple(names), binary=frozenset(raw), pinned=pinned, classes=classes
-    )
+    return V2Request(id=id_, outputs=tuple(names), binary=frozenset(raw), classes=classes)
 
 
 def _classes(count: Any) -> int:

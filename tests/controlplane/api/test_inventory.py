@@ -1,5 +1,6 @@
 """How many workers are wanted and running, over the control API."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,19 @@ async def rows(api: httpx.AsyncClient) -> list[tuple[str, int, int]]:
 
 async def test_the_settings_are_wanted_until_somebody_asks(api: httpx.AsyncClient) -> None:
     assert await rows(api) == [("cpu-3", 2, 0)]
+
+
+async def test_a_plan_stands_with_the_reason_where_cores_are_short(
+    api: httpx.AsyncClient, live: DictLive
+) -> None:
+    live.statuses = [replace(worker("w1"), device_kind=DeviceKindName("cpu-3"))]
+    short = "the workers that are wanted need 9 cores, and 6 were given to workers at the start"
+
+    for wanted, told in ((2, False), (3, True)):
+        await api.put("/v1/inventory/cpu-3", json={"count": wanted})
+        standing = (await api.get("/v1/plan")).json()["standing"]
+        assert f"1 of {wanted} workers cpu-3 running" in standing["sentence"]
+        assert (short in standing["sentence"]) is told
 
 
 async def test_each_kind_of_the_settings_is_wanted(tmp_path: Path) -> None:

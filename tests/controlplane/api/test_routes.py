@@ -148,9 +148,22 @@ async def test_a_task_shows_its_signature_and_what_stands_behind_it(api: httpx.A
         "slo": {"latency_ms": 1000.0, "accuracy": None, "cost": None, "prefer": "cost"},
         "models": 3,
         "variants": 4,
+        "live_variants": 4,
         "best_accuracy": 0.98,
         "sharing": None,
     }
+
+
+async def test_a_canary_is_a_variant_that_no_query_gets_by_its_accuracy(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    for version in catalog.snapshot().versions:
+        if version.model != "linear":
+            catalog.set_stage(version.task, version.model, version.version, Stage.CANARY)
+    task = await get(api, "/v1/tasks/digits")
+    linear = [one for one in catalog.snapshot().variants if one.model == "linear"]
+    assert (task["variants"], task["live_variants"]) == (4, len(linear))
+    assert task["best_accuracy"] == max(one.accuracy for one in linear)
 
 
 async def test_the_list_of_tasks_has_the_same(api: httpx.AsyncClient) -> None:

@@ -24,9 +24,11 @@ from typer.main import get_command
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.cli import main as cli
+from controlplane.cli.commands.lifecycle import _unanswered
 from controlplane.cli.commands.query import CHOSEN
 from controlplane.cli.commands.workers import node_news, nodes_of
 from controlplane.cli.gateway_client import TIMEOUT_S, Client
+from controlplane.cli.render import percent
 from controlplane.cli.starting import _not_here, _wanted_workers
 from controlplane.http_errors import error_body, error_headers, status_of
 from controlplane.settings import load_settings
@@ -45,7 +47,7 @@ from variants.errors import (
     SloInfeasible,
     StateUnavailable,
 )
-from variants.types import DeviceKindName, Event, Plan, Stage
+from variants.types import DeviceKindName, Event, Plan, Stage, TickRecord
 from workers.types import WorkerStatus
 
 ANSWER = {
@@ -535,12 +537,52 @@ def test_promote_takes_the_newest_version_and_retire_a_named_one(
     register(gateway.catalog, "mlp", (0.99, 10.0), version=2, stage=Stage.CANARY)
 
     promoted = shell("promote", "digits", "mlp", url=gateway.url)
+    again = shell("promote", "digits", "mlp", "2", url=gateway.url)
     retired = shell("retire", "digits", "mlp", "1", "-o", "json", url=gateway.url)
 
-    assert promoted == Ended(0, "mlp-v2 was canary, now live\n", "")
+    beside = "mlp-v1 is live as well; `modelless retire digits mlp 1` takes it out of service\n"
+    assert promoted == Ended(0, f"mlp-v2 was canary, now live\n{beside}", "")
+    assert again == Ended(0, f"mlp-v2 is live already\n{beside}", "")
     assert (retired.code, retired.json()["version"], retired.json()["stage"]) == (0, 1, "retired")
     stages = [(v.version, v.stage) for v in gateway.catalog.snapshot().versions if v.model == "mlp"]
     assert stages == [(1, Stage.RETIRED), (2, Stage.LIVE)]
+
+
+def test_promote_tells_of_a_version_that_is_less_accurate_than_a_live_one(
+    gateway: Gateway, shell: Shell
+) -> None:
+    register(gateway.catalog, "mlp", (0.125, 10.0), version=2, stage=Stage.CANARY)
+    known = gateway.catalog.snapshot().variants
+    was = max(one.accuracy for one in known if one.model_version == "mlp-v1")
+
+    said = shell("promote", "digits", "mlp", url=gateway.url).out.splitlines()
+
+    assert said[1] == (
+        f"its accuracy is 12.50 % at best, that of mlp-v1 {percent(was)}; queries that ask for no"
+        " accuracy get the cheaper one"
+    )
+
+
+def test_retire_tells_that_nothing_is_live_any_more(gateway: Gateway, shell: Shell) -> None:
+    models = sorted({str(v.model) for v in gateway.catalog.snapshot().versions})
+
+    assert "no version is live" not in shell("status", url=gateway.url).out
+    said = [shell("retire", "digits", model, "1", url=gateway.url).out for model in models]
+
+    gone = "digits has no live version: queries that name no variant are refused"
+    assert [gone in one for one in said] == [False] * (len(models) - 1) + [True]
+    refused = "! digits: no version is live, so queries that name no variant are refused\n"
+    assert refused in shell("status", url=gateway.url).out
+    assert "0, none of a live version" in shell("tasks", "get", "digits", url=gateway.url).out
+
+
+def test_status_tells_of_a_task_whose_own_floor_nothing_reaches() -> None:
+    row = {"name": "t", "live_variants": 1, "best_accuracy": 0.85, "slo": {"accuracy": 0.95}}
+    floor = "no live variant has the accuracy of 95.00 % that queries ask for which name none"
+    assert _unanswered(row) == floor
+    assert _unanswered(row | {"best_accuracy": 0.95}) == ""
+    assert _unanswered(row | {"slo": {"accuracy": None}}) == ""
+    assert _unanswered({"name": "t", "variants": 3}) == ""  # the database is away
 
 
 def test_a_version_that_is_none_is_refused(gateway: Gateway, shell: Shell) -> None:
@@ -803,6 +845,56 @@ def test_the_list_and_the_plan_say_what_is_wanted_and_what_runs(
     ):
         assert "1 of 3 workers cpu-4 running, 2 missing" in shown
     assert "cpu-4: 3 wanted, 1 running" in shell("workers", "list", url=gateway.url).out
+
+
+def test_a_list_of_turns_tells_of_each_what_is_new_and_json_has_all(
+    gateway: Gateway, shell: Shell
+) -> None:
+    full = "w1 holds 14 of 14 variants."
+    for number, told in enumerate(([full], ["demand 7", full], ["demand 8", full], [full])):
+        gateway.catalog.add_tick(
+            TickRecord(plan_version=number, at="2026-11-26T08:00:00", body={"explanation": told})
+        )
+
+    _, _, *lines = shell("plan", "list", "--limit", "3", url=gateway.url).out.splitlines()
+    rows = shell("plan", "list", "--limit", "3", "-o", "json", url=gateway.url).json()
+
+    assert [line.split("  ")[-1].strip() for line in map(str.rstrip, lines)] == [
+        full, "demand 8", "demand 7",
+    ]  # fmt: skip
+    assert [row["body"]["explanation"] for row in rows] == [
+        [full], ["demand 8", full], ["demand 7", full],
+    ]  # fmt: skip
+
+
+def test_many_loads_in_a_row_are_one_line_and_json_has_each(gateway: Gateway, shell: Shell) -> None:
+    def happened(kind: str, subject: str, message: str = "in the plan") -> None:
+        gateway.catalog.add_event(
+            Event(at="2026-11-26T08:00:00", kind=kind, subject=subject, message=message)
+        )
+
+    happened("worker_joined", "w1", "here")
+    for number in range(40):
+        happened("loaded", f"digits/v{number} on w{number % 2}")
+    for number in range(3):
+        happened("unloaded", f"digits/v{number} on w1")
+    for number in range(4):
+        happened("evicted", f"digits/v{number} on w1", f"for v{number}")
+    happened("worker_lost", "w1", "gone")
+
+    _, _, *lines = shell("events", "list", "--limit", "7", url=gateway.url).out.splitlines()
+    rows = shell("events", "list", "--limit", "7", "-o", "json", url=gateway.url).json()
+
+    first, last = rows[0]["seq"], rows[-1]["seq"]
+    assert [re.split(r"  +", line.strip())[0:1] + re.split(r"  +", line.strip())[2:]
+            for line in lines] == [
+        [str(last - 48), "worker_joined", "w1", "here"],
+        [str(last - 8), "loaded", "40 times on 2 workers", "in the plan; last digits/v39"],
+        *([str(last - 7 + n), "unloaded", f"digits/v{n} on w1", "in the plan"] for n in range(3)),
+        [str(last - 1), "evicted", "4 times on w1", "last digits/v3"],
+        [str(last), "worker_lost", "w1", "gone"],
+    ]  # fmt: skip
+    assert (len(rows), first) == (7, last - 6)
 
 
 def test_of_layouts_the_first_comes_that_the_stored_numbers_leave(tmp_path: Path) -> None:

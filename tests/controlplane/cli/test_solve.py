@@ -216,7 +216,7 @@ def test_a_share_that_is_not_all_is_not_shown_as_all(shell: Shell, tmp_path: Pat
         demand="task,qps,latency_slo_ms,min_accuracy\ndigits,800.001,100,\n",
     )
 
-    assert "no, 800 of 800 queries/s are served (nearly all)" in solve(shell, paths).out
+    assert "no, 800 of 800 queries/s are served (99.99 %)" in solve(shell, paths).out
 
 
 def test_people_read_what_it_costs_and_who_does_what(shell: Shell, paths: dict[str, Path]) -> None:

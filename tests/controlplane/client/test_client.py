@@ -71,6 +71,7 @@ async def test_a_query_is_answered_with_what_was_used(served: Served) -> None:
         accuracy=0.9,
         cost_usd_per_1k=reply.cost_usd_per_1k,
         slo_met=True,
+        choice_reason="cheapest_that_fits",
     )
 
 

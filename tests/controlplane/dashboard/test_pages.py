@@ -18,6 +18,7 @@ import uvicorn
 
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
+from controlplane.cli.render import percent
 from controlplane.settings import load_settings
 from controlplane.views.service_status import slo_report
 from tests.controlplane.builders import CPU, DIGITS, DictLive, digest, digits_catalog, worker
@@ -44,6 +45,7 @@ from variants.types import (
 pytestmark = pytest.mark.slow
 
 INT8 = VariantName("mlp-v1-onnx-int8")
+FP32 = VariantName("mlp-v1-onnx-fp32")
 OTHER = DeviceKind(
     name=DeviceKindName("gpu-a"), cores=4, memory_mib=8_000.0, usd_per_hour=1.0, gpu="a"
 )
@@ -82,14 +84,16 @@ class Page:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._socket.getsockname()[1]}/"
 
-    def plan(self, share: float = 0.0) -> None:
-        """The only worker holds the int8 variant, with a share of its time."""
+    def plan(self, share: float = 0.0, others: float | None = None) -> None:
+        """The only worker holds the int8 variant, with a share of its time; and maybe another."""
+        shares = {INT8: share} if others is None else {INT8: share, FP32: others}
         self.catalog.put_plan(
             Plan(
                 version=0,
                 epoch=self.catalog.acquire_leadership("test"),
-                placements=(
-                    Placement(worker=WorkerId("w1"), task=DIGITS.name, variant=INT8, share=share),
+                placements=tuple(
+                    Placement(worker=WorkerId("w1"), task=DIGITS.name, variant=variant, share=part)
+                    for variant, part in shares.items()
                 ),
                 workers={CPU.name: 1},
                 explanation=("w1 holds 1 of 4 variants.",),
@@ -150,6 +154,11 @@ def test_all_as_planned_is_green_and_says_as_of_when(page: Page) -> None:
 def test_what_the_plan_gives_most_time_to_is_shown(page: Page) -> None:
     page.plan(share=0.25)
     assert "Variant Share when full mlp-v1-onnx-int8 25.0 %" in page.shown()["plan"]
+
+
+def test_what_the_plan_gives_hardly_any_time_is_counted(page: Page) -> None:
+    page.plan(share=0.25, others=0.004)
+    assert "25.0 % 1 more placement with 0.4 %" in page.shown()["plan"]
 
 
 def test_without_a_worker_the_old_plan_is_not_told_as_if_it_held(page: Page) -> None:
@@ -235,6 +244,25 @@ def test_what_answers_stands_first_and_the_task_that_is_asked_is_shown(page: Pag
     assert sorted(names, key=variants.index) == list(names)  # the last one is the fastest
 
 
+def test_variants_of_several_tasks_are_told_apart_on_a_worker(page: Page) -> None:
+    assert "digits/" not in page.shown()["workers"]
+    status = worker("w1", INT8)
+    other = replace(status.replicas[0], task=TaskName("other"))
+    page.live.statuses = [replace(status, replicas=(*status.replicas, other))]
+    shown = page.shown()["workers"]
+    assert f"digits/{INT8} other/{INT8}" in shown
+
+
+@pytest.mark.parametrize(
+    ("met", "missed", "share"), [(141, 19, "88.13 %"), (99_999, 1, "99.99 %"), (7, 0, "100.00 %")]
+)
+def test_a_share_is_written_as_on_a_terminal(page: Page, met: int, missed: int, share: str) -> None:
+    told = {"digits": {"met": met, "missed": missed, "errors": {}}}
+    page.live.slo = slo_report([{"tasks": told, "lately": {"seconds": 60.0, "tasks": told}}])
+    assert percent(met / (met + missed)) == share
+    assert share in page.shown()["queries"]
+
+
 def test_declared_peaks_stand_above_the_plan(page: Page) -> None:
     page.catalog.add_peak(Peak(start_s=0.0, end_s=100.0, factor=9.0, note="long gone"))
     page.catalog.add_peak(
@@ -299,7 +327,7 @@ def test_the_dashboard_draws_each_variant_and_labels_those_that_none_beats(page:
     assert set(re.findall(r'class="label"[^>]*>([^<]*)<', chart)) == {
         "linear-v1 fp32", "mlp-v1 int8", "mlp-v1 fp32",
     }  # fmt: skip
-    legend = "fp32 int8 faint: another is as accurate and as fast best accuracy up to a latency"
+    legend = "fp32 int8 faint: another is as accurate, as fast and as small best accuracy up to a"
     assert legend in shown.text
     assert "as run_ms in replies" in shown.text
 

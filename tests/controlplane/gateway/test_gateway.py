@@ -264,6 +264,8 @@ async def test_queries_that_nothing_could_serve_are_told_and_say_nothing_against
         assert (await client.post("/v1/query", json=ROW)).status_code == 200
         impossible = ROW | {"slo": {"latency_ms": 0.001}}
         assert (await client.post("/v1/query", json=impossible)).status_code == 422
+        foreign = {"Origin": "http://evil.example"}
+        assert (await client.post("/v1/query", json=ROW, headers=foreign)).status_code == 403
 
         async def told() -> dict[str, Any]:
             found: dict[str, Any] = (await client.get("/v1/slo")).json()
@@ -274,6 +276,8 @@ async def test_queries_that_nothing_could_serve_are_told_and_say_nothing_against
         assert (row["lately"]["met"], row["lately"]["refusals"]) == (1, {"SLO_INFEASIBLE": 1})
         assert report["standing"]["level"] == "met"
         assert "1 other asked" in report["standing"]["sentence"]
+        assert report["turned_away"] == {"FORBIDDEN": 1}
+        assert " 1 was turned away because " in report["standing"]["sentence"]
 
 
 async def test_naming_a_variant_that_is_not_there_or_retired_is_the_clients_error(

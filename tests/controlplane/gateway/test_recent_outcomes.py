@@ -3,8 +3,8 @@
 from controlplane.gateway.recent_outcomes import Counted, RecentOutcomes
 
 
-def counted(met: int, missed: int = 0, **errors: int) -> Counted:
-    return {"met": met, "missed": missed, "errors": errors}
+def counted(met: int, missed: int = 0, beyond: int = 0, **errors: int) -> Counted:
+    return {"met": met, "missed": missed, "infeasible_answered": beyond, "errors": errors}
 
 
 def test_before_a_minute_is_over_it_is_all_since_the_start() -> None:
@@ -29,3 +29,13 @@ def test_a_report_that_was_late_makes_the_time_longer_not_the_counts_wrong() -> 
     recent.grown(50.0, {"a": counted(5)})
     assert recent.grown(100.0, {"a": counted(9)}) == (100.0, {"a": counted(9)})
     assert recent.grown(115.0, {"a": counted(9)}) == (65.0, {"a": counted(4)})
+
+
+def test_what_no_variant_could_do_grows_as_well() -> None:
+    recent = RecentOutcomes(0.0)
+    recent.grown(50.0, {"a": counted(5, beyond=2)})
+    recent.grown(100.0, {"a": counted(5, beyond=2)})
+
+    _, found = recent.grown(115.0, {"a": counted(5, beyond=9)})
+
+    assert found == {"a": counted(0, beyond=7)}

@@ -17,14 +17,23 @@ import pytest
 from controlplane.building.types import RegistrationResult
 from controlplane.cli.model_options import parse_labels
 from controlplane.cli.registration_results import result_table, what_it_answers
-from controlplane.registry.doubt import doubt
+from controlplane.registry.doubt import doubt, short_of_default
 from profiler.evaluation.labelled_rows import LabelledRows
 from tests import onnx_models as models
 from tests.controlplane.builders import digits_catalog
 from tests.controlplane.cli.shell import Shell
 from variants.catalog.sql import open_catalog
 from variants.errors import InvalidInput
-from variants.types import Digest, ModelName, ModelVersion, Stage, Task, TaskName
+from variants.types import (
+    Digest,
+    ModelName,
+    ModelVersion,
+    Registration,
+    Slo,
+    Stage,
+    Task,
+    TaskName,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -136,6 +145,25 @@ def test_what_is_no_better_than_guessing_is_told(capsys: pytest.CaptureFixture[s
     result = RegistrationResult(task=task, versions=(), variants=(), profiles=(), doubts=(said,))
     result_table(result, 1.0, on_cluster=False)
     assert f"doubtful: {said}" in capsys.readouterr().out
+
+
+def test_a_version_that_misses_what_its_task_asks_for_by_default_is_told_of() -> None:
+    made = replace(digits_catalog().snapshot().variants[0], accuracy=0.85625)
+    version = ModelVersion(
+        task=made.task, model=ModelName("a"), version=2, stage=Stage.CANARY, source=Digest("0" * 64)
+    )
+
+    def said(floor: float | None) -> str:
+        task = Task(name=made.task, inputs=(), outputs=(), slo=Slo(accuracy=floor))
+        return short_of_default(
+            Registration(task=task, version=version, variants=(made,), profiles=())
+        )
+
+    assert said(None) == said(0.85625) == ""
+    assert said(0.95) == (
+        "the accuracy of a-v2 is 85.6 % at best, and queries of digits that name none ask for 95 %:"
+        " it answers none of these"
+    )
 
 
 @pytest.mark.parametrize("output", ["table", "json"])

@@ -14,6 +14,7 @@ from controlplane.views.fleet_status import (
     asked_words,
     fleet_status,
     kind_statuses,
+    lack_of_cores,
 )
 from tests.controlplane.builders import worker
 from variants.types import (
@@ -151,6 +152,20 @@ def test_where_plans_decide_fewer_are_wanted_than_were_asked_for() -> None:
             source=Source.PLAN,
             settings=1,
         ),
+    )
+
+
+def test_workers_that_their_machine_has_no_cores_for_are_told_why() -> None:
+    workers = [worker("w1", "a")]
+    kinds = kind_statuses({"cpu-4": 1}, {"cpu-4": 3}, workers)
+    why = "the workers that are wanted need 12 cores, and 4 were given to workers at the start"
+    assert lack_of_cores(kinds, {"cpu-4": 4}, 4) == why
+    assert lack_of_cores(kinds, {"cpu-4": 4}, 12) == ""
+    enough = kind_statuses({"cpu-4": 1}, {}, workers)
+    assert lack_of_cores(enough, {"cpu-4": 4}, 2) == ""  # what was wanted runs
+
+    assert fleet_status(kinds, plan(("w1", "a")), workers, why).sentence == (
+        f"1 of 3 workers cpu-4 running, 2 missing; {why}."
     )
 
 

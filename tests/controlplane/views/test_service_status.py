@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from controlplane.http_errors import CLIENT_ERRORS
+from controlplane.views.schemas import SloReport
 from controlplane.views.service_status import (
     HOPELESS,
     Outcomes,
@@ -65,6 +66,13 @@ CASES = [
         MET,
         "1 asked in the last 60 s for what no variant can do.",
     ),
+    ({"a": outcomes(1)}, MET, "100.0 % of 1 query met its SLO in the last 60 s."),
+    (
+        {"a": Outcomes(met=2, infeasible_answered=40, refusals={HOPELESS: 1})},
+        MET,
+        "100.0 % of 2 queries met their SLO in the last 60 s. "
+        "41 others asked in the last 60 s for what no variant can do.",
+    ),
     (
         {"a": outcomes(10, 10, SLO_INFEASIBLE=80)},
         MOSTLY,
@@ -93,33 +101,44 @@ def test_of_many_tasks_only_those_that_miss_most_are_named() -> None:
     assert found.sentence.endswith(" So it is with 2 more tasks.")
 
 
-def told(met: int, missed: int, errors: dict[str, int]) -> dict[str, Any]:
-    return {"digits": {"met": met, "missed": missed, "errors": errors}}
+def told(met: int, missed: int, errors: dict[str, int], beyond: int = 0) -> dict[str, Any]:
+    counted = {"met": met, "missed": missed, "infeasible_answered": beyond, "errors": errors}
+    return {"digits": counted}
 
 
 def test_a_report_adds_up_what_gateways_say() -> None:
     first = {
-        "tasks": told(7, 1, {"DEADLINE_EXCEEDED": 1, "OVERLOADED": 3}),
-        "lately": {"seconds": 60.2, "tasks": told(2, 0, {"OVERLOADED": 3})},
+        "tasks": told(7, 1, {"DEADLINE_EXCEEDED": 1, "OVERLOADED": 3}, beyond=4),
+        "lately": {
+            "seconds": 60.2,
+            "tasks": told(2, 0, {"OVERLOADED": 3}),
+            "turned_away": {"UNAUTHENTICATED": 1_200, "INVALID_INPUT": 4},
+        },
     }
     second = {
         "tasks": told(8, 0, {"NOT_FOUND": 4, "INVALID_INPUT": 1, "BLOCKED": 1, HOPELESS: 5}),
-        "lately": {"seconds": 12.0, "tasks": told(0, 0, {"NOT_FOUND": 4, HOPELESS: 5})},
+        "lately": {
+            "seconds": 12.0,
+            "tasks": told(0, 0, {"NOT_FOUND": 4, HOPELESS: 5}),
+            "turned_away": {"UNAUTHENTICATED": 1},
+        },
     }
 
     assert slo_report([first, second]) == {
         "window_s": 0.0,
         "lately_s": 60.2,
+        "turned_away": {"UNAUTHENTICATED": 1_201},
         "tasks": [
             {
                 "task": "digits",
-                "requests": 26,
+                "requests": 30,
                 "met": 15,
                 "late": 2,
                 "refused": 9,
                 "infeasible": 5,
+                "infeasible_answered": 4,
                 "client_errors": 5,
-                "attainment": 15 / 26,
+                "attainment": 15 / 30,
                 "share_met": 15 / 21,
                 "lately": {
                     "requests": 10,
@@ -127,6 +146,7 @@ def test_a_report_adds_up_what_gateways_say() -> None:
                     "late": 0,
                     "refused": 8,
                     "infeasible": 5,
+                    "infeasible_answered": 0,
                     "client_errors": 4,
                     "attainment": 0.2,
                     "share_met": 0.4,
@@ -148,3 +168,29 @@ def test_a_gateway_of_an_older_version_says_nothing_of_the_last_minute() -> None
     [row] = slo_report([{"tasks": told(7, 0, {})}])["tasks"]
 
     assert (row["requests"], row["lately"]["requests"], row["lately"]["attainment"]) == (7, 0, None)
+
+
+def test_best_effort_beyond_all_variants_stands_in_the_sentence_of_a_report() -> None:
+    lately = {"seconds": 60.0, "tasks": told(2, 0, {HOPELESS: 1}, beyond=40)}
+
+    found = SloReport.of(slo_report([{"tasks": told(2, 0, {}), "lately": lately}]))
+
+    assert found.standing is not None
+    assert found.standing.level is MET
+    assert found.standing.sentence == (
+        "100.0 % of 2 queries met their SLO in the last 60 s. "
+        "41 others asked in the last 60 s for what no variant can do."
+    )
+
+
+def test_what_was_turned_away_unread_is_told_and_says_nothing_against_what_runs() -> None:
+    away = {"UNAUTHENTICATED": 1_201, "FORBIDDEN": 1}
+    found = service_status({}, 60.0, away)
+    assert found == ServiceStatus(
+        level=MET,
+        sentence="No query was asked in the last 60 s."
+        " 1,201 were turned away because the token or key was missing or not known"
+        " (UNAUTHENTICATED)."
+        " 1 was turned away because the Host, the Origin or the key was not one that may ask"
+        " (FORBIDDEN).",
+    )

@@ -23,7 +23,7 @@ from tests.planner.builders import (
     worker,
 )
 from tests.planner.selection.strategies import EPSILON, KINDS, queries, snapshots
-from variants.types import Prefer
+from variants.types import Prefer, Stage
 
 
 def meets_floor_and_ceiling(candidate: Candidate, asked: Query) -> bool:
@@ -310,3 +310,84 @@ def test_large_frontiers_are_searched_across_leaves() -> None:
         Prefer.LATENCY: "v050",
         Prefer.ENERGY: "v050",  # nothing was measured: as by cost
     }
+
+
+FAMILY = catalog(
+    [variant("small", 0.9), variant("large", 0.95), variant("same", 0.95), variant("new", 0.99)],
+    [profile("small", 10), profile("large", 30), profile("same", 20), profile("new", 40)],
+    stages={"new": Stage.CANARY},
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (
+            query(accuracy=0.97),
+            "No variant of 'digits' can meet the SLO (100 ms, accuracy 0.97); the nearest is same:"
+            " accuracy 0.95 < 0.97.",
+        ),
+        (
+            query(rows=9),
+            "No variant of 'digits' can meet the SLO (100 ms, 9 rows); small takes at most 8 rows"
+            " at once, not 9.",
+        ),
+        (
+            query(accuracy=0.97, variant="small"),
+            "Variant 'small' of task 'digits' cannot meet the SLO (100 ms, accuracy 0.97):"
+            " accuracy 0.9 < 0.97.",
+        ),
+    ],
+)
+def test_an_infeasible_query_is_told_in_one_sentence_what_is_in_its_way(
+    asked: Query, message: str
+) -> None:
+    answer = select(snapshot(FAMILY, (worker(), [])), asked, NOW_MS)
+    assert isinstance(answer, Refusal)
+    assert (answer.code, answer.message) == (RefusalCode.SLO_INFEASIBLE, message)
+
+
+@pytest.mark.parametrize(
+    ("variants", "asked", "told"),
+    [
+        ([], "v", ""),
+        (["b", "a"], "v", "; there are: a, b"),
+        (["cnn-v1-int8", "mlp-v1-fp32", "cnn-v1-fp32"], "cnn-v1",
+         "; there are: cnn-v1-fp32, cnn-v1-int8"),
+        ([*"gfedcba"], "v", "; there are: a, b, c, d, e and 2 more"),
+    ],
+)  # fmt: skip
+def test_instead_of_a_name_that_is_none_the_near_ones_are_told(
+    variants: list[str], asked: str, told: str
+) -> None:
+    assert explain.there_are(variants, asked) == told
+
+
+def test_of_alternatives_as_far_off_the_cheaper_comes_first() -> None:
+    answer = select(snapshot(FAMILY, (worker(), [])), query(accuracy=0.97), NOW_MS)
+    assert isinstance(answer, Refusal)
+    assert [one.variant for one in answer.alternatives] == ["same", "large", "small"]
+
+
+@pytest.mark.parametrize(
+    ("stages", "told"),
+    [
+        (
+            {"small": Stage.CANARY, "large": Stage.RETIRED},
+            "small: is a canary: answers only when pinned; large: its version large-v1 is retired",
+        ),
+        ({"small": Stage.RETIRED, "large": Stage.RETIRED}, None),
+    ],
+)
+def test_a_task_without_a_live_version_is_not_said_to_miss_an_slo(
+    stages: dict[str, Stage], told: str | None
+) -> None:
+    known = catalog(
+        [variant("small"), variant("large")], [profile("small"), profile("large")], stages=stages
+    )
+    answer = select(snapshot(known, (worker(), [key("small")])), query(), NOW_MS)
+    assert isinstance(answer, Refusal)
+    told = told or "; ".join(f"{name}: its version {name}-v1 is retired" for name in stages)
+    assert answer.message == (
+        f"No variant of 'digits' is in service for queries that name none ({told})."
+    )

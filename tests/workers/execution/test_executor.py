@@ -112,7 +112,7 @@ async def test_a_query_that_cannot_be_in_time_is_refused_at_once(worker: WorkerC
         await connection.load(SLOW, CONTROL_S)
         reply = await ask(connection, SLOW, row(1), budget_ms=20)
         assert (reply.code, reply.message) == (
-            ReplyCode.OVERLOADED, "it, or an admitted query, would be late",
+            ReplyCode.OVERLOADED, "this query, or one taken before it, would be late",
         )  # fmt: skip
 
 

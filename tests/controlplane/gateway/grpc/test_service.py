@@ -58,7 +58,7 @@ async def test_a_query_is_answered_as_over_http(served: Served, stubs: Stubs) ->
     await served.worker("w1", DOUBLE)
     reply = await stubs.infer(request(id="7", parameters={"min_accuracy": 0.95}))
     assert output(reply).tolist() == [[2, 10, 4, 6]]
-    assert (reply.model_name, reply.model_version, reply.id) == ("letters", "double-v1", "7")
+    assert (reply.model_name, reply.model_version, reply.id) == ("letters", DOUBLE, "7")
     told = reply.parameters
     assert told["variant"].string_param == DOUBLE
     assert told["worker"].string_param == "w1"

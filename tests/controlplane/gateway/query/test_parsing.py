@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controlplane.api.bodies import INFER, QUERY
 from controlplane.gateway.query.datatypes import V2_NAMES, best_classes, bytes_of
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
 from controlplane.gateway.query.replies import ReplyMetadata, encode_v1, encode_v2
@@ -200,6 +201,8 @@ def test_other_mistakes_are_not_taken_for_such_a_number(row: str) -> None:
             "slo.prefer must be one of: cost, accuracy, latency, energy",
         ),
         ({"slo": {"prefer": {}}}, "slo.prefer must be one of: cost, accuracy, latency, energy"),
+        ({"slo": {"best_effort": True}}, "'best_effort' stands beside 'slo', not in it"),
+        ({"slo": {"variant": "v", "x": 1}}, "'variant' stands beside 'slo', not in it"),
         ({"best_effort": 1}, "best_effort must be true or false"),
         ({"best_effort": None}, "best_effort must be true or false"),
         ({"variant": 3}, "'variant' must be the name of a variant"),
@@ -386,6 +389,17 @@ def test_both_ways_to_read_rows_agree(rows: list[tuple[float, float]], booleans:
     assert v1(document).tensors[0].tobytes() == np.array(rows, dtype=np.float32).tobytes()
 
 
+def test_the_longest_deadline_is_the_documented_one() -> None:
+    body = QUERY["requestBody"]["content"]["application/json"]["schema"]
+    parameters = INFER["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    most = body["properties"]["slo"]["properties"]["latency_ms"]["maximum"]
+    assert most == parameters["parameters"]["properties"]["latency_slo_ms"]["maximum"]
+    assert v1({"task": "pair", "inputs": ROW, "slo": {"latency_ms": most}}).query.latency_ms == most
+    assert v1_error({"task": "pair", "inputs": ROW, "slo": {"latency_ms": most + 1}}) == (
+        "slo.latency_ms must be above 0 and at most 3600000"
+    )
+
+
 # -- /v2/models/.../infer -----------------------------------------------------------------------
 
 
@@ -445,6 +459,29 @@ def test_an_id_that_is_too_long() -> None:
 @pytest.mark.parametrize("given", [-1, 1.5, "high", True])
 def test_a_priority_that_is_none(given: Any) -> None:
     assert v2_error({"inputs": [entry()], "parameters": {"priority": given}}).startswith("priority")
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("latency_ms", "it is called 'latency_slo_ms' here"),
+        ("accuracy", "it is called 'min_accuracy' here"),
+        ("cost", "it is called 'max_cost_usd_per_1k' here"),
+        ("slo", "what it holds are parameters of their own here"),
+        ("variant", "a version is named outside of the parameters here"),
+    ],
+)
+def test_a_need_under_the_name_of_the_other_dialect_is_not_missed(name: str, advice: str) -> None:
+    assert v2_error({"inputs": [entry()], "parameters": {name: 0.5}}) == (
+        f"there is no parameter {name!r}: {advice}; known are: best_effort, latency_slo_ms,"
+        " max_cost_usd_per_1k, min_accuracy, prefer, priority, timeout"
+    )
+
+
+def test_parameters_that_no_server_knows_change_nothing() -> None:
+    parameters = {"sequence_id": 3, "triton_enable_empty_final_response": True, "trace": "x"}
+    parsed = v2({"inputs": [entry()], "parameters": parameters})
+    assert parsed.query == v2({"inputs": [entry()]}).query
 
 
 @pytest.mark.parametrize("data", [[1, 2, 3, 4], [[1, 2], [3, 4]], [1.0, 2, 3, 4.0]])
@@ -746,18 +783,11 @@ def test_a_v2_reply() -> None:
     assert length is None
     assert json.loads(body) == {
         "model_name": "pair",
-        "model_version": "m-v1",
+        "model_version": "v",
         "id": "7",
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}],
         "parameters": FIELDS,
     }
-
-
-def test_a_pinned_v2_reply_repeats_the_pin_as_its_version() -> None:
-    parsed = v2({"inputs": [entry()]}, pinned="v")
-    assert parsed.v2 is not None
-    body, _ = encode_v2(parsed.task, parsed.v2, [scores([1, 2])], METADATA)
-    assert json.loads(body)["model_version"] == "v"
 
 
 def test_only_the_outputs_asked_for_are_sent() -> None:

@@ -95,7 +95,11 @@ async def test_a_pin_is_kept(served: Served) -> None:
     await served.worker("w1", FAST, DOUBLE)
     assert (await served.ask(query(3, variant=DOUBLE))).json["outputs"] == [[6, 0, 0, 0]]
     answer = await served.ask(query(3, variant="nope"))
-    assert answer.error == (404, "NOT_FOUND", "Task 'letters' has no variant 'nope'.")
+    status, code, said = answer.error
+    assert (status, code) == (404, "NOT_FOUND")
+    assert said.startswith("Task 'letters' has no variant 'nope'; there are: ")
+    near = await served.ask(query(3, variant="fast-v1"))
+    assert near.error[2] == f"Task 'letters' has no variant 'fast-v1'; there are: {FAST}."
 
 
 async def test_an_infeasible_slo_comes_with_alternatives(served: Served) -> None:
@@ -515,6 +519,30 @@ async def test_the_books_balance(served: Served) -> None:
     assert [answer.status for answer in answers] == [200] * 5 + [504, 404, 404, 400]
 
 
+async def test_the_nearest_to_what_no_variant_can_do_is_told_from_what_could_have_been(
+    served: Served,
+) -> None:
+    """Nothing that runs would help such a query; it says nothing against what runs."""
+    await served.worker("w1", FAST, LATE)
+    bodies = [
+        query(slo={"accuracy": 0.9999}, best_effort=True),
+        query(slo={"latency_ms": 0.001}, best_effort=True),
+        query(variant=FAST, slo={"cost": 1e-12}, best_effort=True),
+        query(best_effort=True),
+    ]
+    answers = [await served.ask(body) for body in bodies]
+    assert [(one.status, one.json["slo_met"]) for one in answers] == [
+        (200, False), (200, False), (200, False), (200, True),
+    ]  # fmt: skip
+    letters = served.gateway.path.counters.task("letters")
+    assert sum(one.missed for one in letters.variants.values()) == 3
+    assert letters.infeasible_answered == 3
+
+    late = await served.ask(query(variant=LATE, slo={"latency_ms": 30}, best_effort=True))
+    assert (late.status, late.json["slo_met"]) == (200, False)
+    assert letters.infeasible_answered == 3
+
+
 async def test_a_runtime_that_fails_is_an_internal_error_and_tells_no_more(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -543,9 +571,17 @@ async def test_v2_infer_with_json(served: Served) -> None:
     assert body == {
         "id": "q1",
         "model_name": "letters",
-        "model_version": "double-v1",
+        "model_version": DOUBLE,
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 4], "data": [2, 4, 6, 8]}],
     }
+
+
+async def test_the_version_of_a_v2_reply_can_be_asked_for_again(served: Served) -> None:
+    await served.worker("w1", FAST, DOUBLE)
+    first = await served.ask(infer(), path="/v2/models/letters/infer")
+    version = first.json["model_version"]
+    again = await served.ask(infer(), path=f"/v2/models/letters/versions/{version}/infer")
+    assert (again.status, again.json["model_version"]) == (200, version)
 
 
 async def test_v2_infer_with_a_pinned_version(served: Served) -> None:
@@ -588,8 +624,8 @@ async def test_v2_infer_with_raw_bytes_as_tritonclient_sends_them(served: Served
         ("/v2/models/letters/versions/infer", (400, "INVALID_INPUT", "not an inference route")),
         ("/v2/models/a/b/c/d/e/infer", (400, "INVALID_INPUT", "not an inference route")),
         (
-            "/v2/models/letters/versions/nope/infer",
-            (404, "NOT_FOUND", "Task 'letters' has no variant 'nope'."),
+            "/v2/models/letters/versions/fast/infer",
+            (404, "NOT_FOUND", f"Task 'letters' has no variant 'fast'; there are: {FAST}."),
         ),
     ],
 )
