@@ -22,7 +22,7 @@ from planner.doubtful_profiles import (
     Stake,
     stakes,
 )
-from planner.reconcile.drift import DRIFTED, LEAST_GAP_MS
+from planner.profile_drift import DRIFTED, LEAST_GAP_MS
 from planner.reconcile.live_corrections import profile_key
 from planner.selection.snapshot import build_snapshot
 from planner.types import Demand, Observation, ProfileKey, ReplicaKey, Snapshot

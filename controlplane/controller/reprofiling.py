@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from controlplane.controller.events.journal import Journal
-from planner.reconcile.drift import DriftWatch, Live, drift_words
+from planner.profile_drift import DriftWatch, Live, drift_words
 from planner.types import Observation, ProfileKey
 from variants.catalog.protocol import Catalog
 from variants.errors import NotFound

@@ -10,8 +10,8 @@ worker serves what),
 ``placement.py`` with ``demand_and_offers.py``, ``worker_memory.py`` and ``task_shares.py`` (what
 each worker holds), ``replica_targets.py`` (what each replica is told of it), ``diff.py`` (the
 actions), ``explanation.py`` (why) and ``unchanged.py`` (when there is nothing to decide).
-``drift.py`` stands alone: it finds profiles that live latency contradicts; ``live_corrections.py``
-is what is decided by meanwhile.
+``kept_routes.py`` says whether a division of the demand stays. ``live_corrections.py`` is what is
+decided by while live latency contradicts profiles.
 
 It may import ``planner.types``, ``planner.latency_curve``, ``planner.live_model``,
 ``planner.interference``, ``planner.selection``, ``planner.solver``, ``planner.layouts``,

@@ -12,16 +12,14 @@ from math import inf
 
 from planner.reconcile.matching import match
 from planner.reconcile.problem_builder import MOST_LOAD, TAIL, BuiltProblem, ProblemBuilder
-from planner.selection.eligibility import answers, kept_out
+from planner.selection.eligibility import kept_out
 from planner.solver.problem import Assignment, AvailableKind, Planner, Power, Solution
 from planner.types import (
     Candidate,
     Demand,
-    DemandClass,
     Objective,
     Snapshot,
     WorkerReport,
-    class_of,
 )
 from variants.types import (
     DeviceKind,
@@ -45,8 +43,6 @@ FULL_COST, FULL_POWER = 0.25, 4
 """Mean accuracy that full devices cost: ``FULL_COST * load ** FULL_POWER``. Queries that find no
 room take less accurate variants, and the fuller devices are, the more of them do
 (docs/decisions/0007-planning.md has the sweep)."""
-DRIFT = 0.1
-"""Demand may change by this part of its work before it is assigned anew."""
 SERVED = 1.0 - 1e-6
 """Part of the demand from which on all of it counts as served."""
 
@@ -212,29 +208,6 @@ def _evened(
     return best
 
 
-def drifted(
-    routes: Iterable[Route], demand: Iterable[Demand], work_ms: Mapping[TaskName, float]
-) -> bool:
-    """Whether the demand has moved away from what the routes were made for.
-
-    Changes are weighed by the work that a query brings, ``work_ms`` per task.
-    """
-    planned = planned_qps(routes)
-    wanted = {class_of(d): d.qps for d in demand}
-    moved = total = 0.0
-    for key in planned.keys() | wanted.keys():
-        weight = work_ms.get(key[0], 1.0)
-        moved += weight * abs(planned.get(key, 0.0) - wanted.get(key, 0.0))
-        total += weight * wanted.get(key, 0.0)
-    return moved > DRIFT * total
-
-
-def class_of_route(route: Route) -> DemandClass:
-    """The class of queries that go there."""
-    pin = route.variant if route.pinned else None
-    return (route.task, route.latency_ms, route.accuracy, pin)
-
-
 def in_order(routes: Iterable[Route]) -> tuple[Route, ...]:
     """Routes as plans list them."""
     return tuple(sorted(routes, key=_order))
@@ -246,49 +219,6 @@ def _order(route: Route) -> tuple[object, ...]:
         route.task, route.latency_ms, floor, route.variant, route.worker, route.batch_size,
         route.pinned,
     )  # fmt: skip
-
-
-def planned_qps(routes: Iterable[Route]) -> dict[DemandClass, float]:
-    """What routes were planned to serve of each class, in rows per second."""
-    planned: dict[DemandClass, float] = {}
-    for route in routes:
-        key = class_of_route(route)
-        planned[key] = planned.get(key, 0.0) + route.qps
-    return planned
-
-
-def shares_of(
-    routes: Iterable[Route], snapshot: Snapshot
-) -> dict[WorkerId, dict[VariantKey, float]] | None:
-    """The part of each worker's time that routes take, by variant: what it has to hold for them.
-
-    None when a route leads nowhere: its worker is gone, or its variant does not answer there.
-    """
-    shares: dict[WorkerId, dict[VariantKey, float]] = {}
-    for route in routes:
-        worker = snapshot.workers.get(route.worker)
-        view = snapshot.tasks.get(route.task)
-        if worker is None or worker.draining or view is None:
-            return None
-        for candidate in view.by_variant.get(route.variant, ()):
-            pinned_to = route.variant if route.pinned else None
-            if candidate.device_kind == worker.device_kind and answers(candidate, pinned_to):
-                break
-        else:
-            return None
-        size = min(route.batch_size, candidate.table.max_batch)
-        held = shares.setdefault(route.worker, {})
-        key = _key(candidate)
-        taken = route.qps * candidate.table.ms[size] / (1_000 * size)
-        held[key] = held.get(key, 0.0) + taken
-    return shares
-
-
-def unserved(routes: Iterable[Route], demand: Iterable[Demand]) -> tuple[Demand, ...]:
-    """The part of a demand that routes do not serve."""
-    planned = planned_qps(routes)
-    left = (replace(d, qps=d.qps - planned.get(class_of(d), 0.0)) for d in demand)
-    return tuple(d for d in left if d.qps > 1e-6)
 
 
 def _kinds(

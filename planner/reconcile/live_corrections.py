@@ -5,7 +5,7 @@ A worker learns what batches of each size take, for each variant that it runs
 ratio to the profile for the mean and one for what a query needs to be admitted, geometric means by
 batches seen, and the profile is taken as these have it (``planner.reconcile.live_profiles``). That
 is what queries are sent and plans are made by; profiles themselves stay as measured until they are
-measured again, which ``planner.reconcile.drift`` asks for.
+measured again, which ``planner.profile_drift`` asks for.
 
 Where a worker's batches of a size mostly ran beside other variants, a part of what they took longer
 is those' doing. Plans allow for that by themselves (``planner.interference``), so what plans are

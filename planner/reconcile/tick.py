@@ -29,13 +29,17 @@ from planner.reconcile.demand_assignment import (
     SERVED,
     DemandAssignment,
     assign_demand,
-    drifted,
-    planned_qps,
-    shares_of,
-    unserved,
 )
 from planner.reconcile.diff import MemoryMib, diff
 from planner.reconcile.explanation import explanation
+from planner.reconcile.kept_routes import (
+    drifted,
+    planned_qps,
+    saves,
+    shares_of,
+    stretched,
+    unserved,
+)
 from planner.reconcile.placement import place
 from planner.reconcile.replica_targets import (
     PlannedRate,
@@ -304,8 +308,8 @@ def _assignment(
         and not _newcomer(observation.plan, shares, workers)
         and not _leads_nowhere(routes, workers)
     )
-    moved = observation.corrected or drifted(routes, known, _work_ms(snapshot))
-    if shares is not None and fits and not moved:
+    asked_else = drifted(routes, known, _work_ms(snapshot))
+    if shares is not None and fits and not (observation.corrected or asked_else):
         return kept, shares, False
     kinds = {kind.name: kind for kind in observation.catalog.device_kinds}
     how = (known, kinds, planner, observation.objective, observation.interference)
@@ -318,6 +322,14 @@ def _assignment(
         if served < SERVED * asked and served < WORTH_MOVING * _served(routes, known):
             # The demand is too much, and which part is left out would differ with every tick.
             return kept, shares, False
+        if observation.objective is Objective.COST and by_zone is None:
+            longer = observation.interference
+            now = stretched(routes, known, snapshot, longer)
+            new, there = shares_of(made.routes, snapshot), shares_of(now or (), snapshot)
+            if now and new and there and not saves(new, there, snapshot, kinds, longer):
+                if not asked_else:
+                    return kept, shares, False
+                return replace(kept, routes=now), there, False
     return replace(made, out_of_reach=far), shares_of(made.routes, snapshot) or {}, True
 
 

@@ -10,7 +10,7 @@ from planner.batching.variant_queues import Item, VariantQueue
 from planner.eviction.rules import Resident
 from planner.latency_table import LatencyTable, latency_table
 from planner.live_model import LiveModel
-from planner.reconcile.drift import LiveRatio
+from planner.profile_drift import LiveRatio
 from planner.types import ANYBODY, DEFAULT_PRIORITY
 from variants.types import ReplicaState
 from workers.channel.frames import Chunk, Layout

@@ -7,10 +7,9 @@ from planner.reconcile.demand_assignment import (
     NOTHING,
     DemandAssignment,
     assign_demand,
-    class_of_route,
     in_order,
-    planned_qps,
 )
+from planner.reconcile.kept_routes import class_of_route, planned_qps
 from planner.solver.problem import Planner, Power
 from planner.types import Demand, DemandClass, Objective, Snapshot, WorkerReport, class_of
 from planner.zone_demand import Zone, ZoneDemand

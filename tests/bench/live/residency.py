@@ -10,7 +10,9 @@ times. The trace is the same for each eviction rule, and each begins with a fres
 
 Printed for each rule: loads, the seconds that they take by the profiles and that they took, and
 what clients were told. With ``--simulated`` nothing is started but for the export:
-``modelless simulate`` plays the trace on the exported catalog.
+``modelless simulate`` plays the trace on the exported catalog. With ``--cache`` it is played as two
+pure caches (``tests.bench.planning.eviction``), beside rules that know all rates, or the future:
+what could be saved at all.
 """
 
 import argparse
@@ -30,6 +32,8 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from controlplane.cli.commands.export import catalog_rows, device_rows
 from tests.integration.deployment import CLI, Deployment, deployed, environment, short_directory
@@ -86,7 +90,6 @@ def classifiers() -> dict[str, Any]:
 
 def register_originals(state: Path, folder: Path) -> None:
     """Train, export and register each classifier under a task of its own name."""
-    import numpy as np
     from sklearn.datasets import load_digits
 
     from controlplane.client.sklearn_onnx import export_classifier
@@ -149,21 +152,58 @@ def prepare(state: Path, seed: int) -> None:
 # -- the queries -----------------------------------------------------------------------------------
 
 
-def drawn(seconds: float, qps: float, moves: int, seed: int) -> list[Query]:
-    """A Poisson process over tasks by Zipf. The head changes places with others at each move."""
+def drawn(
+    seconds: float, qps: float, moves: int, seed: int
+) -> tuple[list[Query], list[tuple[int, ...]]]:
+    """A Poisson process over tasks by Zipf. The head changes places with others at each move.
+
+    Returns:
+        The queries, and the tasks by popularity in each period.
+    """
     draw = random.Random(seed)
     ranks = list(range(TASKS))
     draw.shuffle(ranks)
     weights = [rank**-EXPONENT for rank in range(1, TASKS + 1)]
     found: list[Query] = []
+    order = [tuple(ranks)]
     at_s, moved = 0.0, 0
     while (at_s := at_s + draw.expovariate(qps)) < seconds:
         if at_s > (moved + 1) * seconds / (moves + 1):
             moved += 1
             for here, there in zip(range(HEAD), draw.sample(range(HEAD, TASKS), HEAD), strict=True):
                 ranks[here], ranks[there] = ranks[there], ranks[here]
+            order.append(tuple(ranks))
         found.append(Query(round(at_s, 6), draw.choices(ranks, weights)[0]))
-    return found
+    return found, order
+
+
+def as_caches(
+    known: CatalogSnapshot,
+    memory_mib: float,
+    queries: Sequence[Query],
+    order: Sequence[tuple[int, ...]],
+    seconds: float,
+) -> dict[str, float]:
+    """Seconds of loading by rule, if loads took no time and nothing but queries loaded."""
+    from tests.bench.planning.cache_workloads import STEPS, Workload, zipf
+    from tests.bench.planning.eviction import COLUMNS, row
+
+    shares, step_s = zipf(TASKS, EXPONENT), seconds / STEPS
+    rates = np.zeros((STEPS, TASKS))
+    for step in range(STEPS):
+        period = min(int(step * len(order) / STEPS), len(order) - 1)
+        rates[step, list(order[period])] = shares * len(queries) / seconds
+    profiles = {profile.task: profile for profile in known.profiles}
+    of_task = [profiles[TaskName(f"task-{number:03}")] for number in range(TASKS)]
+    load = Workload(
+        arrival_s=[one.at_s for one in queries],
+        variant=[one.task for one in queries],
+        load_s=[profile.load_s for profile in of_task],
+        memory_mib=[profile.memory_mib for profile in of_task],
+        rates=rates,
+        step_s=step_s,
+    )
+    return row(load, WORKERS * memory_mib, WORKERS, "least worth", COLUMNS, own_books=True)
 
 
 # -- what happens ----------------------------------------------------------------------------------
@@ -278,9 +318,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rules", default=",".join(RULES))
     parser.add_argument("--simulated", action="store_true", help="Start nothing.")
+    parser.add_argument("--cache", action="store_true", help="Play it as pure caches.")
     parser.add_argument("--state", type=Path, help="Keep what was registered there, or use it.")
     asked = parser.parse_args()
-    queries = drawn(asked.seconds, asked.qps, asked.moves, asked.seed)
+    queries, order = drawn(asked.seconds, asked.qps, asked.moves, asked.seed)
     with short_directory() as home:
         state = asked.state or home / "state"
         if not (state / "catalog.db").exists():
@@ -296,6 +337,12 @@ def main() -> None:
             f"{1_000 * max(p.load_s for p in known.profiles):.0f} ms; {WORKERS} workers of "
             f"{memory_mib:.0f} MiB; {len(queries)} queries in {asked.seconds:g} s"
         )
+        if asked.cache:
+            found_s = as_caches(known, memory_mib, queries, order, asked.seconds)
+            for rule, loading_s in found_s.items():
+                part = loading_s / found_s["lru"]
+                print(f"{rule}: {loading_s:.1f} s of loading, {part:.2f} of lru")
+            return
         print(
             "| rule | loads | loading, s by profiles | s by the clock | in time | COLD | others |"
         )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.reprofiling import CHOSEN, Reprofiling
-from planner.reconcile.drift import BATCHES, PATIENCE_S
+from planner.profile_drift import BATCHES, PATIENCE_S
 from tests.variants.catalog_builders import kind, profile, registration
 from variants.catalog.memory import MemoryCatalog
 from variants.types import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from planner.reconcile.by_zone.zoned_assignment import zoned
-from planner.reconcile.demand_assignment import planned_qps
+from planner.reconcile.kept_routes import planned_qps
 from planner.reconcile.tick import tick
 from planner.types import Demand, DemandClass, Observation, class_of
 from planner.zone_demand import ShareKey, Zone, ZoneDemand

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.reconcile.drift import (
+from planner.profile_drift import (
     BATCHES,
     PATIENCE_S,
     Drifted,

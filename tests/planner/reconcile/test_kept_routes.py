@@ -1,0 +1,133 @@
+"""Routes that stay while workers have time and another division saves nothing to speak of."""
+
+from dataclasses import replace
+
+import pytest
+
+from planner.reconcile.kept_routes import LEAST_SAVED, ROOMY, SAVES, saves, shares_of, stretched
+from planner.reconcile.tick import tick
+from planner.types import Decision, Demand, Observation, Snapshot
+from tests.planner.builders import (
+    DIGITS,
+    catalog,
+    demand,
+    key,
+    kind,
+    observation,
+    profile,
+    replica,
+    report,
+    snapshot,
+    variant,
+    worker,
+)
+from variants.types import CatalogSnapshot, DeviceKindName, Route, VariantName, WorkerId
+
+ROW_S = 0.012
+"""What is planned for a row of 10 ms."""
+
+
+def two(a_ms: float = 10.0, b_ms: float = 10.0, usd: float = 0.36) -> CatalogSnapshot:
+    rows = {"a": a_ms, "b": b_ms}
+    return catalog(
+        [variant(name) for name in rows],
+        [profile(name, ms) for name, ms in rows.items()],
+        kinds=[kind("cpu-1", usd)],
+    )
+
+
+def seen(a_ms: float = 10.0, b_ms: float = 10.0) -> Snapshot:
+    held = [key("a"), key("b")]
+    return snapshot(two(a_ms, b_ms), (worker("w1"), held), (worker("w2"), held))
+
+
+def route(on: str, qps: float, name: str = "a", latency_ms: float = 100.0) -> Route:
+    return Route(
+        task=DIGITS, latency_ms=latency_ms, accuracy=None, variant=VariantName(name),
+        worker=WorkerId(on), batch_size=1, qps=qps,
+    )  # fmt: skip
+
+
+def test_stretched_routes_divide_a_class_as_before() -> None:
+    found = stretched((route("w1", 3.0), route("w2", 1.0)), [demand(8.0)], seen(), {})
+    assert found is not None
+    assert {r.worker: r.qps for r in found} == {"w1": 6.0, "w2": 2.0}
+
+
+def test_a_class_that_nobody_asks_for_any_more_loses_its_routes() -> None:
+    loose = route("w2", 1.0, latency_ms=500.0)
+    found = stretched((route("w1", 3.0), loose), [demand(3.0)], seen(), {})
+    assert found == (route("w1", 3.0),)
+
+
+@pytest.mark.parametrize(
+    ("asked", "a_ms", "longer", "why"),
+    [
+        ([demand(3.0), demand(1.0, latency_ms=50.0)], 10.0, 0.0, "a class without routes"),
+        ([demand(1_000 * ROOMY / 10.0 + 1.0)], 10.0, 0.0, "a worker that is too full"),
+        ([demand(3.0)], 51.0, 0.0, "two batches that are longer than the SLO"),
+    ],
+)
+def test_routes_do_not_stretch(asked: list[Demand], a_ms: float, longer: float, why: str) -> None:
+    parts = {DeviceKindName("cpu-1"): longer}
+    assert stretched((route("w1", 3.0),), asked, seen(a_ms), parts) is None, why
+
+
+def test_what_several_variants_on_a_worker_take_longer_counts() -> None:
+    """30 rows per second of 10 ms on one worker: 0.3 of its time, 0.6 if twice as long."""
+    both = (route("w1", 15.0), route("w1", 15.0, "b", 200.0))
+    asked = [demand(15.0), demand(15.0, latency_ms=200.0)]
+    parts = {DeviceKindName("cpu-1"): 1.0}
+    assert stretched(both, asked, seen(), {}) is not None
+    assert stretched(both, asked, seen(), parts) is None
+    assert stretched((route("w1", 30.0),), [demand(30.0)], seen(), parts) is not None
+
+
+@pytest.mark.parametrize("usd", [0.36, 0.0])
+@pytest.mark.parametrize(
+    ("there", "new", "worth_it"),
+    [
+        (0.40, 0.40 * (1.0 - SAVES) - 0.001, True),
+        (0.40, 0.40 * (1.0 - SAVES) + 0.001, False),
+        (0.02, 0.02 - LEAST_SAVED - 0.001, True),
+        (0.02, 0.02 - LEAST_SAVED + 0.001, False),
+    ],
+)
+def test_a_new_division_has_to_save_a_part_of_the_cost_and_of_a_worker(
+    usd: float, there: float, new: float, worth_it: bool
+) -> None:
+    one, other = (shares_of((route("w1", share / ROW_S),), seen()) for share in (new, there))
+    assert one is not None
+    assert other is not None
+    kinds = {each.name: each for each in two(usd=usd).device_kinds}
+    assert saves(one, other, seen(), kinds, {}) is worth_it
+
+
+def decided(before: Decision, b_ms: float, qps: float) -> Decision:
+    """The decision after "b" was found to take so long, for so many rows per second."""
+    known = two(b_ms=b_ms)
+    holds = report("w1", replica("a"), replica("b"))
+    plan = replace(before.plan, version=1, epoch=1)
+    return tick(replace(observation(known, holds, demand=[demand(qps)], plan=plan), corrected=True))
+
+
+def first() -> Decision:
+    seen: Observation = observation(
+        two(b_ms=10.5), report("w1", replica("a"), replica("b")), demand=[demand(4.0)]
+    )
+    return tick(seen)
+
+
+def test_who_is_cheaper_by_a_hair_does_not_take_over() -> None:
+    """Each tick another one is, as on a machine where a batch takes some microseconds."""
+    before = first()
+    assert {r.variant for r in before.plan.routes} == {"a"}
+    for b_ms in (9.5, 10.5, 9.0):
+        assert not decided(before, b_ms, 4.0).changed
+    moved = decided(before, 9.5, 8.0)
+    assert {r.variant for r in moved.plan.routes} == {"a"}
+    assert sum(r.qps for r in moved.plan.routes) == pytest.approx(8.0)
+
+
+def test_who_is_cheaper_by_much_takes_over() -> None:
+    assert {r.variant for r in decided(first(), 2.0, 4.0).plan.routes} == {"b"}
