@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from controlplane.views.fleet_status import KindStatus
     from variants.artifacts.protocol import ArtifactStore
     from variants.catalog.protocol import Catalog
-    from variants.types import DeviceKindName, Variant
+    from variants.types import DeviceKindName, Task, Variant
 
 
 MOST_REASONS = 5
@@ -42,6 +42,7 @@ class Prepared(NamedTuple):
     """Workers of this machine's kinds."""
     others: "list[KindStatus]"
     """Of other kinds, which are stored as wanted."""
+    tasks: "list[Task]"
     answers: "list[Variant]"
     """Of live and canary versions."""
     profiled: int
@@ -114,7 +115,7 @@ def _prepare(settings: Settings, example: str | None, keeper: "Supervisor") -> P
     }
     answers = [v for v in known.variants if (v.task, v.model, v.version) in answering]
     count = sum(variant.key in profiled for variant in answers)
-    return Prepared(settings, wanted, others, answers, count)
+    return Prepared(settings, wanted, others, list(known.tasks), answers, count)
 
 
 def _start(prepared: Prepared, keeper: "Supervisor") -> None:
@@ -136,10 +137,14 @@ def _start(prepared: Prepared, keeper: "Supervisor") -> None:
 
 def _say_ready(prepared: Prepared, url: str, seconds: float) -> None:
     """Where to go now, and why nothing may be answered yet."""
-    settings, wanted, _, answers, profiled = prepared
+    from controlplane.startup.settings_warnings import followed_by_none
+
+    settings, wanted, _, known, answers, profiled = prepared
     at_terminal = sys.stdin is not None and sys.stdin.isatty()
     tasks = {variant.task for variant in answers}
     hello(settings, url, seconds, tasks, at_terminal=at_terminal)
+    for warning in followed_by_none(settings, known):
+        warn(str(warning))
     if not wanted:
         warn("no node has joined yet: workers start when one does")
     elif not any(row.asked for row in wanted):

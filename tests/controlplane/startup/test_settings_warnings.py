@@ -9,10 +9,13 @@ import pytest
 from controlplane.settings import known_names, load_settings
 from controlplane.startup.settings_warnings import (
     broken_lines,
+    followed_by_none,
     oversights,
     too_many_cores,
     unknown_names,
 )
+from tests.planner.builders import task
+from variants.types import Prefer, Slo
 
 
 @pytest.fixture(autouse=True)
@@ -127,3 +130,20 @@ def test_of_layouts_only_the_largest_needs_cores(tmp_path: Path) -> None:
     settings = load_settings(state_dir=tmp_path, slices="1xcpu-2|2xcpu-1|3xcpu-1")
     assert too_many_cores(settings, cores=3) == []
     assert "is 3 cores, and this machine has 2 cores" in str(too_many_cores(settings, cores=2)[0])
+
+
+def test_who_would_not_follow_the_plans_is_told(tmp_path: Path) -> None:
+    tasks = [
+        task("a"), task("b"), task("c"), task("d"),
+        task("e", Slo(latency_ms=100.0, prefer=Prefer.ACCURACY)),
+    ]  # fmt: skip
+    cheap, accurate = (
+        [str(one) for one in followed_by_none(load_settings(state_dir=tmp_path, **given), some)]
+        for given, some in (({}, tasks[:4]), ({"objective": "accuracy"}, tasks))
+    )
+    assert cheap == []
+    assert accurate == [
+        "plans are for accuracy (MODELLESS_OBJECTIVE), and queries of a, b, c and 1 more that do "
+        "not say what they prefer, prefer cost and do not follow them; send "
+        '"prefer": "accuracy" in their SLO, or register tasks with `--prefer accuracy`'
+    ]
