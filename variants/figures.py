@@ -13,6 +13,8 @@ TINY = 1e-9
 """Smaller values are written with an exponent."""
 MOST_DIGITS = 17
 """Significant digits that distinguish any two doubles."""
+LOST = 1e-12
+"""Part of a whole that arithmetic may lose."""
 
 
 def figure(value: float, digits: int = 1) -> str:
@@ -65,7 +67,12 @@ def seconds(value_ms: float) -> str:
 
 
 def percent(ratio: float) -> str:
-    """A share of a whole: "100.0" only where it is all, and "0.0" only where it is nothing."""
+    """A share of a whole: "100.0" only where it is all, and "0.0" only where it is nothing.
+
+    What sums of floating-point numbers lose (``LOST``) is not missing.
+    """
+    if 1.0 - LOST < ratio < 1.0:
+        ratio = 1.0
     text = f"{100 * ratio:.1f}"
     if text == "0.0" and ratio > 0:
         return figure(100 * ratio)

@@ -34,7 +34,15 @@ def test_units() -> None:
 
 @pytest.mark.parametrize(
     ("ratio", "text"),
-    [(1.0, "100.0"), (0.9997, "99.97"), (0.5, "50.0"), (0.0, "0.0"), (0.0001, "0.01")],
+    [
+        (1.0, "100.0"),
+        (0.9997, "99.97"),
+        (0.5, "50.0"),
+        (0.0, "0.0"),
+        (0.0001, "0.01"),
+        (1.0 - 3e-16, "100.0"),
+        (1.0 - 1e-7, "99.99999"),
+    ],
 )
 def test_a_share_is_whole_only_when_it_is(ratio: float, text: str) -> None:
     assert percent(ratio) == text
