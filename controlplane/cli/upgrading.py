@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controlplane.cli.gateway_client import connect
+from controlplane.cli.lasting_output import outliving_its_output
 from controlplane.cli.outcome import INTERRUPTED, NotRunning
 from controlplane.cli.start_lines import err, step, tell, warn
 from controlplane.cli.state_settings import StateDir, read_settings
@@ -58,7 +59,7 @@ def upgrade(
             "what runs was started by a release that knows no upgrade, or is just starting;"
             " `modelless down` and `modelless up` once"
         )
-    with only_one(settings.run_dir):
+    with only_one(settings.run_dir), outliving_its_output():
         _upgrade(settings, ray, patience, allow_gap=allow_gap)
 
 

@@ -107,6 +107,8 @@ class Upgrade:
         self._patience_s = patience_s
         self._allow_gap = allow_gap
         self._held: frozenset[str] = frozenset()
+        self._leaves = False
+        """Whether one was asked to leave whose successor does not serve yet."""
         self._idle: list[Part] = []
         """Of which none was to run."""
         self.replaced = 0
@@ -126,6 +128,13 @@ class Upgrade:
         for part in parts:
             try:
                 self._replace(part)
+            except BaseException:
+                if self._held and self._leaves:
+                    # Serve might end the one more before the other has left: both would be gone.
+                    # It ends by itself after some seconds, when the successor is there.
+                    self._hold(self._held)
+                    self._held = frozenset()
+                raise
             finally:
                 self._let_go()
         for part in self._idle:  # last: the control loop that deploys them again is a new one
@@ -202,6 +211,7 @@ class Upgrade:
             held = self._may_leave(worker)
         now = self._looked(part)
         before = set(now.generations) - set(_outdated(part, now))
+        self._leaves = True
         self._until(
             lambda: self._fleet.leave(part.deployment, replica),
             lambda: f"{worker} cannot be asked to leave",
@@ -212,6 +222,7 @@ class Upgrade:
             lambda: f"{worker} was asked to leave and has not",
         )
         self._await_new(part, before, held)
+        self._leaves = False
         self.replaced += 1
 
     def _may_leave(self, worker: str) -> frozenset[tuple[str, str]]:
