@@ -20,7 +20,7 @@ from controlplane.settings import SECRETS, Settings, load_settings
 from variants.errors import ClusterUnavailable, Conflict, ModellessError, StateUnavailable
 
 if TYPE_CHECKING:
-    from controlplane.startup.upgrade import Serving
+    from controlplane.startup.served import Serving
 
 KEPT = (
     "host", "port", "grpc_port", "ray_address", "workers", "cores", "slices", "gpus", "gateways",
@@ -171,7 +171,7 @@ def _serving() -> "Serving":
     Raises:
         ClusterUnavailable: it does not answer.
     """
-    from controlplane.startup.upgrade import serving
+    from controlplane.startup.served import serving
 
     try:
         with connect() as client:

@@ -11,7 +11,8 @@ import typer
 from controlplane.cli.upgrading import only_one, telling_what_stays
 from controlplane.cluster.replicas import Deployment, Replicas
 from controlplane.live_state import REPLACING_TTL_S
-from controlplane.startup.upgrade import Part, Serving, Upgrade, serving
+from controlplane.startup.served import Serving, serving
+from controlplane.startup.upgrade import Part, Upgrade
 from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded, StateUnavailable
 
 NEW, OLD = "new", "old"
@@ -119,9 +120,11 @@ class Played:
         self.coming.append((self.now_s + 1, f"n{self.made}"))
 
 
-def upgrade(played: Played, *, allow_gap: bool = False) -> Upgrade:
+def upgrade(
+    played: Played, *, allow_gap: bool = False, say: Callable[[str], None] | None = None
+) -> Upgrade:
     return Upgrade(
-        played, played.serving, played.hold, played.said.append, lambda: played.now_s,
+        played, played.serving, played.hold, say or played.said.append, lambda: played.now_s,
         played.pause, patience_s=30.0, allow_gap=allow_gap,
     )  # fmt: skip
 
@@ -242,8 +245,8 @@ def test_interrupted_at_any_moment_it_goes_on_when_it_is_run_again(room: int) ->
         try:
             interrupted()
         except KeyboardInterrupt:
-            played.pause(REPLACING_TTL_S)
             assert played.extra is False
+            played.pause(5.0)
             interrupted()
         assert set(played.running.values()) == {NEW}, moment
         assert (len(played.running), played.fewest >= 1) == (2, True), moment
@@ -279,10 +282,27 @@ def test_interrupted_at_any_moment_one_serves() -> None:
         played = SlowToLeave({"o1": OLD}, room=1, interrupt_at_s=moment / 2)
         with contextlib.suppress(KeyboardInterrupt):
             upgrade(played).run(workers(played))
+        assert played.extra is False
         played.interrupt_at_s = 1e9
         for _ in range(60):
             played.pause(0.5)
         assert (len(played.running), played.extra, played.fewest >= 1) == (1, False, True), moment
+
+
+def test_interrupted_twice_the_one_more_ends_by_itself() -> None:
+    played = SlowToLeave({"o1": OLD}, room=1, interrupt_at_s=1e9)
+
+    def impatient(sentence: str) -> None:
+        if sentence.endswith(("w-o1 leaves", "for its successor")):
+            played.interrupt_at_s = 0.0
+
+    replacing = upgrade(played, say=impatient)
+    with pytest.raises(KeyboardInterrupt):
+        replacing.run(workers(played))
+    assert (played.extra, "o1" in played.running) == (True, True)
+    for _ in range(60):
+        played.pause(0.5)
+    assert (len(played.running), played.extra, played.fewest >= 1) == (1, False, True)
 
 
 def test_what_is_new_already_is_left_alone() -> None:
