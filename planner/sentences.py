@@ -1,7 +1,7 @@
 """The words of a refusal: why each variant does not answer.
 
 Every function returns a fragment that follows the variant's name: ``accuracy 0.9 < 0.95``. Numbers
-are written by ``variants.figures``.
+are written by ``variants.figures``; prices are of a million queries, as people are shown them.
 """
 
 from collections.abc import Iterable
@@ -23,8 +23,8 @@ def below_floor(candidate: Candidate, floor: float) -> str:
 
 
 def above_ceiling(candidate: Candidate, ceiling: float) -> str:
-    ours, limit = apart(candidate.price_usd_per_1k, ceiling, 3, usd)
-    return f"costs {ours} > {limit} USD per 1,000"
+    ours, limit = apart(1_000 * candidate.price_usd_per_1k, 1_000 * ceiling, 3, usd)
+    return f"costs {ours} > {limit} USD per million"
 
 
 def too_many_rows(candidate: Candidate, rows: int) -> str:
@@ -90,7 +90,7 @@ def asked(query: Query) -> str:
     if query.accuracy is not None:
         parts.append(f"accuracy {figure(query.accuracy, 4)}")
     if query.cost is not None:
-        parts.append(f"at most {usd(query.cost)} USD per 1,000")
+        parts.append(f"at most {usd(1_000 * query.cost)} USD per million")
     if query.rows > 1:
         parts.append(f"{query.rows} rows")
     return ", ".join(parts)

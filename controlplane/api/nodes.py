@@ -15,7 +15,7 @@ from variants.errors import Conflict, NotFound
 LONGEST_S = 86_400.0
 LEAST_PREFIX = 4
 """So much of an id names a node."""
-ONE_MACHINE = "one machine: no nodes are asked for"
+ONE_MACHINE = "nothing starts nodes for a single machine"
 NOT_LOOKED = "the control loop has not looked at the nodes yet"
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controlplane.cli.gateway_client import connect
+from controlplane.cli.lasting_output import outliving_its_output
 from controlplane.cli.outcome import INTERRUPTED, NotRunning
 from controlplane.cli.start_lines import err, step, tell, warn
 from controlplane.cli.state_settings import StateDir, read_settings
@@ -19,7 +20,7 @@ from controlplane.settings import SECRETS, Settings, load_settings
 from variants.errors import ClusterUnavailable, Conflict, ModellessError, StateUnavailable
 
 if TYPE_CHECKING:
-    from controlplane.startup.upgrade import Serving
+    from controlplane.startup.served import Serving
 
 KEPT = (
     "host", "port", "grpc_port", "ray_address", "workers", "cores", "slices", "gpus", "gateways",
@@ -58,7 +59,7 @@ def upgrade(
             "what runs was started by a release that knows no upgrade, or is just starting;"
             " `modelless down` and `modelless up` once"
         )
-    with only_one(settings.run_dir):
+    with only_one(settings.run_dir), outliving_its_output():
         _upgrade(settings, ray, patience, allow_gap=allow_gap)
 
 
@@ -170,7 +171,7 @@ def _serving() -> "Serving":
     Raises:
         ClusterUnavailable: it does not answer.
     """
-    from controlplane.startup.upgrade import serving
+    from controlplane.startup.served import serving
 
     try:
         with connect() as client:

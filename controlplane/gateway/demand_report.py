@@ -36,7 +36,8 @@ class DemandReport:
         """Rows asked for, by counter."""
         self._tightest: Least[str] = Least(TIGHT_S)
         """The shortest latency SLO in ms, by counter."""
-        self._outcomes = RecentOutcomes(monotonic())
+        self._began_s = monotonic()
+        self._outcomes = RecentOutcomes(self._began_s)
         self.latest: Mapping[str, Any] = {"tasks": {}}
         """The report that was made last."""
 
@@ -45,7 +46,8 @@ class DemandReport:
 
         Returns:
             ``demand`` and ``tightest`` by counter (``controlplane.demand_counters``), ``at_s``,
-            when they were read, on a clock of this gateway's, ``tasks`` with the numbers of queries
+            when they were read, on a clock of this gateway's, ``counted_s``, for how many seconds
+            this gateway has counted, ``tasks`` with the numbers of queries
             met, missed and refused, ``lately``, the same of the last minute, how many
             ``seconds`` that is and, by error code, what was ``turned_away`` before its task was
             known, ``in_flight``, and ``busy``, the share of the time since the last
@@ -70,6 +72,7 @@ class DemandReport:
             "demand": self._demand,
             "at_s": now_s,
             "tightest": self._tightest.items(),
+            "counted_s": now_s - self._began_s,
             **_by_task(counted, *self._outcomes.grown(now_s, counted)),
             "in_flight": counters.in_flight,
             "busy": busy,
@@ -79,9 +82,10 @@ class DemandReport:
         return self.latest
 
     def outcomes(self) -> Mapping[str, Any]:
-        """``tasks`` and ``lately`` as of now; nothing counts as reported by that."""
-        counted = self._counted()
-        return _by_task(counted, *self._outcomes.growth(monotonic(), counted))
+        """``counted_s``, ``tasks`` and ``lately`` as of now; nothing counts as reported by that."""
+        counted, now_s = self._counted(), monotonic()
+        told = _by_task(counted, *self._outcomes.growth(now_s, counted))
+        return {"counted_s": now_s - self._began_s, **told}
 
     def _counted(self) -> dict[str, Counted]:
         """By task; under the empty name what was refused before its task was known."""

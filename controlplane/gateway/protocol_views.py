@@ -7,7 +7,7 @@ the same at every gateway and after every restart.
 """
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from importlib.metadata import version as version_of
 from typing import Any
 
@@ -171,7 +171,10 @@ class ProtocolViews:
             "platform": "modelless",
             "backend": "modelless",
             "version_policy": {"specific": {"versions": list(numbers)}},
-            "max_batch_size": self._most_rows(task, variants),
+            # Canaries do not answer who names no version.
+            "max_batch_size": self._most_rows(
+                task, variants if version else self._variants(task, Stage.LIVE) or variants
+            ),
             "input": [_configured(spec) for spec in task.inputs],
             "output": [_configured(spec) for spec in task.outputs],
             # Batches are formed by deadline, and nothing waits to fill one.
@@ -256,14 +259,18 @@ class ProtocolViews:
             ],
         }
 
-    def _most_rows(self, task: Task, variants: list[str]) -> int:
-        """The most rows of one query that some variant takes."""
+    def _most_rows(self, task: Task, variants: Collection[str]) -> int:
+        """The most rows of one query that each of the variants takes, on every kind it runs on.
+
+        Clients send as many at once. Which variant answers is for the SLO to say, so that more rows
+        may find none.
+        """
         sizes = [
             profile.points[-1].batch_size
             for profile in self._known.catalog.profiles
             if profile.task == task.name and profile.variant in variants and profile.points
         ]
-        return min(max(sizes, default=1), MAX_ROWS)
+        return min(min(sizes, default=1), MAX_ROWS)
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:

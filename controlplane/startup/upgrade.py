@@ -7,17 +7,21 @@ what it held. Everything is looked at anew in each step, so that who is interrup
 what is new already stays.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from controlplane.cluster.replicas import Deployment, Replicas
 from controlplane.cluster.start_reports import NO_ROOM
+from controlplane.startup.served import Serving
 from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded, StateUnavailable
 
 T = TypeVar("T")
 
 POLL_S = 0.5
+LEAVES_S = 30.0
+"""How long an upgrade that is ended waits for one that leaves, and as long for its successor."""
 SETTLED = 4
 """So often in a row a gateway has to say it: each of them is asked now and then."""
 
@@ -51,32 +55,6 @@ class Part:
     """Whether a replica that runs does its work."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
-    """What gateways say: workers with what is loaded, and where the plan puts what."""
-
-    workers: Mapping[str, frozenset[tuple[str, str]]]
-    """Task and variant of all that is ready at each worker that takes queries."""
-    planned: Mapping[str, frozenset[tuple[str, str]]]
-
-
-def serving(workers: Sequence[Mapping[str, Any]], plan: Mapping[str, Any]) -> Serving:
-    """What ``/v1/workers`` and ``/v1/plan`` say."""
-    planned: dict[str, set[tuple[str, str]]] = {}
-    for row in plan.get("placements", ()):
-        planned.setdefault(row["worker"], set()).add((row["task"], row["variant"]))
-    return Serving(
-        workers={
-            one["worker"]: frozenset(
-                (row["task"], row["variant"]) for row in one["replicas"] if row["state"] == "ready"
-            )
-            for one in workers
-            if not one["draining"]
-        },
-        planned={worker: frozenset(held) for worker, held in planned.items()},
-    )
-
-
 class Upgrade:
     """Replaces part after part."""
 
@@ -107,6 +85,8 @@ class Upgrade:
         self._patience_s = patience_s
         self._allow_gap = allow_gap
         self._held: frozenset[str] = frozenset()
+        self._unfinished: Callable[[float], None] | None = None
+        """Returns when who was asked to leave is gone and its successor does its work."""
         self._idle: list[Part] = []
         """Of which none was to run."""
         self.replaced = 0
@@ -126,6 +106,11 @@ class Upgrade:
         for part in parts:
             try:
                 self._replace(part)
+            except DeadlineExceeded:
+                raise
+            except BaseException:
+                self._finish()
+                raise
             finally:
                 self._let_go()
         for part in self._idle:  # last: the control loop that deploys them again is a new one
@@ -182,6 +167,24 @@ class Upgrade:
             self._hold(self._held)
         return bool(held)
 
+    def _finish(self) -> None:
+        """Have the one more run until who was asked to leave has a successor.
+
+        Serve might end the one more instead, and then both would be gone. If this is ended too, the
+        one more ends by itself after some seconds.
+        """
+        if not self._held or self._unfinished is None:
+            return
+        self._say(f"one leaves: waiting up to {2 * LEAVES_S:.0f} s for its successor")
+        finished = False
+        with contextlib.suppress(DeadlineExceeded):
+            try:
+                self._unfinished(LEAVES_S)
+                finished = True
+            finally:
+                if not finished:
+                    self._held = frozenset()
+
     def _await_surplus(self, part: Part, count: int) -> None:
         """Return when the one more has left; that it does not hinders nothing."""
 
@@ -202,16 +205,23 @@ class Upgrade:
             held = self._may_leave(worker)
         now = self._looked(part)
         before = set(now.generations) - set(_outdated(part, now))
+
+        def replaced(patience_s: float) -> None:
+            self._until(
+                lambda: replica not in self._fleet.look(part.deployment).generations,
+                lambda: f"{worker} was asked to leave and has not",
+                patience_s,
+            )
+            self._await_new(part, before, held, patience_s)
+
+        self._unfinished = replaced
         self._until(
             lambda: self._fleet.leave(part.deployment, replica),
             lambda: f"{worker} cannot be asked to leave",
         )
         self._say(f"{part.words}: {worker} leaves")
-        self._until(
-            lambda: replica not in self._fleet.look(part.deployment).generations,
-            lambda: f"{worker} was asked to leave and has not",
-        )
-        self._await_new(part, before, held)
+        replaced(self._patience_s)
+        self._unfinished = None
         self.replaced += 1
 
     def _may_leave(self, worker: str) -> frozenset[tuple[str, str]]:
@@ -260,7 +270,11 @@ class Upgrade:
         return held
 
     def _await_new(
-        self, part: Part, before: Collection[str], held: frozenset[tuple[str, str]]
+        self,
+        part: Part,
+        before: Collection[str],
+        held: frozenset[tuple[str, str]],
+        patience_s: float | None = None,
     ) -> None:
         """Return when a replica that was not there ``before`` does what is expected of it.
 
@@ -288,7 +302,8 @@ class Upgrade:
             in_a_row = in_a_row + 1 if good else 0
             return in_a_row >= (SETTLED if part.worker_prefix else 1)
 
-        self._until(healthy, lambda: f"no new one of the {part.words} is healthy" + _told(message))
+        failed = f"no new one of the {part.words} is healthy"
+        self._until(healthy, lambda: failed + _told(message), patience_s)
         self._say(f"{part.words}: a new one is healthy" + (" and loaded" if held else ""))
 
     def _holds(self, part: Part, replica: str, held: frozenset[tuple[str, str]]) -> bool:

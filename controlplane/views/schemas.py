@@ -127,11 +127,13 @@ class ServiceStatusSchema(Schema):
 
 
 class SloReport(Schema):
-    """SLO attainment per task over the last ``window_s`` seconds; 0: since the gateways started."""
+    """SLO attainment per task since the gateways started, and lately."""
 
     model_config = ConfigDict(extra="allow")
 
-    window_s: float
+    window_s: float = Field(
+        description="How far back the counts go: for how long the oldest gateway has counted."
+    )
     lately_s: float = Field(0.0, description="How far back `lately` goes: a minute, or less.")
     turned_away: dict[str, int] = Field(
         {},

@@ -124,7 +124,7 @@ def slo_report(gateways: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     total = _added(report["tasks"] for report in reports)
     recent = _added(one["tasks"] for one in lately)
     return {
-        "window_s": 0.0,
+        "window_s": max((report.get("counted_s", 0.0) for report in reports), default=0.0),
         "lately_s": max((one["seconds"] for one in lately), default=0.0),
         "turned_away": {
             code: count

@@ -30,15 +30,19 @@ def list_keys(
 ) -> None:
     """All keys, and what was asked by each while a gateway runs."""
     found = client_keys.read(_file(state_dir))
-    counted = _counted(url) if found else {}
+    counted = _counted(url) if found else None
     rows = [
         {
             "name": name,
             "weight": weight,
-            **{what: counted.get(name, {}).get(what) for what in COUNTED},
+            # A gateway that has not read the file yet has been asked nothing by a new key.
+            **{
+                what: None if counted is None else counted.get(name, {}).get(what, 0)
+                for what in COUNTED
+            },
         }
         for name, weight in [*((key.name, key.weight) for key in found), ("", 1.0)]
-        if name or counted.get("")
+        if name or (counted and "" in counted)
     ]
     emit(rows, output, lambda: _table(rows))
 
@@ -69,13 +73,13 @@ def _file(state_dir: Path | None) -> Path:
     return read_settings(state_dir=state_dir).client_keys_path
 
 
-def _counted(url: str) -> dict[str, Row]:
-    """What the gateways have counted by name; nothing while none runs."""
+def _counted(url: str) -> dict[str, Row] | None:
+    """What the gateways have counted by name; None while none runs."""
     try:
         with connect(url) as client:
             return {row["name"]: row for row in client.get("/v1/clients")["clients"]}
     except (NotRunning, ModellessError):
-        return {}
+        return None
 
 
 # -- for people ---------------------------------------------------------------------------------

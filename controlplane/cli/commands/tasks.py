@@ -7,7 +7,7 @@ import typer
 
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
-from controlplane.cli.render import details, percent, table, tensor, usd
+from controlplane.cli.render import details, percent, table, tensor, usd_per_million
 
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
 Row = Mapping[str, Any]
@@ -94,6 +94,12 @@ def _task_table(rows: list[Row]) -> None:
     )
 
 
+def _ceiling(usd_per_1k: float | None) -> str:
+    if usd_per_1k is None:
+        return "any"
+    return f"at most {usd_per_million(usd_per_1k)} USD per million queries"
+
+
 def _task_details(row: Row) -> None:
     slo = row["slo"]
     details(
@@ -105,7 +111,7 @@ def _task_details(row: Row) -> None:
             ("metric", row["metric"]),
             ("latency", f"{slo['latency_ms']:g} ms unless asked otherwise"),
             ("accuracy", "any" if slo["accuracy"] is None else f"at least {slo['accuracy']:g}"),
-            ("cost", "any" if slo["cost"] is None else f"at most {usd(slo['cost'])} USD per 1,000"),
+            ("cost", _ceiling(slo["cost"])),
             ("prefer", slo["prefer"]),
             ("models", str(row["models"])),
             ("variants", _variants(row)),

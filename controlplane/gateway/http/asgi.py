@@ -13,7 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
-from controlplane.gateway.counters import Counters
+from controlplane.gateway.counters import ClientCounters, Counters
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.http.guarded import AsgiApp, Guarded
 from controlplane.gateway.http.oip import add_protocol_routes
@@ -65,17 +65,27 @@ class LiveReads:
         return await self._live.nodes()
 
     async def clients(self) -> Sequence[Mapping[str, Any]]:
+        """What was asked by each key that there is, and without one; the empty list without keys.
+
+        Counters keep those of keys that are taken back, as metrics must not shrink.
+        """
         weights = {client.name: client.weight for client in self._access.clients}
-        return [
-            {
-                "name": name,
-                "weight": weights.get(name, 1.0),
-                "asked": counted.answered + counted.refused,
-                "answered": counted.answered,
-                "refused": counted.refused,
-            }
-            for name, counted in sorted((await self._total()).clients.items())
-        ]
+        total = (await self._total()).clients
+        if weights and "" in total:
+            weights[""] = 1.0
+        rows = []
+        for name, weight in sorted(weights.items()):
+            counted = total.get(name, ClientCounters())
+            rows.append(
+                {
+                    "name": name,
+                    "weight": weight,
+                    "asked": counted.answered + counted.refused,
+                    "answered": counted.answered,
+                    "refused": counted.refused,
+                }
+            )
+        return rows
 
     async def machines(self) -> Mapping[str, Any] | None:
         return await self._live.machines()

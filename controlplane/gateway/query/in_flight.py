@@ -58,6 +58,15 @@ _RETRY = frozenset(
         ReplyCode.LOST,
     }
 )
+_MAY_BE_IN_VAIN = frozenset(
+    {
+        RefusalCode.TASK_NOT_FOUND,
+        RefusalCode.VARIANT_NOT_FOUND,
+        RefusalCode.SLO_INFEASIBLE,
+        RefusalCode.NO_WORKERS,
+    }
+)
+"""Refusals of queries that perhaps no variant could answer, whatever the plan."""
 _OK = ReplyCode.OK
 
 
@@ -227,6 +236,8 @@ class InFlight(OneAnswer):
 
         After a first try elsewhere, the reply says why that try failed.
         """
+        if refusal.code in _MAY_BE_IN_VAIN:
+            self.path.discount_demand(self.parsed.query)
         short = refusal.code is RefusalCode.OVERLOADED and not refusal.shed
         if short and self.why != OVER_SHARE:
             path, query, now_ms = self.path, self.parsed.query, self.path.clock_ms()

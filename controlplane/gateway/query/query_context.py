@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from random import Random
 from typing import Protocol
@@ -25,6 +25,7 @@ from controlplane.http_errors import error_body, request_id, status_of
 from planner.batching.deadline_queue import GREEDY_SLACK
 from planner.batching.refusal_order import ClientShares, Standing
 from planner.eviction.query_rates import QueryRates
+from planner.selection.eligibility import profile_rule, without_slo
 from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.refusal import is_infeasible
 from planner.selection.routes import EMPTY, RouteTable
@@ -335,6 +336,29 @@ class QueryContext:
         demand = self._demand
         if key in demand or len(demand) < MAX_CLASSES:
             demand[key] = demand.get(key, 0) + query.rows
+
+    def discount_demand(self, query: Query) -> None:
+        """Take a refused query out of the demand if no variant could ever have answered it.
+
+        No plan can do anything for it: it asks for more rows than any batch has, for instance, or
+        for less time than any variant takes. What another worker, another device kind or a load
+        would help stays demand, because that is what plans are made for.
+        """
+        view = self.snapshot.tasks.get(query.task)
+        candidates: Sequence[Candidate] = ()
+        if view is not None:
+            pin = query.variant
+            candidates = view.by_cost if pin is None else view.by_variant.get(pin, ())
+        needs = without_slo(query) if query.best_effort else query
+        obstacle = profile_rule(needs, self.snapshot.transport_ms)
+        if any(obstacle(candidate) is None for candidate in candidates):
+            return
+        key = (query.task, query.latency_ms, query.accuracy, query.variant)
+        left = self._demand.get(key, 0) - query.rows
+        if left > 0:
+            self._demand[key] = left
+        else:  # it may have been reported already, where it was held for a while
+            self._demand.pop(key, None)
 
     def take_demand(self) -> dict[DemandKey, int]:
         """Rows that were asked for since this was last called."""

@@ -30,7 +30,7 @@ def seen(*nodes: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("settings", [{"cores": 4}], indirect=True)
 async def test_one_machine_has_no_nodes_to_ask_for(api: httpx.AsyncClient) -> None:
     told = (await api.get("/v1/nodes")).json()
-    assert (told["autoscaler"], told["nodes"]) == ("one machine: no nodes are asked for", [])
+    assert (told["autoscaler"], told["nodes"]) == ("nothing starts nodes for a single machine", [])
     assert (await api.post("/v1/nodes/any/drain", json={})).status_code == 404
 
 

@@ -26,6 +26,7 @@ from controlplane.api.routes import build_api
 from controlplane.cli import main as cli
 from controlplane.cli.commands.lifecycle import _unanswered
 from controlplane.cli.commands.query import CHOSEN
+from controlplane.cli.commands.tasks import _ceiling
 from controlplane.cli.commands.workers import node_news, nodes_of
 from controlplane.cli.gateway_client import TIMEOUT_S, Client
 from controlplane.cli.render import percent
@@ -236,6 +237,11 @@ def test_a_variant_says_where_it_was_measured(gateway: Gateway, shell: Shell) ->
 
     assert "measured cpu-4: 20" in shown
     assert " on node-3 (10.0.0.3), beside other work" in shown
+
+
+def test_a_ceiling_is_told_of_a_million_queries() -> None:
+    told = [_ceiling(usd_per_1k) for usd_per_1k in (None, 0.0005)]
+    assert told == ["any", "at most 0.50 USD per million queries"]
 
 
 def test_an_unknown_name_is_one_sentence_and_exit_code_1(gateway: Gateway, shell: Shell) -> None:

@@ -1,4 +1,5 @@
-"""A command that is interrupted ends with its exit code, wherever the interrupt was met."""
+"""A command that is interrupted ends with its exit code, wherever the interrupt was met; one that
+must not end with the reader of its output goes on."""
 
 import os
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from controlplane.cli.lasting_output import outliving_its_output
 from controlplane.cli.outcome import INTERRUPTED
 from controlplane.cli.progress import interruptible
 
@@ -92,3 +94,60 @@ def test_other_exceptions_that_python_ignores_are_shown(
     with interruptible("nothing was registered"):
         Failing()
     assert shown == ["collected"]
+
+
+# -- output whose reader goes away ----------------------------------------------------------------
+
+READ_IN_PART = """
+import contextlib, os, sys, time
+from pathlib import Path
+from controlplane.cli.lasting_output import outliving_its_output
+from controlplane.cli.start_lines import step, tell
+done = Path(sys.argv[1])
+within = outliving_its_output() if sys.argv[2] == "outlives" else contextlib.nullcontext()
+with within:
+    for number in range(200):
+        tell(f"line {number}")
+        print("a library's line", flush=True)
+        if number == 100:
+            time.sleep(0.5)  # the reader has gone by now
+    os.system("echo a child >&2")
+    with step("Last"):
+        pass
+    done.write_text("done")
+"""
+
+
+def run_into_head(tmp_path: Path, how: str) -> tuple[int, bool, str]:
+    """The exit code of a command of which two lines are read; whether it came to its end."""
+    done = tmp_path / "done"
+    command = subprocess.Popen(
+        [sys.executable, "-c", READ_IN_PART, str(done), how],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert command.stdout is not None
+    lines = [command.stdout.readline() for _ in range(2)]
+    command.stdout.close()
+    return command.wait(timeout=30), done.exists(), "".join(lines)
+
+
+def test_a_command_goes_on_whose_reader_has_gone(tmp_path: Path) -> None:
+    code, came_to_its_end, read = run_into_head(tmp_path, "outlives")
+    assert (code, came_to_its_end) == (0, True)
+    assert "line 0" in read
+
+
+def test_others_end_with_their_reader(tmp_path: Path) -> None:
+    code, came_to_its_end, _ = run_into_head(tmp_path, "ends")
+    assert (code != 0, came_to_its_end) == (True, False)
+
+
+def test_while_somebody_reads_everything_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    with outliving_its_output():
+        print("out")
+        print("err", file=sys.stderr)
+        assert sys.stdout.isatty() is False
+        os.write(sys.stdout.fileno(), b"")
+    assert capfd.readouterr() == ("out\n", "err\n")

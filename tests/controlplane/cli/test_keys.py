@@ -121,3 +121,6 @@ def test_what_was_asked_by_each_is_listed(shell: Shell, tmp_path: Path) -> None:
             ["shop", "1", "7", "5", "2"],
             ["(without", "a", "key)", "1", "7", "5", "2"],
         ]
+        shell("keys", "add", "new")  # of which the gateway has not read yet
+        listed = shell("keys", "list", url=gateway.url).out.splitlines()
+        assert listed[3].split() == ["new", "1", "0", "0", "0"]

@@ -5,6 +5,7 @@ import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -26,6 +27,13 @@ def bearer(key: str) -> list[tuple[str, str]]:
 async def asked(client: Client, key: str) -> int:
     client.send(post(query(1), headers=bearer(key)))
     return (await client.answer()).status
+
+
+async def rows(served: Served) -> list[dict[str, Any]]:
+    """What ``/v1/clients`` says."""
+    answer = await served.get("/v1/clients", headers=bearer(TOKEN))
+    found: list[dict[str, Any]] = answer.json["clients"]
+    return found
 
 
 @pytest.fixture
@@ -60,17 +68,24 @@ async def test_a_key_opens_queries_and_nothing_else(guarded: Served) -> None:
         assert (await guarded.ask(query(1), headers=bearer(wrong))).status == 401
     assert (await guarded.ask(query(1))).status == 401
     assert (await guarded.ask(query(1), headers=bearer(TOKEN))).status == 200
-    counted = (await guarded.get("/v1/clients", headers=bearer(TOKEN))).json["clients"]
-    assert counted == [
+    assert await rows(guarded) == [
         {"name": "", "weight": 1.0, "asked": 1, "answered": 1, "refused": 0},
         {"name": "shop", "weight": 1.0, "asked": 3, "answered": 3, "refused": 0},
     ]
     metrics = (await guarded.get("/metrics", headers=bearer(TOKEN))).body.decode()
     assert 'modelless_client_queries_total{client="shop",outcome="answered"} 3.0' in metrics
     assert key not in metrics
+    add(file, "batch", 2.0)
     remove(file, "shop")
+    batch = {"name": "batch", "weight": 2.0, "asked": 0, "answered": 0, "refused": 0}
+    await until(lambda: "batch" in guarded.gateway.path.counters.clients)
+    assert (await rows(guarded))[1:] == [batch]
+    metrics = (await guarded.get("/metrics", headers=bearer(TOKEN))).body.decode()
+    assert 'modelless_client_queries_total{client="shop",outcome="answered"} 3.0' in metrics
+    remove(file, "batch")
     await until(lambda: not guarded.gateway.path.counts_clients)
     assert await asked(client, key) == 401
+    assert await rows(guarded) == []
 
 
 async def test_a_file_that_is_wrong_changes_nothing(

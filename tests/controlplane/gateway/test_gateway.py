@@ -274,6 +274,7 @@ async def test_queries_that_nothing_could_serve_are_told_and_say_nothing_against
         report = await told()  # at once, without waiting for what is told once a second
         [row] = report["tasks"]
         assert (row["lately"]["met"], row["lately"]["refusals"]) == (1, {"SLO_INFEASIBLE": 1})
+        assert 0 < report["window_s"] < (await told())["window_s"]
         assert report["standing"]["level"] == "met"
         assert "1 other asked" in report["standing"]["sentence"]
         assert report["turned_away"] == {"FORBIDDEN": 1}

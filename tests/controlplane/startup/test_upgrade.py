@@ -1,5 +1,6 @@
 """Replacing what runs, one by one, on a Serve and workers that are played."""
 
+import contextlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +10,9 @@ import typer
 
 from controlplane.cli.upgrading import only_one, telling_what_stays
 from controlplane.cluster.replicas import Deployment, Replicas
-from controlplane.startup.upgrade import Part, Serving, Upgrade, serving
+from controlplane.live_state import REPLACING_TTL_S
+from controlplane.startup.served import Serving, serving
+from controlplane.startup.upgrade import Part, Upgrade
 from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded, StateUnavailable
 
 NEW, OLD = "new", "old"
@@ -38,6 +41,7 @@ class Played:
     starts_new: bool = False
     """What Serve starts is new before anything is replaced."""
     extra: bool = False
+    extra_until_s: float = 0.0
     held: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
     coming: list[tuple[float, str]] = field(default_factory=list)
     loading: list[tuple[float, str]] = field(default_factory=list)
@@ -86,6 +90,7 @@ class Played:
         if not extra and self.extra:
             del self.held[gone := min(self.running)], self.running[gone]
         self.extra = bool(extra)
+        self.extra_until_s = self.now_s + REPLACING_TTL_S
 
     def serving(self) -> Serving:
         if self.now_s % 3 == 0.5:
@@ -97,6 +102,8 @@ class Played:
     def pause(self, seconds: float) -> None:
         self.fewest = min(self.fewest, sum(held == ALL for held in self.held.values()))
         self.now_s += seconds
+        if self.extra and self.now_s >= self.extra_until_s:
+            self.hold(())  # nobody has asked for it since
         if self.now_s >= self.interrupt_at_s:
             self.interrupt_at_s = 1e9
             raise KeyboardInterrupt
@@ -113,9 +120,11 @@ class Played:
         self.coming.append((self.now_s + 1, f"n{self.made}"))
 
 
-def upgrade(played: Played, *, allow_gap: bool = False) -> Upgrade:
+def upgrade(
+    played: Played, *, allow_gap: bool = False, say: Callable[[str], None] | None = None
+) -> Upgrade:
     return Upgrade(
-        played, played.serving, played.hold, played.said.append, lambda: played.now_s,
+        played, played.serving, played.hold, say or played.said.append, lambda: played.now_s,
         played.pause, patience_s=30.0, allow_gap=allow_gap,
     )  # fmt: skip
 
@@ -241,6 +250,59 @@ def test_interrupted_at_any_moment_it_goes_on_when_it_is_run_again(room: int) ->
             interrupted()
         assert set(played.running.values()) == {NEW}, moment
         assert (len(played.running), played.fewest >= 1) == (2, True), moment
+
+
+class SlowToLeave(Played):
+    """The only replica serves on for three seconds after it was asked to leave. Where one is too
+    many, Serve ends what has not started, and else the new one."""
+
+    leaving: float | None = None
+
+    def hold(self, extra: Collection[str]) -> None:
+        if self.extra and not extra and self.coming:
+            self.coming.pop()
+            self.extra = False
+        else:
+            super().hold(extra)
+
+    def leave(self, deployment: Deployment, replica: str) -> bool:
+        self.leaving = self.leaving or self.now_s + 3
+        return True
+
+    def pause(self, seconds: float) -> None:
+        if self.leaving is not None and self.now_s >= self.leaving and "o1" in self.running:
+            del self.running["o1"], self.held["o1"]
+            self._start()
+        super().pause(seconds)
+
+
+def test_interrupted_at_any_moment_one_serves() -> None:
+    """The one more is not ended while the other is on its way out."""
+    for moment in range(1, 30):
+        played = SlowToLeave({"o1": OLD}, room=1, interrupt_at_s=moment / 2)
+        with contextlib.suppress(KeyboardInterrupt):
+            upgrade(played).run(workers(played))
+        assert played.extra is False
+        played.interrupt_at_s = 1e9
+        for _ in range(60):
+            played.pause(0.5)
+        assert (len(played.running), played.extra, played.fewest >= 1) == (1, False, True), moment
+
+
+def test_interrupted_twice_the_one_more_ends_by_itself() -> None:
+    played = SlowToLeave({"o1": OLD}, room=1, interrupt_at_s=1e9)
+
+    def impatient(sentence: str) -> None:
+        if sentence.endswith(("w-o1 leaves", "for its successor")):
+            played.interrupt_at_s = 0.0
+
+    replacing = upgrade(played, say=impatient)
+    with pytest.raises(KeyboardInterrupt):
+        replacing.run(workers(played))
+    assert (played.extra, "o1" in played.running) == (True, True)
+    for _ in range(60):
+        played.pause(0.5)
+    assert (len(played.running), played.extra, played.fewest >= 1) == (1, False, True)
 
 
 def test_what_is_new_already_is_left_alone() -> None:

@@ -108,6 +108,7 @@ def told(met: int, missed: int, errors: dict[str, int], beyond: int = 0) -> dict
 
 def test_a_report_adds_up_what_gateways_say() -> None:
     first = {
+        "counted_s": 100.5,
         "tasks": told(7, 1, {"DEADLINE_EXCEEDED": 1, "OVERLOADED": 3}, beyond=4),
         "lately": {
             "seconds": 60.2,
@@ -116,6 +117,7 @@ def test_a_report_adds_up_what_gateways_say() -> None:
         },
     }
     second = {
+        "counted_s": 12.0,
         "tasks": told(8, 0, {"NOT_FOUND": 4, "INVALID_INPUT": 1, "BLOCKED": 1, HOPELESS: 5}),
         "lately": {
             "seconds": 12.0,
@@ -125,7 +127,7 @@ def test_a_report_adds_up_what_gateways_say() -> None:
     }
 
     assert slo_report([first, second]) == {
-        "window_s": 0.0,
+        "window_s": 100.5,
         "lately_s": 60.2,
         "turned_away": {"UNAUTHENTICATED": 1_201},
         "tasks": [

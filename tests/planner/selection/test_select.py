@@ -176,9 +176,12 @@ def is_true(text: str, name: str, asked: Query, view: Snapshot) -> bool:
         return ours < floor == pytest.approx(asked.accuracy, abs=1e-3) and any(
             ours == pytest.approx(accuracy, abs=1e-3) for accuracy in below
         )
-    if found := re.fullmatch(f"costs {NUMBER} > {NUMBER} USD per 1,000", text):
+    if found := re.fullmatch(f"costs {NUMBER} > {NUMBER} USD per million", text):
         ours, ceiling = map(float, found.groups())
-        return ours > ceiling and any(c.price_usd_per_1k > (asked.cost or 0) for c in own)
+        above = [c.price_usd_per_1k for c in own if c.price_usd_per_1k > (asked.cost or 0)]
+        return ours > ceiling == pytest.approx(1_000 * (asked.cost or 0), rel=0.01) and any(
+            ours == pytest.approx(1_000 * price, rel=0.01) for price in above
+        )
     if found := re.fullmatch(f"takes at most {NUMBER} rows at once, not {NUMBER}", text):
         most, rows = map(int, found.groups())
         return most < rows == asked.rows and any(c.table.max_batch == most for c in own)

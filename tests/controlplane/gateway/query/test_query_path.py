@@ -34,7 +34,7 @@ from tests.controlplane.serving import (
 )  # fmt: skip
 from tests.undisturbed import undisturbed
 from variants.errors import VariantNotLoadable
-from variants.types import DeviceKindName, VariantName, WorkerId
+from variants.types import DeviceKindName, ModelName, Stage, VariantName, WorkerId
 
 
 @pytest.fixture
@@ -724,6 +724,27 @@ async def test_v2_configuration_has_the_signature_and_numbers_of_versions(served
     assert one["version_policy"]["specific"]["versions"] == [number_of("letters", FAST)]
     wrong = await served.get("/v2/models/letters/versions/7/config")
     assert wrong.error[:2] == (404, "NOT_FOUND")
+
+
+async def test_v2_says_as_largest_batch_what_any_live_variant_takes(served: Served) -> None:
+    catalog, known = served.gateway.catalog, served.gateway.known
+
+    async def fewer(variant: str, rows: int, stage: Stage) -> None:
+        [found] = [one for one in catalog.snapshot().profiles if one.variant == variant]
+        points = (found.points[0], replace(found.points[1], batch_size=rows))
+        catalog.put_profiles((replace(found, points=points),))
+        model = ModelName(variant.partition("-")[0])
+        catalog.set_stage(found.task, model, 1, stage)
+        await known.refresh_catalog(catalog.marks().revision)
+
+    async def most(of: str) -> int:
+        found: int = (await served.get(f"/v2/models/letters{of}/config")).json["max_batch_size"]
+        return found
+
+    await fewer(SLOW, 4, Stage.LIVE)
+    await fewer(DOUBLE, 2, Stage.CANARY)  # answers only who names it
+    assert (await most(""), await most(f"/versions/{FAST}")) == (4, 8)
+    assert (await most(f"/versions/{SLOW}"), await most(f"/versions/{DOUBLE}")) == (4, 2)
 
 
 async def test_v2_versions_may_be_named_by_their_numbers(served: Served) -> None:

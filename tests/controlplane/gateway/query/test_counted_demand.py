@@ -1,0 +1,140 @@
+"""Demand: a query counts unless no variant could ever answer it, whatever the plan."""
+
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from controlplane.gateway.query.query_path import QueryPath
+from planner.selection.routes import EMPTY
+from planner.types import WorkerView
+from tests.controlplane.gateway.test_plan_following import Refusing
+from tests.planner.builders import (
+    DIGITS,
+    NOW_MS,
+    catalog,
+    key,
+    kind,
+    profile,
+    snapshot,
+    task,
+    variant,
+    worker,
+)
+from variants.types import CatalogSnapshot, Stage, VariantKey, WorkerId
+from workers.channel.client import WorkerConnection
+from workers.types import ReplyCode
+
+# With the margin, slow takes 12 ms for a row and quick 1.2 ms; both take up to 8 rows.
+SLOW, QUICK = profile("slow", 10.0), profile("quick", 1.0, kind="gpu")
+TWO_KINDS = catalog(
+    [variant("slow"), variant("quick", 0.8)], [SLOW, QUICK], kinds=[kind(), kind("gpu")]
+)
+CPU_HOLDING_SLOW = (worker("w1"), {key("slow")})
+
+
+class Full(Refusing):
+    """A worker that refuses all that it is sent."""
+
+    def __init__(self) -> None:
+        super().__init__(ReplyCode.OVERLOADED)
+
+    def catch_up(self) -> None:
+        """Nothing waits: it answers at once."""
+
+
+class Path:
+    """A query path whose workers refuse for want of room; its clock stands."""
+
+    def __init__(
+        self,
+        known: CatalogSnapshot = TWO_KINDS,
+        *workers: tuple[WorkerView, set[VariantKey]],
+    ) -> None:
+        self.codes: list[str] = []
+        self.path = QueryPath(loader=cast(Any, None), clock_ms=lambda: NOW_MS)
+        answering = {WorkerId(view.id): Full() for view, _ in workers}
+        self.path.update(
+            snapshot=snapshot(known, *workers),
+            routes=EMPTY,
+            tasks={DIGITS: task()},
+            connections=cast(dict[WorkerId, WorkerConnection], answering),
+        )
+
+    def ask(self, rows: int = 1, variant: str | None = None, **fields: Any) -> None:
+        best_effort = fields.pop("best_effort", False)
+        asked: dict[str, Any] = {"task": DIGITS, "inputs": [[0.25] * 64] * rows, "slo": fields}
+        asked |= {"variant": variant, "best_effort": best_effort}
+        self.path.handle_v1(orjson.dumps(asked), NOW_MS, self.answered)
+
+    def answered(self, status: int, body: bytes, headers: bytes) -> None:
+        self.codes.append(orjson.loads(body).get("code", "OK"))
+
+    @property
+    def counted(self) -> int:
+        return sum(self.path.take_demand().values())
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"rows": 9, "latency_ms": 1_000},
+        {"latency_ms": 1},
+        {"latency_ms": 1_000, "accuracy": 0.99},
+        {"latency_ms": 1_000, "cost": 1e-9},
+        {"rows": 9, "latency_ms": 1_000, "best_effort": True},
+        {"latency_ms": 5, "variant": "slow"},
+    ],
+    ids=["rows", "latency", "accuracy", "cost", "rows with best effort", "pinned"],
+)
+async def test_what_no_variant_could_answer_is_no_demand(asked: dict[str, Any]) -> None:
+    path = Path(TWO_KINDS, CPU_HOLDING_SLOW)
+    path.ask(**asked)
+    assert (path.codes, path.counted) == (["SLO_INFEASIBLE"], 0)
+
+
+async def test_it_takes_nothing_from_what_others_ask_for() -> None:
+    path = Path(TWO_KINDS, CPU_HOLDING_SLOW)
+    path.ask(3, latency_ms=1_000)
+    path.ask(9, latency_ms=1_000)
+    path.ask(2, latency_ms=1_000)
+    assert (path.codes[1], path.counted) == ("SLO_INFEASIBLE", 5)
+
+
+async def test_what_only_a_kind_without_workers_could_answer_is_demand() -> None:
+    path = Path(TWO_KINDS, CPU_HOLDING_SLOW)
+    path.ask(latency_ms=5)
+    assert (path.codes, path.counted) == (["SLO_INFEASIBLE"], 1)
+
+
+async def test_without_any_worker_only_what_could_be_answered_is_demand() -> None:
+    path = Path()
+    path.ask(latency_ms=1_000)
+    path.ask(9, latency_ms=1_000)
+    assert (path.codes, path.counted) == (["NO_WORKERS", "SLO_INFEASIBLE"], 1)
+
+
+async def test_what_is_refused_for_want_of_room_is_demand() -> None:
+    path = Path(TWO_KINDS, CPU_HOLDING_SLOW)
+    for _ in range(3):
+        path.ask(latency_ms=1_000)
+    assert (path.codes, path.counted) == (["OVERLOADED"] * 3, 3)
+
+
+async def test_what_no_worker_could_load_so_far_is_demand() -> None:
+    path = Path(TWO_KINDS, (worker("w1", kind="gpu"), set()))
+    path.ask(latency_ms=1_000, accuracy=0.85)  # only slow is as accurate, which gpu cannot run
+    assert path.counted == 1
+
+
+async def test_a_variant_that_is_not_in_service_makes_no_demand() -> None:
+    retired = catalog([variant("slow")], [SLOW], stages={"slow": Stage.RETIRED})
+    path = Path(retired, (worker("w1"), set()))
+    path.ask(latency_ms=1_000, variant="slow")
+    assert (path.codes, path.counted) == (["NOT_FOUND"], 0)
+
+
+async def test_late_best_effort_is_demand_where_a_variant_could_answer_late() -> None:
+    path = Path(TWO_KINDS, (worker("w1"), set()))
+    path.ask(latency_ms=1, best_effort=True)
+    assert (path.codes, path.counted) == (["SLO_INFEASIBLE"], 1)

@@ -1,0 +1,79 @@
+"""Alerts on series of metrics that are written here, as Prometheus evaluates them."""
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.test_files import DEPLOY
+from tests.services import missing
+
+UNANSWERED = "ModellessTaskUnanswered"
+GROWS, STANDS = "0+6x60", "40+0x60"
+
+
+def refused(code: str, task: str = "digits") -> str:
+    return f'modelless_errors_total{{task="{task}",code="{code}"}}'
+
+
+def answered(task: str = "digits") -> str:
+    return f'modelless_queries_total{{task="{task}",variant="a",slo_met="true"}}'
+
+
+def fires_for(tmp_path: Path, alert: str, series: Mapping[str, str], tasks: list[str]) -> None:
+    """Check that an alert fires after 30 minutes for these tasks and no others."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        missing("promtool")
+    rules = yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"][0]["rules"]
+    [rule] = [one for one in rules if one["alert"] == alert]
+    summary = rule["annotations"]["summary"]
+    expected = [
+        {
+            "exp_labels": {"task": task},
+            "exp_annotations": {"summary": summary.replace("{{ $labels.task }}", task)},
+        }
+        for task in tasks
+    ]
+    case: dict[str, Any] = {
+        "rule_files": [str(DEPLOY / "alerts.yml")],
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": name, "values": one} for name, one in series.items()],
+                "alert_rule_test": [
+                    {"eval_time": "30m", "alertname": alert, "exp_alerts": expected}
+                ],
+            }
+        ],
+    }
+    file = tmp_path / "case.yml"
+    file.write_text(yaml.safe_dump(case))
+    said = subprocess.run(
+        [promtool, "test", "rules", str(file)], capture_output=True, text=True, check=False
+    )
+    assert said.returncode == 0, said.stdout + said.stderr
+
+
+@pytest.mark.parametrize("code", ["NO_WORKERS", "COLD", "ARTIFACT_INVALID", "SLO_INFEASIBLE"])
+def test_a_task_is_told_that_nothing_answers(tmp_path: Path, code: str) -> None:
+    letters = {refused(code, "letters"): GROWS, answered("letters"): GROWS}
+    fires_for(tmp_path, UNANSWERED, {refused(code): GROWS, **letters}, ["digits"])
+
+
+def test_a_task_that_was_answered_before_is_told_as_well(tmp_path: Path) -> None:
+    series = {refused("NO_WORKERS"): GROWS, answered(): STANDS}
+    fires_for(tmp_path, UNANSWERED, series, ["digits"])
+
+
+def test_a_task_that_nobody_asks_for_is_not_told(tmp_path: Path) -> None:
+    series = {refused("NO_WORKERS"): STANDS, answered(): STANDS}
+    fires_for(tmp_path, UNANSWERED, series, [])
+
+
+def test_wrong_queries_are_no_sign_that_nothing_answers(tmp_path: Path) -> None:
+    fires_for(tmp_path, UNANSWERED, {refused("INVALID_INPUT"): GROWS}, [])

@@ -1,0 +1,16 @@
+"""The words of refusals: prices are of a million queries, as people are shown them."""
+
+from planner import sentences as explain
+from tests.planner.builders import catalog, profile, query, snapshot, variant
+
+
+def test_what_is_asked_names_the_ceiling_of_a_million_queries() -> None:
+    asked = query(latency_ms=20, accuracy=0.95, cost=0.0005, rows=3)
+    assert explain.asked(asked) == "20 ms, accuracy 0.95, at most 0.5 USD per million, 3 rows"
+
+
+def test_a_price_is_above_its_ceiling_also_where_both_are_nearly_equal() -> None:
+    (view,) = snapshot(catalog([variant("a")], [profile("a")])).tasks.values()
+    (candidate,) = view.by_cost
+    assert explain.above_ceiling(candidate, 0.0005) == "costs 1 > 0.5 USD per million"
+    assert explain.above_ceiling(candidate, 0.00099999) == "costs 1 > 0.99999 USD per million"
