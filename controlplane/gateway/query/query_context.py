@@ -340,16 +340,18 @@ class QueryContext:
     def discount_demand(self, query: Query) -> None:
         """Take a refused query out of the demand if no variant could ever have answered it.
 
-        No plan can do anything for it: it asks for more rows than any batch has, for instance, or
-        for less time than any variant takes. What another worker, another device kind or a load
-        would help stays demand, because that is what plans are made for.
+        No plan can do anything for it: it asks for more rows than any batch has, or for more
+        accuracy than there is. What another worker, another device kind or a load would help stays
+        demand, because that is what plans are made for. So does what takes too long or costs too
+        much: a profile says so, which may be wrong, and is found out because it is asked for.
         """
         view = self.snapshot.tasks.get(query.task)
         candidates: Sequence[Candidate] = ()
         if view is not None:
             pin = query.variant
             candidates = view.by_cost if pin is None else view.by_variant.get(pin, ())
-        needs = without_slo(query) if query.best_effort else query
+        floor = None if query.best_effort else query.accuracy
+        needs = without_slo(query)._replace(accuracy=floor)
         obstacle = profile_rule(needs, self.snapshot.transport_ms)
         if any(obstacle(candidate) is None for candidate in candidates):
             return

@@ -79,18 +79,32 @@ class Path:
     "asked",
     [
         {"rows": 9, "latency_ms": 1_000},
-        {"latency_ms": 1},
         {"latency_ms": 1_000, "accuracy": 0.99},
-        {"latency_ms": 1_000, "cost": 1e-9},
         {"rows": 9, "latency_ms": 1_000, "best_effort": True},
-        {"latency_ms": 5, "variant": "slow"},
+        {"rows": 9, "latency_ms": 1_000, "variant": "slow"},
     ],
-    ids=["rows", "latency", "accuracy", "cost", "rows with best effort", "pinned"],
+    ids=["rows", "accuracy", "rows with best effort", "pinned"],
 )
 async def test_what_no_variant_could_answer_is_no_demand(asked: dict[str, Any]) -> None:
     path = Path(TWO_KINDS, CPU_HOLDING_SLOW)
     path.ask(**asked)
     assert (path.codes, path.counted) == (["SLO_INFEASIBLE"], 0)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"latency_ms": 1},
+        {"latency_ms": 1_000, "cost": 1e-9},
+        {"latency_ms": 5, "variant": "slow"},
+    ],
+    ids=["latency", "cost", "pinned"],
+)
+async def test_what_a_wrong_profile_could_refuse_is_demand(asked: dict[str, Any]) -> None:
+    """That it is asked for is how a profile is found out that says too much."""
+    path = Path(TWO_KINDS, CPU_HOLDING_SLOW)
+    path.ask(**asked)
+    assert (path.codes, path.counted) == (["SLO_INFEASIBLE"], 1)
 
 
 async def test_it_takes_nothing_from_what_others_ask_for() -> None:
