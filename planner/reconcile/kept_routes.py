@@ -103,7 +103,8 @@ def stretched(
     """The same routes with the rates of a demand, divided as before.
 
     None where they do not serve all of it, where a worker would be more than ``ROOMY`` full, or
-    where a batch and the one that it waits for take longer than the SLO by now.
+    where they do not meet the SLO by now: a batch and the one that it waits for take longer, or the
+    variant is less accurate than was known.
     """
     planned, wanted = planned_qps(routes), {class_of(d): d.qps for d in demand}
     if not all(planned.get(key, 0.0) > 0.0 for key in wanted):
@@ -122,7 +123,7 @@ def stretched(
     }
     if any(sum(held.values()) * times[worker] > ROOMY for worker, held in shares.items()):
         return None
-    return found if all(_in_time(r, times[r.worker], snapshot) for r in found) else None
+    return found if all(_meets(r, times[r.worker], snapshot) for r in found) else None
 
 
 def saves(
@@ -154,12 +155,13 @@ def saves(
     return now_usd - usd(new) > max(SAVES * now_usd, LEAST_SAVED * cheapest)
 
 
-def _in_time(route: Route, times: float, snapshot: Snapshot) -> bool:
-    """Whether its batch, behind another one of them, is within the SLO."""
+def _meets(route: Route, times: float, snapshot: Snapshot) -> bool:
+    """Whether its batch, behind another one of them, is within the SLO, and accurate enough."""
     kind = snapshot.workers[route.worker].device_kind
     for candidate in snapshot.tasks[route.task].by_variant.get(route.variant, ()):
         if candidate.device_kind == kind:
             size = min(route.batch_size, candidate.table.max_batch)
             took_ms = 2 * times * candidate.table.ms[size] + snapshot.transport_ms
-            return took_ms <= route.latency_ms
+            accurate = route.accuracy is None or candidate.accuracy >= route.accuracy
+            return accurate and took_ms <= route.latency_ms
     return False

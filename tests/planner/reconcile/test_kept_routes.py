@@ -73,6 +73,14 @@ def test_routes_do_not_stretch(asked: list[Demand], a_ms: float, longer: float, 
     assert stretched((route("w1", 3.0),), asked, seen(a_ms), parts) is None, why
 
 
+def test_routes_of_a_variant_that_is_less_accurate_than_was_known_do_not_stretch() -> None:
+    """It was evaluated anew: 0.9, where queries ask for 0.95."""
+    asked, floor = [demand(3.0, accuracy=0.95)], replace(route("w1", 3.0), accuracy=0.95)
+    assert stretched((floor,), asked, seen(), {}) is None
+    asked, floor = [demand(3.0, accuracy=0.9)], replace(floor, accuracy=0.9)
+    assert stretched((floor,), asked, seen(), {}) == (floor,)
+
+
 def test_what_several_variants_on_a_worker_take_longer_counts() -> None:
     """30 rows per second of 10 ms on one worker: 0.3 of its time, 0.6 if twice as long."""
     both = (route("w1", 15.0), route("w1", 15.0, "b", 200.0))
