@@ -4,7 +4,7 @@ Every function returns a fragment that follows the variant's name: ``accuracy 0.
 are written by ``variants.figures``; prices are of a million queries, as people are shown them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from planner.types import Candidate, Query
 from variants.figures import apart, figure, ms, seconds, usd
@@ -80,8 +80,13 @@ def there_are(known: Iterable[str], asked: str) -> str:
     near = [name for name in names if name.startswith(asked)] or names
     if not near:
         return ""
-    more = f" and {left} more" if (left := len(near) - NAMED) > 0 else ""
-    return f"; there are: {', '.join(near[:NAMED])}{more}"
+    return f"; there are: {some_of(near, NAMED)}"
+
+
+def some_of(names: Sequence[str], most: int) -> str:
+    """The first of them, and how many more there are: ``a, b, c and 2 more``."""
+    more = f" and {left} more" if (left := len(names) - most) > 0 else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def asked(query: Query) -> str:

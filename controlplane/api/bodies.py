@@ -2,8 +2,10 @@
 
 from typing import Any
 
-MOST_LATENCY_MS = 3_600_000
-"""The longest deadline that a query may name (``controlplane.gateway.query.query_fields``)."""
+from controlplane.files.fields import MAX_LATENCY_MS
+
+MOST_LATENCY_MS = int(MAX_LATENCY_MS)
+"""The longest deadline that a query may name."""
 
 _THREE = [
     int(grey)

@@ -1,6 +1,6 @@
 """Settings that are allowed and probably not meant: they are warned of, never refused."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
@@ -9,6 +9,7 @@ from dotenv.parser import parse_stream
 
 from controlplane.given_settings import PREFIX
 from controlplane.settings import FILE, Settings, known_names, machine_cores, names_given
+from planner.sentences import some_of
 from variants.types import Task
 
 SHOWN = 3
@@ -27,11 +28,6 @@ def oversights(settings: Settings) -> list[SettingsWarning]:
     return [*misspelled(settings), *too_many_cores(settings), *nodes_of_no_cluster(settings)]
 
 
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
-
-
 def followed_by_none(settings: Settings, tasks: Iterable[Task]) -> list[SettingsWarning]:
     """Tasks whose queries do not follow the plans, unless they say that they prefer the same."""
     wanted = settings.planning.prefer
@@ -42,8 +38,8 @@ def followed_by_none(settings: Settings, tasks: Iterable[Task]) -> list[Settings
     return [
         SettingsWarning(
             f"plans are for {wanted.value} (MODELLESS_OBJECTIVE), and queries of "
-            f"{_some(sorted(names))} that do not say what they prefer, prefer {prefer} and do not "
-            "follow them",
+            f"{some_of(sorted(names), SHOWN)} that do not say what they prefer, prefer {prefer} "
+            "and do not follow them",
             f'send "prefer": "{wanted.value}" in their SLO, or register tasks with `--prefer '
             f"{wanted.value}`",
         )

@@ -70,11 +70,8 @@ def shares_of(
         view = snapshot.tasks.get(route.task)
         if worker is None or worker.draining or view is None:
             return None
-        for candidate in view.by_variant.get(route.variant, ()):
-            pinned_to = route.variant if route.pinned else None
-            if candidate.device_kind == worker.device_kind and answers(candidate, pinned_to):
-                break
-        else:
+        candidate = view.of(route.variant, worker.device_kind)
+        if candidate is None or not answers(candidate, route.variant if route.pinned else None):
             return None
         size = min(route.batch_size, candidate.table.max_batch)
         held = shares.setdefault(route.worker, {})
@@ -117,10 +114,7 @@ def stretched(
     shares = shares_of(found, snapshot)
     if shares is None:
         return None
-    times = {
-        worker: 1.0 + longer.get(snapshot.workers[worker].device_kind, 0.0) * (len(held) > 1)
-        for worker, held in shares.items()
-    }
+    times = _times(shares, snapshot, longer)
     if any(sum(held.values()) * times[worker] > ROOMY for worker, held in shares.items()):
         return None
     return found if all(_meets(r, times[r.worker], snapshot) for r in found) else None
@@ -139,12 +133,11 @@ def saves(
     """
 
     def usd(shares: Shares) -> float:
-        spent = 0.0
-        for worker, held in shares.items():
-            kind = snapshot.workers[worker].device_kind
-            times = 1.0 + longer.get(kind, 0.0) * (len(held) > 1)
-            spent += times * sum(held.values()) * prices.get(kind, 0.0)
-        return spent
+        times = _times(shares, snapshot, longer)
+        return sum(
+            times[worker] * sum(held.values()) * prices.get(snapshot.workers[worker].device_kind, 0)
+            for worker, held in shares.items()
+        )
 
     prices = {name: kind.usd_per_hour for name, kind in kinds.items()}
     if not any(prices.values()):
@@ -155,13 +148,20 @@ def saves(
     return now_usd - usd(new) > max(SAVES * now_usd, LEAST_SAVED * cheapest)
 
 
+def _times(shares: Shares, snapshot: Snapshot, longer: Parts) -> dict[WorkerId, float]:
+    """How many times as long as by its profile a batch takes on each worker."""
+    return {
+        worker: 1.0 + longer.get(snapshot.workers[worker].device_kind, 0.0) * (len(held) > 1)
+        for worker, held in shares.items()
+    }
+
+
 def _meets(route: Route, times: float, snapshot: Snapshot) -> bool:
     """Whether its batch, behind another one of them, is within the SLO, and accurate enough."""
     kind = snapshot.workers[route.worker].device_kind
-    for candidate in snapshot.tasks[route.task].by_variant.get(route.variant, ()):
-        if candidate.device_kind == kind:
-            size = min(route.batch_size, candidate.table.max_batch)
-            took_ms = 2 * times * candidate.table.ms[size] + snapshot.transport_ms
-            accurate = route.accuracy is None or candidate.accuracy >= route.accuracy
-            return accurate and took_ms <= route.latency_ms
-    return False
+    candidate = snapshot.tasks[route.task].of(route.variant, kind)
+    if candidate is None or (route.accuracy is not None and candidate.accuracy < route.accuracy):
+        return False
+    size = min(route.batch_size, candidate.table.max_batch)
+    took_ms = 2 * times * candidate.table.ms[size] + snapshot.transport_ms
+    return took_ms <= route.latency_ms

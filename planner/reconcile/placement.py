@@ -31,6 +31,7 @@ from typing import NamedTuple
 
 from planner.forecasting.estimator_of import DEMAND_WEIGHT
 from planner.reconcile.demand_and_offers import DemandAndOffers, first_held
+from planner.reconcile.diff import free
 from planner.reconcile.task_shares import planned_shares, shares
 from planner.reconcile.worker_memory import (
     Holdings,
@@ -268,6 +269,7 @@ def _copy(
         kind = memory.report.device_kind
         if least_mib[kind] > memory.left_mib:
             continue
+        free_mib = free(memory.report) if busy is not None and busy < SPARE else 0.0
         for key, candidate, qps, _ in _by_rate(needed[kind], memory):
             if candidate.memory_mib > memory.left_mib or key in memory.held:
                 continue
@@ -275,6 +277,9 @@ def _copy(
             part_qps = qps / (1 + count)
             if here:
                 pays = True
+            elif candidate.memory_mib <= free_mib:
+                pays = True
+                free_mib -= candidate.memory_mib
             elif busy is not None and busy < SPARE:
                 pays = memory.copy_pays(candidate, part_qps, busy**count)
             else:

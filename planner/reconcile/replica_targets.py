@@ -137,12 +137,12 @@ def longest_batches_ms(
             continue
         variants.setdefault(worker.id, set()).add((route.task, route.variant))
         half_ms = (route.latency_ms - snapshot.transport_ms) / 2
-        for candidate in view.by_variant.get(route.variant, ()):
-            if candidate.device_kind == worker.device_kind:
-                size = min(route.batch_size, candidate.table.max_batch)
-                batch_ms = candidate.table.ms[size]
-                planned_ms[worker.id] = max(planned_ms.get(worker.id, 0.0), batch_ms)
-                half_slo_ms[worker.id] = min(half_slo_ms.get(worker.id, inf), half_ms)
+        candidate = view.of(route.variant, worker.device_kind)
+        if candidate is not None:
+            size = min(route.batch_size, candidate.table.max_batch)
+            batch_ms = candidate.table.ms[size]
+            planned_ms[worker.id] = max(planned_ms.get(worker.id, 0.0), batch_ms)
+            half_slo_ms[worker.id] = min(half_slo_ms.get(worker.id, inf), half_ms)
     for id_, served in variants.items():
         if len(served) > 1 and id_ in planned_ms:
             kind = snapshot.workers[id_].device_kind

@@ -119,6 +119,7 @@ def tick(
         snapshot = _snapshot(observation, snapshot)
     likely_load = None if basis is None else basis.load
     assignment, shares, again = _assignment(observation, snapshot, expected, planner, likely_load)
+    load = assignment.load if again else likely_load
     rows = rows_per_query(observation.workers)
     rates = planned_rates(assignment.routes, snapshot, rows)
     work = {
@@ -137,7 +138,7 @@ def tick(
         unserved=unserved(assignment.routes, expected),
         rows=rows,
         rule=observation.eviction,
-        busy=assignment.load if again else likely_load,
+        busy=load,
         # On a fixed fleet under cost the cheapest variant is nearly always the quickest too:
         # another one would take memory from what queries ask for.
         fallback=observation.elastic or observation.objective is Objective.ACCURACY,
@@ -172,7 +173,7 @@ def tick(
             *diff(placements, observation.workers, memory_mib),
         ),
         targets=replica_targets(plan, snapshot, rates, observation.interference),
-        basis=_Basis(seen, snapshot, assignment.load if again else likely_load),
+        basis=_Basis(seen, snapshot, load),
     )
 
 
@@ -317,6 +318,7 @@ def _assignment(
         made = by_zone.assign(snapshot, *how)
     else:
         made = assign_demand(snapshot, workers, *how, likely_load=likely_load)
+    new = shares_of(made.routes, snapshot) or {}
     if shares is not None and fits:
         asked, served = sum(d.qps for d in known), _served(made.routes, known)
         if served < SERVED * asked and served < WORTH_MOVING * _served(routes, known):
@@ -325,12 +327,12 @@ def _assignment(
         if observation.objective is Objective.COST and by_zone is None:
             longer = observation.interference
             now = stretched(routes, known, snapshot, longer)
-            new, there = shares_of(made.routes, snapshot), shares_of(now or (), snapshot)
+            there = shares_of(now or (), snapshot)
             if now and new and there and not saves(new, there, snapshot, kinds, longer):
                 if not asked_else:
                     return kept, shares, False
                 return replace(kept, routes=now), there, False
-    return replace(made, out_of_reach=far), shares_of(made.routes, snapshot) or {}, True
+    return replace(made, out_of_reach=far), new, True
 
 
 def _room_mib(workers: Iterable[WorkerReport]) -> dict[DeviceKindName, float]:

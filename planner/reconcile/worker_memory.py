@@ -41,8 +41,6 @@ class WorkerMemory:
     """What is loaded here, or being loaded."""
     kept_out: Collection[VariantKey]
     """What must not be placed here."""
-    unused_mib: float = 0.0
-    """What nothing is loaded into, and no copy was placed in so far."""
     contested: bool = False
     """Whether queries had to load here within the last minute."""
     held: dict[VariantKey, Candidate] = field(default_factory=dict)
@@ -65,7 +63,6 @@ class WorkerMemory:
             ),
             kept_out=kept_out(report),
         )
-        made.unused_mib = made.left_mib - sum([r.memory_mib for r in report.replicas])
         made.contested = bool(made.fresh(CONTESTED_S))
         return made
 
@@ -129,18 +126,14 @@ class WorkerMemory:
         return not self.contested or pays_ahead(qps, load_s, urgent, self.report.churn_per_s)
 
     def copy_pays(self, candidate: Candidate, qps: float, needed: float) -> bool:
-        """Whether it pays to load a copy of what other workers hold as well.
+        """Whether it pays to load a copy of what other workers hold as well, for what is there.
 
-        It does in memory that nothing has been loaded into. Elsewhere it may be expected to stay
-        for ``COPY_STAYS_S``: then the plan may want another one.
+        It may be expected to stay for ``COPY_STAYS_S``: then the plan may want another one.
 
         Args:
             qps: the copy's part of the queries per second.
             needed: the part of them that no other copy has time for.
         """
-        if candidate.memory_mib <= self.unused_mib:
-            self.unused_mib -= candidate.memory_mib
-            return True
         churn_per_s = max(self.report.churn_per_s, 1.0 / COPY_STAYS_S)
         return pays_ahead(qps, candidate.load_ms / 1_000, needed, churn_per_s)
 

@@ -199,8 +199,7 @@ def _overloaded(snapshot: Snapshot, query: Query, now_ms: float, message: str) -
 def is_infeasible(snapshot: Snapshot, query: Query, now_ms: float) -> bool:
     """Whether no variant could meet the SLO of a query, on an idle worker that has it loaded."""
     view = snapshot.tasks[query.task]
-    pin = query.variant
-    candidates = view.by_cost if pin is None else view.by_variant.get(pin, ())
+    candidates = view.pinned_to(query.variant)
     return not standing(candidates, circumstances(snapshot, query, now_ms)).feasible
 
 
@@ -215,8 +214,7 @@ def room_at_ms(snapshot: Snapshot, query: Query, refused: Collection[WorkerId]) 
         refused: workers that would not take it, as they said.
     """
     view = snapshot.tasks[query.task]
-    pin = query.variant
-    candidates = view.by_cost if pin is None else view.by_variant.get(pin, ())
+    candidates = view.pinned_to(query.variant)
     obstacle = profile_rule(query, snapshot.transport_ms)
     soonest_ms, busy_ms, seen = inf, inf, None
     for candidate in candidates:

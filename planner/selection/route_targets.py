@@ -76,11 +76,10 @@ def rooms_ms(routes: Iterable[Route], snapshot: Snapshot) -> dict[WorkerId, floa
         worker, view = snapshot.workers.get(route.worker), snapshot.tasks.get(route.task)
         if worker is None or view is None:
             continue
-        for candidate in view.by_variant.get(route.variant, ()):
-            if candidate.device_kind == worker.device_kind:
-                size = min(route.batch_size, candidate.table.max_batch)
-                batch_ms[worker.id] = max(batch_ms[worker.id], candidate.table.ms[size])
-                break
+        candidate = view.of(route.variant, worker.device_kind)
+        if candidate is not None:
+            size = min(route.batch_size, candidate.table.max_batch)
+            batch_ms[worker.id] = max(batch_ms[worker.id], candidate.table.ms[size])
         half_ms[worker.id] = min(
             half_ms.get(worker.id, inf), (route.latency_ms - snapshot.transport_ms) / 2
         )

@@ -151,6 +151,17 @@ class TaskView:
     accuracies: tuple[float, ...]
     """Of all candidates that are no canary, ascending, each once: the steps of SLO classes."""
 
+    def of(self, variant: VariantName, kind: DeviceKindName) -> Candidate | None:
+        """The candidate of a variant on a device kind; None without a profile there."""
+        for candidate in self.by_variant.get(variant, ()):
+            if candidate.device_kind == kind:
+                return candidate
+        return None
+
+    def pinned_to(self, variant: VariantName | None) -> tuple[Candidate, ...]:
+        """Those that may answer a query that names this variant; all where it names none."""
+        return self.by_cost if variant is None else self.by_variant.get(variant, ())
+
     @property
     def cost_frontier(self) -> tuple[FrontierBranch, ...]:
         """In the order of ``by_cost``."""

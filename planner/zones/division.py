@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from planner.sentences import some_of
 from planner.types import Demand, DemandClass, class_of
 from planner.zone_demand import (
     ASKED_IN,
@@ -129,10 +130,9 @@ def out_of_reach(
     sentences = []
     for zone, late in sorted(found.items()):
         nearest = min(homes, key=lambda home: (zones.away_ms(zone, home), home))
-        more = f" and {len(late) - NAMED} more" if len(late) > NAMED else ""
         sentences.append(
             f"{ASKED_IN}{named(zone)}: no worker is near enough to answer "
-            f"{', '.join(late[:NAMED])}{more} in time; the nearest are in {named(nearest)}, "
+            f"{some_of(late, NAMED)} in time; the nearest are in {named(nearest)}, "
             f"{ms(zones.away_ms(zone, nearest))} away."
         )
     return tuple(sentences)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import inf
 from random import Random
 from typing import Protocol
@@ -346,10 +346,7 @@ class QueryContext:
         much: a profile says so, which may be wrong, and is found out because it is asked for.
         """
         view = self.snapshot.tasks.get(query.task)
-        candidates: Sequence[Candidate] = ()
-        if view is not None:
-            pin = query.variant
-            candidates = view.by_cost if pin is None else view.by_variant.get(pin, ())
+        candidates = () if view is None else view.pinned_to(query.variant)
         floor = None if query.best_effort else query.accuracy
         needs = without_slo(query)._replace(accuracy=floor)
         obstacle = profile_rule(needs, self.snapshot.transport_ms)

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from heapq import nsmallest
 from typing import Any
 
+from controlplane.files.fields import MAX_LATENCY_MS
 from planner.types import DEFAULT_PRIORITY
 from variants.checks.json_shape import shown
 from variants.errors import InvalidInput, TaskNotFound
 from variants.types import NAME, Prefer, Task, TaskName, VariantName
 
-MAX_LATENCY_MS = 3_600_000.0
 MAX_NAME = 128
 MAX_PRIORITY = 2**16 - 1
 """Lower ones, which larger numbers are, count as this."""

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from controlplane.settings import Settings
 from controlplane.startup.checks.finding import Finding, Say, fine, problem
 from controlplane.startup.checks.state import running_here
+from planner.sentences import some_of
 from variants.errors import ModellessError
 
 SHOWN = 4
@@ -145,8 +146,7 @@ def artifacts(settings: Settings, say: Say = lambda _: None) -> Iterator[Finding
     ):
         found += 1
         whose = damage.stored.subjects
-        more = f" and {len(whose) - SHOWN} more" if len(whose) > SHOWN else ""
-        yield problem("artifacts", f"{', '.join(whose[:SHOWN])}{more}: {damage.why}", damage.remedy)
+        yield problem("artifacts", f"{some_of(whose, SHOWN)}: {damage.why}", damage.remedy)
     if not found:
         mib = sum(one.size_bytes for one in listed) / 2**20
         said = f"all {len(listed)} are what was registered ({mib:,.0f} MiB)"
