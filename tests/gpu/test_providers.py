@@ -100,3 +100,37 @@ def test_graphs_are_recorded_while_others_run(source: Path, tmp_path: Path) -> N
     stop.set()
     other.join()
     assert failures == []
+
+
+def test_graphs_are_recorded_while_others_are_played(source: Path, tmp_path: Path) -> None:
+    """Played graphs hold no lock: they must not disturb a recording, nor be disturbed by it."""
+    played = make_runtime(built("onnx-fp32-cuda", source, tmp_path, images(32)), 1)
+    played.load()
+    batches = {count: images(count, seed=count) for count in (1, 7, 30)}
+    wanted = {count: played.run([rows])[0] for count, rows in batches.items()}
+    stop, failures, runs = threading.Event(), [], 0
+
+    def play() -> None:
+        nonlocal runs
+        try:
+            while not stop.is_set():
+                for count, rows in batches.items():
+                    np.testing.assert_array_equal(played.run([rows])[0], wanted[count])
+                    runs += 1
+        except Exception as error:
+            failures.append(error)
+
+    playing = threading.Thread(target=play)
+    playing.start()
+    for _ in range(20):
+        recorded = make_runtime(built("onnx-fp16-cuda", source, tmp_path, images(32)), 1)
+        recorded.load()
+        assert isinstance(recorded, OnnxRuntime)
+        assert recorded._graphs is not None
+        assert len(recorded.run([images(3)])[0]) == 3
+        recorded.close()
+    stop.set()
+    playing.join()
+    played.close()
+    assert failures == []
+    assert runs > 20

@@ -14,6 +14,9 @@ class Asked(NamedTuple):
 
     at_s: float
     body: dict[str, Any]
+    """Sent as JSON to ``/v1/query``."""
+    request: bytes | None = None
+    """Sent in its place: a whole request whose reply is JSON."""
 
 
 class Told(NamedTuple):
@@ -42,11 +45,7 @@ async def play(port: int, queries: Sequence[Asked]) -> list[Told]:
 
     async def one(query: Asked) -> Told:
         reader, writer = await connection()
-        body = json.dumps(query.body).encode()
-        writer.write(
-            b"POST /v1/query HTTP/1.1\r\nhost: 127.0.0.1:%d\r\ncontent-type: application/json\r\n"
-            b"content-length: %d\r\n\r\n%s" % (port, len(body), body)
-        )
+        writer.write(query.request or _request(port, json.dumps(query.body).encode()))
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         length = next(
             int(line.partition(":")[2])
@@ -69,3 +68,10 @@ async def play(port: int, queries: Sequence[Asked]) -> list[Told]:
     for _, writer in idle:
         writer.close()
     return told
+
+
+def _request(port: int, body: bytes) -> bytes:
+    return (
+        b"POST /v1/query HTTP/1.1\r\nhost: 127.0.0.1:%d\r\ncontent-type: application/json\r\n"
+        b"content-length: %d\r\n\r\n%s" % (port, len(body), body)
+    )

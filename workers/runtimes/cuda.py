@@ -10,9 +10,8 @@ What the names mean: CUDA Driver API reference, sections 6.2 to 6.18.
 
 import ctypes
 from collections.abc import Mapping
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint8, c_uint64, c_void_p
 from functools import cache
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -21,10 +20,6 @@ from numpy.typing import NDArray
 from variants.errors import RuntimeFailed
 
 LIBRARY = "libcuda.so.1"
-GPU = Lock()
-"""Held by each run on the GPU, and while a CUDA graph is recorded: a thread that takes memory of
-the device meanwhile would fail, and break the recording."""
-
 _MULTIPROCESSORS, _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 16, 75, 76
 _STREAM_NON_BLOCKING = 1
 _NO_DEVICE = 100
@@ -33,6 +28,7 @@ _AT_ONCE: Mapping[str, tuple[Any, ...]] = {
     "cuCtxSetCurrent": (c_void_p,),
     "cuMemcpyHtoDAsync_v2": (c_uint64, c_void_p, c_size_t, c_void_p),
     "cuMemcpyDtoHAsync_v2": (c_void_p, c_uint64, c_size_t, c_void_p),
+    "cuMemsetD8Async": (c_uint64, c_uint8, c_size_t, c_void_p),
     "cuGetErrorName": (c_int, POINTER(c_char_p)),
     "cuGetErrorString": (c_int, POINTER(c_char_p)),
 }
@@ -189,6 +185,10 @@ class Device:
     def download(self, to: int, source: int, size: int, stream: int) -> None:
         """Copy from device to host once the stream comes to it."""
         self._driver.call("cuMemcpyDtoHAsync_v2", to, source, size, stream)
+
+    def clear(self, to: int, size: int, stream: int) -> None:
+        """Fill memory of the device with zeros once the stream comes to it."""
+        self._driver.call("cuMemsetD8Async", to, 0, size, stream)
 
     def wait(self, stream: int) -> None:
         """Return once the stream has done all that was asked of it."""

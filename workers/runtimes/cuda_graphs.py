@@ -6,23 +6,24 @@ shape, and for memory that never moves, so there is one for each of a few batch 
 between them are filled up with rows that nobody reads. Large batches gain something else by it:
 whenever a convolution is given another shape than the last time, ONNX Runtime plans it anew.
 
-ONNX Runtime records the second run that has a graph's number, and plays it from the third on. It
-keeps what it recorded, and what it needs of the GPU's libraries, for each thread by itself, so all
-that runs there runs in one thread (``in_gpu_thread``), whichever asks for it.
+ONNX Runtime records the second run that has a graph's number, and plays it from the third on.
+Before the first, each size is run once without a number: planning its convolutions takes a quarter
+of a second, in which batches of other variants go on. Only what is left, the recording, keeps
+others from taking memory of the device.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.runtimes.cuda import GPU, Device
+from workers.runtimes.cuda import Device
+from workers.runtimes.gpu_thread import RECORDING
+from workers.runtimes.locked_memory import locked_memory
 from workers.runtimes.protocol import Tensor
 from workers.runtimes.uploading import upload_rows
 from workers.types import LoadSpec
@@ -34,74 +35,10 @@ MEASURED_MOST = 64
 Larger ones are recorded when they are first run."""
 RUNS_TO_RECORD = 2
 NUMBER = "gpu_graph_id"
-"""ONNX Runtime's run option: which graph a run belongs to; -1: none."""
+"""ONNX Runtime's run option: which graph a run belongs to."""
+NO_NUMBER = "-1"
+"""Of runs that are not recorded."""
 ALIGNMENT = 256
-ResultT = TypeVar("ResultT")
-
-
-@cache
-def _gpu_thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="gpu")
-
-
-def in_gpu_thread(act: Callable[[], ResultT]) -> ResultT:
-    """What ``act`` returns or raises, in the one thread that has the GPU's sessions."""
-    return _gpu_thread().submit(act).result()
-
-
-def run_on_gpu(act: Callable[[], ResultT]) -> ResultT:
-    """The same for a run: nothing else runs or is recorded on the GPU meanwhile."""
-
-    def alone() -> ResultT:
-        with GPU:
-            return act()
-
-    return in_gpu_thread(alone)
-
-
-class LockedMemory:
-    """Page-locked memory of the host, which the batches of all variants pass through in turn.
-
-    It is as large as the largest batch of those that reserve some. Used in the GPU's thread alone.
-    """
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-        self._address = 0
-        self._bytes: NDArray[np.uint8] | None = None
-        self._users = 0
-
-    def join(self) -> None:
-        """Count one more that reserves some."""
-        self._users += 1
-
-    def leave(self) -> None:
-        """Count one less; the last one gives the memory back."""
-        self._users -= 1
-        if not self._users:
-            self._give_back()
-
-    def reserve(self, size: int) -> tuple[int, NDArray[np.uint8]]:
-        """The address of at least ``size`` bytes, and an array over them.
-
-        Raises:
-            RuntimeFailed: the host has no more memory of that kind.
-        """
-        if self._bytes is None or len(self._bytes) < size:
-            self._give_back()
-            self._address, self._bytes = self._device.pin(1 << max(12, (size - 1).bit_length()))
-        return self._address, self._bytes
-
-    def _give_back(self) -> None:
-        if self._bytes is not None:
-            self._bytes = None
-            self._device.unpin(self._address)
-
-
-@cache
-def locked_memory(device: Device) -> LockedMemory:
-    """The one of a device."""
-    return LockedMemory(device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,19 +119,21 @@ class Graphs:
         """Take memory for all batch sizes, and record their graphs.
 
         Raises:
-            RuntimeFailed: the device has no room.
+            RuntimeFailed: the device or the host has no room.
         """
         device = self._device
         device.enter()
-        self._locked.join()
-        self._held.callback(self._locked.leave)
+        most = self._sizes[-1] if self._spec.latency else MEASURED_MOST
         self._stream = device.stream()
         self._held.callback(device.end_stream, self._stream)
-        most = self._sizes[-1] if self._spec.latency else MEASURED_MOST
         self._place = self._take(most)
+        self._locked.join(self._place.nbytes)
+        self._held.callback(self._locked.leave)
+        unrecorded = self._options(NO_NUMBER)
         for size in self._sizes[: bisect_right(self._sizes, most)]:
-            with GPU:
-                self._record(size)
+            graph = self._bound(self._place, size)
+            self._session.run_with_iobinding(graph.binding, unrecorded)
+            self._record(size, graph)
 
     def run(self, inputs: Sequence[Sequence[Tensor]], rows: int) -> list[Tensor]:
         """Run a batch of at most ``most_rows`` rows.
@@ -204,21 +143,19 @@ class Graphs:
             rows: how many these are.
         """
         size = self._sizes[bisect_left(self._sizes, rows)]
-        graph = self._graphs.get(size)
         device, stream = self._device, self._stream
         device.enter()
-        if graph is None:
-            graph = self._record(size)
-        address, locked = self._locked.reserve(graph.place.nbytes)
-        for port, pieces in zip(graph.place.inputs, inputs, strict=True):
-            source = address + port.offset
-            upload_rows(device, stream, port.device, source, port.rows(locked, rows), pieces)
-        device.wait(stream)
-        self._session.run_with_iobinding(graph.binding, graph.options)
-        for port in graph.place.outputs:
-            device.download(address + port.offset, port.device, rows * port.row_bytes, stream)
-        device.wait(stream)
-        return [port.rows(locked, rows).copy() for port in graph.place.outputs]
+        graph = self._graphs.get(size) or self._recorded_late(size)
+        with self._locked.held() as (address, locked):
+            for port, pieces in zip(graph.place.inputs, inputs, strict=True):
+                source = address + port.offset
+                upload_rows(device, stream, port.device, source, port.rows(locked, rows), pieces)
+            device.wait(stream)
+            self._session.run_with_iobinding(graph.binding, graph.options)
+            for port in graph.place.outputs:
+                device.download(address + port.offset, port.device, rows * port.row_bytes, stream)
+            device.wait(stream)
+            return [port.rows(locked, rows).copy() for port in graph.place.outputs]
 
     def close(self) -> None:
         """Give the memory back. The session, which has the recordings, goes after this."""
@@ -228,15 +165,21 @@ class Graphs:
         self._device.enter()
         held.close()
 
-    def _record(self, size: int) -> _Graph:
-        """Record a batch size. Nothing else may run on the GPU."""
+    def _recorded_late(self, size: int) -> _Graph:
+        """Record a size that is larger than those that were recorded while it was loaded."""
         place = self._place
         if place is None or place.size < size:
             place = self._place = self._take(size)
-        graph = self._graphs[size] = self._bound(place, size)
-        for _ in range(RUNS_TO_RECORD):
-            self._session.run_with_iobinding(graph.binding, graph.options)
+            self._locked.grow(place.nbytes)
+        graph = self._bound(place, size)
+        self._record(size, graph)
         return graph
+
+    def _record(self, size: int, graph: _Graph) -> None:
+        with RECORDING:
+            for _ in range(RUNS_TO_RECORD):
+                self._session.run_with_iobinding(graph.binding, graph.options)
+        self._graphs[size] = graph
 
     def _bound(self, place: _Place, size: int) -> _Graph:
         binding = self._session.io_binding()
@@ -253,9 +196,12 @@ class Graphs:
                     shape=(size, *tensor.shape),
                     buffer_ptr=port.device,
                 )
+        return _Graph(place, binding, self._options(str(size)))
+
+    def _options(self, number: str) -> Any:
         options = self._run_options()
-        options.add_run_config_entry(NUMBER, str(size))
-        return _Graph(place, binding, options)
+        options.add_run_config_entry(NUMBER, number)
+        return options
 
     def _take(self, size: int) -> _Place:
         """Memory for so many rows, the inputs on the device all zeros: any row may be run."""
@@ -266,17 +212,12 @@ class Graphs:
             taken = -(-max(1, size * row_bytes) // ALIGNMENT) * ALIGNMENT
             there = self._device.allocate(taken)
             self._held.callback(self._device.free, there)
+            self._device.clear(there, taken, self._stream)
             found.append(_Port(there, offset, dtype, tensor.shape, row_bytes))
             offset += taken
-        inputs = found[: len(self._spec.inputs)]
-        address, locked = self._locked.reserve(offset)
-        for port in inputs:
-            port.rows(locked, size)[...] = 0
-            nbytes = size * port.row_bytes
-            if nbytes:
-                self._device.upload(port.device, address + port.offset, nbytes, self._stream)
         self._device.wait(self._stream)
-        return _Place(size, inputs, found[len(inputs) :], offset)
+        inputs = len(self._spec.inputs)
+        return _Place(size, found[:inputs], found[inputs:], offset)
 
 
 def sizes_of(spec: LoadSpec) -> tuple[int, ...]:

@@ -11,7 +11,8 @@ import numpy as np
 from variants.errors import RuntimeFailed
 from variants.types import TensorSpec
 from workers.runtimes.cuda import Device, first_device
-from workers.runtimes.cuda_graphs import NUMBER, Graphs, in_gpu_thread, run_on_gpu
+from workers.runtimes.cuda_graphs import NO_NUMBER, NUMBER, Graphs
+from workers.runtimes.gpu_thread import GpuThread
 from workers.runtimes.onnx_providers import CPU, PROVIDERS, gpu_session, records_graphs
 from workers.runtimes.options import Options
 from workers.runtimes.protocol import Tensor, rows_of
@@ -58,6 +59,8 @@ class OnnxRuntime:
         self._inputs = [tensor.name for tensor in spec.inputs]
         self._outputs = [tensor.name for tensor in spec.outputs]
         self._session: Any = None
+        self._thread: GpuThread | None = None
+        """That in which all runs, on a GPU."""
         self._graphs: Graphs | None = None
         self.run_pieces: Callable[[Sequence[Sequence[Tensor]]], list[Tensor]] | None = None
         """Takes a batch in pieces, where rows are copied to a GPU in any case."""
@@ -96,13 +99,13 @@ class OnnxRuntime:
         # The public method checks names on each call and doubles the cost of a small model: 11 us
         # against 5. The names were checked above; the binding checks types and shapes itself.
         self._call = getattr(session, "_sess", session).run
-        if on_gpu:
-            self._call = self._one_at_a_time(ort.RunOptions())
         row = [np.zeros((1, *t.shape), dtype=t.dtype) for t in self._spec.inputs]
         try:
+            if on_gpu:
+                self._run_in_thread(GpuThread(), ort.RunOptions(), row)
             Signature(self._spec).check_outputs(self.run(row), 1)
             if on_gpu and records_graphs(session):
-                self._record(ort.RunOptions)
+                self._record(session, ort.RunOptions)
                 self.run(row)  # what could not be recorded must not have broken the rest
         except RuntimeFailed:
             self.close()
@@ -118,31 +121,38 @@ class OnnxRuntime:
 
     def close(self) -> None:
         self._call, self.run_pieces = self._unloaded, None
-        if self._graphs is not None:
-            graphs, self._graphs = self._graphs, None
-            with suppress(RuntimeFailed):  # after a fault on the device nothing can be freed
-                in_gpu_thread(graphs.close)
-        self._session = None
+        thread, graphs = self._thread, self._graphs
+        self._thread = self._graphs = self._session = None
+        if thread is not None:
+            if graphs is not None:
+                with suppress(RuntimeFailed):  # after a fault on the device nothing can be freed
+                    thread.call(graphs.close)
+            thread.end()
 
-    def _one_at_a_time(self, options: Any) -> Callable[..., list[Tensor]]:
-        """Runs on the GPU: what ONNX Runtime records is never done for these."""
-        options.add_run_config_entry(NUMBER, "-1")
-        run = self._call
+    def _run_in_thread(self, thread: GpuThread, options: Any, row: Sequence[Tensor]) -> None:
+        """Run in that thread from now on, unrecorded, and ``row`` at once."""
+        self._thread, run = thread, self._call
+        options.add_run_config_entry(NUMBER, NO_NUMBER)
 
-        def run_alone(outputs: Sequence[str], feeds: Mapping[str, Tensor], _: None) -> list[Tensor]:
-            return run_on_gpu(lambda: run(outputs, feeds, options))
+        def through(call: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor]]:
+            return lambda outputs, feeds, _: call(lambda: run(outputs, feeds, options))
 
-        return run_alone
+        # The first run plans, which takes a quarter of a second: others need not wait for it.
+        self._call = through(thread.call)
+        self.run(row)
+        self._call = through(thread.call_alone)
 
-    def _record(self, run_options: Callable[[], Any]) -> None:
+    def _record(self, session: Any, run_options: Callable[[], Any]) -> None:
         """Record small batches, and play them from now on; without them where that fails."""
-        graphs = Graphs(self._session, self._spec, self._find_device(), run_options)
+        thread = self._thread
+        assert thread is not None
+        graphs = Graphs(session, self._spec, self._find_device(), run_options)
         try:
-            in_gpu_thread(graphs.record)
+            thread.call(graphs.record)
         except Exception as error:  # as in ``load``
             log.warning("%s goes without CUDA graphs: %s", self._name, _reason(error))
             with suppress(RuntimeFailed):
-                in_gpu_thread(graphs.close)
+                thread.call(graphs.close)
             return
         self._graphs, plain = graphs, self._call
 
@@ -151,14 +161,14 @@ class OnnxRuntime:
             rows = rows_of(inputs)
             if rows > graphs.most_rows or not all(map(_fits, inputs, self._spec.inputs)):
                 return plain(outputs, feeds, None)
-            return run_on_gpu(lambda: graphs.run([[tensor] for tensor in inputs], rows))
+            return thread.call(lambda: graphs.run([[tensor] for tensor in inputs], rows))
 
         def play_pieces(inputs: Sequence[Sequence[Tensor]]) -> list[Tensor]:
             rows = sum(map(len, inputs[0]))
             if rows > graphs.most_rows:
                 return self.run([np.concatenate(pieces) for pieces in inputs])
             try:
-                return run_on_gpu(lambda: graphs.run(inputs, rows))
+                return thread.call(lambda: graphs.run(inputs, rows))
             except RuntimeFailed:
                 raise
             except Exception as error:  # as in ``run``

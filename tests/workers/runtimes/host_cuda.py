@@ -9,7 +9,17 @@ an allocation.
 import ctypes
 import threading
 from collections.abc import Callable
-from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    c_char_p,
+    c_int,
+    c_size_t,
+    c_uint,
+    c_uint8,
+    c_uint64,
+    c_void_p,
+)
 from typing import Any
 
 from workers.runtimes.cuda import Device, Driver
@@ -97,6 +107,7 @@ class HostCuda:
             "cuStreamCreate": ((POINTER(c_void_p), c_uint), self._stream_create),
             "cuStreamDestroy_v2": ((c_void_p,), self._stream_destroy),
             "cuStreamSynchronize": ((c_void_p,), self._synchronize),
+            "cuMemsetD8Async": ((c_uint64, c_uint8, c_size_t, c_void_p), self._memset),
             "cuMemcpyHtoDAsync_v2": (
                 (c_uint64, c_void_p, c_size_t, c_void_p),
                 lambda to, source, size, stream: self._copy(to, source, size, stream, to, source),
@@ -176,6 +187,14 @@ class HostCuda:
                 act()
         except Exception:  # a kernel that fails is seen by the thread that waits
             return ILLEGAL_ADDRESS
+        return 0
+
+    def _memset(self, to: int, value: int, size: int, stream: int) -> int:
+        if not self._here() or stream not in self.streams:
+            return INVALID_CONTEXT
+        if not self.on_device(to, size):
+            return INVALID_VALUE
+        self.streams[stream].append(lambda: ctypes.memset(to, value, size))
         return 0
 
     def _copy(self, to: int, source: int, size: int, stream: int, device: int, host: int) -> int:

@@ -1,8 +1,6 @@
 """Recorded batches, over a driver on the host: ONNX Runtime itself runs on the CPU."""
 
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +11,14 @@ import pytest
 
 from tests.workers.builders import WIDTH, double_model, onnx_spec
 from tests.workers.runtimes.host_cuda import HostCuda
-from variants.errors import RuntimeFailed
 from workers.runtimes import uploading
 from workers.runtimes.cuda_graphs import (
     MEASURED_MOST,
     SIZES,
     Graphs,
-    in_gpu_thread,
     sizes_of,
 )
+from workers.runtimes.gpu_thread import RECORDING
 from workers.types import LoadSpec
 
 
@@ -31,12 +28,15 @@ class Session:
     def __init__(self, path: str) -> None:
         self._session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
         self.runs: list[int] = []
+        self.alone: list[bool] = []
+        """For each run, whether nothing could be recorded or take memory meanwhile."""
 
     def io_binding(self) -> Any:
         return self._session.io_binding()
 
     def run_with_iobinding(self, binding: Any, options: Any) -> None:
         self.runs.append(int(options.get_run_config_entry("gpu_graph_id")))
+        self.alone.append(RECORDING.locked())
         self._session.run_with_iobinding(binding, options)
 
 
@@ -67,9 +67,18 @@ def rows(count: int) -> Any:
     return np.arange(count * WIDTH, dtype=np.float32).reshape(count, WIDTH)
 
 
-def test_each_size_is_run_twice_to_be_recorded(graphs: Graphs, session: Session) -> None:
-    assert session.runs == [size for size in SIZES if size <= 64 for _ in range(2)]
+def test_each_size_is_planned_and_then_run_twice_to_be_recorded(
+    graphs: Graphs, session: Session
+) -> None:
+    recorded = [size for size in SIZES if size <= 64]
+    assert session.runs == [run for size in recorded for run in (-1, size, size)]
     assert graphs.most_rows == 64
+
+
+def test_only_the_recording_keeps_others_out(graphs: Graphs, session: Session) -> None:
+    assert session.alone == [False, True, True] * (len(session.runs) // 3)
+    graphs.run([[rows(3)]], 3)
+    assert session.alone[-1] is False
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 9, 16, 17, 63, 64])
@@ -118,7 +127,7 @@ def test_nothing_is_recorded_above_the_largest_batch(
     graphs.record()
 
     assert graphs.most_rows == 4
-    assert set(session.runs) == {1, 2, 4}
+    assert set(session.runs) == {-1, 1, 2, 4}
     graphs.close()
 
 
@@ -130,7 +139,7 @@ def test_all_sizes_are_recorded_while_it_is_measured(
     graphs.record()
 
     assert graphs.most_rows == SIZES[-1]
-    assert set(session.runs) == {size for size in SIZES if size <= MEASURED_MOST}
+    assert set(session.runs) == {-1, *(size for size in SIZES if size <= MEASURED_MOST)}
 
     (found,) = graphs.run([[rows(100)]], 100)
     graphs.run([[rows(128)]], 128)
@@ -158,23 +167,6 @@ def test_variants_share_what_is_page_locked(
     np.testing.assert_array_equal(small.run([[rows(4)]], 4)[0], 2 * rows(4))
     small.close()
     assert cuda.idle
-
-
-def test_all_that_runs_on_the_gpu_runs_in_one_thread() -> None:
-    with ThreadPoolExecutor(2) as others:
-        asked = [others.submit(in_gpu_thread, threading.get_ident) for _ in range(4)]
-        found = {one.result() for one in asked} | {in_gpu_thread(threading.get_ident)}
-
-    assert len(found) == 1
-    assert threading.get_ident() not in found
-
-
-def test_what_fails_there_fails_here() -> None:
-    def fail() -> None:
-        raise RuntimeFailed("no room")
-
-    with pytest.raises(RuntimeFailed, match="no room"):
-        in_gpu_thread(fail)
 
 
 def test_all_memory_is_given_back(cuda: HostCuda, session: Session, spec: LoadSpec) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from variants.errors import RuntimeFailed
-from workers.runtimes.cuda import GPU
 from workers.runtimes.engine_store import default_folder
+from workers.runtimes.gpu_thread import RECORDING
 from workers.runtimes.options import Options
 from workers.runtimes.protocol import Tensor
 from workers.runtimes.signature import Signature
@@ -85,7 +85,7 @@ class TorchRuntime:
         if torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)
         try:
-            with torch.inference_mode(), GPU if self._device == "cuda" else nullcontext():
+            with torch.inference_mode(), RECORDING if self._device == "cuda" else nullcontext():
                 results = call([self._taken(inputs[at], dtype) for at, dtype in self._takes])
                 return [self._given(results[at], dtype) for at, dtype in self._gives]
         except Exception as error:  # as above

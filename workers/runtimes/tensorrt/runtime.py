@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from variants.errors import RuntimeFailed
 from variants.types import TensorSpec
-from workers.runtimes.cuda import GPU, Device, first_device
+from workers.runtimes.cuda import Device, first_device
 from workers.runtimes.engine_store import EngineCache, EngineKey, digest_of
+from workers.runtimes.gpu_thread import RECORDING
 from workers.runtimes.protocol import Tensor, rows_of
 from workers.runtimes.signature import Signature
 from workers.runtimes.tensorrt.engine_building import (
@@ -128,7 +129,7 @@ class TensorRtRuntime:
         rows = self._rows(inputs)
         slot = self._slots[rows - 1]
         try:
-            with GPU:
+            with RECORDING:
                 return self._run(slot, rows, inputs)
         except Exception as error:
             slot.rows = 0
