@@ -23,12 +23,15 @@ LIBRARY = "libcuda.so.1"
 _MULTIPROCESSORS, _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 16, 75, 76
 _STREAM_NON_BLOCKING = 1
 _NO_DEVICE = 100
+_OWN_CAPTURES = 1
+"""``CU_STREAM_CAPTURE_MODE_THREAD_LOCAL``."""
 
 _AT_ONCE: Mapping[str, tuple[Any, ...]] = {
     "cuCtxSetCurrent": (c_void_p,),
     "cuMemcpyHtoDAsync_v2": (c_uint64, c_void_p, c_size_t, c_void_p),
     "cuMemcpyDtoHAsync_v2": (c_void_p, c_uint64, c_size_t, c_void_p),
     "cuMemsetD8Async": (c_uint64, c_uint8, c_size_t, c_void_p),
+    "cuThreadExchangeStreamCaptureMode": (POINTER(c_int),),
     "cuGetErrorName": (c_int, POINTER(c_char_p)),
     "cuGetErrorString": (c_int, POINTER(c_char_p)),
 }
@@ -145,6 +148,13 @@ class Device:
             self._driver.call("cuDevicePrimaryCtxRetain", byref(context), self._device)
             self._context = context
         self._driver.call("cuCtxSetCurrent", self._context)
+
+    def ignore_recordings(self) -> None:
+        """Let this thread go on as ever while others record CUDA graphs.
+
+        Else it may not even wait for a stream of its own meanwhile.
+        """
+        self._driver.call("cuThreadExchangeStreamCaptureMode", byref(c_int(_OWN_CAPTURES)))
 
     def allocate(self, size: int) -> int:
         """The address of ``size`` > 0 bytes on the device, aligned to 256 bytes or more."""

@@ -123,6 +123,7 @@ class Graphs:
         """
         device = self._device
         device.enter()
+        device.ignore_recordings()
         most = self._sizes[-1] if self._spec.latency else MEASURED_MOST
         self._stream = device.stream()
         self._held.callback(device.end_stream, self._stream)

@@ -60,6 +60,11 @@ class HostCuda:
         return sum(self.allocated.values())
 
     @property
+    def ignores_recordings(self) -> bool:
+        """Of this thread."""
+        return getattr(self._entered, "capture_mode", 0) == 1
+
+    @property
     def idle(self) -> bool:
         """Nothing is allocated, pinned or waiting, and no stream is left."""
         return not (self.allocated or self.pinned or self.streams)
@@ -104,6 +109,7 @@ class HostCuda:
             "cuMemFree_v2": ((c_uint64,), self._mem_free),
             "cuMemHostAlloc": ((POINTER(c_void_p), c_size_t, c_uint), self._pin),
             "cuMemFreeHost": ((c_void_p,), self._unpin),
+            "cuThreadExchangeStreamCaptureMode": ((POINTER(c_int),), self._capture_mode),
             "cuStreamCreate": ((POINTER(c_void_p), c_uint), self._stream_create),
             "cuStreamDestroy_v2": ((c_void_p,), self._stream_destroy),
             "cuStreamSynchronize": ((c_void_p,), self._synchronize),
@@ -166,6 +172,13 @@ class HostCuda:
         if address not in self.pinned:
             return INVALID_VALUE
         del self.pinned[address], self._memory[address]
+        return 0
+
+    def _capture_mode(self, mode: Any) -> int:
+        if mode[0] not in (0, 1, 2):
+            return INVALID_VALUE
+        before = getattr(self._entered, "capture_mode", 0)
+        self._entered.capture_mode, mode[0] = mode[0], before
         return 0
 
     def _stream_create(self, to: Any, flags: int) -> int:

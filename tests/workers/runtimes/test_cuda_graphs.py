@@ -75,6 +75,11 @@ def test_each_size_is_planned_and_then_run_twice_to_be_recorded(
     assert graphs.most_rows == 64
 
 
+def test_others_may_record_while_it_runs(cuda: HostCuda, graphs: Graphs) -> None:
+    """The fixture's thread is that of the variant."""
+    assert cuda.ignores_recordings
+
+
 def test_only_the_recording_keeps_others_out(graphs: Graphs, session: Session) -> None:
     assert session.alone == [False, True, True] * (len(session.runs) // 3)
     graphs.run([[rows(3)]], 3)
