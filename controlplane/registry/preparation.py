@@ -272,7 +272,10 @@ def preparation_for(
     """
     kinds = tuple(sorted(device_kinds, key=lambda kind: kind.gpu is not None))
     if not kinds or kinds[0].gpu is not None:
-        raise InvalidInput("there is no CPU device kind to measure on")
+        raise InvalidInput(
+            "there is no CPU device kind: a model's own answers, with which those of its variants "
+            "are compared, are computed on one; add a slice such as 1xcpu-1 to MODELLESS_SLICES"
+        )
     own = "" if extended is None else extended.label
     there = (v for v in snapshot.variants if (v.task, v.model_version) == (request.task, own))
     return Preparation(
