@@ -31,8 +31,8 @@ ROWS = 8
 
 
 def slices(memory_mib: float) -> str:
-    """One worker on the first GPU, with so much memory, and one on a core for what is compared."""
-    return f"1xcpu-1,1x{machine_gpus()[0].kind}:memory_mib={memory_mib:g}"
+    """One worker on the first GPU, with so much memory, and one on cores, where what is compared runs."""
+    return f"1xcpu-8,1x{machine_gpus()[0].kind}:memory_mib={memory_mib:g}"
 
 
 def prepare(state: Path, folder: Path, memory_mib: float, seed: int) -> None:
