@@ -131,7 +131,9 @@ class Graphs:
         self._locked.join(self._place.nbytes)
         self._held.callback(self._locked.leave)
         unrecorded = self._options(NO_NUMBER)
-        for size in self._sizes[: bisect_right(self._sizes, most)]:
+        # The largest first: smaller ones then use the memory that it has left in the arena, while a
+        # larger one would find it in pieces that are too small.
+        for size in reversed(self._sizes[: bisect_right(self._sizes, most)]):
             graph = self._bound(self._place, size)
             self._session.run_with_iobinding(graph.binding, unrecorded)
             self._record(size, graph)

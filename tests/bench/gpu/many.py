@@ -31,7 +31,7 @@ ROWS = 8
 
 
 def slices(memory_mib: float) -> str:
-    """One worker on the first GPU, with so much memory, and one on cores, where what is compared runs."""
+    """One worker on the first GPU, with so much memory, and one on cores to compare with."""
     return f"1xcpu-8,1x{machine_gpus()[0].kind}:memory_mib={memory_mib:g}"
 
 
