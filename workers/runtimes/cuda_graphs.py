@@ -12,7 +12,7 @@ of a second, in which batches of other variants go on. Only what is left, the re
 others from taking memory of the device.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -29,10 +29,8 @@ from workers.runtimes.uploading import upload_rows
 from workers.types import LoadSpec
 
 SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-"""Batch sizes that are recorded, up to the largest batch of a variant."""
-MEASURED_MOST = 64
-"""Up to so many rows for a variant that is being measured, whose largest batch nobody knows yet.
-Larger ones are recorded when they are first run."""
+"""Batch sizes that are recorded, up to the largest batch of a variant; all of them for one that is
+being measured, whose largest batch nobody knows yet."""
 RUNS_TO_RECORD = 2
 NUMBER = "gpu_graph_id"
 """ONNX Runtime's run option: which graph a run belongs to."""
@@ -104,7 +102,6 @@ class Graphs:
         self._device_type = place
         self._held = ExitStack()
         self._locked = locked_memory(device)
-        self._place: _Place | None = None
         self._graphs: dict[int, _Graph] = {}
         """By their number of rows."""
         self._sizes = sizes_of(spec)
@@ -113,10 +110,12 @@ class Graphs:
     @property
     def most_rows(self) -> int:
         """Batches of more are not for ``run``."""
-        return self._sizes[-1] if self._stream else 0
+        return self._sizes[-1] if self._graphs else 0
 
     def record(self) -> None:
         """Take memory for all batch sizes, and record their graphs.
+
+        While a variant is measured, sizes for which the device has no room are left out.
 
         Raises:
             RuntimeFailed: the device or the host has no room.
@@ -124,19 +123,20 @@ class Graphs:
         device = self._device
         device.enter()
         device.ignore_recordings()
-        most = self._sizes[-1] if self._spec.latency else MEASURED_MOST
         self._stream = device.stream()
         self._held.callback(device.end_stream, self._stream)
-        self._place = self._take(most)
-        self._locked.join(self._place.nbytes)
+        place = self._take(self._sizes[-1])
+        self._locked.join(place.nbytes)
         self._held.callback(self._locked.leave)
-        unrecorded = self._options(NO_NUMBER)
         # The largest first: smaller ones then use the memory that it has left in the arena, while a
         # larger one would find it in pieces that are too small.
-        for size in reversed(self._sizes[: bisect_right(self._sizes, most)]):
-            graph = self._bound(self._place, size)
-            self._session.run_with_iobinding(graph.binding, unrecorded)
-            self._record(size, graph)
+        for size in reversed(self._sizes):
+            try:
+                self._graphs[size] = self._recorded(place, size)
+            except Exception:  # the binding raises a different type for each cause
+                if self._spec.latency or self._graphs or size == self._sizes[0]:
+                    raise
+                self._sizes = self._sizes[:-1]
 
     def run(self, inputs: Sequence[Sequence[Tensor]], rows: int) -> list[Tensor]:
         """Run a batch of at most ``most_rows`` rows.
@@ -148,7 +148,7 @@ class Graphs:
         size = self._sizes[bisect_left(self._sizes, rows)]
         device, stream = self._device, self._stream
         device.enter()
-        graph = self._graphs.get(size) or self._recorded_late(size)
+        graph = self._graphs[size]
         with self._locked.held() as (address, locked):
             for port, pieces in zip(graph.place.inputs, inputs, strict=True):
                 source = address + port.offset
@@ -163,26 +163,18 @@ class Graphs:
     def close(self) -> None:
         """Give the memory back. The session, which has the recordings, goes after this."""
         self._graphs = {}
-        self._place = self._session = None
+        self._session = None
         held, self._held = self._held, ExitStack()
         self._device.enter()
         held.close()
 
-    def _recorded_late(self, size: int) -> _Graph:
-        """Record a size that is larger than those that were recorded while it was loaded."""
-        place = self._place
-        if place is None or place.size < size:
-            place = self._place = self._take(size)
-            self._locked.grow(place.nbytes)
+    def _recorded(self, place: _Place, size: int) -> _Graph:
         graph = self._bound(place, size)
-        self._record(size, graph)
-        return graph
-
-    def _record(self, size: int, graph: _Graph) -> None:
+        self._session.run_with_iobinding(graph.binding, self._options(NO_NUMBER))
         with RECORDING:
             for _ in range(RUNS_TO_RECORD):
                 self._session.run_with_iobinding(graph.binding, graph.options)
-        self._graphs[size] = graph
+        return graph
 
     def _bound(self, place: _Place, size: int) -> _Graph:
         binding = self._session.io_binding()

@@ -33,7 +33,7 @@ class LockedMemory:
         with self._in_use:
             self._users += 1
         try:
-            self.grow(size)
+            self._grow(size)
         except BaseException:
             self.leave()
             raise
@@ -48,12 +48,14 @@ class LockedMemory:
         if address:
             self._device.unpin(address)
 
-    def grow(self, size: int) -> None:
-        """Have at least ``size`` bytes from now on; not from within ``held``.
+    @contextmanager
+    def held(self) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+        """Its address, and an array over it, for one batch; others wait until it is over."""
+        with self._in_use:
+            assert self._bytes is not None
+            yield self._address, self._bytes
 
-        Raises:
-            RuntimeFailed: as above.
-        """
+    def _grow(self, size: int) -> None:
         if self._bytes is not None and len(self._bytes) >= size:
             return
         # To lock pages takes tens of milliseconds, in which batches pass through the old block.
@@ -63,13 +65,6 @@ class LockedMemory:
                 address, self._address, self._bytes = self._address, address, memory
         if address:
             self._device.unpin(address)
-
-    @contextmanager
-    def held(self) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-        """Its address, and an array over it, for one batch; others wait until it is over."""
-        with self._in_use:
-            assert self._bytes is not None
-            yield self._address, self._bytes
 
 
 @cache

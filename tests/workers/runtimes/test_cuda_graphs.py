@@ -13,7 +13,6 @@ from tests.workers.builders import WIDTH, double_model, onnx_spec
 from tests.workers.runtimes.host_cuda import HostCuda
 from workers.runtimes import uploading
 from workers.runtimes.cuda_graphs import (
-    MEASURED_MOST,
     SIZES,
     Graphs,
     sizes_of,
@@ -28,6 +27,8 @@ class Session:
     def __init__(self, path: str) -> None:
         self._session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
         self.runs: list[int] = []
+        self.room = SIZES[-1]
+        """Rows of the largest batch that fits."""
         self.alone: list[bool] = []
         """For each run, whether nothing could be recorded or take memory meanwhile."""
 
@@ -38,6 +39,8 @@ class Session:
         self.runs.append(int(options.get_run_config_entry("gpu_graph_id")))
         self.alone.append(RECORDING.locked())
         self._session.run_with_iobinding(binding, options)
+        if binding.get_outputs()[0].shape()[0] > self.room:
+            raise MemoryError
 
 
 @pytest.fixture
@@ -145,13 +148,36 @@ def test_all_sizes_are_recorded_while_it_is_measured(
     graphs.record()
 
     assert graphs.most_rows == SIZES[-1]
-    assert set(session.runs) == {-1, *(size for size in SIZES if size <= MEASURED_MOST)}
+    assert set(session.runs) == {-1, *SIZES}
+    graphs.close()
+    assert cuda.idle
 
-    (found,) = graphs.run([[rows(100)]], 100)
-    graphs.run([[rows(128)]], 128)
 
-    np.testing.assert_array_equal(found, 2 * rows(100))
-    assert session.runs[-4:] == [128, 128, 128, 128]
+@pytest.mark.parametrize("room", [0, 1, 40])
+def test_sizes_that_have_no_room_are_left_out_while_it_is_measured(
+    cuda: HostCuda, session: Session, spec: LoadSpec, room: int
+) -> None:
+    session.room = room
+    graphs = Graphs(session, replace(spec, latency=()), cuda.device(), ort.RunOptions, place="cpu")
+    if room:
+        graphs.record()
+        assert graphs.most_rows == max(size for size in SIZES if size <= room)
+        np.testing.assert_array_equal(graphs.run([[rows(1)]], 1)[0], 2 * rows(1))
+    else:
+        with pytest.raises(MemoryError):
+            graphs.record()
+        assert graphs.most_rows == 0
+    graphs.close()
+    assert cuda.idle
+
+
+def test_a_measured_variant_needs_room_for_all_sizes(
+    cuda: HostCuda, session: Session, spec: LoadSpec
+) -> None:
+    session.room = 40
+    graphs = Graphs(session, spec, cuda.device(), ort.RunOptions, place="cpu")
+    with pytest.raises(MemoryError):
+        graphs.record()
     graphs.close()
     assert cuda.idle
 

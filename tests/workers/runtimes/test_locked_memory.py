@@ -75,7 +75,7 @@ def test_a_batch_goes_on_while_the_memory_grows(cuda: HostCuda) -> None:
     watched.pinned.clear()
     with ThreadPoolExecutor(1) as pool:
         with memory.held() as (address, there):
-            growing = pool.submit(memory.grow, 50_000)
+            growing = pool.submit(memory._grow, 50_000)
             assert watched.pinned.wait(10)
             there[:] = 7
             assert address in cuda.pinned
