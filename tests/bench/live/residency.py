@@ -254,7 +254,7 @@ def code_of(told: Told) -> str:
     if told.status == 200:
         met = told.body.get("parameters", told.body)["slo_met"]
         return "in time" if met else "late"
-    return str(told.body["code"])
+    return str(told.body.get("code", told.status))
 
 
 def loading(running: Deployment) -> tuple[float, float, float]:
