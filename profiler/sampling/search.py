@@ -29,6 +29,9 @@ Array = NDArray[np.float64]
 
 SHARE = 0.2
 """Largest share of the space that is measured."""
+LEAST = 4
+"""So many are measured in any case: of one kind with one number of threads a fifth of the sizes
+is one, from which no curve follows."""
 SLOS_MS = (2.0, 5.0, 10.0, 50.0, 200.0)
 WORTH = 0.01
 """Expected improvement of an SLO's throughput that a measurement is worth."""
@@ -69,7 +72,8 @@ class Search:
     def left(self) -> int:
         """Measurements that may still be made; fewer are if all is clear before."""
         usable = len(self._space) - len(self._left_out)
-        return max(0, int(self._share * usable + 1e-9) - len(self._told))
+        most = max(int(self._share * usable + 1e-9), min(LEAST, usable))
+        return max(0, most - len(self._told))
 
     @property
     def measured(self) -> Mapping[Configuration, LatencyPoint]:

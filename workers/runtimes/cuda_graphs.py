@@ -29,8 +29,9 @@ from workers.runtimes.uploading import upload_rows
 from workers.types import LoadSpec
 
 SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-"""Batch sizes that are recorded, up to the largest batch of a variant; all of them for one that is
-being measured, whose largest batch nobody knows yet."""
+"""Batch sizes that are recorded, up to the largest batch of a variant."""
+MEASURED_MOST = 64
+"""Up to so many rows for a variant that is being measured, which is with no larger batches."""
 RUNS_TO_RECORD = 2
 NUMBER = "gpu_graph_id"
 """ONNX Runtime's run option: which graph a run belongs to."""
@@ -218,9 +219,9 @@ class Graphs:
 def sizes_of(spec: LoadSpec) -> tuple[int, ...]:
     """The batch sizes that are run for a variant, ascending; others are filled up to one of them.
 
-    All for a variant that is being measured, else up to its largest batch.
+    Up to its largest batch, which nobody knows yet of a variant that is being measured.
     """
     if not spec.latency:
-        return SIZES
+        return tuple(size for size in SIZES if size <= MEASURED_MOST)
     most = min(spec.latency[-1][0], SIZES[-1])
     return (*(size for size in SIZES if size < most), most)

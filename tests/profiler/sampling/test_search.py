@@ -156,3 +156,21 @@ def test_before_anything_is_measured_nothing_is_said() -> None:
 def test_a_space_is_made_of_different_positive_values(threads: tuple[int, ...]) -> None:
     with pytest.raises(ValueError):
         Space(kinds=("a",), threads=threads, batch_sizes=(1,))
+
+
+@pytest.mark.parametrize(("overhead_ms", "row_ms"), [(1.0, 0.1), (0.8, 0.01), (0.1, 1.0)])
+def test_a_single_curve_is_measured_at_enough_sizes_to_be_known(
+    overhead_ms: float, row_ms: float
+) -> None:
+    """As on a GPU: one kind, one number of threads, and much overhead."""
+    space = Space(kinds=("onnx-fp16-cuda",), threads=(1,), batch_sizes=(*SIZES, 64, 128))
+    truth = {each: overhead_ms + row_ms * each.batch_size for each in space.configurations}
+    search = Search(space)
+    each: Configuration | None = space.largest("onnx-fp16-cuda")
+    while each is not None:
+        search.tell(each, point(each, truth[each]))
+        each = search.next()
+
+    assert len(search.measured) == 4
+    for each, found in search.surface().at.items():
+        assert found.p50_ms == pytest.approx(truth[each], rel=0.1)

@@ -9,10 +9,12 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
+from profiler.sandbox.measure import MeasureLimits
 from tests.workers.builders import WIDTH, double_model, onnx_spec
 from tests.workers.runtimes.host_cuda import HostCuda
 from workers.runtimes import uploading
 from workers.runtimes.cuda_graphs import (
+    MEASURED_MOST,
     SIZES,
     Graphs,
     sizes_of,
@@ -140,15 +142,15 @@ def test_nothing_is_recorded_above_the_largest_batch(
     graphs.close()
 
 
-def test_all_sizes_are_recorded_while_it_is_measured(
+def test_all_sizes_that_are_measured_are_recorded_while_it_is_measured(
     cuda: HostCuda, session: Session, spec: LoadSpec
 ) -> None:
     """What is being measured has no latencies yet."""
     graphs = Graphs(session, replace(spec, latency=()), cuda.device(), ort.RunOptions, place="cpu")
     graphs.record()
 
-    assert graphs.most_rows == SIZES[-1]
-    assert set(session.runs) == {-1, *SIZES}
+    assert graphs.most_rows == MEASURED_MOST == max(MeasureLimits().batch_sizes)
+    assert set(session.runs) == {-1, *(size for size in SIZES if size <= MEASURED_MOST)}
     graphs.close()
     assert cuda.idle
 
