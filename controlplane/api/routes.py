@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from controlplane.api.bodies import REGISTRATION_FORM
 from controlplane.api.clients import client_routes
 from controlplane.api.context import ApiContext
+from controlplane.api.default_slo import default_slo_routes
 from controlplane.api.devices import device_routes
 from controlplane.api.errors import ERRORS, RequestIds, add_error_handlers
 from controlplane.api.inventory import fleet_status_now, inventory_routes
@@ -139,6 +140,7 @@ def build_api(context: ApiContext) -> FastAPI:
     api.include_router(peak_routes(context))
     api.include_router(client_routes(context))
     api.include_router(quarantine_routes(context))
+    api.include_router(default_slo_routes(context))
     api.include_router(sharing_routes(context))
     api.include_router(_registration_routes(context, registrations))
     for path, name in PAGES.items():

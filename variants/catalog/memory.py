@@ -1,6 +1,7 @@
 """A catalog in the memory of one process: for tests, simulations and trying things out."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from threading import Lock
 
@@ -17,6 +18,7 @@ from variants.catalog.validation import (
     check_profile,
     check_profiling_request,
     check_registration,
+    check_slo,
     plain_body,
     version_of,
 )
@@ -34,7 +36,9 @@ from variants.types import (
     QuarantineLift,
     Registration,
     Sharing,
+    Slo,
     Stage,
+    Task,
     TaskName,
     TickRecord,
     Variant,
@@ -120,19 +124,21 @@ class MemoryCatalog:
                 raise NotFound(f"task {task!r} has no version {model}-v{version}")
             self._snapshot = replace(old, revision=old.revision + 1, versions=versions)
 
+    def set_slo(self, task: TaskName, slo: Slo) -> None:
+        check_slo(slo, f"task {task!r}")
+        self._change_task(task, lambda one: replace(one, slo=slo))
+
     def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:
         check_sharing(sharing, f"task {task!r}")
+        self._change_task(task, lambda one: replace(one, sharing=sharing))
+
+    def _change_task(self, name: TaskName, change: Callable[[Task], Task]) -> None:
         with self._writing:
             old = self._snapshot
-            if not any(one.name == task for one in old.tasks):
-                raise NotFound(f"there is no task {task!r}")
-            self._snapshot = replace(
-                old,
-                revision=old.revision + 1,
-                tasks=tuple(
-                    replace(one, sharing=sharing) if one.name == task else one for one in old.tasks
-                ),
-            )
+            if not any(one.name == name for one in old.tasks):
+                raise NotFound(f"there is no task {name!r}")
+            tasks = tuple(change(one) if one.name == name else one for one in old.tasks)
+            self._snapshot = replace(old, revision=old.revision + 1, tasks=tasks)
 
     def add_variants(
         self,

@@ -21,6 +21,7 @@ from variants.types import (
     QuarantineLift,
     Registration,
     Sharing,
+    Slo,
     Stage,
     TaskName,
     TickRecord,
@@ -85,6 +86,15 @@ class Catalog(Protocol):
 
         Raises:
             NotFound: there is no such version.
+        """
+
+    def set_slo(self, task: TaskName, slo: Slo) -> None:
+        """Say what holds from now on when a query of a task names nothing. Advances the revision.
+
+        Raises:
+            InvalidInput: the latency is not above 0, the accuracy is not in [0, 1] or the cost is
+                negative.
+            NotFound: there is no such task.
         """
 
     def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:

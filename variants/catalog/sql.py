@@ -31,12 +31,11 @@ from variants.catalog.rows import (
     read_task,
     read_variant,
     read_version,
-    sharing_row,
     task_row,
     variant_row,
 )
-from variants.catalog.sharing_validation import check_sharing
-from variants.catalog.sql_planning import SqlPlanningTables, check_variant, leading_epoch
+from variants.catalog.sql_planning import check_variant, leading_epoch
+from variants.catalog.sql_tasks import SqlTaskTables
 from variants.catalog.validation import (
     check_addition,
     check_conflicts,
@@ -61,8 +60,6 @@ from variants.types import (
     Profile,
     ProfilingRequest,
     Registration,
-    Sharing,
-    Stage,
     TaskName,
     TickRecord,
     Variant,
@@ -103,7 +100,7 @@ def migrate(url: str) -> None:
     upgrade(url)
 
 
-class SqlCatalog(SqlPlanningTables):
+class SqlCatalog(SqlTaskTables):
     """A ``Catalog`` in a database whose tables exist already; see ``open_catalog``.
 
     The constructor connects to nothing.
@@ -180,29 +177,6 @@ class SqlCatalog(SqlPlanningTables):
     def next_version(self, task: TaskName, model: ModelName) -> int:
         with self._transaction(self._poller) as connection:
             return 1 + max(_versions_of(connection, task, model), default=0)
-
-    def set_stage(self, task: TaskName, model: ModelName, version: int, stage: Stage) -> None:
-        with self._transaction(self._writer) as connection:
-            counters.advance(connection, "revision")
-            found = connection.execute(
-                update(tables.versions)
-                .where(
-                    tables.versions.c.task == task,
-                    tables.versions.c.model == model,
-                    tables.versions.c.version == version,
-                )
-                .values(stage=stage)
-            ).rowcount
-            if not found:
-                raise NotFound(f"task {task!r} has no version {model}-v{version}")
-
-    def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:
-        check_sharing(sharing, f"task {task!r}")
-        with self._transaction(self._writer) as connection:
-            counters.advance(connection, "revision")
-            named = update(tables.tasks).where(tables.tasks.c.name == task)
-            if not connection.execute(named.values(sharing_row(sharing))).rowcount:
-                raise NotFound(f"there is no task {task!r}")
 
     def add_variants(
         self,

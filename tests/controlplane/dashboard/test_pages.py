@@ -34,8 +34,10 @@ from variants.types import (
     Peak,
     Placement,
     Plan,
+    Prefer,
     Profile,
     Registration,
+    Slo,
     Stage,
     TaskName,
     VariantName,
@@ -149,6 +151,12 @@ def test_all_as_planned_is_green_and_says_as_of_when(page: Page) -> None:
     assert "As planned: 1 worker is running, 1 of 1 replica loaded." in shown["plan"]
     assert "As of version 1, " in shown["plan"]
     assert "cpu-4 1 wanted · 1 running" in shown["workers"]
+
+
+def test_what_holds_for_queries_that_name_nothing_stands_beside_the_signature(page: Page) -> None:
+    page.catalog.set_slo(DIGITS.name, Slo(latency_ms=50.0, accuracy=0.9, prefer=Prefer.LATENCY))
+    said = "by default 50 ms, accuracy 90.00 %, prefers latency"
+    assert page.shown()["signature"].endswith(said)
 
 
 def test_what_the_plan_gives_most_time_to_is_shown(page: Page) -> None:

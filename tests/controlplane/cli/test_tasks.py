@@ -1,0 +1,72 @@
+"""What ``modelless tasks`` changes: defaults and shared answers, against a real gateway."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.cli.shell import Shell
+from tests.controlplane.cli.test_commands import Gateway
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    with Gateway(tmp_path) as gateway:
+        yield gateway
+
+
+def test_leave_to_share_answers_is_given_and_taken_back(gateway: Gateway, shell: Shell) -> None:
+    given = shell("tasks", "share", "digits", "--ttl-s", "5", url=gateway.url)
+    said = "share a run; answers are kept for 5 s, at most 64 MiB"
+    assert (given.code, given.out, given.err) == (0, f"digits: {said}\n", "")
+    shown = shell("tasks", "get", "digits", url=gateway.url).out
+    assert f"equal queries  {said}" in shown
+    given = shell("tasks", "share", "digits", "--ttl-s", "0", url=gateway.url)
+    assert given.out == "digits: share a run; no answer is kept\n"
+    taken = shell("tasks", "unshare", "digits", url=gateway.url)
+    assert (taken.code, taken.out) == (0, "digits: every query is run\n")
+
+
+def test_sharing_that_cannot_be_is_said(gateway: Gateway, shell: Shell) -> None:
+    wrong = shell("tasks", "share", "digits", "--memory-mib", "-1", url=gateway.url)
+    assert (wrong.code, wrong.out) == (2, "")
+    unknown = shell("tasks", "share", "nothing", url=gateway.url)
+    assert (unknown.code, unknown.out) == (1, "")
+
+
+def test_defaults_are_changed_one_by_one(gateway: Gateway, shell: Shell) -> None:
+    done = shell(
+        "tasks", "set", "digits", "--latency-ms", "50", "--accuracy", "0.9", url=gateway.url
+    )
+    said = "digits: unless asked otherwise within 50 ms, accuracy at least 0.9, cost any"
+    assert (done.code, done.out, done.err) == (0, f"{said}, preferred is cost\n", "")
+    done = shell(
+        "tasks", "set", "digits", "--accuracy", "any", "--prefer", "latency", url=gateway.url
+    )
+    said = "digits: unless asked otherwise within 50 ms, accuracy any, cost any"
+    assert done.out == f"{said}, preferred is latency\n"
+    assert "50 ms unless asked otherwise" in shell("tasks", "get", "digits", url=gateway.url).out
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ((), "nothing is to be changed"),
+        (("--accuracy", "much"), "--accuracy must be a number or 'any', not 'much'"),
+        (("--cost", "nan"), "--cost must be a number or 'any', not 'nan'"),
+        (("--accuracy", "97"), "accuracy"),
+        (("--latency-ms", "1e9"), "latency_ms"),
+    ],
+)
+def test_defaults_that_cannot_be_are_said(
+    gateway: Gateway, shell: Shell, options: tuple[str, ...], why: str
+) -> None:
+    wrong = shell("tasks", "set", "digits", *options, url=gateway.url)
+    assert (wrong.code, wrong.out) == (2, "")
+    assert why in wrong.err
+
+
+def test_an_unknown_task_is_refused(gateway: Gateway, shell: Shell) -> None:
+    unknown = shell("tasks", "set", "nothing", "--latency-ms", "5", url=gateway.url)
+    assert (unknown.code, unknown.out) == (1, "")
+    assert "there is no task 'nothing'" in unknown.err
