@@ -91,6 +91,11 @@ COMMANDS = {
             target="controlplane.cli.commands.stage:retire",
             help="Take a model version out of service.",
         ),
+        Entry(
+            name="remove",
+            target="controlplane.cli.commands.stage:remove",
+            help="Remove a retired model version for good.",
+        ),
     ),
     "Try": (
         Entry(

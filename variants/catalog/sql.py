@@ -20,6 +20,7 @@ from variants.catalog.protocol import (
     Marks,
     ordered,
 )
+from variants.catalog.removal import check_number
 from variants.catalog.rows import (
     PointsByProfile,
     plan_row,
@@ -35,7 +36,7 @@ from variants.catalog.rows import (
     variant_row,
 )
 from variants.catalog.sql_planning import check_variant, leading_epoch
-from variants.catalog.sql_tasks import SqlTaskTables
+from variants.catalog.sql_tasks import SqlTaskTables, removed_versions
 from variants.catalog.validation import (
     check_addition,
     check_conflicts,
@@ -112,6 +113,7 @@ class SqlCatalog(SqlTaskTables):
             counters.advance(connection, "revision")
             known = connection.scalars(select(tables.device_kinds.c.name))
             check_registration(registration, set(known))
+            check_number(version, removed_versions(connection, task.name, version.model))
             stored = connection.execute(
                 select(tables.tasks).where(tables.tasks.c.name == task.name)
             ).first()
@@ -176,7 +178,8 @@ class SqlCatalog(SqlTaskTables):
 
     def next_version(self, task: TaskName, model: ModelName) -> int:
         with self._transaction(self._poller) as connection:
-            return 1 + max(_versions_of(connection, task, model), default=0)
+            used = _versions_of(connection, task, model)
+            return 1 + max((*used, *removed_versions(connection, task, model)), default=0)
 
     def add_variants(
         self,

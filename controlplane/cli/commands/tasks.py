@@ -6,9 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
+from controlplane.cli.confirmation import YesOption, confirm, removed_words
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
-from controlplane.cli.render import details, percent, table, tensor, usd_per_million
+from controlplane.cli.render import (
+    details,
+    percent,
+    plural,
+    printable,
+    table,
+    tensor,
+    usd_per_million,
+)
 from variants.errors import InvalidInput
 from variants.types import Prefer
 
@@ -74,6 +83,28 @@ def set_defaults(
     with connect(url) as client:
         row = client.patch(at("v1", "tasks", task, "slo"), change)
     emit(row, output, lambda: typer.echo(f"{task}: {slo_words(row['slo'])}"))
+
+
+@tasks.command("remove")
+def remove(
+    task: TaskArgument,
+    yes: YesOption = False,
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Remove a task with all its models, for good.
+
+    Queries that are under way are answered. Workers unload its variants, and then the artifacts are
+    deleted that nothing else uses. Its name may be registered again at once.
+    """
+    with connect(url) as client:
+        row = client.get(at("v1", "tasks", task))
+        what = f"{plural(row['models'], 'model')}, {plural(row['variants'], 'variant')} in service"
+        confirm(f"Remove task {task} with all of it ({what})?", yes)
+        row = client.delete(at("v1", "tasks", task))
+    emit(
+        row, output, lambda: typer.echo(printable(f"task {task} is removed: {removed_words(row)}"))
+    )
 
 
 @tasks.command("share")

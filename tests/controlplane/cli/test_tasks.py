@@ -1,5 +1,6 @@
 """What ``modelless tasks`` changes: defaults and shared answers, against a real gateway."""
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,3 +71,44 @@ def test_an_unknown_task_is_refused(gateway: Gateway, shell: Shell) -> None:
     unknown = shell("tasks", "set", "nothing", "--latency-ms", "5", url=gateway.url)
     assert (unknown.code, unknown.out) == (1, "")
     assert "there is no task 'nothing'" in unknown.err
+
+
+def test_a_task_is_removed_only_if_somebody_says_so(gateway: Gateway, shell: Shell) -> None:
+    asked = shell("tasks", "remove", "digits", url=gateway.url)
+    assert (asked.code, asked.out) == (2, "")
+    assert "nobody can be asked here; --yes says so" in asked.err
+    assert "digits" in shell("tasks", "list", url=gateway.url).out
+    done = shell("tasks", "remove", "digits", "--yes", url=gateway.url)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("task digits is removed: ")
+    assert "There are no tasks" in shell("tasks", "list", url=gateway.url).out
+    again = shell("tasks", "remove", "digits", "--yes", url=gateway.url)
+    assert (again.code, again.out) == (1, "")
+    assert "there is no task 'digits'" in again.err
+
+
+def test_a_version_is_removed_once_it_is_retired(gateway: Gateway, shell: Shell) -> None:
+    live = shell("remove", "digits", "mlp", "1", "--yes", url=gateway.url)
+    assert (live.code, live.out) == (1, "")
+    assert "only a retired version can be removed" in live.err
+    shell("retire", "digits", "mlp", "1", url=gateway.url)
+    done = shell("remove", "digits", "mlp", "1", "--yes", "-o", "json", url=gateway.url)
+    assert done.json()["versions"] == ["mlp-v1"]
+    shown = shell("models", "list", url=gateway.url).out
+    assert "mlp " not in shown
+
+
+@pytest.mark.parametrize(("answer", "left"), [("n", True), ("y", False)])
+def test_at_a_terminal_it_is_asked(
+    gateway: Gateway, shell: Shell, monkeypatch: pytest.MonkeyPatch, answer: str, left: bool
+) -> None:
+    monkeypatch.setattr("controlplane.cli.confirmation.sys.stdin", Terminal(f"{answer}\n"))
+    shell("tasks", "remove", "digits", url=gateway.url)
+    assert ("digits" in shell("tasks", "list", url=gateway.url).out) is left
+
+
+class Terminal(io.StringIO):
+    """Somebody who types."""
+
+    def isatty(self) -> bool:
+        return True
