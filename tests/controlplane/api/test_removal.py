@@ -10,7 +10,7 @@ DIGITS = TaskName("digits")
 
 
 async def test_a_task_is_removed_and_told(api: httpx.AsyncClient, catalog: MemoryCatalog) -> None:
-    catalog.add_peak(Peak(start_s=3e9, end_s=3.1e9, task=DIGITS, factor=2.0))
+    catalog.add_peak(Peak(start_s=3e9, end_s=3e9 + 100, task=DIGITS, factor=2.0))
     before = catalog.snapshot()
     reply = await api.delete("/v1/tasks/digits")
     assert reply.status_code == 200

@@ -1,6 +1,7 @@
 """What operators change of a task while it is asked; running gateways follow."""
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_queries_follow_a_changed_default_slo(digits: Deployment) -> None:
 def register_spare(running: Deployment) -> None:
     """A second task, of a model of the first one."""
     zoo = running.state_dir / "zoo" / "digits"
-    command = [
+    command: list[str | Path] = [
         *CLI, "register", zoo / "mlp-small" / "1" / "model.onnx", "--task", "spare", "--model",
         "mlp", "--eval", zoo / "evaluation.npz", "--variants", "onnx-int8",
     ]  # fmt: skip
