@@ -3,7 +3,8 @@
 A gateway on loopback is still reachable from any web page in the user's browser, through a name
 that resolves to 127.0.0.1. So the Host must be one of the gateway's own, and an Origin, which only
 browsers send, must be the gateway's own as well: the host and port of the request itself, or a name
-that the settings allow.
+that the settings allow. Pages of other origins may ask queries where ``MODELLESS_CORS_ORIGINS``
+names them (``cross_origin``).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +13,7 @@ from hmac import compare_digest
 from controlplane.client_keys import ClientKey, digest_of
 from controlplane.dashboard.pages import PAGES
 from controlplane.exposure import ANY, is_every_address, names_in
+from controlplane.gateway.http.cross_origin import CrossOrigin
 from controlplane.gateway.protection.compression import unsupported
 from controlplane.settings import Settings
 from planner.types import ANYBODY, Client
@@ -85,6 +87,7 @@ class Access:
         self._names = self._extra | {name.encode().lower() for name in (*LOOPBACK, *own)}
         self._seen: set[bytes] = set()
         self.clients = KnownClients()
+        self.cross_origin = CrossOrigin(settings.cors_origins)
 
     def client_of(self, authorization: bytes | None) -> Client:
         """By whose key a request asks that was permitted."""
@@ -131,11 +134,12 @@ class Access:
         if not self.host_allowed(host):
             return self._wrong_host(host)
         origin = fields.get(b"origin")
-        if origin and not self.origin_allowed(origin, host):
-            shown = origin[:80].decode("latin-1")
-            return Forbidden(
-                f"pages of {shown!r} may not call this gateway; serve both from one address"
-            )
+        if (
+            origin
+            and not self.origin_allowed(origin, host)
+            and not (asks and self.cross_origin.allows(origin))
+        ):
+            return self._wrong_origin(origin, asks=asks)
         if open or (self.token is None and not self.clients):
             return None
         return self._permit_bearer(
@@ -196,6 +200,13 @@ class Access:
             and scheme.lower() == b"bearer"
             and compare_digest(token.strip(), self.token)
         )
+
+    def _wrong_origin(self, origin: bytes, *, asks: bool) -> Forbidden:
+        shown = origin[:80].decode("latin-1")
+        remedy = "serve both from one address"
+        if asks:
+            remedy += ", or see MODELLESS_CORS_ORIGINS"
+        return Forbidden(f"pages of {shown!r} may not call this gateway; {remedy}")
 
     def _wrong_host(self, value: bytes) -> Forbidden:
         shown = value[:80].decode("latin-1")

@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 
 from controlplane.api.errors import RequestIds
@@ -34,6 +35,11 @@ class Guarded:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            if self.access.cross_origin:
+                if lines := self._preflight(scope):
+                    await Response(status_code=204, headers=_fields(lines))(scope, receive, send)
+                    return
+                send = self._telling(scope, send)
             is_open = scope["method"] == "GET" and scope["path"] in OPEN
             error = self.access.check(
                 scope["headers"], open=is_open, asks=asks(scope["method"], scope["path"])
@@ -47,6 +53,40 @@ class Guarded:
                 await RequestIds(_refusal(error))(scope, receive, send)
                 return
         await self.app(scope, receive, send)
+
+    def _preflight(self, scope: Message) -> bytes:
+        """Header lines of the answer to a browser that asks whether a page may ask; empty where it
+        does not, or may not."""
+        if scope["method"] != "OPTIONS":
+            return b""
+        fields = dict(scope["headers"])
+        method = fields.get(b"access-control-request-method", b"").decode("latin-1")
+        if not asks(method, scope["path"]) or not self.access.host_allowed(
+            fields.get(b"host", b"")
+        ):
+            return b""
+        return self.access.cross_origin.preflight(fields)
+
+    def _telling(self, scope: Message, send: Send) -> Send:
+        """The same ``send`` with the headers that let a page read the answer."""
+        lines = b""
+        if asks(scope["method"], scope["path"]):
+            lines = self.access.cross_origin.lines(dict(scope["headers"]).get(b"origin"))
+        if not lines:
+            return send
+
+        async def tell(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_fields(lines))
+            await send(message)
+
+        return tell
+
+
+def _fields(lines: bytes) -> dict[str, str]:
+    """Header lines as names and values."""
+    found = lines.decode("latin-1").splitlines()
+    return dict(line.split(": ", 1) for line in found)
 
 
 def asks(method: str, path: str) -> bool:
