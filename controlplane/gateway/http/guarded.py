@@ -16,6 +16,8 @@ from variants.errors import ModellessError
 UPLOAD = "/v1/models"
 """The one path whose body has a limit of its own: it goes to disk."""
 
+METRICS = "/metrics"
+
 CONTROL_BODY = 2**18
 """Bytes of any other body that is no query: it is read on the event loop."""
 
@@ -41,8 +43,12 @@ class Guarded:
                     return
                 send = self._telling(scope, send)
             is_open = scope["method"] == "GET" and scope["path"] in OPEN
+            watches = scope["method"] in ("GET", "HEAD") and scope["path"] == METRICS
             error = self.access.check(
-                scope["headers"], open=is_open, asks=asks(scope["method"], scope["path"])
+                scope["headers"],
+                open=is_open,
+                asks=asks(scope["method"], scope["path"]),
+                watches=watches,
             )
             if scope["path"] != UPLOAD:
                 path = scope["path"].encode("latin-1", "replace")
