@@ -145,6 +145,11 @@ COMMANDS = {
             target="controlplane.cli.commands.look:plan",
             help="The plan and its reasons; solve one from files.",
         ),
+        Entry(
+            name="explain",
+            target="controlplane.cli.commands.query:explain",
+            help="Why a query would be answered as it would.",
+        ),
         Entry(name="events", target="controlplane.cli.commands.look:events", help="What happened."),
     ),
 }

@@ -97,7 +97,7 @@ def _fields(lines: bytes) -> dict[str, str]:
 
 def asks(method: str, path: str) -> bool:
     """Whether a request is one that a client's key opens: a query, or a look at what there is."""
-    if path == "/v1/query":
+    if path in ("/v1/query", "/v1/explain"):
         return method == "POST"
     if path == "/v2/repository/index" or is_query(path.encode("latin-1", "replace")):
         return True

@@ -1,4 +1,4 @@
-"""What ``modelless tasks`` changes: defaults and shared answers, against a real gateway."""
+"""What ``modelless tasks`` changes, and how queries are explained, against a real gateway."""
 
 import io
 from collections.abc import Iterator
@@ -112,3 +112,52 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+EXPLAINED = {
+    "task": "digits", "latency_ms": 50.0, "accuracy": 0.97, "cost": None, "prefer": "cost",
+    "best_effort": False, "pinned": None, "rows": 1, "outcome": "answered", "refusal": None,
+    "plan": "The plan sends such queries to mlp-v1.",
+    "answer": {
+        "variant": "mlp-v1-onnx-int8", "model_version": "mlp-v1", "worker": "w1",
+        "device_kind": "cpu-4", "reason": "planned", "zone": "", "wait_ms": 1.0, "run_ms": 2.0,
+        "predicted_ms": 3.3, "accuracy": 0.98, "price_usd_per_1k": 0.001, "loaded": True,
+        "slo_met": True,
+    },
+    "variants": [
+        {"variant": "mlp-v1-onnx-int8", "device_kind": "cpu-4", "accuracy": 0.98, "run_ms": 2.0,
+         "price_usd_per_1k": 0.001, "loaded_on": 1, "verdict": "chosen", "why": "planned"},
+        {"variant": "old-v1-onnx-fp32", "device_kind": None, "accuracy": None, "run_ms": None,
+         "price_usd_per_1k": None, "loaded_on": 0, "verdict": "stopped", "why": "is retired"},
+    ],
+}  # fmt: skip
+
+
+def test_an_explanation_is_shown_and_given_as_json(gateway: Gateway, shell: Shell) -> None:
+    gateway.explained = EXPLAINED
+    shown = shell("explain", "digits", "--latency-ms", "50", "--rows", "2", url=gateway.url)
+    assert (shown.code, shown.err) == (0, "")
+    assert gateway.asked == [{"task": "digits", "slo": {"latency_ms": 50.0}, "rows": 2}]
+    lines = [" ".join(line.split()) for line in shown.out.splitlines()]
+    assert "asked digits within 50 ms, accuracy at least 0.97, preferring cost; 1 row" in lines
+    assert "because the plan sends such queries there" in lines
+    assert "→ mlp-v1-onnx-int8 cpu-4 98.00 % 2.00 1.00 1 worker planned" in lines
+    assert "✗ old-v1-onnx-fp32 - - - - - is retired" in lines
+    assert shell("explain", "digits", "--json", url=gateway.url).json() == EXPLAINED
+
+
+def test_a_refusal_is_explained_as_well(gateway: Gateway, shell: Shell) -> None:
+    near = {
+        "variant": "near", "accuracy": 0.9, "latency_ms": 1.0, "cost_usd_per_1k": 0.001,
+        "reason": "accuracy 0.9 < 0.97",
+    }  # fmt: skip
+    refusal = {
+        "code": "SLO_INFEASIBLE", "error": "none can", "retry_after_s": None,
+        "alternatives": [near],
+    }  # fmt: skip
+    gateway.explained = EXPLAINED | {"answer": None, "outcome": "refused", "refusal": refusal}
+    shown = shell("explain", "digits", url=gateway.url).out
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "refused SLO_INFEASIBLE: none can" in lines
+    closest = "near: accuracy 90.00 %, 1.00 ms, 1.00 USD per million (accuracy 0.9 < 0.97)"
+    assert f"closest {closest}" in lines
