@@ -24,8 +24,8 @@ POLL_S = 0.5
 LEAVES_S = 30.0
 """How long an upgrade that is ended waits for one that leaves, and as long for its successor."""
 COMES_S = 10.0
-"""How long one more is waited for where one is new already: an upgrade that was killed may have left
-it, and then no other comes."""
+"""How long one more is waited for where one is new already: an upgrade that was killed may have
+left it, and then no other comes."""
 SETTLED = 4
 """So often in a row a gateway has to say it: each of them is asked now and then."""
 
