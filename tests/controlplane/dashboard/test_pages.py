@@ -340,10 +340,10 @@ def test_the_dashboard_draws_each_variant_and_labels_those_that_none_beats(page:
     assert "as run_ms in replies" in shown.text
 
 
-def test_what_is_out_of_service_is_faint_and_the_legend_says_so(page: Page) -> None:
+def test_what_is_out_of_service_is_grey_and_the_legend_says_so(page: Page) -> None:
     page.catalog.set_stage(DIGITS.name, ModelName("slow"), 1, Stage.RETIRED)
     shown = page.shown()
-    assert "faint: not in service best accuracy" in shown["frontier"]
+    assert "grey: not in service best accuracy" in shown["frontier"]
     assert shown["variant-count"] == "3 of 4 in service"
 
 
