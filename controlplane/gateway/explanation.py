@@ -4,7 +4,7 @@
 that comes now, by the same functions; nothing is sent to a worker.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from math import isnan
 
 from controlplane.views.explanation_schemas import (
@@ -60,7 +60,9 @@ def explained(
         answer=_answer(found, query, now_ms) if isinstance(found, Choice) else None,
         refusal=_refusal(found) if isinstance(found, Refusal) else None,
         plan=plan_words(routes, query),
-        variants=[] if view is None else list(_verdicts(snapshot, view, query, found, now_ms)),
+        variants=[]
+        if view is None
+        else list(_verdicts(snapshot, view, query, found, now_ms, _planned(routes, query))),
     )
 
 
@@ -107,9 +109,7 @@ def plan_words(routes: RouteTable, query: Query) -> str:
         follows = routes.offers(query) is not None
         names = "what it gains in accuracy against what its time costs" if follows else ""
     else:
-        targets = routes.targets(query)
-        all_ = (one.variant for target in targets for one in target.candidates)
-        names = some_of([*dict.fromkeys(all_)], NAMED)
+        names = some_of(_planned(routes, query), NAMED)
     if not names:
         return "The plan says nothing of such queries: they take what they prefer of what fits."
     if routes.prefer is Prefer.ACCURACY:
@@ -117,8 +117,21 @@ def plan_words(routes: RouteTable, query: Query) -> str:
     return f"The plan sends such queries to {names}."
 
 
+def _planned(routes: RouteTable, query: Query) -> list[str]:
+    """The variants to which a plan for cost sends such queries, those that come first first."""
+    if not routes.used or routes.prefer is Prefer.ACCURACY:
+        return []
+    targets = routes.targets(query)
+    return [*dict.fromkeys(one.variant for target in targets for one in target.candidates)]
+
+
 def _verdicts(
-    snapshot: Snapshot, view: TaskView, query: Query, found: Choice | Refusal, now_ms: float
+    snapshot: Snapshot,
+    view: TaskView,
+    query: Query,
+    found: Choice | Refusal,
+    now_ms: float,
+    planned: Collection[str],
 ) -> Iterator[VerdictSchema]:
     """What becomes of each variant: the chosen one, those that fit, those that do not."""
     met = circumstances(snapshot, query, now_ms)
@@ -132,7 +145,7 @@ def _verdicts(
             verdict, why = Verdict.CHOSEN, str(Reason(found.reason)).replace("_", " ")
         elif _fits(finding, query, met.left_ms - met.transport_ms):
             verdict = Verdict.FITS
-            why = "fits" if chosen is None else _beside(one, chosen, found, query)
+            why = "fits" if chosen is None else _beside(one, chosen, found, query, planned)
         else:
             verdict, why = Verdict.STOPPED, in_words(finding, met)
         rows.append(_row(one, query, verdict, why))
@@ -159,10 +172,18 @@ def _fits(finding: Finding, query: Query, left_ms: float) -> bool:
     return max(finding.wait_ms, 0.0) + run_ms <= left_ms
 
 
-def _beside(one: Candidate, chosen: Candidate, found: Choice | Refusal, query: Query) -> str:
+def _beside(
+    one: Candidate,
+    chosen: Candidate,
+    found: Choice | Refusal,
+    query: Query,
+    planned: Collection[str],
+) -> str:
     """Why a variant that fits was not chosen."""
     assert isinstance(found, Choice)
     if Reason(found.reason) is Reason.PLANNED:
+        if one.variant in planned:
+            return "fits; the plan sends it others of these queries"
         return "fits; the plan sends such queries elsewhere"
     if one.variant == chosen.variant:
         return "fits, on another kind of device"
