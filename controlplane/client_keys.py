@@ -2,12 +2,14 @@
 
 A line is a name, a key or its digest (``sha256:`` and 64 hexadecimal digits), and where it is not 1
 the weight: ``shop sha256:9f86d0... weight=2``. What follows a ``#`` behind a space is for people. A
-key opens the inference routes and nothing else; it is no operator's token.
+key opens the inference routes and nothing else, or with ``role=metrics`` the metrics and nothing
+else; it is no operator's token.
 """
 
 import os
 import re
 import secrets
+from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +27,14 @@ MOST_BYTES = 2**20
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1_000.0
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})", re.IGNORECASE)
 _COMMENT = re.compile(r"(?:^|\s)#")
-_WEIGHT = "weight="
+_WEIGHT, _ROLE = "weight=", "role="
+
+
+class Role(StrEnum):
+    """What a key opens."""
+
+    QUERIES = "queries"
+    METRICS = "metrics"
 
 
 class ClientKey(NamedTuple):
@@ -34,6 +43,7 @@ class ClientKey(NamedTuple):
     name: str
     digest: bytes
     weight: float = 1.0
+    role: Role = Role.QUERIES
 
 
 def digest_of(key: bytes) -> bytes:
@@ -78,19 +88,25 @@ def _key_of(words: list[str], at: str) -> ClientKey:
     check_name(name, at)
     if not 2 <= len(words) <= 3:
         raise InvalidInput(f"{at}: a line is a name, a key or its digest, and perhaps weight=N")
-    weight = 1.0
-    if len(words) == 3:
-        if not words[2].startswith(_WEIGHT):
-            raise InvalidInput(f"{at}: the third word is not weight=N")
-        weight = weight_of(words[2].removeprefix(_WEIGHT), at)
+    weight, role = _weight_and_role(words[2:], at)
     secret = words[1]
     if (digest := _DIGEST.fullmatch(secret)) is not None:
-        return ClientKey(name, bytes.fromhex(digest[1]), weight)
+        return ClientKey(name, bytes.fromhex(digest[1]), weight, role)
     if secret.lower().startswith("sha256:"):
         raise InvalidInput(f"{at}: the digest does not have 64 hexadecimal digits")
     if len(secret) < LEAST_KEY:
         raise InvalidInput(f"{at}: the key has fewer than {LEAST_KEY} characters")
-    return ClientKey(name, digest_of(secret.encode()), weight)
+    return ClientKey(name, digest_of(secret.encode()), weight, role)
+
+
+def _weight_and_role(words: list[str], at: str) -> tuple[float, Role]:
+    if words in ([], [_ROLE + Role.QUERIES]):
+        return 1.0, Role.QUERIES
+    if words == [_ROLE + Role.METRICS]:
+        return 1.0, Role.METRICS
+    if not words[0].startswith(_WEIGHT):
+        raise InvalidInput(f"{at}: the third word is neither weight=N nor role=metrics")
+    return weight_of(words[0].removeprefix(_WEIGHT), at), Role.QUERIES
 
 
 def check_name(name: str, at: str) -> None:
@@ -128,15 +144,18 @@ def read(path: Path) -> list[ClientKey]:
     return parsed(_text(path), str(path))
 
 
-def add(path: Path, name: str, weight: float = 1.0) -> str:
+def add(path: Path, name: str, weight: float = 1.0, role: Role = Role.QUERIES) -> str:
     """Write a new key's digest into the file; returns the key, which is kept nowhere.
 
     Raises:
-        InvalidInput: the name or the weight is none, or the file is wrong.
+        InvalidInput: the name or the weight is none, or the file is wrong, or a key that reads
+            metrics has a weight.
         Conflict: there is such a key.
     """
     check_name(name, "the new key")
     weight = weight_of(str(weight), "the new key")
+    if role is Role.METRICS and weight != 1.0:
+        raise InvalidInput("a key that reads metrics asks no queries, so it has no weight")
     text = _text(path)
     if any(key.name == name for key in parsed(text, str(path))):
         raise Conflict(f"there is a key {name!r} already; remove it first")
@@ -144,6 +163,8 @@ def add(path: Path, name: str, weight: float = 1.0) -> str:
     line = f"{name} sha256:{digest_of(key.encode()).hex()}"
     if weight != 1.0:
         line += f" {_WEIGHT}{weight:g}"
+    if role is not Role.QUERIES:
+        line += f" {_ROLE}{role}"
     _write(path, f"{text.rstrip()}\n{line}\n".lstrip("\n"))
     return key
 

@@ -4,6 +4,7 @@ A gateway on loopback belongs to the users of its machine. On any other address 
 travels encrypted or behind a proxy that encrypts, and knows the names it is called by.
 """
 
+import re
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -13,6 +14,8 @@ LEAST_TOKEN = 16
 """The least number of characters of a token that other machines may try to guess."""
 ANY = "*"
 """Stands for every name in a list of names."""
+_ORIGIN = re.compile(r"(https?)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
+_DEFAULT_PORT = {"http": "80", "https": "443"}
 
 
 def is_loopback(host: str) -> bool:
@@ -69,6 +72,29 @@ def refusal(
             f" the names they use, or to '{ANY}' for any"
         )
     return None
+
+
+def origins_in(text: str) -> frozenset[str]:
+    """The origins of a list that is separated by commas, as browsers write them; ``*`` is any.
+
+    Raises:
+        ValueError: one is no origin: a scheme, a host and perhaps a port.
+    """
+    return frozenset(map(_origin, names_in(text)))
+
+
+def _origin(text: str) -> str:
+    if text == ANY:
+        return ANY
+    found = _ORIGIN.fullmatch(text.lower())
+    if found is None:
+        raise ValueError(
+            f"{text!r} is no origin: they are like 'https://app.example.com' or"
+            f" 'http://localhost:3000', without a path, or '{ANY}' for any"
+        )
+    scheme, host, port = found.groups()
+    shown = "" if port in (None, _DEFAULT_PORT[scheme]) else f":{port}"
+    return f"{scheme}://{host}{shown}"
 
 
 def own_addresses() -> Iterator[str]:

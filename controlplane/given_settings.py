@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from controlplane.exposure import is_address_or_name, refusal
+from controlplane.exposure import is_address_or_name, origins_in, refusal
 from controlplane.slices import slices_of
 from planner.batching.registry import BATCHING
 from planner.eviction.registry import RULES
@@ -222,6 +222,11 @@ class GivenSettings(BaseSettings):
         description="Extra Host names to accept, separated by commas; '*' accepts any. "
         "Needed when all addresses are listened on.",
     )
+    cors_origins: str = Field(
+        "",
+        description="Origins of web pages that may ask queries from a browser, separated by commas:"
+        " 'https://app.example.com'; '*': any; empty: none but the gateway's own.",
+    )
     tls_cert: str = Field(
         "", description="PEM file with the gateway's certificate and its chain; empty: no TLS."
     )
@@ -273,6 +278,12 @@ class GivenSettings(BaseSettings):
     @classmethod
     def _no_port(cls, port: object) -> object:
         return 0 if port == "" else port
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins(cls, text: str) -> str:
+        origins_in(text)
+        return text
 
     @field_validator("tls_cert", "tls_key", "client_keys")
     @classmethod

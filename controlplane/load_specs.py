@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from planner.selection.snapshot import latency_points, typical_points
 from planner.types import Candidate, ReplicaTarget
 from variants.artifacts.protocol import ArtifactStore
-from variants.errors import NotFound
+from variants.errors import NotFound, TaskNotFound
 from variants.types import CatalogSnapshot, Profile, Task, Variant
 from workers.types import LoadSpec
 
@@ -32,8 +32,10 @@ class Specs:
         """How to load a variant on a worker of a device kind, with what a plan gives to it there.
 
         Raises:
-            NotFound: the catalog lost the variant or its profile.
+            NotFound: the catalog lost the variant or its profile; ``TaskNotFound``: the whole task.
         """
+        if task not in self._tasks:
+            raise TaskNotFound(f"There is no task {task!r} any more.")
         found = self._variants.get((task, variant))
         profile = self._profiles.get((task, variant, device_kind))
         if found is None or profile is None:

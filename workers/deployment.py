@@ -103,6 +103,16 @@ def node_zone() -> str:
     return next((str(labels[name]) for name in ZONE_LABELS if labels.get(name)), "")
 
 
+class LeavesInOrder(logging.Filter):
+    """Says that a health check fails on purpose: Serve's own words sound like a fault."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.msg == "Replica health check failed.":
+            record.msg = "Asked to leave: the health check fails so that another one is started."
+            record.levelno, record.levelname = logging.INFO, "INFO"
+        return True
+
+
 class Replaceable:
     """A replica that says what it is, and leaves when `modelless upgrade` asks it to."""
 
@@ -124,10 +134,12 @@ class Replaceable:
     async def leave(self, replica: str) -> bool:
         """Have Serve put another one in the place of this replica, if it is the one named.
 
-        Serve stops it as when its health check fails, gracefully, and starts another one.
+        Serve stops it as when its health check fails, gracefully, and starts another one. It has no
+        other way to be told which one shall go.
         """
-        if replica == self._replica:
+        if replica == self._replica and not self._asked_to_leave:
             self._asked_to_leave = True
+            logging.getLogger("ray.serve").addFilter(LeavesInOrder())
         return bool(replica == self._replica)
 
     def _check_stays(self) -> None:

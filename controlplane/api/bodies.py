@@ -314,3 +314,23 @@ REGISTRATION_FORM: dict[str, Any] = {
     },
 }
 """``POST /v1/models``."""
+
+_ASKED = QUERY["requestBody"]["content"]["application/json"]["schema"]
+
+EXPLAIN: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "As of `/v1/query`, but `rows` may say how many there are in place of"
+        " `inputs`.",
+        "content": _json(
+            _ASKED
+            | {
+                "required": ["task"],
+                "properties": _ASKED["properties"]
+                | {"rows": {"type": "integer", "minimum": 1, "default": 1}},
+            },
+            {"task": "digits", "slo": {"latency_ms": 50, "accuracy": 0.97}},
+        ),
+    }
+}
+"""A query whose answer is explained."""

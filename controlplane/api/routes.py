@@ -17,12 +17,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from controlplane.api.bodies import REGISTRATION_FORM
 from controlplane.api.clients import client_routes
 from controlplane.api.context import ApiContext
+from controlplane.api.default_slo import default_slo_routes
 from controlplane.api.devices import device_routes
 from controlplane.api.errors import ERRORS, RequestIds, add_error_handlers
 from controlplane.api.inventory import fleet_status_now, inventory_routes
 from controlplane.api.nodes import node_routes
 from controlplane.api.peaks import peak_routes
 from controlplane.api.quarantine import quarantine_routes
+from controlplane.api.removal import removal_routes
 from controlplane.api.sharing import sharing_routes
 from controlplane.dashboard.pages import PAGES, read_page
 from controlplane.profiling.staleness import changed_on
@@ -139,7 +141,9 @@ def build_api(context: ApiContext) -> FastAPI:
     api.include_router(peak_routes(context))
     api.include_router(client_routes(context))
     api.include_router(quarantine_routes(context))
+    api.include_router(default_slo_routes(context))
     api.include_router(sharing_routes(context))
+    api.include_router(removal_routes(context))
     api.include_router(_registration_routes(context, registrations))
     for path, name in PAGES.items():
         _add_page(api, path, name)

@@ -94,6 +94,10 @@ class Client:
         """The JSON that answers a JSON body put at a path."""
         return self._send("PUT", path, body)
 
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The JSON that answers a JSON body of what is to be changed at a path."""
+        return self._send("PATCH", path, body)
+
     def delete(self, path: str) -> Any:
         """The JSON that answers when what is at a path is taken away."""
         return self._request("DELETE", path)

@@ -91,6 +91,11 @@ COMMANDS = {
             target="controlplane.cli.commands.stage:retire",
             help="Take a model version out of service.",
         ),
+        Entry(
+            name="remove",
+            target="controlplane.cli.commands.stage:remove",
+            help="Remove a retired model version for good.",
+        ),
     ),
     "Try": (
         Entry(
@@ -139,6 +144,11 @@ COMMANDS = {
             name="plan",
             target="controlplane.cli.commands.look:plan",
             help="The plan and its reasons; solve one from files.",
+        ),
+        Entry(
+            name="explain",
+            target="controlplane.cli.commands.query:explain",
+            help="Why a query would be answered as it would.",
         ),
         Entry(name="events", target="controlplane.cli.commands.look:events", help="What happened."),
     ),

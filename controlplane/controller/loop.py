@@ -40,6 +40,7 @@ from controlplane.controller.zone_counts import KindZones, ZoneCounts
 from controlplane.live_latency import LiveLatency
 from controlplane.live_state import LiveState
 from controlplane.load_specs import Specs
+from controlplane.registry.leftover_artifacts import LeftoverArtifacts, without_removed
 from controlplane.registry.rebuilds import Rebuilds
 from controlplane.settings import Settings
 from controlplane.timestamps import timestamp
@@ -120,6 +121,7 @@ class ControlLoop:
         self._roster = Roster(cluster, live, self._journal)
         self._applier = PlanApplier(cluster, self._pool, self._journal, clock_s, self._scaled)
         self._recorder = StatusRecorder(catalog, self._journal, clock_s)
+        self._leftovers = LeftoverArtifacts(catalog, store, self._journal.tell)
         self._leader = LeaderWrites(owner, catalog, live, self._journal, self._recorder)
         checks = ProfileChecks(self._pool, self._journal, clock_s)
         self._reprofiling = Reprofiling(timestamp, catalog, self._journal, measuring_of, checks)
@@ -352,7 +354,8 @@ class ControlLoop:
     async def _meet(self, workers: list[WorkerAddress]) -> None:
         """Connect to the workers that are there, forget those that are not, and tell gateways."""
         await self._pool.meet(workers)
-        statuses = self._node_counts.staying(self._pool.statuses().values())
+        staying = self._node_counts.staying(self._pool.statuses().values())
+        statuses = without_removed(staying, self._known)
         self._workers = {status.worker: status for status in statuses}
         await self._leader.publish([asdict(worker) for worker in workers])
         targets = {
@@ -390,6 +393,7 @@ class ControlLoop:
             await self._journal.store(
                 observation, decision, begun, epoch=self._leader.epoch, version=version
             )
+            await self._leftovers.free(self._known, self._workers.values())
         except StateUnavailable as error:
             self._journal.trouble("writing", error)
         else:

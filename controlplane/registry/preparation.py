@@ -333,7 +333,8 @@ def _task(request: RegistrationRequest, info: OnnxInfo, known: Task | None, *, w
             ("defaults", request.slo, known.slo),
         ):
             if given is not None and given != has:
-                raise Conflict(f"task {known.name!r} exists with other {what}, which stay")
+                but = "; `modelless tasks set` changes them" if what == "defaults" else ""
+                raise Conflict(f"task {known.name!r} exists with other {what}, which stay{but}")
         return known
     metric = request.metric or "top1"
     if metric not in METRICS:

@@ -28,6 +28,7 @@ from controlplane.registry.repairing import Mending
 from controlplane.registry.storing import commit, result_of
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
+from variants.catalog.removal import check_number
 from variants.errors import Conflict, InvalidInput
 from variants.model_files import ModelFile, find_model_files
 from variants.types import (
@@ -93,6 +94,8 @@ def register(
         if not repaired or task is None:
             raise
         return result_of((), task, unchanged=error.labels, repaired=repaired)
+    for file in new:
+        _refuse_removed(file, digests[file], task_name, catalog)
     meter.expect(len(new) * (2 + STEPS_EXPECTED))
     prepared: list[Prepared] = []
     with tempfile.TemporaryDirectory(prefix="modelless-", dir=scratch) as work:
@@ -107,6 +110,17 @@ def register(
     return result_of(
         prepared, prepared[-1].registration.task, unchanged=unchanged, repaired=repaired
     )
+
+
+def _refuse_removed(file: ModelFile, digest: Digest, task: TaskName, catalog: Catalog) -> None:
+    """Refuse the number of another model that was removed now, not when all is measured.
+
+    Raises:
+        Conflict: the number of the file's folder was that of other bytes.
+    """
+    if file.version is not None:
+        version = _version_of(file, digest, task, Stage.CANARY, catalog)
+        check_number(version, catalog.removed_versions(task, file.model))
 
 
 def _version_of(

@@ -8,7 +8,7 @@ from controlplane.building.types import Prepared, RegistrationResult
 from controlplane.registry.doubt import short_of_default
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
-from variants.errors import InvalidArtifact, StateUnavailable
+from variants.errors import InvalidArtifact, NotFound, StateUnavailable
 from variants.types import CatalogSnapshot, Digest, Registration, Task
 
 
@@ -42,10 +42,23 @@ def commit(
             if not stored <= named:
                 raise InvalidArtifact(f"{version.label}: a file changed after it was measured")
             write(one.registration)
+            _store_again(one, store)
     except BaseException:
         _remove_unused(added, catalog, store)
         raise
     meter.finish("store", "registered")
+
+
+def _store_again(one: Prepared, store: ArtifactStore) -> None:
+    """Put back what was freed between its storing and the catalog's writing: something that used
+    the same bytes was removed. From now on this uses them, and they stay."""
+    version = one.registration.version
+    try:
+        for digest in (version.source, *(v.artifact for v in one.registration.variants)):
+            store.size_bytes(digest)
+    except NotFound:
+        for path in one.artifacts:
+            store.put(path)
 
 
 def result_of(

@@ -10,6 +10,7 @@ what is new already stays.
 import contextlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol, TypeVar
 
 from controlplane.cluster.replicas import Deployment, Replicas
@@ -22,6 +23,9 @@ T = TypeVar("T")
 POLL_S = 0.5
 LEAVES_S = 30.0
 """How long an upgrade that is ended waits for one that leaves, and as long for its successor."""
+COMES_S = 10.0
+"""How long one more is waited for where one is new already: an upgrade that was killed may have
+left it, and then no other comes."""
 SETTLED = 4
 """So often in a row a gateway has to say it: each of them is asked now and then."""
 
@@ -152,7 +156,7 @@ class Upgrade:
         if old and part.extra and part.room:
             self._say(f"{part.words}: one more is started first")
             self._held = frozenset({part.extra})
-            self._await_new(part, set(now.generations) - set(old), held)
+            self._await_new(part, set(now.generations) - set(old), held, known_s=COMES_S)
         self._until(lambda: self._complete(part), lambda: self._incomplete(part))
         while old := _outdated(part, self._looked(part)):
             self._until(lambda: self._complete(part), lambda: self._incomplete(part))
@@ -275,23 +279,28 @@ class Upgrade:
         before: Collection[str],
         held: frozenset[tuple[str, str]],
         patience_s: float | None = None,
+        known_s: float | None = None,
     ) -> None:
         """Return when a replica that was not there ``before`` does what is expected of it.
 
         Args:
             held: what a worker has to hold, or all that the plan puts there.
+            known_s: after so long a new one that was there before is enough, if all run that are to
+                run; None: never.
         """
         message, in_a_row = "", 0
+        known_at_s = inf if known_s is None else self._clock_s() + known_s
         known = self._looked(part).generations.keys()
 
         def healthy() -> bool:
             nonlocal message, in_a_row
             now = self._fleet.look(part.deployment)
             message = now.message
+            enough = self._clock_s() >= known_at_s and len(now.generations) >= now.target
             fresh = [
                 replica
                 for replica, made in now.generations.items()
-                if made == part.deployment.generation and replica not in before
+                if made == part.deployment.generation and (enough or replica not in before)
             ]
             if strangers := now.generations.keys() - known - set(fresh):
                 message = (

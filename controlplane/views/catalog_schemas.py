@@ -3,13 +3,16 @@
 ``controlplane.views.schemas`` says how schemas relate to the types that they show.
 """
 
+from dataclasses import replace
 from typing import Self
 
 from pydantic import ConfigDict, Field
 
+from controlplane.files.fields import MAX_LATENCY_MS
 from controlplane.views.schemas import Schema
 from variants.catalog.sharing_validation import LONGEST_TTL_S, MOST_MEMORY_MIB
 from variants.types import (
+    DEFAULT_LATENCY_MS,
     DeviceKind,
     ModelVersion,
     Prefer,
@@ -45,6 +48,25 @@ class SloSchema(Schema):
     @classmethod
     def of(cls, slo: Slo) -> Self:
         return cls.model_validate(slo)
+
+
+class SloChange(Schema):
+    """New defaults of a task; what is left out stays, and null asks for nothing."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    latency_ms: float = Field(
+        DEFAULT_LATENCY_MS, gt=0.0, le=MAX_LATENCY_MS, description="Deadline in ms.", examples=[50]
+    )
+    accuracy: float | None = Field(None, ge=0.0, le=1.0, description="Floor.", examples=[0.95])
+    cost: float | None = Field(
+        None, ge=0.0, allow_inf_nan=False, description="Ceiling, USD per 1,000 queries."
+    )
+    prefer: Prefer = Field(Prefer.COST, description="What is optimised among those that fit.")
+
+    def applied(self, slo: Slo) -> Slo:
+        """These defaults, with what was given in place of what they are."""
+        return replace(slo, **{name: getattr(self, name) for name in self.model_fields_set})
 
 
 class SharingSchema(Schema):

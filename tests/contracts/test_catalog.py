@@ -334,6 +334,46 @@ def test_an_unknown_version_has_no_stage(
     assert catalog.revision() == 1
 
 
+def test_a_default_slo_is_changed(catalog: Catalog) -> None:
+    catalog.register(registration())
+    catalog.set_sharing(DIGITS, Sharing(ttl_s=1.5, memory_mib=64.0))
+    wanted = Slo(latency_ms=50.0, accuracy=0.9, cost=0.5, prefer=Prefer.ACCURACY)
+    catalog.set_slo(DIGITS, wanted)
+    before = catalog.snapshot()
+    assert before.tasks[0].slo == wanted
+    catalog.register(registration(number=2))
+    assert catalog.snapshot().tasks == before.tasks
+    catalog.set_slo(DIGITS, Slo(latency_ms=20.0))
+    assert catalog.snapshot().tasks == (replace(before.tasks[0], slo=Slo(latency_ms=20.0)),)
+    assert catalog.revision() == 5
+
+
+@pytest.mark.parametrize(
+    ("slo", "of"),
+    [
+        (Slo(latency_ms=0.0), "latency"),
+        (Slo(latency_ms=math.inf), "latency"),
+        (Slo(accuracy=1.1), "accuracy floor"),
+        (Slo(cost=-1.0), "cost ceiling"),
+        (Slo(cost=math.nan), "cost ceiling"),
+    ],
+)
+def test_a_default_slo_that_no_query_can_have_is_refused(
+    catalog: Catalog, slo: Slo, of: str
+) -> None:
+    catalog.register(registration())
+    with pytest.raises(InvalidInput, match=f"the default {of} of task 'digits'"):
+        catalog.set_slo(DIGITS, slo)
+    assert (catalog.snapshot().tasks, catalog.revision()) == ((task(),), 1)
+
+
+def test_an_unknown_task_has_no_default_slo(catalog: Catalog) -> None:
+    catalog.register(registration())
+    with pytest.raises(NotFound, match="there is no task 'letters'"):
+        catalog.set_slo(TaskName("letters"), Slo())
+    assert catalog.revision() == 1
+
+
 def test_how_answers_of_a_task_are_shared_is_kept(catalog: Catalog) -> None:
     catalog.register(registration())
     assert catalog.snapshot().tasks[0].sharing is None

@@ -52,6 +52,18 @@ def set_stage(of: str, model: str, number: int, stage: Stage) -> Step:
     return lambda catalog: catalog.set_stage(TaskName(of), ModelName(model), number, stage)
 
 
+def remove_task(of: str) -> Step:
+    return lambda catalog: catalog.remove_task(TaskName(of))
+
+
+def remove_version(of: str, model: str, number: int) -> Step:
+    return lambda catalog: catalog.remove_version(TaskName(of), ModelName(model), number)
+
+
+def free() -> Step:
+    return lambda catalog: (catalog.leftovers(), catalog.free(lambda _: None), catalog.leftovers())
+
+
 def next_version(of: str, model: str) -> Step:
     return lambda catalog: catalog.next_version(TaskName(of), ModelName(model))
 
@@ -85,6 +97,9 @@ steps = st.one_of(
     st.builds(put_profile, model, number, of, cpu, latency_ms),
     st.builds(set_stage, of, model, number, st.sampled_from(Stage)),
     st.builds(next_version, of, model),
+    st.builds(remove_task, of),
+    st.builds(remove_version, of, model, number),
+    st.builds(free),
     st.builds(put_plan, st.integers(0, 3), st.sampled_from([0.5, 1.5])),
     st.builds(ask_for, cpu, st.integers(-1, 3)),
     st.builds(lead, st.just("controller")),

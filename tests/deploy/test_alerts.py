@@ -65,6 +65,24 @@ def test_a_task_is_told_that_nothing_answers(tmp_path: Path, code: str) -> None:
     fires_for(tmp_path, UNANSWERED, {refused(code): GROWS, **letters}, ["digits"])
 
 
+def loaded(task: str = "digits") -> str:
+    return f'modelless_replicas{{task="{task}",variant="a",state="ready"}}'
+
+
+def test_clients_that_ask_for_too_much_are_no_sign_that_nothing_answers(tmp_path: Path) -> None:
+    """Of digits something is loaded, of letters nothing is: it has no live version."""
+    series = {
+        refused("SLO_INFEASIBLE"): GROWS, loaded(): "2+0x60",
+        refused("SLO_INFEASIBLE", "letters"): GROWS,
+    }  # fmt: skip
+    fires_for(tmp_path, UNANSWERED, series, ["letters"])
+
+
+@pytest.mark.parametrize("code", ["NO_WORKERS", "ARTIFACT_INVALID"])
+def test_what_is_loaded_and_answers_nothing_is_told(tmp_path: Path, code: str) -> None:
+    fires_for(tmp_path, UNANSWERED, {refused(code): GROWS, loaded(): "2+0x60"}, ["digits"])
+
+
 def test_a_task_that_was_answered_before_is_told_as_well(tmp_path: Path) -> None:
     series = {refused("NO_WORKERS"): GROWS, answered(): STANDS}
     fires_for(tmp_path, UNANSWERED, series, ["digits"])

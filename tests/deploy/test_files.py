@@ -362,6 +362,15 @@ def test_compose_gives_prometheus_the_files_that_it_names() -> None:
     service = documents("compose.yaml")[0]["services"]["prometheus"]
     there = {each["target"] for each in service["configs"]}
     assert set(documents("prometheus.yml")[0]["rule_files"]) <= there
+    [job] = documents("prometheus.yml")[0]["scrape_configs"]
+    assert job["authorization"]["credentials_file"] in there
+
+
+def test_prometheus_of_compose_has_no_operator_s_token() -> None:
+    [document] = documents("compose.yaml")
+    sources = {each["source"] for each in document["services"]["prometheus"]["configs"]}
+    assert all("environment" not in document["configs"][source] for source in sources)
+    assert "environment" not in document["services"]["prometheus"]
 
 
 def test_the_image_copies_every_package() -> None:

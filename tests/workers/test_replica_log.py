@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from workers.deployment import ThroughServe
+from workers.deployment import Replaceable, ThroughServe
 
 
 class Kept(logging.Handler):
@@ -54,3 +54,35 @@ def test_a_traceback_goes_with_its_line(log: logging.Logger, serve_log: Kept) ->
         log.exception("it failed")
 
     assert serve_log.told == [(logging.ERROR, "controlplane.a: it failed", True)]
+
+
+class Replica(Replaceable):
+    """One that Ray does not run."""
+
+    _replica = "r1"
+
+
+async def test_a_health_check_that_fails_on_purpose_is_not_told_as_a_fault(
+    serve_log: Kept,
+) -> None:
+    serve, replica = logging.getLogger("ray.serve"), Replica()
+    before = [*serve.filters]
+    try:
+        assert not await replica.leave("another")
+        replica._check_stays()
+        serve.warning("Replica health check failed.")
+        for _ in range(2):
+            assert await replica.leave("r1")
+        with pytest.raises(RuntimeError, match="this replica was asked to leave"):
+            replica._check_stays()
+        serve.warning("Replica health check failed.")
+        serve.warning("something else")
+        assert len(serve.filters) == len(before) + 1
+    finally:
+        serve.filters[:] = before
+    on_purpose = "Asked to leave: the health check fails so that another one is started."
+    assert [(level, said) for level, said, _ in serve_log.told] == [
+        (logging.WARNING, "Replica health check failed."),
+        (logging.INFO, on_purpose),
+        (logging.WARNING, "something else"),
+    ]

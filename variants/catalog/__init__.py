@@ -6,8 +6,9 @@ the revision that tells whether something has changed.
 Read ``protocol`` first: it is the contract that every implementation keeps, and one contract suite
 runs over all of them. ``validation`` and ``peak_validation`` hold the checks before each write.
 ``memory`` is the implementation in one process. The one in SQLite or PostgreSQL is ``sql`` with
-``sql_planning``, over ``tables``, ``counters``, ``rows`` (values to rows and back), ``database``
-(connections and failures) and ``migrations``.
+``sql_tasks`` (what operators change of tasks and versions) and ``sql_planning``, over ``tables``,
+``counters``, ``rows`` (values to rows and back), ``database`` (connections and failures) and
+``migrations``.
 
 Imports ``variants.types`` and ``variants.errors``.
 """

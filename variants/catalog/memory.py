@@ -1,11 +1,13 @@
 """A catalog in the memory of one process: for tests, simulations and trying things out."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from threading import Lock
 
 from variants.catalog.peak_validation import check_learned, check_lift, check_peak, check_room
 from variants.catalog.protocol import EVENTS_KEPT, TICKS_KEPT, Marks, ordered
+from variants.catalog.removal import Freed, Removed, check_number, check_retired, freed
 from variants.catalog.sharing_validation import check_sharing
 from variants.catalog.validation import (
     check_addition,
@@ -17,6 +19,7 @@ from variants.catalog.validation import (
     check_profile,
     check_profiling_request,
     check_registration,
+    check_slo,
     plain_body,
     version_of,
 )
@@ -25,8 +28,10 @@ from variants.types import (
     CatalogSnapshot,
     DeviceKind,
     DeviceKindName,
+    Digest,
     Event,
     ModelName,
+    ModelVersion,
     Peak,
     Plan,
     Profile,
@@ -34,7 +39,9 @@ from variants.types import (
     QuarantineLift,
     Registration,
     Sharing,
+    Slo,
     Stage,
+    Task,
     TaskName,
     TickRecord,
     Variant,
@@ -55,6 +62,8 @@ class MemoryCatalog:
         self._inventory: dict[DeviceKindName, int] = {}
         self._requests: dict[tuple[TaskName, VariantName, DeviceKindName], ProfilingRequest] = {}
         self._lifts: dict[tuple[TaskName, VariantName], QuarantineLift] = {}
+        self._removed: dict[tuple[TaskName, ModelName, int], Digest] = {}
+        self._leftovers: dict[Digest, str] = {}
         self._peaks: dict[int, Peak] = {}
         self._peak_id = 0
         self._learned: dict[str, tuple[float, bytes]] = {}
@@ -69,6 +78,8 @@ class MemoryCatalog:
         with self._writing:
             old = self._snapshot
             check_registration(registration, {kind.name for kind in old.device_kinds})
+            version = registration.version
+            check_number(version, self.removed_versions(version.task, version.model))
             tasks = {task.name: task for task in old.tasks}
             name, model = registration.task.name, registration.version.model
             check_conflicts(
@@ -106,7 +117,7 @@ class MemoryCatalog:
     def next_version(self, task: TaskName, model: ModelName) -> int:
         wanted = (task, model)
         used = (v.version for v in self._snapshot.versions if (v.task, v.model) == wanted)
-        return 1 + max(used, default=0)
+        return 1 + max((*used, *self.removed_versions(task, model)), default=0)
 
     def set_stage(self, task: TaskName, model: ModelName, version: int, stage: Stage) -> None:
         with self._writing:
@@ -120,19 +131,85 @@ class MemoryCatalog:
                 raise NotFound(f"task {task!r} has no version {model}-v{version}")
             self._snapshot = replace(old, revision=old.revision + 1, versions=versions)
 
-    def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:
-        check_sharing(sharing, f"task {task!r}")
+    def remove_task(self, task: TaskName) -> Removed:
         with self._writing:
             old = self._snapshot
             if not any(one.name == task for one in old.tasks):
                 raise NotFound(f"there is no task {task!r}")
-            self._snapshot = replace(
-                old,
-                revision=old.revision + 1,
-                tasks=tuple(
-                    replace(one, sharing=sharing) if one.name == task else one for one in old.tasks
-                ),
-            )
+            gone = tuple(peak for peak in self.peaks() if peak.task == task)
+            of_task = tuple(v for v in old.versions if v.task == task)
+            removed = self._remove(str(task), of_task, gone)
+            tasks = tuple(one for one in old.tasks if one.name != task)
+            self._snapshot = replace(self._snapshot, tasks=tasks)
+            self._peaks = {id: peak for id, peak in self._peaks.items() if peak not in gone}
+            return removed
+
+    def remove_version(self, task: TaskName, model: ModelName, version: int) -> Removed:
+        with self._writing:
+            wanted = (task, model, version)
+            of_it = (v for v in self._snapshot.versions if (v.task, v.model, v.version) == wanted)
+            found = next(of_it, None)
+            if found is None:
+                raise NotFound(f"task {task!r} has no version {model}-v{version}")
+            check_retired(found)
+            return self._remove(f"{task}/{found.label}", (found,), ())
+
+    def _remove(
+        self, subject: str, versions: tuple[ModelVersion, ...], peaks: tuple[Peak, ...]
+    ) -> Removed:
+        old = self._snapshot
+        numbers = {(v.task, v.model, v.version): v.source for v in versions}
+        variants = tuple(v for v in old.variants if (v.task, v.model, v.version) in numbers)
+        gone = {variant.key for variant in variants}
+        removed = Removed(versions=versions, variants=variants, peaks=peaks)
+        self._removed = self._removed | numbers
+        self._leftovers = dict.fromkeys(removed.artifacts, subject) | self._leftovers
+        self._requests = {k: r for k, r in self._requests.items() if k[:2] not in gone}
+        self._lifts = {key: lift for key, lift in self._lifts.items() if key not in gone}
+        self._snapshot = replace(
+            old,
+            revision=old.revision + 1,
+            versions=tuple(v for v in old.versions if v not in versions),
+            variants=tuple(v for v in old.variants if v.key not in gone),
+            profiles=tuple(p for p in old.profiles if (p.task, p.variant) not in gone),
+        )
+        return removed
+
+    def removed_versions(self, task: TaskName, model: ModelName) -> dict[int, Digest]:
+        return {
+            number: source
+            for (of, one, number), source in sorted(self._removed.items())
+            if (of, one) == (task, model)
+        }
+
+    def leftovers(self) -> frozenset[Digest]:
+        return frozenset(self._leftovers)
+
+    def free(self, delete: Callable[[Digest], None]) -> Freed:
+        with self._writing:
+            left, old = dict(sorted(self._leftovers.items())), self._snapshot
+            used = {v.source for v in old.versions} | {v.artifact for v in old.variants}
+            found = freed(left, used)
+            for digest in found.deleted:
+                delete(digest)
+            self._leftovers = {}
+            return found
+
+    def set_slo(self, task: TaskName, slo: Slo) -> None:
+        check_slo(slo, f"task {task!r}")
+        self._change_task(task, lambda one: replace(one, slo=slo))
+
+    def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:
+        check_sharing(sharing, f"task {task!r}")
+        self._change_task(task, lambda one: replace(one, sharing=sharing))
+
+    def _change_task(self, name: TaskName, change: Callable[[Task], Task]) -> None:
+        with self._writing:
+            old = self._snapshot
+            if not any(one.name == name for one in old.tasks):
+                raise NotFound(f"there is no task {name!r}")
+            tasks = tuple(change(one) if one.name == name else one for one in old.tasks)
+            self._snapshot = replace(old, revision=old.revision + 1, tasks=tasks)
 
     def add_variants(
         self,

@@ -5,13 +5,16 @@ and ``tests/contracts/test_catalog.py`` runs over both. All methods are synchron
 from any thread.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from variants.catalog.removal import Freed, Removed
 from variants.types import (
     CatalogSnapshot,
     DeviceKind,
     DeviceKindName,
+    Digest,
     Event,
     ModelName,
     Peak,
@@ -21,6 +24,7 @@ from variants.types import (
     QuarantineLift,
     Registration,
     Sharing,
+    Slo,
     Stage,
     TaskName,
     TickRecord,
@@ -61,8 +65,9 @@ class Catalog(Protocol):
         The device kinds in it are added or replaced. Advances the revision.
 
         Raises:
-            Conflict: the version exists, a variant name is taken in the task, or the task exists
-                with another signature or other labels. Nothing was written then.
+            Conflict: the version exists, its number was that of another model which was removed, a
+                variant name is taken in the task, or the task exists with another signature or
+                other labels. Nothing was written then.
             InvalidInput: a name breaks ``NAME``, a profile names an unknown variant or device
                 kind, or has no points or points out of order. Nothing was written then.
         """
@@ -78,13 +83,54 @@ class Catalog(Protocol):
         gateways poll them."""
 
     def next_version(self, task: TaskName, model: ModelName) -> int:
-        """One above the highest version of the model; 1 for a new model."""
+        """One above the highest version that the model ever had; 1 for a new model."""
 
     def set_stage(self, task: TaskName, model: ModelName, version: int, stage: Stage) -> None:
         """Move a version to another stage. Advances the revision.
 
         Raises:
             NotFound: there is no such version.
+        """
+
+    def remove_task(self, task: TaskName) -> Removed:
+        """Take a task out with all its models, variants, profiles and declared peaks, atomically,
+        and note its artifacts as left over. Advances the revision.
+
+        Raises:
+            NotFound: there is no such task. Nothing was written then.
+        """
+
+    def remove_version(self, task: TaskName, model: ModelName, version: int) -> Removed:
+        """Take a retired version out with its variants and profiles, as ``remove_task`` does.
+
+        Raises:
+            Conflict: its stage is another one. Nothing was written then.
+            NotFound: there is no such version. Nothing was written then.
+        """
+
+    def removed_versions(self, task: TaskName, model: ModelName) -> dict[int, Digest]:
+        """The sources of a model's versions that were removed, by their numbers."""
+
+    def leftovers(self) -> frozenset[Digest]:
+        """Artifacts of what was removed that were not freed yet."""
+
+    def free(self, delete: Callable[[Digest], None]) -> Freed:
+        """Have all left over artifacts deleted that nothing registered uses, and forget them.
+
+        Nothing can be registered meanwhile: what is deleted here is missing for a registration that
+        has stored it and is written later, which has to look.
+
+        Raises:
+            Whatever ``delete`` raises; all are left over then, deleted or not.
+        """
+
+    def set_slo(self, task: TaskName, slo: Slo) -> None:
+        """Say what holds from now on when a query of a task names nothing. Advances the revision.
+
+        Raises:
+            InvalidInput: the latency is not above 0, the accuracy is not in [0, 1] or the cost is
+                negative.
+            NotFound: there is no such task.
         """
 
     def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:

@@ -36,9 +36,14 @@ def task_row(task: Task) -> dict[str, Any]:
         "outputs": [asdict(spec) for spec in task.outputs],
         "labels": list(task.labels),
         "metric": task.metric,
-        **{f"slo_{name}": value for name, value in asdict(task.slo).items()},
+        **slo_row(task.slo),
         **sharing_row(task.sharing),
     }
+
+
+def slo_row(slo: Slo) -> dict[str, Any]:
+    """The columns of a task that say what holds when a query names nothing."""
+    return {f"slo_{name}": value for name, value in asdict(slo).items()}
 
 
 def sharing_row(sharing: Sharing | None) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from variants.catalog.protocol import (
     Marks,
     ordered,
 )
+from variants.catalog.removal import check_number
 from variants.catalog.rows import (
     PointsByProfile,
     plan_row,
@@ -31,12 +32,11 @@ from variants.catalog.rows import (
     read_task,
     read_variant,
     read_version,
-    sharing_row,
     task_row,
     variant_row,
 )
-from variants.catalog.sharing_validation import check_sharing
-from variants.catalog.sql_planning import SqlPlanningTables, check_variant, leading_epoch
+from variants.catalog.sql_planning import check_variant, leading_epoch
+from variants.catalog.sql_tasks import SqlTaskTables, removed_versions
 from variants.catalog.validation import (
     check_addition,
     check_conflicts,
@@ -61,8 +61,6 @@ from variants.types import (
     Profile,
     ProfilingRequest,
     Registration,
-    Sharing,
-    Stage,
     TaskName,
     TickRecord,
     Variant,
@@ -103,7 +101,7 @@ def migrate(url: str) -> None:
     upgrade(url)
 
 
-class SqlCatalog(SqlPlanningTables):
+class SqlCatalog(SqlTaskTables):
     """A ``Catalog`` in a database whose tables exist already; see ``open_catalog``.
 
     The constructor connects to nothing.
@@ -115,6 +113,7 @@ class SqlCatalog(SqlPlanningTables):
             counters.advance(connection, "revision")
             known = connection.scalars(select(tables.device_kinds.c.name))
             check_registration(registration, set(known))
+            check_number(version, removed_versions(connection, task.name, version.model))
             stored = connection.execute(
                 select(tables.tasks).where(tables.tasks.c.name == task.name)
             ).first()
@@ -179,30 +178,8 @@ class SqlCatalog(SqlPlanningTables):
 
     def next_version(self, task: TaskName, model: ModelName) -> int:
         with self._transaction(self._poller) as connection:
-            return 1 + max(_versions_of(connection, task, model), default=0)
-
-    def set_stage(self, task: TaskName, model: ModelName, version: int, stage: Stage) -> None:
-        with self._transaction(self._writer) as connection:
-            counters.advance(connection, "revision")
-            found = connection.execute(
-                update(tables.versions)
-                .where(
-                    tables.versions.c.task == task,
-                    tables.versions.c.model == model,
-                    tables.versions.c.version == version,
-                )
-                .values(stage=stage)
-            ).rowcount
-            if not found:
-                raise NotFound(f"task {task!r} has no version {model}-v{version}")
-
-    def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:
-        check_sharing(sharing, f"task {task!r}")
-        with self._transaction(self._writer) as connection:
-            counters.advance(connection, "revision")
-            named = update(tables.tasks).where(tables.tasks.c.name == task)
-            if not connection.execute(named.values(sharing_row(sharing))).rowcount:
-                raise NotFound(f"there is no task {task!r}")
+            used = _versions_of(connection, task, model)
+            return 1 + max((*used, *removed_versions(connection, task, model)), default=0)
 
     def add_variants(
         self,

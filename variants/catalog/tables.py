@@ -146,6 +146,24 @@ profiling_requests = Table(
     ForeignKeyConstraint(["task", "variant"], [variants.c.task, variants.c.name]),
 )
 
+removed_versions = Table(
+    "removed_versions",
+    metadata,
+    Column("task", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("source", Text, nullable=False),
+)
+"""Their numbers are not given again to other bytes."""
+
+leftover_artifacts = Table(
+    "leftover_artifacts",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("subject", Text, nullable=False),
+)
+"""Artifacts of what was removed, which are to be freed unless something else uses them."""
+
 inventory = Table(
     "inventory",
     metadata,

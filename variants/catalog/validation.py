@@ -158,7 +158,7 @@ def check_task(task: Task) -> None:
         _unique(f"{side} of {where}", (spec.name for spec in specs))
     _check_labels(task, where)
     _check_text(task.metric, f"the metric of {where}")
-    _check_slo(task.slo, where)
+    check_slo(task.slo, where)
     check_sharing(task.sharing, where)
 
 
@@ -357,7 +357,8 @@ def _check_labels(task: Task, where: str) -> None:
         )
 
 
-def _check_slo(slo: Slo, where: str) -> None:
+def check_slo(slo: Slo, where: str) -> None:
+    """Refuse defaults that no query could have, with ``InvalidInput``; ``where`` names the task."""
     if not (math.isfinite(slo.latency_ms) and slo.latency_ms > 0):
         raise InvalidInput(f"the default latency of {where} is not positive and finite")
     if slo.accuracy is not None and not 0 <= slo.accuracy <= 1:

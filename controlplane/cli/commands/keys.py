@@ -11,6 +11,7 @@ from controlplane.cli.gateway_client import UrlOption, connect
 from controlplane.cli.outcome import NotRunning, Output, OutputOption, emit
 from controlplane.cli.render import printable, table
 from controlplane.cli.state_settings import StateDir, read_settings
+from controlplane.client_keys import Role
 from variants.errors import ModellessError
 
 Row = Mapping[str, Any]
@@ -18,7 +19,7 @@ COUNTED = ("asked", "answered", "refused")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a key.")]
 
 keys = typer.Typer(
-    help="Keys of clients, which open queries and share what there is.",
+    help="Keys of clients, which open queries and share what there is, or read the metrics.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -35,13 +36,19 @@ def list_keys(
         {
             "name": name,
             "weight": weight,
+            "role": role,
             # A gateway that has not read the file yet has been asked nothing by a new key.
             **{
-                what: None if counted is None else counted.get(name, {}).get(what, 0)
+                what: None
+                if counted is None or role is Role.METRICS
+                else counted.get(name, {}).get(what, 0)
                 for what in COUNTED
             },
         }
-        for name, weight in [*((key.name, key.weight) for key in found), ("", 1.0)]
+        for name, weight, role in [
+            *((key.name, key.weight, key.role) for key in found),
+            ("", 1.0, Role.QUERIES),
+        ]
         if name or (counted and "" in counted)
     ]
     emit(rows, output, lambda: _table(rows))
@@ -53,12 +60,17 @@ def add_key(
     weight: Annotated[
         float, typer.Option("--weight", metavar="W", help="Its share is in proportion to this.")
     ] = 1.0,
+    role: Annotated[
+        Role,
+        typer.Option("--role", help="What it opens: queries, or /metrics alone, for Prometheus."),
+    ] = Role.QUERIES,
     state_dir: StateDir = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Make a key. It is shown this once; the file keeps its digest."""
     file = _file(state_dir)
-    row = {"name": name, "weight": weight, "key": client_keys.add(file, name, weight)}
+    key = client_keys.add(file, name, weight, role)
+    row = {"name": name, "weight": weight, "role": role, "key": key}
     emit(row, output, lambda: typer.echo(row["key"]))
 
 
@@ -89,10 +101,11 @@ def _table(rows: Sequence[Row]) -> None:
     shown = [
         [
             row["name"] or "(without a key)",
-            f"{row['weight']:g}",
+            row["role"],
+            f"{row['weight']:g}" if row["role"] == Role.QUERIES else "",
             *("" if row[what] is None else str(row[what]) for what in COUNTED),
         ]
         for row in rows
     ]
-    heads = ["NAME", "WEIGHT", *(what.upper() for what in COUNTED)]
+    heads = ["NAME", "ROLE", "WEIGHT", *(what.upper() for what in COUNTED)]
     table(heads, shown, empty="There are no keys.")

@@ -1,4 +1,4 @@
-"""``modelless query``: ask for a task within an SLO and read the answer."""
+"""``query`` and ``explain``: ask for a task within an SLO, and why the answer is what it is."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,12 +9,22 @@ import orjson
 import typer
 
 from controlplane.cli.gateway_client import UrlOption, at, connect
-from controlplane.cli.outcome import Output, OutputOption, emit
-from controlplane.cli.render import details, ms, percent, usd_per_million
+from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit
+from controlplane.cli.render import (
+    console,
+    details,
+    ms,
+    percent,
+    plural,
+    printable,
+    table,
+    usd_per_million,
+)
 from variants.errors import InvalidInput
 from variants.types import Prefer
 
 Spec = Mapping[str, Any]
+Row = Mapping[str, Any]
 
 CHOSEN = {
     "planned": "the plan sends such queries there",
@@ -29,32 +39,40 @@ CHOSEN = {
     "cached": "it had answered the same before",
 }
 """Why a variant was chosen, by the values of ``planner.types.Reason``."""
+MARKS = {"chosen": "→", "fits": "✓", "stopped": "✗"}
+"""By what becomes of a variant."""
+
+TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
+LatencyOption = Annotated[
+    float | None, typer.Option("--latency-ms", metavar="MS", min=0, help="Deadline, end to end.")
+]
+AccuracyOption = Annotated[
+    float | None,
+    typer.Option("--accuracy", min=0, max=1, metavar="SHARE", help="Floor, from 0 to 1."),
+]
+CostOption = Annotated[
+    float | None,
+    typer.Option("--cost", min=0, metavar="USD", help="Ceiling, USD per 1,000 queries."),
+]
+PreferOption = Annotated[
+    Prefer | None, typer.Option("--prefer", help="What to optimise among what fits.")
+]
+BestEffortOption = Annotated[
+    bool, typer.Option("--best-effort", help="Answer with the nearest when nothing fits.")
+]
+VariantOption = Annotated[
+    str | None, typer.Option("--variant", metavar="VARIANT", help="Ask this variant and no other.")
+]
 
 
 def query(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")],
-    latency_ms: Annotated[
-        float | None,
-        typer.Option("--latency-ms", metavar="MS", min=0, help="Deadline, end to end."),
-    ] = None,
-    accuracy: Annotated[
-        float | None,
-        typer.Option("--accuracy", min=0, max=1, metavar="SHARE", help="Floor, from 0 to 1."),
-    ] = None,
-    cost: Annotated[
-        float | None,
-        typer.Option("--cost", min=0, metavar="USD", help="Ceiling, USD per 1,000 queries."),
-    ] = None,
-    prefer: Annotated[
-        Prefer | None, typer.Option("--prefer", help="What to optimise among what fits.")
-    ] = None,
-    best_effort: Annotated[
-        bool, typer.Option("--best-effort", help="Answer with the nearest when nothing fits.")
-    ] = False,
-    variant: Annotated[
-        str | None,
-        typer.Option("--variant", metavar="VARIANT", help="Ask this variant and no other."),
-    ] = None,
+    task: TaskArgument,
+    latency_ms: LatencyOption = None,
+    accuracy: AccuracyOption = None,
+    cost: CostOption = None,
+    prefer: PreferOption = None,
+    best_effort: BestEffortOption = False,
+    variant: VariantOption = None,
     input: Annotated[
         str | None,
         typer.Option("--input", "-i", metavar="FILE", help="Rows as .json or .npz; - reads JSON."),
@@ -79,13 +97,7 @@ def query(
     if row is not None and input is None:
         raise InvalidInput("--row picks a row of a file: name it by --input")
     slo = {"latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer}
-    body: dict[str, Any] = {"task": task}
-    if any(value is not None for value in slo.values()):
-        body["slo"] = {name: value for name, value in slo.items() if value is not None}
-    if best_effort:
-        body["best_effort"] = True
-    if variant is not None:
-        body["variant"] = variant
+    body = _body(task, slo, best_effort, variant)
     with connect(url) as client:
         specs = client.get(at("v1", "tasks", task))["inputs"]
         if input is None:
@@ -93,6 +105,49 @@ def query(
         body["inputs"] = read_inputs(input, specs, row)
         reply, reason, place = client.ask(body)
     emit(reply, output, lambda: _show(reply, reason, place))
+
+
+def explain(
+    task: TaskArgument,
+    latency_ms: LatencyOption = None,
+    accuracy: AccuracyOption = None,
+    cost: CostOption = None,
+    prefer: PreferOption = None,
+    best_effort: BestEffortOption = False,
+    variant: VariantOption = None,
+    rows: Annotated[
+        int, typer.Option("--rows", metavar="N", min=1, help="Rows that the query has.")
+    ] = 1,
+    url: UrlOption = "",
+    json: JsonOption = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Why a query would be answered as it would: what is chosen now, and why not the others.
+
+    Nothing is run. It takes what `modelless query` takes, and says what a query like it would get
+    at this moment, by the same decision.
+
+    \b
+    modelless explain digits --latency-ms 50 --accuracy 0.97
+    """
+    slo = {"latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer}
+    with connect(url) as client:
+        told = client.post("/v1/explain", _body(task, slo, best_effort, variant) | {"rows": rows})
+    emit(told, Output.JSON if json else output, lambda: _show_explanation(told))
+
+
+def _body(
+    task: str, slo: Mapping[str, Any], best_effort: bool, variant: str | None
+) -> dict[str, Any]:
+    """A query without its inputs."""
+    body: dict[str, Any] = {"task": task}
+    if any(value is not None for value in slo.values()):
+        body["slo"] = {name: value for name, value in slo.items() if value is not None}
+    if best_effort:
+        body["best_effort"] = True
+    if variant is not None:
+        body["variant"] = variant
+    return body
 
 
 def read_inputs(source: str | None, specs: Sequence[Spec], row: int | None) -> Any:
@@ -229,3 +284,80 @@ def _show(reply: Mapping[str, Any], reason: str, place: str) -> None:
             ("slo met", "yes" if reply["slo_met"] else "no"),
         ]
     )
+
+
+def _show_explanation(told: Row) -> None:
+    """Print what ``/v1/explain`` says."""
+    answer, refusal = told["answer"], told["refusal"]
+    pairs = [("asked", asked_words(told))]
+    if answer is not None:
+        pairs += _answer(answer)
+    else:
+        pairs += [("refused", f"{refusal['code']}: {refusal['error']}")]
+        if refusal["retry_after_s"] is not None:
+            pairs.append(("come back", f"in {refusal['retry_after_s']:.1f} s"))
+        nearest = [
+            f"{one['variant']}: accuracy {percent(one['accuracy'])}, {ms(one['latency_ms'])} ms, "
+            f"{usd_per_million(one['cost_usd_per_1k'])} USD per million ({one['reason']})"
+            for one in refusal["alternatives"]
+        ]
+        if nearest:
+            pairs.append(("closest", "\n".join(nearest)))
+    details([*pairs, ("plan", told["plan"])])
+    console().print()
+    table(
+        ["", "VARIANT", "DEVICE", ">ACCURACY", ">RUN MS", ">USD/MILLION", ">LOADED", "WHY"],
+        (_row(one) for one in told["variants"]),
+        empty="The task has no variants.",
+    )
+    if any(one["verdict"] == "fits" for one in told["variants"]):
+        console().print("→ chosen, ✓ would meet the SLO as well, ✗ would not", style="dim")
+
+
+def asked_words(told: Row) -> str:
+    """What was asked for, the task's defaults filled in."""
+    said = [f"{told['task']} within {told['latency_ms']:g} ms"]
+    if told["accuracy"] is not None:
+        said.append(f"accuracy at least {told['accuracy']:g}")
+    if told["cost"] is not None:
+        said.append(f"at most {usd_per_million(told['cost'])} USD per million queries")
+    said.append(f"preferring {told['prefer']}")
+    if told["pinned"] is not None:
+        said.append(f"of {told['pinned']} alone")
+    if told["best_effort"]:
+        said.append("else the nearest")
+    return printable(f"{', '.join(said)}; {plural(told['rows'], 'row')}")
+
+
+def _answer(answer: Row) -> list[tuple[str, str]]:
+    loading = "" if answer["loaded"] else "loading, "
+    timing = (
+        f"{ms(answer['predicted_ms'])} ms: {loading}waiting {ms(answer['wait_ms'])} ms, "
+        f"running {ms(answer['run_ms'])} ms at most 95 times of 100, and the way"
+    )
+    pairs = [
+        ("answered by", f"{answer['variant']} of {answer['model_version']}"),
+        ("because", CHOSEN.get(answer["reason"], str(answer["reason"]))),
+        ("on", f"{answer['worker']} ({answer['device_kind']})"),
+        ("expected", timing),
+        ("accuracy", percent(answer["accuracy"])),
+        ("cost", f"{usd_per_million(answer['price_usd_per_1k'])} USD per million queries"),
+    ]
+    if answer["zone"]:
+        pairs.append(("zone", answer["zone"]))
+    if not answer["slo_met"]:
+        pairs.append(("slo met", "no: nothing meets it, and best effort was asked for"))
+    return pairs
+
+
+def _row(one: Row) -> list[str]:
+    return [
+        MARKS.get(one["verdict"], ""),
+        one["variant"],
+        one["device_kind"] or "-",
+        percent(one["accuracy"]),
+        ms(one["run_ms"]),
+        usd_per_million(one["price_usd_per_1k"]),
+        plural(one["loaded_on"], "worker") if one["loaded_on"] else "-",
+        one["why"],
+    ]

@@ -1,10 +1,11 @@
-"""``promote``, ``retire`` and ``quarantine``: which model versions and variants may answer."""
+"""``promote``, ``retire``, ``remove``, ``quarantine``: which versions and variants may answer."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
+from controlplane.cli.confirmation import YesOption, confirm, removed_words
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import clock, percent, printable, table
@@ -37,8 +38,28 @@ def retire(
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Take a model version out of service; nothing is deleted, and promote brings it back."""
+    """Take a model version out of service; promote brings it back, remove deletes it."""
     _move(task, model, version, Stage.RETIRED, url, output)
+
+
+def remove(
+    task: TaskArgument,
+    model: ModelArgument,
+    version: Annotated[
+        int, typer.Argument(metavar="VERSION", min=1, help="Number of a retired version.")
+    ],
+    yes: YesOption = False,
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Remove a retired model version for good, with the artifacts that nothing else uses.
+
+    `modelless tasks remove` removes a whole task.
+    """
+    confirm(f"Remove {model}-v{version} of {task}?", yes)
+    with connect(url) as client:
+        row = client.delete(at("v1", "models", task, model, "versions", str(version)))
+    emit(row, output, lambda: typer.echo(printable(f"{model}-v{version}: {removed_words(row)}")))
 
 
 def _move(

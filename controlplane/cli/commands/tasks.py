@@ -1,13 +1,25 @@
-"""``tasks``: what can be asked for, and whether equal queries share answers."""
+"""``tasks``: what can be asked for, by which defaults, and whether equal queries share answers."""
 
 from collections.abc import Mapping
+from math import isfinite, nan
 from typing import Annotated, Any
 
 import typer
 
+from controlplane.cli.confirmation import YesOption, confirm, removed_words
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
-from controlplane.cli.render import details, percent, table, tensor, usd_per_million
+from controlplane.cli.render import (
+    details,
+    percent,
+    plural,
+    printable,
+    table,
+    tensor,
+    usd_per_million,
+)
+from variants.errors import InvalidInput
+from variants.types import Prefer
 
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
 Row = Mapping[str, Any]
@@ -29,6 +41,70 @@ def get_task(task: TaskArgument, url: UrlOption = "", output: OutputOption = Out
     with connect(url) as client:
         row = client.get(at("v1", "tasks", task))
     emit(row, output, lambda: _task_details(row))
+
+
+@tasks.command("set")
+def set_defaults(
+    task: TaskArgument,
+    latency_ms: Annotated[
+        float | None, typer.Option(metavar="MS", help="Default deadline.", min=0.001)
+    ] = None,
+    accuracy: Annotated[
+        str | None,
+        typer.Option(metavar="SHARE", help="Default floor, from 0 to 1; 'any' for none."),
+    ] = None,
+    cost: Annotated[
+        str | None,
+        typer.Option(metavar="USD", help="Default ceiling per 1,000 queries; 'any' for none."),
+    ] = None,
+    prefer: Annotated[
+        Prefer | None, typer.Option(help="What is optimised among the variants that fit.")
+    ] = None,
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Change what holds when a query of a task names nothing.
+
+    What is not given stays as it is. Queries that come a second later follow it.
+    """
+    change: dict[str, Any] = {}
+    if latency_ms is not None:
+        change["latency_ms"] = latency_ms
+    if accuracy is not None:
+        change["accuracy"] = _number_or_any(accuracy, "--accuracy")
+    if cost is not None:
+        change["cost"] = _number_or_any(cost, "--cost")
+    if prefer is not None:
+        change["prefer"] = prefer
+    if not change:
+        raise InvalidInput(
+            "nothing is to be changed; `modelless tasks set --help` says what can be"
+        )
+    with connect(url) as client:
+        row = client.patch(at("v1", "tasks", task, "slo"), change)
+    emit(row, output, lambda: typer.echo(f"{task}: {slo_words(row['slo'])}"))
+
+
+@tasks.command("remove")
+def remove(
+    task: TaskArgument,
+    yes: YesOption = False,
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Remove a task with all its models, for good.
+
+    Queries that are under way are answered. Workers unload its variants, and then the artifacts are
+    deleted that nothing else uses. Its name may be registered again at once.
+    """
+    with connect(url) as client:
+        row = client.get(at("v1", "tasks", task))
+        what = f"{plural(row['models'], 'model')}, {plural(row['variants'], 'variant')} in service"
+        confirm(f"Remove task {task} with all of it ({what})?", yes)
+        row = client.delete(at("v1", "tasks", task))
+    emit(
+        row, output, lambda: typer.echo(printable(f"task {task} is removed: {removed_words(row)}"))
+    )
 
 
 @tasks.command("share")
@@ -91,6 +167,32 @@ def _task_table(rows: list[Row]) -> None:
             for row in rows
         ),
         empty="There are no tasks; `modelless register` makes one.",
+    )
+
+
+def _number_or_any(text: str, option: str) -> float | None:
+    """The number that a text is; None for ``any``.
+
+    Raises:
+        InvalidInput: it is neither.
+    """
+    if text == "any":
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = nan
+    if not isfinite(number):
+        raise InvalidInput(f"{option} must be a number or 'any', not {text[:40]!r}")
+    return number
+
+
+def slo_words(slo: Mapping[str, Any]) -> str:
+    """Defaults in one line: ``unless asked otherwise within 50 ms, accuracy any, ...``."""
+    accuracy = "any" if slo["accuracy"] is None else f"at least {slo['accuracy']:g}"
+    return (
+        f"unless asked otherwise within {slo['latency_ms']:g} ms, accuracy {accuracy}, "
+        f"cost {_ceiling(slo['cost'])}, preferred is {slo['prefer']}"
     )
 
 

@@ -190,7 +190,8 @@ class Chart {
     return d + (open && area ? `V${ground}Z` : "");
   }
 
-  // A label stands beside its dot where it covers no other label and no other dot, else nowhere.
+  // A label stands beside its dot where it covers no other label and no other dot, and begins at none
+  // that is nearer; else nowhere.
   drawLabels() {
     const dots = this.diagram.series.filter(one => one.form === "dots"), taken = [];
     const { left, right } = this.frame;
@@ -203,7 +204,9 @@ class Chart {
         const outside = box[0] < left || box[2] > right + 8 || box[1] < 12 || box[3] > this.frame.ground;
         const covers = taken.some(t => box[0] < t[2] && box[2] > t[0] && box[1] < t[3] && box[3] > t[1])
           || dots.some(other => other !== one && this.X(other.x[0]) > box[0] - 6 && this.X(other.x[0]) < box[2] + 6 && this.Y(other.y[0]) > box[1] - 6 && this.Y(other.y[0]) < box[3] + 6);
-        if (outside || covers) continue;
+        const near = (to, ofY) => Math.hypot(x + dx - to, y + dy - 4 - ofY);
+        const misleads = dots.some(other => other !== one && near(this.X(other.x[0]), this.Y(other.y[0])) < near(x, y));
+        if (outside || covers || misleads) continue;
         taken.push(box);
         this.root.append(named(svg("text", { class: "label", x: x + dx, y: y + dy, "text-anchor": anchor }, one.label), one.name));
         break;

@@ -3,15 +3,17 @@
 A gateway on loopback is still reachable from any web page in the user's browser, through a name
 that resolves to 127.0.0.1. So the Host must be one of the gateway's own, and an Origin, which only
 browsers send, must be the gateway's own as well: the host and port of the request itself, or a name
-that the settings allow.
+that the settings allow. Pages of other origins may ask queries where ``MODELLESS_CORS_ORIGINS``
+names them (``cross_origin``).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from hmac import compare_digest
 
-from controlplane.client_keys import ClientKey, digest_of
+from controlplane.client_keys import ClientKey, Role, digest_of
 from controlplane.dashboard.pages import PAGES
 from controlplane.exposure import ANY, is_every_address, names_in
+from controlplane.gateway.http.cross_origin import CrossOrigin
 from controlplane.gateway.protection.compression import unsupported
 from controlplane.settings import Settings
 from planner.types import ANYBODY, Client
@@ -37,15 +39,20 @@ class KnownClients:
     """Whose key a request carries. It is replaced as a whole when the keys change."""
 
     def __init__(self, keys: Iterable[ClientKey] = ()) -> None:
-        self._clients = {key.digest: Client(key.name, key.weight) for key in keys}
+        known = tuple(keys)
+        self._clients = {
+            key.digest: Client(key.name, key.weight) for key in known if key.role is Role.QUERIES
+        }
+        self._watchers = frozenset(key.digest for key in known if key.role is Role.METRICS)
         self._seen: dict[bytes, Client] = {}
         """By the whole header, for those that were right."""
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
-        return bool(self._clients)
+        """Whether there are any, of whatever role."""
+        return bool(self._clients or self._watchers)
 
     def __iter__(self) -> Iterator[Client]:
+        """Those that ask queries."""
         return iter(self._clients.values())
 
     def of(self, authorization: bytes) -> Client | None:
@@ -60,12 +67,18 @@ class KnownClients:
                 self._seen[authorization] = found
         return found
 
+    def reads_metrics(self, authorization: bytes) -> bool:
+        """Whether an Authorization header carries a key that opens the metrics."""
+        scheme, _, key = authorization.partition(b" ")
+        return scheme.lower() == b"bearer" and digest_of(key.strip()) in self._watchers
+
 
 class Access:
     """The rules of one gateway. ``token`` is ``None`` where none is asked for.
 
     The token is the operator's and opens everything. A client's key opens what queries need, and
-    who has one and presents it asks under its name; who asks without is ``ANYBODY``.
+    who has one and presents it asks under its name; who asks without is ``ANYBODY``. A key of role
+    ``metrics`` opens the metrics alone.
 
     A gateway that listens on all addresses is known by each of them. No page can make a browser
     send one of them as the Host, unless the page itself comes from there.
@@ -85,6 +98,7 @@ class Access:
         self._names = self._extra | {name.encode().lower() for name in (*LOOPBACK, *own)}
         self._seen: set[bytes] = set()
         self.clients = KnownClients()
+        self.cross_origin = CrossOrigin(settings.cors_origins)
 
     def client_of(self, authorization: bytes | None) -> Client:
         """By whose key a request asks that was permitted."""
@@ -111,18 +125,29 @@ class Access:
         return origin == host.lower() or _among(origin, self._extra)
 
     def check(
-        self, headers: Iterable[tuple[bytes, bytes]], *, open: bool = False, asks: bool = False
+        self,
+        headers: Iterable[tuple[bytes, bytes]],
+        *,
+        open: bool = False,
+        asks: bool = False,
+        watches: bool = False,
     ) -> ModellessError | None:
         """What is wrong with a request's Host, Origin or token, if anything.
 
         Args:
             open: it asks for one of ``OPEN``, so that no token is needed.
             asks: it is one that a client's key opens.
+            watches: it reads the metrics.
         """
-        return self.permit(dict(headers), open=open, asks=asks)
+        return self.permit(dict(headers), open=open, asks=asks, watches=watches)
 
     def permit(
-        self, fields: Mapping[bytes, bytes], *, open: bool = False, asks: bool = False
+        self,
+        fields: Mapping[bytes, bytes],
+        *,
+        open: bool = False,
+        asks: bool = False,
+        watches: bool = False,
     ) -> ModellessError | None:
         """As ``check``, with the headers by their names in lower case."""
         host = fields.get(b"host")
@@ -131,26 +156,30 @@ class Access:
         if not self.host_allowed(host):
             return self._wrong_host(host)
         origin = fields.get(b"origin")
-        if origin and not self.origin_allowed(origin, host):
-            shown = origin[:80].decode("latin-1")
-            return Forbidden(
-                f"pages of {shown!r} may not call this gateway; serve both from one address"
-            )
+        if (
+            origin
+            and not self.origin_allowed(origin, host)
+            and not (asks and self.cross_origin.allows(origin))
+        ):
+            return self._wrong_origin(origin, asks=asks)
         if open or (self.token is None and not self.clients):
             return None
         return self._permit_bearer(
             fields.get(b"authorization", b""),
             "an Authorization header with 'Bearer TOKEN' is required",
             asks=asks,
+            watches=watches,
         )
 
     def _permit_bearer(
-        self, authorization: bytes, sentence: str, *, asks: bool
+        self, authorization: bytes, sentence: str, *, asks: bool, watches: bool = False
     ) -> ModellessError | None:
         if self.token_matches(authorization):
             return None
         if self.clients.of(authorization) is not None:
             return None if asks else Forbidden("a client's key opens queries and nothing else")
+        if self.clients.reads_metrics(authorization):
+            return None if watches else Forbidden("this key opens /metrics and nothing else")
         scheme, _, token = authorization.partition(b" ")
         if self.token is None and scheme[:6].lower() != b"bearer":
             return None
@@ -196,6 +225,13 @@ class Access:
             and scheme.lower() == b"bearer"
             and compare_digest(token.strip(), self.token)
         )
+
+    def _wrong_origin(self, origin: bytes, *, asks: bool) -> Forbidden:
+        shown = origin[:80].decode("latin-1")
+        remedy = "serve both from one address"
+        if asks:
+            remedy += ", or see MODELLESS_CORS_ORIGINS"
+        return Forbidden(f"pages of {shown!r} may not call this gateway; {remedy}")
 
     def _wrong_host(self, value: bytes) -> Forbidden:
         shown = value[:80].decode("latin-1")

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from pathlib import Path
 
-from controlplane.client_keys import read
+from controlplane.client_keys import Role, read
 from controlplane.gateway.http.access import Access, KnownClients
 from controlplane.gateway.query.query_context import QueryContext
 from variants.errors import InvalidInput
@@ -51,9 +51,10 @@ class FollowedKeys:
             log.error("the keys of clients stay as they were: %s", error.message)
             return
         self._access.clients = KnownClients(keys)
-        self._path.counts_clients = bool(keys)
-        for key in keys:
-            self._path.counters.client(key.name)
+        asking = [key.name for key in keys if key.role is Role.QUERIES]
+        self._path.counts_clients = bool(asking)
+        for name in asking:
+            self._path.counters.client(name)
         log.info("there are %d keys of clients", len(keys))
 
     def _mark(self) -> Mark:

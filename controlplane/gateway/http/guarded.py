@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 
 from controlplane.api.errors import RequestIds
@@ -14,6 +15,8 @@ from variants.errors import ModellessError
 
 UPLOAD = "/v1/models"
 """The one path whose body has a limit of its own: it goes to disk."""
+
+METRICS = "/metrics"
 
 CONTROL_BODY = 2**18
 """Bytes of any other body that is no query: it is read on the event loop."""
@@ -34,9 +37,18 @@ class Guarded:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            if self.access.cross_origin:
+                if lines := self._preflight(scope):
+                    await Response(status_code=204, headers=_fields(lines))(scope, receive, send)
+                    return
+                send = self._telling(scope, send)
             is_open = scope["method"] == "GET" and scope["path"] in OPEN
+            watches = scope["method"] in ("GET", "HEAD") and scope["path"] == METRICS
             error = self.access.check(
-                scope["headers"], open=is_open, asks=asks(scope["method"], scope["path"])
+                scope["headers"],
+                open=is_open,
+                asks=asks(scope["method"], scope["path"]),
+                watches=watches,
             )
             if scope["path"] != UPLOAD:
                 path = scope["path"].encode("latin-1", "replace")
@@ -48,10 +60,44 @@ class Guarded:
                 return
         await self.app(scope, receive, send)
 
+    def _preflight(self, scope: Message) -> bytes:
+        """Header lines of the answer to a browser that asks whether a page may ask; empty where it
+        does not, or may not."""
+        if scope["method"] != "OPTIONS":
+            return b""
+        fields = dict(scope["headers"])
+        method = fields.get(b"access-control-request-method", b"").decode("latin-1")
+        if not asks(method, scope["path"]) or not self.access.host_allowed(
+            fields.get(b"host", b"")
+        ):
+            return b""
+        return self.access.cross_origin.preflight(fields)
+
+    def _telling(self, scope: Message, send: Send) -> Send:
+        """The same ``send`` with the headers that let a page read the answer."""
+        lines = b""
+        if asks(scope["method"], scope["path"]):
+            lines = self.access.cross_origin.lines(dict(scope["headers"]).get(b"origin"))
+        if not lines:
+            return send
+
+        async def tell(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_fields(lines))
+            await send(message)
+
+        return tell
+
+
+def _fields(lines: bytes) -> dict[str, str]:
+    """Header lines as names and values."""
+    found = lines.decode("latin-1").splitlines()
+    return dict(line.split(": ", 1) for line in found)
+
 
 def asks(method: str, path: str) -> bool:
     """Whether a request is one that a client's key opens: a query, or a look at what there is."""
-    if path == "/v1/query":
+    if path in ("/v1/query", "/v1/explain"):
         return method == "POST"
     if path == "/v2/repository/index" or is_query(path.encode("latin-1", "replace")):
         return True

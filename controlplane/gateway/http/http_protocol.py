@@ -369,6 +369,14 @@ class Front(ClientConnection):
         self._refuse(self.exchange, error, status)
 
 
+class CrossOriginFront(Front):
+    """A connection over which pages of other origins may ask; others do without its cost."""
+
+    def answer(self, exchange: Exchange, status: int, body: bytes, headers: bytes) -> None:
+        more = self.access.cross_origin.lines(exchange.fields.get(b"origin"))
+        super().answer(exchange, status, body, headers + more)
+
+
 def front_factory(
     path: QueryPath, access: Access, max_body: int, caps: ConnectionCaps, inflater: Inflater
 ) -> type[Front]:
@@ -382,4 +390,5 @@ def front_factory(
         "inflater": inflater,
         "returning": Returning(),
     }
-    return type("BoundFront", (Front,), bound)
+    front = CrossOriginFront if access.cross_origin else Front
+    return type("BoundFront", (front,), bound)

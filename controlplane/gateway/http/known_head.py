@@ -11,7 +11,7 @@ from typing import NamedTuple
 from controlplane.gateway.http.exchange import FORWARDED, V1
 from planner.types import ANYBODY, Client
 
-TELLING = FORWARDED | {b"content-encoding", b"x-request-id"}
+TELLING = FORWARDED | {b"content-encoding", b"origin", b"x-request-id"}
 """Headers that a body is read by, or an answer made."""
 LONGEST = 2_048
 """Bytes of a head that is remembered: there is one for each connection."""

@@ -2,14 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
+from random import getrandbits
 
 from fastapi import FastAPI, Request, Response
 
-from controlplane.api.bodies import INFER, QUERY
+from controlplane.api.bodies import EXPLAIN, INFER, QUERY
+from controlplane.gateway.explanation import explained
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.protection.compression import Body, Inflater, accepted
+from controlplane.gateway.query.parsing import asked_v1
 from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
+from controlplane.views.explanation_schemas import ExplanationSchema
 from planner.types import Client
 from variants.errors import ModellessError, PayloadTooLarge
 
@@ -17,13 +21,26 @@ from variants.errors import ModellessError, PayloadTooLarge
 def add_query_routes(
     api: FastAPI, path: QueryPath, max_body: int, inflater: Inflater, access: Access
 ) -> None:
-    """Add ``/v1/query`` and the two inference routes of v2; bodies have ``max_body`` bytes."""
+    """Add ``/v1/query``, ``/v1/explain`` and the two inference routes of v2.
+
+    Bodies have ``max_body`` bytes at most.
+    """
     entrance = Entrance(path, max_body, inflater, access)
 
     @api.post("/v1/query", tags=["queries"], summary="Ask a task", openapi_extra=QUERY)
     async def query(request: Request) -> Response:
         """Name a task and what you need; the reply says which variant answered, and how."""
         return await entrance.query(request)
+
+    @api.post(
+        "/v1/explain",
+        tags=["queries"],
+        summary="Why a query would be answered as it would",
+        openapi_extra=EXPLAIN,
+    )
+    async def explain(request: Request) -> ExplanationSchema:
+        """What a query would get now from this gateway, and why: nothing is run."""
+        return await entrance.explain(request)
 
     @api.post(
         "/v2/models/{task}/infer", tags=["queries"], summary="Infer (v2)", openapi_extra=INFER
@@ -71,6 +88,18 @@ class Entrance:
                 client=self._client_of(request),
             )
         )
+
+    async def explain(self, request: Request) -> ExplanationSchema:
+        """Say what would become of the query in a request for ``/v1/explain``.
+
+        Raises:
+            ModellessError: the body is wrong, too long, or not compressed as it says.
+        """
+        path = self._path
+        body = await self._read(request)
+        now_ms = path.clock_ms()
+        query = asked_v1(body, path.tasks, now_ms, getrandbits(32))
+        return explained(path.snapshot, path.routes, query, path.choose(query, now_ms), now_ms)
 
     async def infer(self, request: Request, task: str, variant: str | None) -> Response:
         """Answer an inference request of v2; ``variant`` pins one.

@@ -36,6 +36,8 @@ from workers.runtimes.protocol import Tensor
 _V1_FIELDS = frozenset({"task", "slo", "inputs", "best_effort", "variant"})
 _BESIDE_SLO = frozenset({"best_effort", "variant"})
 _SLO_FIELDS = frozenset({"latency_ms", "accuracy", "cost", "prefer"})
+MOST_ROWS = 2**20
+"""Rows that an explanation is asked for."""
 # Where orjson stops is the first character of such a word, or the one after its sign.
 _NO_NUMBER = re.compile(r".??(NaN|[+-]?Infinity)\b", re.IGNORECASE | re.DOTALL)
 
@@ -101,6 +103,30 @@ def _read_v1(
         raise InvalidInput("'inputs' is missing: a list of rows")
     tensors = read_rows(document["inputs"], task.inputs, booleans)
     return ParsedQuery(task, query_v1(document, task, len(tensors[0]), received_ms, draw), tensors)
+
+
+def asked_v1(
+    body: bytes | bytearray, tasks: Mapping[TaskName, Task], received_ms: float, draw: int
+) -> Query:
+    """The query that the body of ``POST /v1/explain`` is about.
+
+    It is a body of ``/v1/query``, or one that says how many ``rows`` there are in place of its
+    inputs, and else is of one.
+
+    Raises:
+        InvalidInput, TaskNotFound: as ``parse_v1``.
+    """
+    document = json_of(body)
+    if isinstance(document, dict) and "inputs" not in document:
+        document = dict(document)
+        rows = document.pop("rows", 1)
+        if not document.keys() <= _V1_FIELDS:
+            raise InvalidInput(unknown("field", document.keys(), _V1_FIELDS | {"rows"}))
+        task = task_of(document.get("task"), tasks)
+        if type(rows) is not int or not 1 <= rows <= MOST_ROWS:
+            raise InvalidInput(f"'rows' must be a whole number from 1 to {MOST_ROWS}")
+        return query_v1(document, task, rows, received_ms, draw)
+    return _read_v1(document, tasks, received_ms, draw, may_hold_booleans(body)).query
 
 
 def query_v1(

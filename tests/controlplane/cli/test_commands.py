@@ -80,6 +80,7 @@ class Gateway:
         self.catalog: MemoryCatalog = digits_catalog()
         self.asked: list[Any] = []
         self.answer: dict[str, Any] | ModellessError = ANSWER
+        self.explained: dict[str, Any] = {}
         self.place = ""
         settings = load_settings(state_dir=tmp_path)
         self.live = DictLive(worker("cpu-4-a", "mlp-v1-onnx-int8", loading=["slow-v1-onnx-fp32"]))
@@ -111,7 +112,12 @@ class Gateway:
                 headers["x-choice-zone"] = self.place
             return JSONResponse(self.answer, headers=headers)
 
+        async def explain(request: Request) -> JSONResponse:
+            self.asked.append(await request.json())
+            return JSONResponse(self.explained)
+
         api.add_api_route("/v1/query", query, methods=["POST"])
+        api.add_api_route("/v1/explain", explain, methods=["POST"])
 
     def __enter__(self) -> "Gateway":
         self._thread.start()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.client_keys import ClientKey, add, digest_of, parsed, read, remove
+from controlplane.client_keys import ClientKey, Role, add, digest_of, parsed, read, remove
 from tests.controlplane.cli.shell import Shell
 from tests.controlplane.cli.test_commands import Gateway
 from variants.errors import Conflict, InvalidInput, NotFound
@@ -31,7 +31,11 @@ def test_a_line_is_a_name_a_key_or_its_digest_and_perhaps_a_weight() -> None:
         ("Shop sixteen-characters", "keys, line 1: a key's name has at most 64 of a-z, 0-9"),
         ("\nshop", "keys, line 2: a line is a name, a key or its digest, and perhaps weight=N"),
         ("shop sixteen-characters weight=1 x", "keys, line 1: a line is a name"),
-        ("shop sixteen-characters 2", "keys, line 1: the third word is not weight=N"),
+        ("shop sixteen-characters 2", "keys, line 1: the third word is neither weight=N nor role="),
+        (
+            "shop sixteen-characters role=all",
+            "line 1: the third word is neither weight=N nor role=",
+        ),
         ("shop sixteen-characters weight=0", "keys, line 1: a weight is a number from 0.001 to"),
         ("shop sixteen-characters weight=nan", "keys, line 1: a weight is a number from 0.001 to"),
         ("shop short", "keys, line 1: the key has fewer than 16 characters"),
@@ -101,11 +105,12 @@ def test_a_key_is_made_listed_and_taken_back(shell: Shell, tmp_path: Path) -> No
     assert (wrong.code, "a key's name has" in wrong.err) == (2, True)
     (row,) = shell("keys", "list", "-o", "json", url=nothing).json()
     assert row == {
-        "name": "shop", "weight": 2.0, "asked": None, "answered": None, "refused": None,
+        "name": "shop", "weight": 2.0, "role": "queries", "asked": None, "answered": None,
+        "refused": None,
     }  # fmt: skip
     head, _, line = shell("keys", "list", url=nothing).out.splitlines()
-    assert head.split() == ["NAME", "WEIGHT", "ASKED", "ANSWERED", "REFUSED"]
-    assert line.split() == ["shop", "2"]
+    assert head.split() == ["NAME", "ROLE", "WEIGHT", "ASKED", "ANSWERED", "REFUSED"]
+    assert line.split() == ["shop", "queries", "2"]
     assert shell("keys", "remove", "shop").out == "the key shop is taken back\n"
     assert shell("keys", "remove", "shop").code == 1
     assert read(file) == []
@@ -118,9 +123,21 @@ def test_what_was_asked_by_each_is_listed(shell: Shell, tmp_path: Path) -> None:
         shell("keys", "add", "shop")
         listed = shell("keys", "list", url=gateway.url).out.splitlines()
         assert [line.split() for line in listed[2:]] == [
-            ["shop", "1", "7", "5", "2"],
-            ["(without", "a", "key)", "1", "7", "5", "2"],
+            ["shop", "queries", "1", "7", "5", "2"],
+            ["(without", "a", "key)", "queries", "1", "7", "5", "2"],
         ]
         shell("keys", "add", "new")  # of which the gateway has not read yet
         listed = shell("keys", "list", url=gateway.url).out.splitlines()
-        assert listed[3].split() == ["new", "1", "0", "0", "0"]
+        assert listed[3].split() == ["new", "queries", "1", "0", "0", "0"]
+
+
+def test_a_key_that_reads_metrics_has_a_role_and_no_weight(shell: Shell, tmp_path: Path) -> None:
+    made = shell("keys", "add", "prometheus", "--role", "metrics")
+    digest = digest_of(made.out.strip().encode())
+    assert read(tmp_path / "client-keys") == [ClientKey("prometheus", digest, 1.0, Role.METRICS)]
+    listed = shell("keys", "list", url="http://127.0.0.1:9").out.splitlines()
+    assert listed[2].split() == ["prometheus", "metrics"]
+    heavy = shell("keys", "add", "other", "--role", "metrics", "--weight", "2")
+    assert (heavy.code, "it has no weight" in heavy.err) == (2, True)
+    assert shell("keys", "remove", "prometheus").code == 0
+    assert parsed(f"a sha256:{DIGEST} role=queries", "keys")[0].role is Role.QUERIES

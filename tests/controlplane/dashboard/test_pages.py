@@ -34,8 +34,10 @@ from variants.types import (
     Peak,
     Placement,
     Plan,
+    Prefer,
     Profile,
     Registration,
+    Slo,
     Stage,
     TaskName,
     VariantName,
@@ -149,6 +151,12 @@ def test_all_as_planned_is_green_and_says_as_of_when(page: Page) -> None:
     assert "As planned: 1 worker is running, 1 of 1 replica loaded." in shown["plan"]
     assert "As of version 1, " in shown["plan"]
     assert "cpu-4 1 wanted · 1 running" in shown["workers"]
+
+
+def test_what_holds_for_queries_that_name_nothing_stands_beside_the_signature(page: Page) -> None:
+    page.catalog.set_slo(DIGITS.name, Slo(latency_ms=50.0, accuracy=0.9, prefer=Prefer.LATENCY))
+    said = "by default 50 ms, accuracy 90.00 %, prefers latency"
+    assert page.shown()["signature"].endswith(said)
 
 
 def test_what_the_plan_gives_most_time_to_is_shown(page: Page) -> None:
@@ -332,10 +340,10 @@ def test_the_dashboard_draws_each_variant_and_labels_those_that_none_beats(page:
     assert "as run_ms in replies" in shown.text
 
 
-def test_what_is_out_of_service_is_faint_and_the_legend_says_so(page: Page) -> None:
+def test_what_is_out_of_service_is_grey_and_the_legend_says_so(page: Page) -> None:
     page.catalog.set_stage(DIGITS.name, ModelName("slow"), 1, Stage.RETIRED)
     shown = page.shown()
-    assert "faint: not in service best accuracy" in shown["frontier"]
+    assert "grey: not in service best accuracy" in shown["frontier"]
     assert shown["variant-count"] == "3 of 4 in service"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from controlplane.client_keys import add, remove
+from controlplane.client_keys import Role, add, remove
 from tests.controlplane.gateway.grpc.calls import connected, request
 from tests.controlplane.serving import FAST, Client, Known, Served, post, query, serving, until
 from tests.ports import free_port
@@ -45,6 +45,33 @@ async def guarded(live_url: str) -> AsyncIterator[Served]:
         ) as running:
             await running.worker("w1", FAST)
             yield running
+
+
+async def test_a_key_of_the_metrics_opens_them_and_nothing_else(guarded: Served) -> None:
+    key = add(guarded.gateway.settings.client_keys_path, "prometheus", role=Role.METRICS)
+    client = await guarded.client()
+
+    async def status(path: str) -> int:
+        return (await guarded.get(path, headers=bearer(key))).status
+
+    for _ in range(1_000):  # until the file has been read
+        if await status("/metrics") == 200:
+            break
+        await asyncio.sleep(0.05)
+    for path in ("/v1/tasks", "/v1/clients", "/v2/models/letters", "/openapi.json"):
+        assert await status(path) == 403, path
+    assert await status("/v2/health/ready") == 200
+    posted = await guarded.ask(b"", path="/metrics", headers=bearer(key))
+    assert posted.error[1:] == ("FORBIDDEN", "this key opens /metrics and nothing else")
+    for _ in range(2):
+        assert await asked(client, key) == 403
+        client = await guarded.client()
+    assert not guarded.gateway.path.counts_clients
+    assert await rows(guarded) == []
+    async with connected(guarded.gateway.settings.grpc_port) as stubs:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stubs.infer(request(model_version=FAST), (("authorization", f"Bearer {key}"),))
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
 async def test_a_key_opens_queries_and_nothing_else(guarded: Served) -> None:

@@ -31,6 +31,7 @@ from variants.types import (
     Registration,
     Slo,
     Stage,
+    TaskName,
     TensorSpec,
 )
 
@@ -283,6 +284,41 @@ def test_a_catalog_that_fails_leaves_nothing_behind(tmp_path: Path, error: BaseE
     with pytest.raises(type(error)):
         house.register()
     house.assert_untouched()
+
+
+class FreeingCatalog(MemoryCatalog):
+    """Just before it takes a registration, what used the same bytes has gone, and they with it."""
+
+    store: FileArtifactStore
+
+    def register(self, registration: Registration) -> None:
+        for variant in registration.variants:
+            self.store.delete(variant.artifact)
+        super().register(registration)
+
+
+def test_what_is_freed_while_it_is_registered_again_is_stored_again(tmp_path: Path) -> None:
+    catalog = FreeingCatalog()
+    house = House(tmp_path, catalog)
+    catalog.store = house.store
+    result = house.register()
+    named = {result.versions[0].source, *(v.artifact for v in result.variants)}
+    assert set(house.store.digests()) == named
+
+
+def test_the_number_of_another_model_that_was_removed_is_refused_at_once(house: House) -> None:
+    folder = house.folder / "cnn"
+    models.write(folder / "1" / "model.onnx")
+    house.register(path=folder, kinds=())
+    house.catalog.remove_task(TaskName("shapes"))
+    house.told.clear()
+    models.write(folder / "1" / "model.onnx", models.model(weights={"weight": models.WEIGHT * 2}))
+    with pytest.raises(Conflict, match="'cnn-v1' of task 'shapes' was another model"):
+        house.register(path=folder)
+    assert house.told == []
+    models.write(folder / "1" / "model.onnx")
+    house.register(path=folder, kinds=())
+    assert [version.label for version in house.catalog.snapshot().versions] == ["cnn-v1"]
 
 
 def test_a_failure_keeps_artifacts_that_somebody_uses(tmp_path: Path) -> None:

@@ -27,6 +27,10 @@ class Made(Deployment):
         return NEW
 
 
+class Killed(BaseException):
+    """What runs is ended without a word."""
+
+
 @dataclass
 class Played:
     """Serve with workers: a replica that leaves is replaced after a second, loaded after two."""
@@ -50,6 +54,9 @@ class Played:
     fewest: int = 99
     """Workers that had everything, at the worst moment."""
     interrupt_at_s: float = 1e9
+    kill_at_s: float = 1e9
+    dead: bool = False
+    """The upgrade was killed: nothing of it does anything any more."""
     made: int = 0
 
     def __post_init__(self) -> None:
@@ -85,12 +92,22 @@ class Played:
     # -- the control loop, the gateway and the clock ----------------------------------------------
 
     def hold(self, extra: Collection[str]) -> None:
+        if self.dead:
+            raise Killed
         if extra and not self.extra:
+            self.target += 1
             self._start()
         if not extra and self.extra:
-            del self.held[gone := min(self.running)], self.running[gone]
+            self._end_the_one_more()
         self.extra = bool(extra)
         self.extra_until_s = self.now_s + REPLACING_TTL_S
+
+    def _end_the_one_more(self) -> None:
+        self.target -= 1
+        if len(self.running) > self.target:
+            del self.held[gone := min(self.running)], self.running[gone]
+        elif self.coming:
+            self.coming.pop()
 
     def serving(self) -> Serving:
         if self.now_s % 3 == 0.5:
@@ -103,7 +120,11 @@ class Played:
         self.fewest = min(self.fewest, sum(held == ALL for held in self.held.values()))
         self.now_s += seconds
         if self.extra and self.now_s >= self.extra_until_s:
-            self.hold(())  # nobody has asked for it since
+            self._end_the_one_more()  # nobody has asked for it since
+            self.extra = False
+        if self.dead or self.now_s >= self.kill_at_s:
+            self.dead, self.kill_at_s = True, 1e9
+            raise Killed
         if self.now_s >= self.interrupt_at_s:
             self.interrupt_at_s = 1e9
             raise KeyboardInterrupt
@@ -303,6 +324,27 @@ def test_interrupted_twice_the_one_more_ends_by_itself() -> None:
     for _ in range(60):
         played.pause(0.5)
     assert (len(played.running), played.extra, played.fewest >= 1) == (1, False, True)
+
+
+@pytest.mark.parametrize("later_s", [0.0, 5.0, REPLACING_TTL_S - 0.5, REPLACING_TTL_S + 5.0])
+@pytest.mark.parametrize("count", [1, 2])
+def test_killed_at_any_moment_it_goes_on_when_it_is_run_again(count: int, later_s: float) -> None:
+    """The one more that the killed one had started runs on for a while, and no other comes."""
+    for half in range(1, 60):
+        played = Played({f"o{n}": OLD for n in range(count)}, room=1)
+        played.kill_at_s = played.now_s + half / 2
+        with contextlib.suppress(Killed):
+            upgrade(played).run(workers(played))
+        played.dead, played.kill_at_s = False, 1e9
+        until_s = played.now_s + later_s
+        while played.now_s < until_s:
+            played.pause(0.5)
+        upgrade(played).run(workers(played))
+        assert set(played.running.values()) == {NEW}, half
+        while played.extra:  # where all was new already, it ends by itself
+            played.pause(0.5)
+        assert len(played.running) == count, half
+        assert played.fewest >= 1, half
 
 
 def test_what_is_new_already_is_left_alone() -> None:

@@ -17,13 +17,15 @@ from controlplane.settings import load_settings
 from controlplane.startup.checks.services import database
 from tests.contracts.places import place
 from variants.catalog import migrations
-from variants.catalog.database import NEWEST, goes_on_beside, is_newest, make_engine, writer
+from variants.catalog.database import NEWEST, SINCE, goes_on_beside, is_newest, make_engine, writer
 from variants.catalog.migrations import configuration, schema_versions
 from variants.catalog.sql import migrate, open_catalog
 from variants.catalog.tables import counters, metadata
 from variants.errors import Conflict, StateUnavailable
 from variants.types import Plan
 
+NUMBER = NEWEST.partition(SINCE)[0]
+"""Of the newest migration, whatever it goes on beside."""
 COUNTERS = {"revision", "inventory", "epoch", "plan", "tick", "event", "peak"}
 pytestmark = pytest.mark.slow
 
@@ -87,7 +89,7 @@ def test_a_database_of_an_earlier_version_is_migrated_when_it_is_opened(url: str
     catalog.close()
 
 
-@pytest.mark.parametrize("version", [f"{n:04}" for n in range(1, int(NEWEST))])
+@pytest.mark.parametrize("version", [f"{n:04}" for n in range(1, int(NUMBER))])
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_nothing_is_lost_where_a_database_of_an_earlier_version_is_opened(
     kind: str, version: str, request: pytest.FixtureRequest, tmp_path: Path
@@ -186,11 +188,11 @@ def test_a_migration_that_fails_leaves_no_table(url: str) -> None:
 
 
 ADDED = {
-    "0008_since_0007": True,
+    "0009_since_0008": True,
     "0012_since_0007": True,
-    "0008_since_0008": False,
-    "0008": False,
-    "0012_since_0009": False,
+    "0009_since_0009": False,
+    "0009": False,
+    "0012_since_0010": False,
 }
 
 
@@ -198,7 +200,7 @@ ADDING = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0099_since_NEWEST"
+revision = "0099_since_NUMBER"
 down_revision = "NEWEST"
 branch_labels = None
 depends_on = None
@@ -213,7 +215,9 @@ def test_a_migration_that_only_adds_can_be_written_and_run(url: str, tmp_path: P
     """With the name that says so, as a script that Alembic loads."""
     folder = tmp_path / "migrations"
     shutil.copytree(Path(migrations.__file__).parent, folder)
-    (folder / "versions" / "0099_more.py").write_text(ADDING.replace("NEWEST", NEWEST))
+    (folder / "versions" / "0099_more.py").write_text(
+        ADDING.replace("NEWEST", NEWEST).replace("NUMBER", NUMBER)
+    )
     engine = make_engine(url)
     with writer(engine).begin() as connection:
         config = configuration(connection)
@@ -221,7 +225,7 @@ def test_a_migration_that_only_adds_can_be_written_and_run(url: str, tmp_path: P
         alembic.command.upgrade(config, "head")
     assert "more" in inspect(engine).get_table_names()
     engine.dispose()
-    assert schema_versions(url) == (f"0099_since_{NEWEST}", NEWEST)
+    assert schema_versions(url) == (f"0099_since_{NUMBER}", NEWEST)
     assert is_newest(url)
     open_catalog(url).close()
     settings = load_settings(state_dir=tmp_path, database_url=url)

@@ -1,0 +1,56 @@
+"""One route: what holds when a query of a task names nothing."""
+
+import asyncio
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from controlplane.api.context import ApiContext
+from controlplane.timestamps import timestamp
+from controlplane.views import catalog_views
+from controlplane.views.catalog_schemas import SloChange, TaskSchema
+from variants.errors import InvalidInput
+from variants.types import Event, Slo, TaskName
+
+TaskPath = Annotated[str, Path(description="Name of a task.", examples=["digits"])]
+
+
+def default_slo_routes(context: ApiContext) -> APIRouter:
+    """``PATCH`` of ``/v1/tasks/{task}/slo``."""
+    routes = APIRouter(prefix="/v1", tags=["catalog"])
+
+    @routes.patch(
+        "/tasks/{task}/slo",
+        summary="Change the default SLO of a task",
+        description="What is left out stays as it is; null for `accuracy` or `cost` asks for "
+        "nothing. It holds for queries that name nothing of the kind. Gateways follow within a "
+        "second.",
+    )
+    async def change(task: TaskPath, change: SloChange) -> TaskSchema:
+        if not change.model_fields_set:
+            known = ", ".join(SloChange.model_fields)
+            raise InvalidInput(f"nothing is to be changed; there are: {known}")
+        before = catalog_views.find_task(await context.snapshot(), task).slo
+        after = change.applied(before)
+        if after != before:
+            await asyncio.to_thread(context.catalog.set_slo, TaskName(task), after)
+            event = Event(
+                at=timestamp(), kind="slo_changed", subject=task, message=_words(before, after)
+            )
+            await asyncio.to_thread(context.catalog.add_event, event)
+        return catalog_views.task_rows(await context.snapshot(), task)[0]
+
+    return routes
+
+
+def _words(before: Slo, after: Slo) -> str:
+    """What differs: ``latency_ms 1000 -> 50, accuracy any -> 0.95``."""
+    old, new = asdict(before), asdict(after)
+    return ", ".join(
+        f"{name} {_word(old[name])} -> {_word(new[name])}" for name in old if old[name] != new[name]
+    )
+
+
+def _word(value: object) -> str:
+    return "any" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,96 @@
+"""Two routes: tasks, and retired versions of models, are taken out for good."""
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from pydantic import Field
+
+from controlplane.api.context import ApiContext
+from controlplane.timestamps import timestamp
+from controlplane.views import catalog_views
+from controlplane.views.schemas import Schema
+from variants.catalog.removal import Removed
+from variants.errors import NotFound, TaskNotFound
+from variants.types import Event, ModelName, TaskName
+
+TaskPath = Annotated[str, Path(description="Name of a task.", examples=["digits"])]
+ModelPath = Annotated[str, Path(description="Name of a model.", examples=["cnn-small"])]
+VersionPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of a retired version.")]
+
+
+class RemovedSchema(Schema):
+    """What was taken out. Workers unload it, and then its artifacts are deleted."""
+
+    task: str = Field(examples=["digits"])
+    versions: list[str] = Field(examples=[["cnn-small-v1"]])
+    variants: list[str]
+    peaks: int = Field(description="Peaks of demand that were declared for the task.")
+    artifacts: int = Field(
+        description="So many are deleted once no worker has them loaded, unless something else uses"
+        " them; the event `artifacts_freed` tells how many were."
+    )
+
+
+def removal_routes(context: ApiContext) -> APIRouter:
+    """``DELETE`` of ``/v1/tasks/{task}`` and of versions of models."""
+    routes = APIRouter(prefix="/v1", tags=["registration"])
+
+    @routes.delete(
+        "/tasks/{task}",
+        summary="Remove a task with all its models",
+        description="Queries that are under way are answered; those that come a second later get "
+        "`TASK_NOT_FOUND`. It cannot be undone. Another task may have its name at once; numbers of "
+        "its models' versions are given again only to the same bytes.",
+    )
+    async def remove_task(task: TaskPath) -> RemovedSchema:
+        catalog_views.find_task(await context.snapshot(), task)
+        try:
+            removed = await asyncio.to_thread(context.catalog.remove_task, TaskName(task))
+        except NotFound as error:  # somebody else has removed it meanwhile
+            raise TaskNotFound(error.message) from error
+        event = Event(at=timestamp(), kind="task_removed", subject=task, message=_words(removed))
+        await asyncio.to_thread(context.catalog.add_event, event)
+        return _row(task, removed)
+
+    @routes.delete(
+        "/models/{task}/{model}/versions/{version}",
+        summary="Remove a retired version",
+        description="`CONFLICT` where it is not retired. It cannot be undone.",
+    )
+    async def remove_version(
+        task: TaskPath, model: ModelPath, version: VersionPath
+    ) -> RemovedSchema:
+        catalog_views.find_task(await context.snapshot(), task)
+        removed = await asyncio.to_thread(
+            context.catalog.remove_version, TaskName(task), ModelName(model), version
+        )
+        subject = f"{task}/{model}-v{version}"
+        event = Event(
+            at=timestamp(), kind="version_removed", subject=subject, message=_words(removed)
+        )
+        await asyncio.to_thread(context.catalog.add_event, event)
+        return _row(task, removed)
+
+    return routes
+
+
+def _row(task: str, removed: Removed) -> RemovedSchema:
+    return RemovedSchema(
+        task=task,
+        versions=[version.label for version in removed.versions],
+        variants=[variant.name for variant in removed.variants],
+        peaks=len(removed.peaks),
+        artifacts=len(removed.artifacts),
+    )
+
+
+def _words(removed: Removed) -> str:
+    said = f"{_count(len(removed.versions), 'version')}, {_count(len(removed.variants), 'variant')}"
+    if removed.peaks:
+        said += f", {_count(len(removed.peaks), 'declared peak')}"
+    return said
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"

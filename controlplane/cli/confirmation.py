@@ -1,0 +1,34 @@
+"""What cannot be undone is asked before, and said after."""
+
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from controlplane.cli.render import plural, printable
+from variants.errors import InvalidInput
+
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Go on only if it is wanted; ``yes`` says so without asking.
+
+    Raises:
+        InvalidInput: the answer is no, or nobody can be asked.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidInput("it cannot be undone, and nobody can be asked here; --yes says so")
+    if not typer.confirm(printable(f"{question} It cannot be undone."), err=True):
+        raise InvalidInput("nothing was removed")
+
+
+def removed_words(row: Mapping[str, Any]) -> str:
+    """What was removed: ``2 versions, 3 variants; 5 artifacts are deleted once unloaded``."""
+    said = f"{plural(len(row['versions']), 'version')}, {plural(len(row['variants']), 'variant')}"
+    if row["peaks"]:
+        said += f", {plural(row['peaks'], 'declared peak')}"
+    return f"{said}; what nothing else uses of {plural(row['artifacts'], 'artifact')} is deleted"

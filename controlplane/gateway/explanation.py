@@ -1,0 +1,214 @@
+"""Explanations: how a query would be answered now, and what becomes of each variant on the way.
+
+``explained`` puts into words what selection has decided. The decision itself is that of a query
+that comes now, by the same functions; nothing is sent to a worker.
+"""
+
+from collections.abc import Collection, Iterator
+from math import isnan
+
+from controlplane.views.explanation_schemas import (
+    AlternativeSchema,
+    AnswerSchema,
+    ExplanationSchema,
+    Outcome,
+    RefusalSchema,
+    Verdict,
+    VerdictSchema,
+)
+from planner.selection.eligibility import Finding, Obstacle, circumstances, findings
+from planner.selection.refusal_reasons import in_words
+from planner.selection.routes import RouteTable
+from planner.sentences import some_of
+from planner.types import (
+    Candidate,
+    Choice,
+    PlacedReason,
+    Query,
+    Reason,
+    Refusal,
+    Snapshot,
+    TaskView,
+)
+from variants.figures import apart, usd
+from variants.types import Prefer
+
+NAMED = 3
+"""Variants of the plan that a sentence names."""
+
+
+def explained(
+    snapshot: Snapshot, routes: RouteTable, query: Query, found: Choice | Refusal, now_ms: float
+) -> ExplanationSchema:
+    """What was decided for a query, and why not otherwise.
+
+    Args:
+        routes: where the plan wants queries to go.
+        found: what selection gives for the query now.
+    """
+    view = snapshot.tasks.get(query.task)
+    return ExplanationSchema(
+        task=query.task,
+        latency_ms=query.latency_ms,
+        accuracy=query.accuracy,
+        cost=query.cost,
+        prefer=query.prefer,
+        best_effort=query.best_effort,
+        pinned=query.variant,
+        rows=query.rows,
+        outcome=Outcome.ANSWERED if isinstance(found, Choice) else Outcome.REFUSED,
+        answer=_answer(found, query, now_ms) if isinstance(found, Choice) else None,
+        refusal=_refusal(found) if isinstance(found, Refusal) else None,
+        plan=plan_words(routes, query),
+        variants=[]
+        if view is None
+        else list(_verdicts(snapshot, view, query, found, now_ms, _planned(routes, query))),
+    )
+
+
+def _answer(found: Choice, query: Query, now_ms: float) -> AnswerSchema:
+    candidate, reason = found.candidate, found.reason
+    return AnswerSchema(
+        variant=candidate.variant,
+        model_version=candidate.model_version,
+        worker=found.worker.id,
+        device_kind=candidate.device_kind,
+        reason=Reason(reason),
+        zone=f"{reason.place}: {reason.why}" if isinstance(reason, PlacedReason) else "",
+        wait_ms=max(0.0, found.worker.busy_until_ms - now_ms),
+        run_ms=candidate.table.ms[min(query.rows, candidate.table.max_batch)],
+        predicted_ms=found.predicted_ms,
+        accuracy=candidate.accuracy,
+        price_usd_per_1k=candidate.price_usd_per_1k,
+        loaded=not found.cold,
+        slo_met=found.meets_slo,
+    )
+
+
+def _refusal(found: Refusal) -> RefusalSchema:
+    return RefusalSchema(
+        code=found.code,
+        error=found.message,
+        retry_after_s=found.retry_after_s,
+        alternatives=[AlternativeSchema.model_validate(one) for one in found.alternatives],
+    )
+
+
+def plan_words(routes: RouteTable, query: Query) -> str:
+    """Whether a query follows the plan, in a sentence."""
+    if query.variant is not None:
+        return "The query names its variant, so the plan has no say."
+    if not routes.used:
+        return "The plan has no routes, as nothing was asked: queries take the best of what fits."
+    if query.prefer is not routes.prefer:
+        return (
+            f"Plans are made for {routes.prefer}, and the query prefers {query.prefer}: it follows "
+            "none of them."
+        )
+    if routes.prefer is Prefer.ACCURACY:
+        follows = routes.offers(query) is not None
+        names = "what it gains in accuracy against what its time costs" if follows else ""
+    else:
+        names = some_of(_planned(routes, query), NAMED)
+    if not names:
+        return "The plan says nothing of such queries: they take what they prefer of what fits."
+    if routes.prefer is Prefer.ACCURACY:
+        return f"The plan weighs for such queries {names}."
+    return f"The plan sends such queries to {names}."
+
+
+def _planned(routes: RouteTable, query: Query) -> list[str]:
+    """The variants to which a plan for cost sends such queries, those that come first first."""
+    if not routes.used or routes.prefer is Prefer.ACCURACY:
+        return []
+    targets = routes.targets(query)
+    return [*dict.fromkeys(one.variant for target in targets for one in target.candidates)]
+
+
+def _verdicts(
+    snapshot: Snapshot,
+    view: TaskView,
+    query: Query,
+    found: Choice | Refusal,
+    now_ms: float,
+    planned: Collection[str],
+) -> Iterator[VerdictSchema]:
+    """What becomes of each variant: the chosen one, those that fit, those that do not."""
+    met = circumstances(snapshot, query, now_ms)
+    chosen = found.candidate if isinstance(found, Choice) else None
+    rank = {Verdict.CHOSEN: 0, Verdict.FITS: 1, Verdict.STOPPED: 2}
+    rows = []
+    for finding in findings(_in_order(view, query.prefer), met):
+        one = finding.candidate
+        if chosen is not None and one is chosen:
+            assert isinstance(found, Choice)
+            verdict, why = Verdict.CHOSEN, str(Reason(found.reason)).replace("_", " ")
+        elif _fits(finding, query, met.left_ms - met.transport_ms):
+            verdict = Verdict.FITS
+            why = "fits" if chosen is None else _beside(one, chosen, found, query, planned)
+        else:
+            verdict, why = Verdict.STOPPED, in_words(finding, met)
+        rows.append(_row(one, query, verdict, why))
+    yield from sorted(rows, key=lambda row: rank[row.verdict])
+    for name, why in sorted(view.excluded.items()):
+        yield VerdictSchema(
+            variant=name, run_ms=None, loaded_on=0, verdict=Verdict.STOPPED, why=why
+        )
+
+
+def _in_order(view: TaskView, prefer: Prefer) -> tuple[Candidate, ...]:
+    orders = {
+        Prefer.ACCURACY: view.by_accuracy,
+        Prefer.LATENCY: view.by_latency,
+        Prefer.ENERGY: view.by_energy,
+    }
+    return orders.get(prefer, view.by_cost)
+
+
+def _fits(finding: Finding, query: Query, left_ms: float) -> bool:
+    if finding.obstacle is not Obstacle.QUEUE or isnan(finding.wait_ms):
+        return False
+    run_ms = finding.candidate.table.ms[query.rows]
+    return max(finding.wait_ms, 0.0) + run_ms <= left_ms
+
+
+def _beside(
+    one: Candidate,
+    chosen: Candidate,
+    found: Choice | Refusal,
+    query: Query,
+    planned: Collection[str],
+) -> str:
+    """Why a variant that fits was not chosen."""
+    assert isinstance(found, Choice)
+    if Reason(found.reason) is Reason.PLANNED:
+        if one.variant in planned:
+            return "fits; the plan sends it others of these queries"
+        return "fits; the plan sends such queries elsewhere"
+    if one.variant == chosen.variant:
+        return "fits, on another kind of device"
+    if query.prefer is Prefer.ACCURACY and one.accuracy < chosen.accuracy:
+        ours, best = apart(one.accuracy, chosen.accuracy, 4)
+        return f"fits; accuracy {ours} < {best}"
+    if query.prefer is Prefer.COST and one.price_usd_per_1k > chosen.price_usd_per_1k:
+        prices = (1_000 * one.price_usd_per_1k, 1_000 * chosen.price_usd_per_1k)
+        ours, best = apart(*prices, 3, usd)
+        return f"fits; costs {ours} > {best} USD per million"
+    if query.prefer is Prefer.LATENCY:
+        ours, best = apart(one.table.ms[query.rows], chosen.table.ms[query.rows])
+        return f"fits; runs for {ours} ms, and {best} ms where it was chosen"
+    return "fits; the other was preferred"
+
+
+def _row(one: Candidate, query: Query, verdict: Verdict, why: str) -> VerdictSchema:
+    fits_a_batch = query.rows <= one.table.max_batch
+    return VerdictSchema(
+        variant=one.variant,
+        device_kind=one.device_kind,
+        accuracy=one.accuracy,
+        run_ms=one.table.ms[query.rows] if fits_a_batch else None,
+        price_usd_per_1k=one.price_usd_per_1k,
+        loaded_on=len(one.ready),
+        verdict=verdict,
+        why=why,
+    )

@@ -1,0 +1,163 @@
+"""What a catalog says once tasks and versions are taken out, wherever it is kept."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contracts.places import migrated_place
+from tests.variants.catalog_builders import profile, registration, task, variant, version
+from variants.catalog.protocol import Catalog
+from variants.errors import Conflict, NotFound
+from variants.types import (
+    DeviceKindName,
+    Digest,
+    ModelName,
+    Peak,
+    ProfilingRequest,
+    QuarantineLift,
+    Registration,
+    Stage,
+    TaskName,
+    VariantName,
+)
+
+DIGITS, LETTERS, MLP = TaskName("digits"), TaskName("letters"), ModelName("mlp")
+SOURCE, ARTIFACT, OTHER = Digest("a" * 64), Digest("b" * 64), Digest("c" * 64)
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
+    with migrated_place(request.param, request, tmp_path) as made:
+        yield made.open()
+
+
+def of_bytes(source: Digest, artifact: Digest, number: int = 1, **changes: Any) -> Registration:
+    one = registration(number=number, **changes)
+    return replace(
+        one,
+        version=replace(one.version, source=source),
+        variants=tuple(replace(each, artifact=artifact) for each in one.variants),
+    )
+
+
+def retire(catalog: Catalog, number: int) -> None:
+    catalog.set_stage(DIGITS, MLP, number, Stage.RETIRED)
+
+
+def test_a_task_goes_with_all_that_is_of_it(catalog: Catalog) -> None:
+    catalog.register(registration())
+    catalog.register(registration(of="letters"))
+    name, kind = VariantName("mlp-v1-onnx-fp32"), DeviceKindName("cpu-1")
+    for of in (DIGITS, LETTERS):
+        wish = ProfilingRequest(task=of, variant=name, device_kind=kind, reason="old", at="now")
+        catalog.request_profiling((wish,))
+        catalog.lift_quarantine(QuarantineLift(task=of, variant=name, at_s=1.0))
+    mine, others, all_ = (
+        catalog.add_peak(Peak(start_s=1.0, end_s=2.0, task=of, factor=2.0))
+        for of in (DIGITS, LETTERS, None)
+    )
+    removed = catalog.remove_task(DIGITS)
+    assert (removed.versions, removed.variants) == ((version(),), (variant(),))
+    assert removed.artifacts == {SOURCE, ARTIFACT}
+    assert removed.peaks == (mine,)
+    left = catalog.snapshot()
+    assert left.tasks == (task("letters"),)
+    assert left.versions == (version(of="letters"),)
+    assert left.variants == (variant(of="letters"),)
+    assert left.profiles == (profile(of="letters"),)
+    assert [one.task for one in catalog.profiling_requests()] == [LETTERS]
+    assert [one.task for one in catalog.quarantine_lifts()] == [LETTERS]
+    assert catalog.peaks() == (others, all_)
+    assert catalog.revision() == 3
+
+
+def test_an_unknown_task_cannot_go(catalog: Catalog) -> None:
+    catalog.register(registration())
+    with pytest.raises(NotFound, match="there is no task 'letters'"):
+        catalog.remove_task(LETTERS)
+    assert (catalog.revision(), catalog.leftovers()) == (1, frozenset())
+
+
+def test_a_retired_version_goes_and_the_others_stay(catalog: Catalog) -> None:
+    catalog.register(registration())
+    catalog.register(registration(number=2))
+    retire(catalog, 1)
+    removed = catalog.remove_version(DIGITS, MLP, 1)
+    assert removed.versions == (version(stage=Stage.RETIRED),)
+    assert removed.variants == (variant(),)
+    left = catalog.snapshot()
+    assert (left.tasks, left.versions) == ((task(),), (version(number=2),))
+    assert left.variants == (variant(number=2),)
+    assert left.profiles == (profile("mlp-v2-onnx-fp32"),)
+
+
+def test_a_version_that_may_answer_cannot_go(catalog: Catalog) -> None:
+    catalog.register(registration())
+    with pytest.raises(Conflict, match="mlp-v1 of task 'digits' is live; only a retired version"):
+        catalog.remove_version(DIGITS, MLP, 1)
+    with pytest.raises(NotFound, match="task 'digits' has no version mlp-v2"):
+        catalog.remove_version(DIGITS, MLP, 2)
+    assert (catalog.revision(), catalog.leftovers()) == (1, frozenset())
+
+
+def test_a_number_is_not_given_again_but_to_the_same_bytes(catalog: Catalog) -> None:
+    catalog.register(of_bytes(SOURCE, ARTIFACT))
+    catalog.register(of_bytes(OTHER, ARTIFACT, number=2))
+    catalog.remove_task(DIGITS)
+    assert catalog.removed_versions(DIGITS, MLP) == {1: SOURCE, 2: OTHER}
+    assert catalog.removed_versions(LETTERS, MLP) == {}
+    assert catalog.next_version(DIGITS, MLP) == 3
+    with pytest.raises(Conflict, match="'mlp-v1' of task 'digits' was another model"):
+        catalog.register(of_bytes(OTHER, ARTIFACT))
+    assert catalog.snapshot().tasks == ()
+    catalog.register(of_bytes(SOURCE, ARTIFACT))
+    assert catalog.snapshot().versions == (version(),)
+    catalog.remove_task(DIGITS)
+    assert catalog.removed_versions(DIGITS, MLP) == {1: SOURCE, 2: OTHER}
+
+
+def test_a_task_of_a_removed_one_s_name_may_be_another(catalog: Catalog) -> None:
+    catalog.register(registration())
+    catalog.remove_task(DIGITS)
+    other = task(labels=("c", "b", "a"))
+    catalog.register(registration(number=2, task=other))
+    assert catalog.snapshot().tasks == (other,)
+
+
+def test_what_nothing_uses_is_freed_once(catalog: Catalog) -> None:
+    catalog.register(of_bytes(SOURCE, ARTIFACT))
+    catalog.register(of_bytes(SOURCE, OTHER, number=2))
+    retire(catalog, 1)
+    catalog.remove_version(DIGITS, MLP, 1)
+    assert catalog.leftovers() == {SOURCE, ARTIFACT}
+    deleted: list[Digest] = []
+    freed = catalog.free(deleted.append)
+    assert (freed.deleted, freed.used) == ((ARTIFACT,), (SOURCE,))
+    assert (freed.subjects, deleted) == (("digits/mlp-v1",), [ARTIFACT])
+    assert catalog.leftovers() == frozenset()
+    assert catalog.free(deleted.append).deleted == ()
+    catalog.remove_task(DIGITS)
+    assert catalog.free(deleted.append).subjects == ("digits",)
+    assert deleted[1:] == [SOURCE, OTHER]
+
+
+def test_what_cannot_be_deleted_is_left_over(catalog: Catalog) -> None:
+    def fail(_: Digest) -> None:
+        raise OSError("the disk is away")
+
+    catalog.register(registration())
+    catalog.remove_task(DIGITS)
+    with pytest.raises(OSError, match="the disk is away"):
+        catalog.free(fail)
+    assert catalog.leftovers() == {SOURCE, ARTIFACT}
+
+
+def test_what_is_registered_again_meanwhile_stays(catalog: Catalog) -> None:
+    catalog.register(registration())
+    catalog.remove_task(DIGITS)
+    catalog.register(registration())
+    freed = catalog.free(pytest.fail)
+    assert (freed.deleted, freed.used) == ((), (SOURCE, ARTIFACT))

@@ -1,0 +1,63 @@
+"""A task's default SLO over the control API."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from variants.catalog.memory import MemoryCatalog
+from variants.types import Prefer, Slo
+
+PATH = "/v1/tasks/digits/slo"
+
+
+async def test_what_is_given_changes_and_the_rest_stays(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    before = catalog.snapshot().tasks[0].slo
+    for _ in range(2):
+        reply = await api.patch(PATH, json={"latency_ms": 50, "accuracy": 0.9, "cost": 0.5})
+        assert (reply.status_code, reply.json()["slo"]) == (
+            200, {"latency_ms": 50.0, "accuracy": 0.9, "cost": 0.5, "prefer": str(before.prefer)},
+        )  # fmt: skip
+    assert (await api.get("/v1/tasks/digits")).json() == reply.json()
+    await api.patch(PATH, json={"accuracy": None, "prefer": "latency"})
+    assert catalog.snapshot().tasks[0].slo == Slo(latency_ms=50.0, cost=0.5, prefer=Prefer.LATENCY)
+    assert [(event.kind, event.subject, event.message) for event in catalog.events(9)] == [
+        ("slo_changed", "digits", "accuracy 0.9 -> any, prefer cost -> latency"),
+        (
+            "slo_changed",
+            "digits",
+            f"latency_ms {before.latency_ms:g} -> 50, accuracy any -> 0.9, cost any -> 0.5",
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"latency_ms": 0},
+        {"latency_ms": None},
+        {"latency_ms": 3_600_001},
+        {"latency_ms": "soon"},
+        {"accuracy": 97},
+        {"cost": -1},
+        {"prefer": "beauty"},
+        {"prefer": None},
+        {"latency": 50},
+        {"latency_ms": 50, "best_effort": True},
+    ],
+)
+async def test_defaults_that_no_query_can_have_are_refused(
+    api: httpx.AsyncClient, catalog: MemoryCatalog, body: dict[str, Any]
+) -> None:
+    before = catalog.snapshot()
+    reply = await api.patch(PATH, json=body)
+    assert (reply.status_code, reply.json()["code"]) == (400, "INVALID_INPUT")
+    assert (catalog.snapshot(), catalog.events(9)) == (before, ())
+
+
+async def test_an_unknown_task_has_no_defaults(api: httpx.AsyncClient) -> None:
+    reply = await api.patch("/v1/tasks/letters/slo", json={"latency_ms": 5})
+    assert (reply.status_code, reply.json()["code"]) == (404, "TASK_NOT_FOUND")

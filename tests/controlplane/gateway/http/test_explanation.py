@@ -1,0 +1,134 @@
+"""``POST /v1/explain``: what a query would get, by the same decision, with a reason for each."""
+
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.types import Reason
+from tests.controlplane.gateway.test_plan_following import LATENCY_MS, plan
+from tests.controlplane.serving import FAST, LATE, SLOW, Served, query, serving
+from variants.types import ModelName, Stage, TaskName
+
+LETTERS = TaskName("letters")
+
+
+@pytest.fixture
+async def served(live_url: str) -> AsyncIterator[Served]:
+    """A worker that has two of the three variants loaded."""
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(Path(folder), live_url) as running:
+            await running.worker("w1", FAST, SLOW)
+            yield running
+
+
+async def explain(served: Served, **fields: Any) -> Any:
+    answer = await served.ask({"task": "letters", **fields}, path="/v1/explain")
+    assert answer.status == 200, answer.body
+    return answer.json
+
+
+def verdicts(told: Any) -> dict[str, str]:
+    return {one["variant"]: one["verdict"] for one in told["variants"]}
+
+
+def why(told: Any, variant: str) -> str:
+    (row,) = [one for one in told["variants"] if one["variant"] == variant]
+    return str(row["why"])
+
+
+async def test_it_says_what_a_query_gets(served: Served) -> None:
+    slo = {"latency_ms": 30_000, "accuracy": 0.95}
+    told = await explain(served, slo=slo)
+    answer = await served.ask(query(1, variant=None, slo=slo))
+    assert told["outcome"] == "answered"
+    assert told["refusal"] is None
+    assert (told["answer"]["variant"], told["answer"]["worker"]) == (answer.json["variant"], "w1")
+    assert told["answer"]["reason"] == answer.headers["x-choice-reason"]
+    assert (told["latency_ms"], told["accuracy"], told["rows"]) == (30_000, 0.95, 1)
+    assert told["answer"]["slo_met"]
+
+
+async def test_each_variant_has_its_reason(served: Served) -> None:
+    told = await explain(served, slo={"accuracy": 0.95})
+    assert told["variants"][0]["verdict"] == "chosen"
+    assert verdicts(told)[FAST] == "stopped"
+    assert why(told, FAST) == "accuracy 0.9 < 0.95"
+    assert verdicts(await explain(served, slo={"latency_ms": 5}))[SLOW] == "stopped"
+    all_ = await explain(served)
+    assert verdicts(all_)[FAST] == "chosen"
+    assert (verdicts(all_)[SLOW], why(all_, SLOW)[:12]) == ("fits", "fits; costs ")
+    assert verdicts(all_)[LATE] == "stopped"
+    assert why(all_, LATE).startswith("not loaded: loading takes ")
+
+
+async def test_what_is_refused_is_refused_with_the_same_words(served: Served) -> None:
+    told = await explain(served, slo={"accuracy": 0.999})
+    answer = await served.ask(query(1, variant=None, slo={"accuracy": 0.999}))
+    assert (told["outcome"], told["answer"]) == ("refused", None)
+    assert (told["refusal"]["code"], told["refusal"]["error"]) == answer.error[1:]
+    nearest = [one["variant"] for one in answer.json["alternatives"]]
+    assert [one["variant"] for one in told["refusal"]["alternatives"]] == nearest
+    assert set(verdicts(told).values()) == {"stopped"}
+
+
+async def test_best_effort_pins_and_rows_count(served: Served) -> None:
+    nearest = await explain(served, slo={"accuracy": 0.999}, best_effort=True)
+    assert (nearest["outcome"], nearest["answer"]["slo_met"]) == ("answered", False)
+    pinned = await explain(served, variant=SLOW)
+    assert (pinned["answer"]["variant"], pinned["answer"]["reason"]) == (SLOW, Reason.PINNED)
+    assert pinned["plan"] == "The query names its variant, so the plan has no say."
+    assert verdicts(pinned)[FAST] == "stopped"
+    many = await explain(served, rows=100_000)
+    assert (many["outcome"], many["rows"]) == ("refused", 100_000)
+    assert "at once, not 100000" in why(many, FAST)
+    assert (await explain(served, inputs=[[0.0] * 4] * 3))["rows"] == 3
+
+
+async def test_what_follows_the_plan_says_where_it_sends_such_queries(served: Served) -> None:
+    await plan(served, SLOW)
+    told = await explain(served, slo={"latency_ms": LATENCY_MS})
+    assert (told["answer"]["variant"], told["answer"]["reason"]) == (SLOW, Reason.PLANNED)
+    assert told["plan"].startswith(f"The plan sends such queries to {SLOW}")
+    assert why(told, FAST).startswith("fits; the plan sends ")
+    other = await explain(served, slo={"latency_ms": LATENCY_MS, "prefer": "latency"})
+    assert other["plan"].startswith("Plans are made for cost, and the query prefers latency")
+
+
+async def test_a_retired_variant_says_so(served: Served) -> None:
+    served.gateway.catalog.set_stage(LETTERS, ModelName("late"), 1, Stage.RETIRED)
+    for _ in range(200):
+        told = await explain(served)
+        if "retired" in why(told, LATE):
+            break
+    assert verdicts(told)[LATE] == "stopped"
+
+
+async def test_nothing_runs_and_nothing_is_counted(served: Served) -> None:
+    served.gateway.path.take_demand()
+    for slo in ({}, {"accuracy": 0.999}, {"latency_ms": 1}):
+        await explain(served, slo=slo)
+    assert served.gateway.path.take_demand() == {}
+    counted = served.gateway.path.counters.tasks.get(LETTERS)
+    assert counted is None or (not counted.errors and not counted.variants)
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [
+        ({"task": "none"}, "TASK_NOT_FOUND", "there is no task 'none'"),
+        ({}, "INVALID_INPUT", "'task' is missing"),
+        ({"task": "letters", "rows": 0}, "INVALID_INPUT", "'rows' must be a whole number"),
+        ({"task": "letters", "rows": True}, "INVALID_INPUT", "'rows' must be a whole number"),
+        ({"task": "letters", "slo": {"accuracy": 97}}, "INVALID_INPUT", "slo.accuracy"),
+        ({"task": "letters", "latency_ms": 5}, "INVALID_INPUT", "unknown field: latency_ms"),
+        ({"task": "letters", "rows": 1, "inputs": [[0.0] * 4]}, "INVALID_INPUT", "rows"),
+        ([], "INVALID_INPUT", "must be a JSON object"),
+    ],
+)
+async def test_what_is_wrong_is_said(served: Served, body: Any, code: str, words: str) -> None:
+    _, said, text = (await served.ask(body, path="/v1/explain")).error
+    assert said == code
+    assert words in text

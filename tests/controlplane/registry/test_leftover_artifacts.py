@@ -1,0 +1,96 @@
+"""Artifacts of what was removed are deleted once no worker has them loaded."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controlplane.registry.leftover_artifacts import LeftoverArtifacts, without_removed
+from tests.controlplane.builders import DIGITS, digits_catalog, worker
+from variants.artifacts.store import FileArtifactStore
+from variants.catalog.memory import MemoryCatalog
+from variants.errors import StateUnavailable
+from variants.types import Digest, ReplicaState
+from workers.types import WorkerStatus
+
+INT8 = "mlp-v1-onnx-int8"
+
+
+class House:
+    """A catalog whose artifacts are files of 2 MiB."""
+
+    def __init__(self, folder: Path) -> None:
+        self.catalog: MemoryCatalog = digits_catalog()
+        self.store = FileArtifactStore(folder / "store")
+        self.told: list[tuple[str, str, str]] = []
+        self.leftovers = LeftoverArtifacts(
+            self.catalog, self.store, lambda *event: self.told.append(event)
+        )
+        source = folder / "source"
+        self.stored: set[Digest] = set()
+        for number in range(3):
+            source.write_bytes(bytes([number]) * 2**21)
+            self.stored.add(self.store.put(source))
+
+    def leave(self, *digests: Digest) -> None:
+        """Some artifacts are left over."""
+        self.catalog._leftovers = dict.fromkeys(digests, "letters/mlp-v1")
+
+    async def free(self, *workers: WorkerStatus) -> None:
+        await self.leftovers.free(self.catalog.snapshot(), workers)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+async def test_what_is_left_over_is_deleted_and_told_once(house: House) -> None:
+    first, second, third = sorted(house.stored)
+    house.leave(first, second)
+    for _ in range(2):
+        await house.free(worker("w1", INT8))
+    assert set(house.store.digests()) == {third}
+    assert house.told == [("artifacts_freed", "letters/mlp-v1", "2 artifacts deleted, 4.0 MiB")]
+
+
+async def test_what_another_version_uses_stays_and_it_is_said(house: House) -> None:
+    used = house.catalog.snapshot().variants[0].artifact
+    house.leave(used, sorted(house.stored)[0])
+    await house.free()
+    (told,) = house.told
+    assert told[2] == "1 artifact deleted, 2.0 MiB; 1 artifact kept, which other versions use"
+
+
+async def test_while_a_worker_has_what_was_removed_nothing_is_deleted(house: House) -> None:
+    house.leave(*house.stored)
+    for held in (worker("w1", "old-v1"), worker("w1", loading=["old-v1"])):
+        await house.free(held)
+        assert set(house.store.digests()) == house.stored
+    await house.free(worker("w1", INT8))
+    assert set(house.store.digests()) == set()
+
+
+async def test_what_is_away_is_tried_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_: Digest) -> None:
+        raise StateUnavailable("the bucket does not answer")
+
+    house.leave(*house.stored)
+    with monkeypatch.context() as patch:
+        patch.setattr(house.store, "delete", away)
+        with pytest.raises(StateUnavailable):
+            await house.free()
+    assert house.catalog.leftovers() == house.stored
+    await house.free()
+    assert (house.catalog.leftovers(), set(house.store.digests())) == (frozenset(), set())
+
+
+def test_what_workers_only_list_of_removed_variants_is_not_shown() -> None:
+    catalog = digits_catalog()
+    status = worker("w1", INT8, "old-v1", "gone-v1")
+    ready, old, gone = status.replicas
+    gone = replace(gone, state=ReplicaState.QUARANTINED)
+    ready = replace(ready, state=ReplicaState.FAILED)
+    (shown,) = without_removed([replace(status, replicas=(ready, old, gone))], catalog.snapshot())
+    assert shown == replace(status, replicas=(ready, old))
+    assert old.task == DIGITS.name

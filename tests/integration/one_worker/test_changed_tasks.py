@@ -1,0 +1,89 @@
+"""What operators change of a task while it is asked; running gateways follow."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.integration.deployment import BUSY, CLI, PATIENT, Deployment, Load, environment
+
+pytestmark = pytest.mark.integration
+
+ROW = [[0.0] * 64]
+
+
+def ask(running: Deployment) -> tuple[int, str]:
+    """The status and the error code of a query that names no SLO."""
+    answer = running.request("POST", "/v1/query", {"task": "digits", "inputs": ROW})
+    return answer.status, answer.body.get("code", "")
+
+
+def test_queries_follow_a_changed_default_slo(digits: Deployment) -> None:
+    before = digits.get("/v1/tasks/digits")["slo"]
+    digits.until(lambda: ask(digits)[0] == 200, "an answer")
+    changed = digits.request("PATCH", "/v1/tasks/digits/slo", {"accuracy": 1.0} | PATIENT)
+    assert (changed.status, changed.body["slo"]) == (200, before | {"accuracy": 1.0} | PATIENT)
+    digits.until(lambda: ask(digits) == (422, "SLO_INFEASIBLE"), "the new default")
+    assert digits.query(ROW, slo={"accuracy": 0.5} | PATIENT).status == 200
+    digits.request("PATCH", "/v1/tasks/digits/slo", before)
+    digits.until(lambda: ask(digits)[0] == 200, "the old default")
+    told = digits.get("/v1/events?limit=200")["events"]
+    assert [event["subject"] for event in told if event["kind"] == "slo_changed"] == ["digits"] * 2
+
+
+def register_spare(running: Deployment) -> None:
+    """A second task, of a model of the first one."""
+    zoo = running.state_dir / "zoo" / "digits"
+    command: list[str | Path] = [
+        *CLI, "register", zoo / "mlp-small" / "1" / "model.onnx", "--task", "spare", "--model",
+        "mlp", "--eval", zoo / "evaluation.npz", "--variants", "onnx-int8",
+    ]  # fmt: skip
+    settings = environment(running.state_dir, running.port)
+    subprocess.run(command, env=settings, check=True, timeout=600, stdout=subprocess.DEVNULL)
+
+
+def artifacts(running: Deployment) -> set[str]:
+    """Names of all files in the store."""
+    found = (running.state_dir / "artifacts").rglob("*")
+    return {path.name for path in found if path.is_file()}
+
+
+def loaded(running: Deployment) -> set[str]:
+    """Variants of the second task on the workers."""
+    replicas = [one for worker in running.workers() for one in worker["replicas"]]
+    return {one["variant"] for one in replicas if one["task"] == "spare"}
+
+
+def test_a_task_is_removed_while_it_is_asked_and_comes_back(digits: Deployment) -> None:
+    before = artifacts(digits)
+    register_spare(digits)
+    assert artifacts(digits) > before
+    query = {"task": "spare", "inputs": ROW, "slo": PATIENT}
+    digits.until(lambda: digits.query(ROW, task="spare").status == 200, "the new task")
+    with Load(digits, query, clients=4) as load:
+        digits.until(lambda: load.snapshot()["200"] > 50, "load")
+        removed = digits.request("DELETE", "/v1/tasks/spare")
+        assert (removed.status, removed.body["versions"]) == (200, ["mlp-v1"])
+        digits.until(lambda: load.snapshot()["TASK_NOT_FOUND"] > 20, "the end of it")
+        digits.until(lambda: not loaded(digits), "unloading")
+    assert load.outcomes.keys() <= {"200", "TASK_NOT_FOUND", *BUSY}
+    assert load.untyped == []
+    assert digits.request("DELETE", "/v1/tasks/spare").body["code"] == "TASK_NOT_FOUND"
+
+    def freed() -> list[str]:
+        told = digits.get("/v1/events?limit=200")["events"]
+        return [one["message"] for one in told if one["kind"] == "artifacts_freed"]
+
+    digits.until(freed, "the artifacts")
+    assert "kept, which other versions use" in freed()[0]  # the source, and fp32: they are the same
+    digits.until(lambda: digits.query(ROW).status == 200, "the other task")
+
+    register_spare(digits)
+    answer = digits.until(
+        lambda: (found := digits.query(ROW, task="spare")).status == 200 and found, "it again"
+    )
+    assert answer.body["model_version"] == "mlp-v2"
+    digits.request("DELETE", "/v1/tasks/spare")
+    digits.until(lambda: not loaded(digits), "unloading")
+    digits.until(lambda: len(freed()) == 2, "the artifacts")
+    assert artifacts(digits) == before

@@ -1,0 +1,158 @@
+"""What operators change of tasks and versions that are registered, in a SQL catalog."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, and_, insert, select, update
+from sqlalchemy import delete as sql_delete
+
+from variants.catalog import counters, tables
+from variants.catalog.removal import Freed, Removed, check_retired, freed
+from variants.catalog.rows import read_variant, read_version, sharing_row, slo_row
+from variants.catalog.sharing_validation import check_sharing
+from variants.catalog.sql_planning import SqlPlanningTables
+from variants.catalog.validation import check_slo
+from variants.errors import NotFound
+from variants.types import (
+    Digest,
+    ModelName,
+    ModelVersion,
+    Peak,
+    Sharing,
+    Slo,
+    Stage,
+    TaskName,
+    Variant,
+)
+
+
+class SqlTaskTables(SqlPlanningTables):
+    """The part of ``variants.catalog.protocol.Catalog`` that changes what is registered."""
+
+    def set_stage(self, task: TaskName, model: ModelName, version: int, stage: Stage) -> None:
+        with self._transaction(self._writer) as connection:
+            counters.advance(connection, "revision")
+            found = connection.execute(
+                update(tables.versions)
+                .where(
+                    tables.versions.c.task == task,
+                    tables.versions.c.model == model,
+                    tables.versions.c.version == version,
+                )
+                .values(stage=stage)
+            ).rowcount
+            if not found:
+                raise NotFound(f"task {task!r} has no version {model}-v{version}")
+
+    def remove_task(self, task: TaskName) -> Removed:
+        with self._transaction(self._writer) as connection:
+            counters.advance(connection, "revision")
+            of_task = tables.versions.c.task == task
+            peaks = select(tables.peaks).where(tables.peaks.c.task == task)
+            gone = tuple(Peak(**row._mapping) for row in connection.execute(peaks))
+            removed = replace(_remove_versions(connection, str(task), of_task), peaks=gone)
+            connection.execute(sql_delete(tables.peaks).where(tables.peaks.c.task == task))
+            named = sql_delete(tables.tasks).where(tables.tasks.c.name == task)
+            if not connection.execute(named).rowcount:
+                raise NotFound(f"there is no task {task!r}")
+            return removed
+
+    def remove_version(self, task: TaskName, model: ModelName, version: int) -> Removed:
+        numbered = and_(
+            tables.versions.c.task == task,
+            tables.versions.c.model == model,
+            tables.versions.c.version == version,
+        )
+        with self._transaction(self._writer) as connection:
+            counters.advance(connection, "revision")
+            row = connection.execute(select(tables.versions).where(numbered)).first()
+            if row is None:
+                raise NotFound(f"task {task!r} has no version {model}-v{version}")
+            check_retired(read_version(row))
+            return _remove_versions(connection, f"{task}/{model}-v{version}", numbered)
+
+    def removed_versions(self, task: TaskName, model: ModelName) -> dict[int, Digest]:
+        with self._transaction(self._poller) as connection:
+            return removed_versions(connection, task, model)
+
+    def leftovers(self) -> frozenset[Digest]:
+        with self._transaction(self._poller) as connection:
+            return frozenset(connection.scalars(select(tables.leftover_artifacts.c.digest)))
+
+    def free(self, delete: Callable[[Digest], None]) -> Freed:
+        left_over, versions, variants = tables.leftover_artifacts, tables.versions, tables.variants
+        with self._transaction(self._writer) as connection:
+            counters.lock(connection, "revision")
+            rows = connection.execute(select(left_over).order_by(left_over.c.digest))
+            left = {Digest(row.digest): str(row.subject) for row in rows}
+            used = set(connection.scalars(select(versions.c.source)))
+            used |= set(connection.scalars(select(variants.c.artifact)))
+            found = freed(left, used)
+            for digest in found.deleted:
+                delete(digest)
+            connection.execute(sql_delete(left_over))
+            return found
+
+    def set_slo(self, task: TaskName, slo: Slo) -> None:
+        check_slo(slo, f"task {task!r}")
+        self._change_task(task, slo_row(slo))
+
+    def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:
+        check_sharing(sharing, f"task {task!r}")
+        self._change_task(task, sharing_row(sharing))
+
+    def _change_task(self, task: TaskName, columns: dict[str, Any]) -> None:
+        with self._transaction(self._writer) as connection:
+            counters.advance(connection, "revision")
+            named = update(tables.tasks).where(tables.tasks.c.name == task)
+            if not connection.execute(named.values(columns)).rowcount:
+                raise NotFound(f"there is no task {task!r}")
+
+
+def removed_versions(connection: Connection, task: TaskName, model: ModelName) -> dict[int, Digest]:
+    """The sources of a model's versions that were removed, by their numbers."""
+    gone = tables.removed_versions.c
+    wanted = select(gone.version, gone.source).where(gone.task == task, gone.model == model)
+    rows = connection.execute(wanted.order_by(gone.version))
+    return {int(row.version): Digest(row.source) for row in rows}
+
+
+def _remove_versions(
+    connection: Connection, subject: str, condition: ColumnElement[bool]
+) -> Removed:
+    """Take versions out with all that is of them, and note that they were there."""
+    found = connection.execute(select(tables.versions).where(condition))
+    versions = sorted(map(read_version, found.all()), key=lambda v: (v.task, v.model, v.version))
+    variants: list[Variant] = []
+    for one in versions:
+        _remember(connection, one)
+        of = tables.variants.c
+        numbered = (of.task == one.task, of.model == one.model, of.version == one.version)
+        rows = connection.execute(select(tables.variants).where(*numbered)).all()
+        variants += list(map(read_variant, rows))
+        names = [row.name for row in rows]
+        for table in (tables.profiles, tables.profiling_requests, tables.quarantine_lifts):
+            key = table.c
+            connection.execute(
+                sql_delete(table).where(key.task == one.task, key.variant.in_(names))
+            )
+        connection.execute(sql_delete(tables.variants).where(*numbered))
+    connection.execute(sql_delete(tables.versions).where(condition))
+    removed = Removed(
+        versions=tuple(versions), variants=tuple(sorted(variants, key=lambda v: v.key))
+    )
+    left_over = tables.leftover_artifacts
+    known = set(connection.scalars(select(left_over.c.digest)))
+    new = [{"digest": digest, "subject": subject} for digest in removed.artifacts - known]
+    if new:
+        connection.execute(insert(left_over), new)
+    return removed
+
+
+def _remember(connection: Connection, version: ModelVersion) -> None:
+    """Keep the number and the source of a version that is removed."""
+    key = {"task": version.task, "model": version.model, "version": version.version}
+    gone = tables.removed_versions
+    connection.execute(sql_delete(gone).where(*(gone.c[name] == key[name] for name in key)))
+    connection.execute(insert(gone), key | {"source": version.source})
