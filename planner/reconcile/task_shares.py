@@ -42,19 +42,39 @@ def shares(
     return [(key, tasks[key[0]] / counts[key[0]]) for key in held]
 
 
+def shares_by_worker(
+    placements: Iterable[Placement],
+) -> dict[WorkerId, dict[VariantKey, float]]:
+    """The shares of placements, by worker and variant."""
+    found: dict[WorkerId, dict[VariantKey, float]] = {}
+    for each in placements:
+        found.setdefault(each.worker, {})[each.task, each.variant] = each.share
+    return found
+
+
 def planned_shares(
-    held: Mapping[VariantKey, Candidate], planned: Mapping[VariantKey, float]
+    held: Mapping[VariantKey, Candidate],
+    planned: Mapping[VariantKey, float],
+    before: Mapping[VariantKey, float],
 ) -> list[tuple[VariantKey, float]]:
     """The share of each variant on a worker that the plan gave work, in the order of ``held``.
 
-    The planned parts are stretched to the whole time; as above, all tasks have some of it.
+    The planned parts are stretched to the whole time; as above, all tasks have some of it, and
+    shares of the plan before are kept, unless another variant has work now.
     """
     total = sum(planned.values())
     counts = _counts(held)
     floor = RESERVED / len(counts) if counts else 0.0
     scale = (1.0 - RESERVED) / total if total > 0.0 else 0.0
     # Rounding must not bring a variant that has all of it above 1: no catalog takes such a plan.
-    return [(key, min(1.0, floor / counts[key[0]] + scale * planned.get(key, 0.0))) for key in held]
+    made = {key: min(1.0, floor / counts[key[0]] + scale * planned.get(key, 0.0)) for key in held}
+    if before.keys() == made.keys() and all(
+        abs(share - before[key]) <= DEADBAND
+        and (planned.get(key, 0.0) > 0.0) == (before[key] > floor / counts[key[0]])
+        for key, share in made.items()
+    ):
+        return [(key, before[key]) for key in held]
+    return list(made.items())
 
 
 def _task_shares(
