@@ -17,6 +17,7 @@ from planner.reconcile.demand_assignment import (
     DemandAssignment,
     assign_demand,
 )
+from planner.reconcile.kept.best import may_gain
 from planner.reconcile.kept.routes import (
     drifted,
     planned_qps,
@@ -89,6 +90,8 @@ def divided(
     if shares is not None and fits and not (observation.corrected or asked_else):
         return Division(kept, shares, False)
     stays = _staying(observation, snapshot, known, by_zone, kept) if fits else None
+    if shares is not None and stays is not None and not stays.may_be_beaten():
+        return stays.division(snapshot) if asked_else else Division(kept, shares, False)
     kinds = {kind.name: kind for kind in observation.catalog.device_kinds}
     how = (known, kinds, planner, observation.objective, observation.interference)
     if by_zone is not None:
@@ -102,10 +105,7 @@ def divided(
             # The demand is too much, and which part is left out would differ with every tick.
             return Division(kept, shares, False)
         if stays is not None and new and not stays.beaten(made.routes):
-            if not asked_else:
-                return Division(kept, shares, False)
-            there = shares_of(stays.assignment.routes, snapshot) or {}
-            return Division(stays.assignment, there, False)
+            return stays.division(snapshot) if asked_else else Division(kept, shares, False)
     return Division(replace(made, out_of_reach=far), new, True)
 
 
@@ -123,6 +123,16 @@ class _Staying(NamedTuple):
         if self.by_zone is not None and self.by_zone.nearer(new, there, self.demand):
             return True
         return self.worth.gains(new, there)
+
+    def may_be_beaten(self) -> bool:
+        """Whether any other routes might; quickly, without looking for them."""
+        there = self.assignment.routes
+        if self.by_zone is not None and self.by_zone.may_be_nearer(there, self.demand):
+            return True
+        return may_gain(self.worth, self.demand, there)
+
+    def division(self, snapshot: Snapshot) -> Division:
+        return Division(self.assignment, shares_of(self.assignment.routes, snapshot) or {}, False)
 
 
 def _staying(

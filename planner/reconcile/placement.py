@@ -157,7 +157,7 @@ def _around(
         for key in order(offers, memory, work, beside_qps, there):
             memory.take(key, offers[key])
     _fill(given, memories, before, planned, fallback=fallback, busy=busy)
-    old = shares_by_worker(before)
+    old = shares_by_worker(before, planned)
     for id_, memory in ((memory.report.id, memory) for memory in memories):
         parts = {key: part.share for key, part in planned.get(id_, {}).items()}
         for key, share in planned_shares(memory.held, parts, old.get(id_, {})):

@@ -4,6 +4,7 @@ Under overload a worker first refuses queries of tasks that are above their shar
 """
 
 from collections.abc import Iterable, Mapping
+from math import inf
 
 from planner.selection.eligibility import profile_rule
 from planner.types import Candidate, Demand
@@ -43,12 +44,14 @@ def shares(
 
 
 def shares_by_worker(
-    placements: Iterable[Placement],
+    placements: Iterable[Placement], workers: Iterable[WorkerId]
 ) -> dict[WorkerId, dict[VariantKey, float]]:
-    """The shares of placements, by worker and variant."""
-    found: dict[WorkerId, dict[VariantKey, float]] = {}
+    """The shares of placements on some workers, by worker and variant."""
+    found: dict[WorkerId, dict[VariantKey, float]] = {id_: {} for id_ in workers}
     for each in placements:
-        found.setdefault(each.worker, {})[each.task, each.variant] = each.share
+        on = found.get(each.worker)
+        if on is not None:
+            on[each.task, each.variant] = each.share
     return found
 
 
@@ -68,13 +71,14 @@ def planned_shares(
     scale = (1.0 - RESERVED) / total if total > 0.0 else 0.0
     # Rounding must not bring a variant that has all of it above 1: no catalog takes such a plan.
     made = {key: min(1.0, floor / counts[key[0]] + scale * planned.get(key, 0.0)) for key in held}
-    if before.keys() == made.keys() and all(
-        abs(share - before[key]) <= DEADBAND
-        and (planned.get(key, 0.0) > 0.0) == (before[key] > floor / counts[key[0]])
-        for key, share in made.items()
-    ):
-        return [(key, before[key]) for key in held]
-    return list(made.items())
+    if len(before) != len(made):
+        return list(made.items())
+    for key, share in made.items():
+        was = before.get(key, inf)
+        works, worked = key in planned, was > floor / counts[key[0]]
+        if works is not worked or not -DEADBAND <= share - was <= DEADBAND:
+            return list(made.items())
+    return [(key, before[key]) for key in held]
 
 
 def _task_shares(

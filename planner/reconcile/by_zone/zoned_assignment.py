@@ -83,10 +83,23 @@ class ZonedFleet:
         self, new: Iterable[Route], there: Iterable[Route], demand: Sequence[Demand]
     ) -> bool:
         """Whether other routes save enough of the round trips to replace those that are there."""
+        return self._shorter(self._way_ms(new, demand), there, demand)
+
+    def may_be_nearer(self, there: Iterable[Route], demand: Sequence[Demand]) -> bool:
+        """Whether any could, if the nearest workers served all of it."""
+        asked = asked_by_zone(demand, self.zones, self.workers, self._able)
+        least_ms = sum(
+            each.qps * min(self.zones.away_ms(zone, home) for home in self.workers)
+            for zone, own in asked.items()
+            for each in own.values()
+        )
+        return self._shorter(least_ms, there, demand)
+
+    def _shorter(self, then_ms: float, there: Iterable[Route], demand: Sequence[Demand]) -> bool:
         longest_ms = max(self.zones.round_trips_ms.values(), default=0.0)
         asked = sum(each.qps for each in demand)
-        now, then = self._way_ms(there, demand), self._way_ms(new, demand)
-        return now - then > max(SAVES * now, LEAST_SAVED * asked * longest_ms)
+        now_ms = self._way_ms(there, demand)
+        return now_ms - then_ms > max(SAVES * now_ms, LEAST_SAVED * asked * longest_ms)
 
     def _way_ms(self, routes: Iterable[Route], demand: Sequence[Demand]) -> float:
         """What all that is asked for in a second is on the way, in ms."""

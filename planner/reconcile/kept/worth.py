@@ -13,6 +13,7 @@ more accurate.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 
 from planner.energy import HOUR_S, J_PER_KWH
@@ -32,7 +33,7 @@ room take less accurate variants, and the fuller devices are, the more of them d
 (docs/decisions/0007-planning.md has the sweep)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Worth:
     """What routes are worth on the workers of a snapshot."""
 
@@ -47,32 +48,59 @@ class Worth:
 
         Both serve all, on workers that are there.
         """
+        if self._by_draw(there):
+            now, then = self.unmeasured_qps(there), self.unmeasured_qps(new)
+            # What was not measured comes after all that was.
+            if abs(now - then) > SAVES * max(now, then):
+                return then < now
+        return self.gains_at(self.of(new, like=there), there)
+
+    def gains_at(self, best: float, there: Sequence[Route]) -> bool:
+        """Whether routes that are worth so much, or that take so little, gain enough."""
+        now = self.of(there, like=there)
         if self.objective is Objective.ACCURACY:
-            return self.accuracy(new) - self.accuracy(there) > GAINS
-        if self.objective is Objective.ENERGY:
-            now, then = self._unmeasured_qps(there), self._unmeasured_qps(new)
-            if now < self._qps(there):
-                # What was not measured comes after all that was.
-                if abs(now - then) > SAVES * max(now, then):
-                    return then < now
-                return self._saves(self.draw(new), self.draw(there), self._least_draw(there))
-        prices = self.prices()
-        here = {view.device_kind for view in self.snapshot.workers.values()}
-        cheapest = min((price for name, price in prices.items() if name in here), default=inf)
-        return self._saves(self.usd(new), self.usd(there), cheapest)
+            return best - now > GAINS
+        least = self._least_draw(there) if self._by_draw(there) else self._cheapest
+        return now - best > max(SAVES * now, LEAST_SAVED * least)
 
-    @staticmethod
-    def _saves(new: float, there: float, least: float) -> bool:
-        return there - new > max(SAVES * there, LEAST_SAVED * least)
+    def of(self, routes: Sequence[Route], like: Sequence[Route]) -> float:
+        """What routes are worth under ``accuracy``, and else what they take: joules only where
+        some are known of the routes ``like`` which they are compared with."""
+        if self.objective is Objective.ACCURACY:
+            return self.accuracy(routes)
+        return self.draw(routes) if self._by_draw(like) else self.usd(routes)
 
+    def _by_draw(self, there: Sequence[Route]) -> bool:
+        """Whether joules are compared: else, where none are known, plans are for cost."""
+        if self.objective is not Objective.ENERGY:
+            return False
+        return any(self._measured(self._of(route)) for route in there)
+
+    @cached_property
     def prices(self) -> dict[DeviceKindName, float]:
         """USD per hour of each kind; where nothing has a price, what is saved is time."""
         prices = {name: kind.usd_per_hour for name, kind in self.kinds.items()}
         return prices if any(prices.values()) else dict.fromkeys(prices, 1.0)
 
+    @cached_property
+    def here(self) -> list[DeviceKind]:
+        """The kinds of the workers."""
+        names = {view.device_kind for view in self.snapshot.workers.values()}
+        return [self.kinds[name] for name in sorted(names) if name in self.kinds]
+
+    @cached_property
+    def _counts_carbon(self) -> bool:
+        return all(kind.carbon_g_per_kwh for kind in self.here)
+
+    @cached_property
+    def _cheapest(self) -> float:
+        """USD per hour of the cheapest worker."""
+        prices = self.prices
+        return min((prices[kind.name] for kind in self.here), default=inf)
+
     def usd(self, routes: Iterable[Route]) -> float:
         """USD per hour of the time that routes take."""
-        workers, prices = self.snapshot.workers, self.prices()
+        workers, prices = self.snapshot.workers, self.prices
         return sum(
             load * prices.get(workers[worker].device_kind, 0.0)
             for worker, load in self._loads(routes).items()
@@ -91,7 +119,7 @@ class Worth:
         """What batches take beyond the idle draw: watts, or grams of CO2 per hour; what was not
         measured left out."""
         return sum(
-            route.qps / size * self._beyond_idle(each, size)
+            route.qps / size * self.beyond_idle(each, size)
             for route in routes
             if self._measured(each := self._of(route)) and (size := self._size(route, each))
         )
@@ -100,32 +128,29 @@ class Worth:
         """Of the most frugal of some routes while it runs, in the same unit."""
         return min(
             (
-                self._beyond_idle(each, size) / max(each.table.ms[size] / 1_000, 1e-9)
+                self.beyond_idle(each, size) / max(each.table.ms[size] / 1_000, 1e-9)
                 for route in routes
                 if self._measured(each := self._of(route)) and (size := self._size(route, each))
             ),
             default=0.0,
         )
 
-    def _beyond_idle(self, each: Candidate, size: int) -> float:
+    def beyond_idle(self, each: Candidate, size: int) -> float:
         """Of a batch: joules, or as many times a gram per hour as there are batches in a second."""
         kind = self.kinds[each.device_kind]
         assert each.energy is not None
         joules = each.energy.joules(size) - (kind.idle_w or 0.0) * each.table.ms[size] / 1_000
         weight = 1.0
-        if all(known.carbon_g_per_kwh for known in self._here()):
+        if self._counts_carbon:
             curve = kind.carbon_g_per_kwh
             weight = HOUR_S / J_PER_KWH * sum(curve) / len(curve)
         return max(0.0, joules) * weight
 
-    def _here(self) -> list[DeviceKind]:
-        names = {view.device_kind for view in self.snapshot.workers.values()}
-        return [self.kinds[name] for name in sorted(names) if name in self.kinds]
-
     def _measured(self, each: Candidate) -> bool:
         return each.energy is not None and each.device_kind in self.kinds
 
-    def _unmeasured_qps(self, routes: Iterable[Route]) -> float:
+    def unmeasured_qps(self, routes: Iterable[Route]) -> float:
+        """What is served by variants whose energy is not known."""
         return sum(route.qps for route in routes if not self._measured(self._of(route)))
 
     def _qps(self, routes: Iterable[Route]) -> float:
