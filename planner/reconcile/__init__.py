@@ -5,13 +5,12 @@ the plan so far. A ``Decision`` goes out: a plan and the actions that bring the 
 it.
 
 Read ``tick.py``, the pipeline, and then its steps: ``sizing.py`` (how many workers, or
-which layout), ``demand_assignment.py`` with ``problem_builder.py`` and ``matching.py`` (which
-worker serves what),
+which layout), ``division.py`` with ``kept`` (whether the division that is there stays) and
+``demand_assignment.py`` with ``problem_builder.py`` and ``matching.py`` (which worker serves what),
 ``placement.py`` with ``demand_and_offers.py``, ``worker_memory.py`` and ``task_shares.py`` (what
 each worker holds), ``replica_targets.py`` (what each replica is told of it), ``diff.py`` (the
 actions), ``explanation.py`` (why) and ``unchanged.py`` (when there is nothing to decide).
-``kept_routes.py`` says whether a division of the demand stays. ``live_corrections.py`` is what is
-decided by while live latency contradicts profiles.
+``live_corrections.py`` is what is decided by while live latency contradicts profiles.
 
 It may import ``planner.types``, ``planner.latency_curve``, ``planner.live_model``,
 ``planner.interference``, ``planner.selection``, ``planner.solver``, ``planner.layouts``,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 from math import inf
 
+from planner.reconcile.kept.worth import FULL_COST, FULL_POWER
 from planner.reconcile.matching import match
 from planner.reconcile.problem_builder import MOST_LOAD, TAIL, BuiltProblem, ProblemBuilder
 from planner.selection.eligibility import kept_out
@@ -39,10 +40,6 @@ SMALLER = 0.97
 """Factor on what was served at last, for the next attempt."""
 EVEN_LOADS = (0.2, 0.35, 0.5, 0.65, 0.8)
 """Loads to plan for when all can be served at one of them, ascending, to find the best."""
-FULL_COST, FULL_POWER = 0.25, 4
-"""Mean accuracy that full devices cost: ``FULL_COST * load ** FULL_POWER``. Queries that find no
-room take less accurate variants, and the fuller devices are, the more of them do
-(docs/decisions/0007-planning.md has the sweep)."""
 SERVED = 1.0 - 1e-6
 """Part of the demand from which on all of it counts as served."""
 

@@ -32,7 +32,7 @@ from typing import NamedTuple
 from planner.forecasting.estimator_of import DEMAND_WEIGHT
 from planner.reconcile.demand_and_offers import DemandAndOffers, first_held
 from planner.reconcile.diff import free
-from planner.reconcile.task_shares import planned_shares, shares
+from planner.reconcile.task_shares import planned_shares, shares, shares_by_worker
 from planner.reconcile.worker_memory import (
     Holdings,
     PlannedWork,
@@ -157,10 +157,10 @@ def _around(
         for key in order(offers, memory, work, beside_qps, there):
             memory.take(key, offers[key])
     _fill(given, memories, before, planned, fallback=fallback, busy=busy)
-    for memory in memories:
-        id_ = memory.report.id
-        shares_of = {key: part.share for key, part in planned.get(id_, {}).items()}
-        for key, share in planned_shares(memory.held, shares_of):
+    old = shares_by_worker(before, planned)
+    for id_, memory in ((memory.report.id, memory) for memory in memories):
+        parts = {key: part.share for key, part in planned.get(id_, {}).items()}
+        for key, share in planned_shares(memory.held, parts, old.get(id_, {})):
             yield Placement(worker=id_, task=key[0], variant=key[1], share=share)
 
 

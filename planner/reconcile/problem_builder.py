@@ -126,9 +126,9 @@ class ProblemBuilder:
         able = [c for c in candidates if obstacle(c) is None]
         if not able:
             return None
-        slo_ms = _stretched_ms(entry.tightest_ms, able, self._overhead_ms)
+        slo_ms = planned_slo_ms(entry.tightest_ms, able, self._overhead_ms)
         left_ms = slo_ms - self._overhead_ms
-        largest = max(1, int(entry.qps * left_ms / 2_000))
+        largest = largest_batch(entry.qps, left_ms)
         slack, behind = _slack([c.table.curve for c in able], left_ms, entry.qps, largest)
         return _Class(entry, slo_ms, largest, slack, behind)
 
@@ -227,8 +227,17 @@ def _placeable(
     ]
 
 
-def _stretched_ms(slo_ms: float, able: Iterable[Candidate], overhead_ms: float) -> float:
-    """The SLO in ms to plan for, such that the fastest batch of one row fits into it twice."""
+def largest_batch(qps: float, left_ms: float) -> int:
+    """The largest batch to plan for where so much of the SLO is left for waiting and running."""
+    return max(1, int(qps * left_ms / 2_000))
+
+
+def planned_slo_ms(slo_ms: float, able: Iterable[Candidate], overhead_ms: float) -> float:
+    """The SLO in ms to plan for, such that the fastest batch of one row fits into it twice.
+
+    Args:
+        able: those that an idle device answers in time with, at least one.
+    """
     least_ms = min(c.table.ms[1] for c in able)
     return max(slo_ms, 2 * least_ms + overhead_ms)
 

@@ -4,6 +4,7 @@ Under overload a worker first refuses queries of tasks that are above their shar
 """
 
 from collections.abc import Iterable, Mapping
+from math import inf
 
 from planner.selection.eligibility import profile_rule
 from planner.types import Candidate, Demand
@@ -42,19 +43,42 @@ def shares(
     return [(key, tasks[key[0]] / counts[key[0]]) for key in held]
 
 
+def shares_by_worker(
+    placements: Iterable[Placement], workers: Iterable[WorkerId]
+) -> dict[WorkerId, dict[VariantKey, float]]:
+    """The shares of placements on some workers, by worker and variant."""
+    found: dict[WorkerId, dict[VariantKey, float]] = {id_: {} for id_ in workers}
+    for each in placements:
+        on = found.get(each.worker)
+        if on is not None:
+            on[each.task, each.variant] = each.share
+    return found
+
+
 def planned_shares(
-    held: Mapping[VariantKey, Candidate], planned: Mapping[VariantKey, float]
+    held: Mapping[VariantKey, Candidate],
+    planned: Mapping[VariantKey, float],
+    before: Mapping[VariantKey, float],
 ) -> list[tuple[VariantKey, float]]:
     """The share of each variant on a worker that the plan gave work, in the order of ``held``.
 
-    The planned parts are stretched to the whole time; as above, all tasks have some of it.
+    The planned parts are stretched to the whole time; as above, all tasks have some of it, and
+    shares of the plan before are kept, unless another variant has work now.
     """
     total = sum(planned.values())
     counts = _counts(held)
     floor = RESERVED / len(counts) if counts else 0.0
     scale = (1.0 - RESERVED) / total if total > 0.0 else 0.0
     # Rounding must not bring a variant that has all of it above 1: no catalog takes such a plan.
-    return [(key, min(1.0, floor / counts[key[0]] + scale * planned.get(key, 0.0))) for key in held]
+    made = {key: min(1.0, floor / counts[key[0]] + scale * planned.get(key, 0.0)) for key in held}
+    if len(before) != len(made):
+        return list(made.items())
+    for key, share in made.items():
+        was = before.get(key, inf)
+        works, worked = key in planned, was > floor / counts[key[0]]
+        if works is not worked or not -DEADBAND <= share - was <= DEADBAND:
+            return list(made.items())
+    return [(key, before[key]) for key in held]
 
 
 def _task_shares(

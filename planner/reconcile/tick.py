@@ -5,8 +5,8 @@ takes over decides what the one before it would have decided.
 
 1. Size: how many workers of each kind there should be (``planner.reconcile.sizing``), if the plan
    decides that.
-2. Assign: which worker serves which part of the demand (``planner.reconcile.demand_assignment``),
-   if the demand, the workers or the catalog have changed since the plan was made.
+2. Assign: which worker serves which part of the demand (``planner.reconcile.division``), if the
+   demand, the workers or the catalog have changed since the plan was made.
 3. Place: what each worker holds (``planner.reconcile.placement``).
 4. The difference to what is there, as actions (``planner.reconcile.diff``), and what each replica
    is to be told (``planner.reconcile.replica_targets``).
@@ -14,32 +14,17 @@ takes over decides what the one before it would have decided.
 All of it looks at one snapshot, which is built once.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from math import inf
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
 from planner.reconcile.by_layout.layout_change import until_changed
 from planner.reconcile.by_layout.layout_choice import split
-from planner.reconcile.by_zone.zoned_assignment import zoned
 from planner.reconcile.by_zone.zoned_sizing import NeededNear, needed_near
-from planner.reconcile.demand_assignment import (
-    NOTHING,
-    SERVED,
-    DemandAssignment,
-    assign_demand,
-)
 from planner.reconcile.diff import MemoryMib, diff
+from planner.reconcile.division import divided, of_zones
 from planner.reconcile.explanation import explanation
-from planner.reconcile.kept_routes import (
-    drifted,
-    planned_qps,
-    saves,
-    shares_of,
-    stretched,
-    unserved,
-)
+from planner.reconcile.kept.routes import unserved
 from planner.reconcile.placement import place
 from planner.reconcile.replica_targets import (
     PlannedRate,
@@ -50,7 +35,6 @@ from planner.reconcile.replica_targets import (
 from planner.reconcile.sizing import going_kinds, size, staying, until_replaced, without
 from planner.reconcile.unchanged import unchanged
 from planner.reconcile.worker_memory import PlannedWork
-from planner.selection.eligibility import kept_out, profile_rule
 from planner.selection.snapshot import build_snapshot
 from planner.solver.greedy import greedy
 from planner.solver.problem import Planner
@@ -64,21 +48,12 @@ from planner.types import (
     Snapshot,
     WorkerReport,
     WorkerView,
-    class_of,
 )
-from planner.zone_demand import ASKED_IN, CROSSES
 from variants.types import (
     DeviceKindName,
     Placement,
     Plan,
-    Route,
-    TaskName,
-    VariantKey,
-    WorkerId,
 )
-
-WORTH_MOVING = 1.1
-"""Where not all can be served, a plan has to serve so many times as much to replace another."""
 
 
 class _Basis(NamedTuple):
@@ -118,7 +93,7 @@ def tick(
         observation = without(observation, going)
         snapshot = _snapshot(observation, snapshot)
     likely_load = None if basis is None else basis.load
-    assignment, shares, again = _assignment(observation, snapshot, expected, planner, likely_load)
+    assignment, shares, again = divided(observation, snapshot, expected, planner, likely_load)
     load = assignment.load if again else likely_load
     rows = rows_per_query(observation.workers)
     rates = planned_rates(assignment.routes, snapshot, rows)
@@ -193,13 +168,8 @@ def _differs(plan: Plan, before: Plan | None) -> bool:
         or before.placements != plan.placements
         or before.routes != plan.routes
         or dict(before.workers) != plan.workers
-        or _of_zones(before) != _of_zones(plan)
+        or of_zones(before) != of_zones(plan)
     )
-
-
-def _of_zones(plan: Plan | None) -> list[str]:
-    """What a plan says of the demand of zones."""
-    return [] if plan is None else [s for s in plan.explanation if s.startswith(ASKED_IN)]
 
 
 def _snapshot(observation: Observation, before: Snapshot | None) -> Snapshot:
@@ -272,131 +242,6 @@ def _workers(
         counts = dict.fromkeys(there[:1], 1)
         why = "one stays for the next query"
     return {kind: n for kind, n in sorted(counts.items()) if n > 0}, why
-
-
-def _assignment(
-    observation: Observation,
-    snapshot: Snapshot,
-    expected: Sequence[Demand],
-    planner: Planner,
-    likely_load: float | None,
-) -> tuple[DemandAssignment, dict[WorkerId, dict[VariantKey, float]], bool]:
-    """The assignment and the part of each worker's time that it takes, by variant.
-
-    It is that of the plan, or a new one where that no longer fits; the last value says whether it
-    is new.
-    """
-    workers = sorted((w for w in observation.workers if not w.draining), key=lambda w: w.id)
-    room_mib = _room_mib(workers)
-    known = sorted((d for d in expected if _answerable(snapshot, room_mib, d)), key=_order)
-    by_zone = zoned(
-        workers, observation.zones, lambda some, d: _answerable(snapshot, _room_mib(some), d)
-    )
-    far: tuple[str, ...] = ()
-    if by_zone is not None:
-        far = by_zone.out_of_reach(known)
-        known = by_zone.reachable(known)
-    if not workers or not known:
-        return replace(NOTHING, out_of_reach=far), {}, False
-    routes = observation.plan.routes if observation.plan else ()
-    crossing: tuple[str, ...] = ()
-    if by_zone is not None:
-        crossing = tuple(said for said in _of_zones(observation.plan) if CROSSES in said)
-    kept = DemandAssignment(routes=routes, crossings=crossing, out_of_reach=far)
-    shares = shares_of(routes, snapshot)
-    fits = (
-        shares is not None
-        and not _newcomer(observation.plan, shares, workers)
-        and not _leads_nowhere(routes, workers)
-    )
-    asked_else = drifted(routes, known, _work_ms(snapshot))
-    if shares is not None and fits and not (observation.corrected or asked_else):
-        return kept, shares, False
-    kinds = {kind.name: kind for kind in observation.catalog.device_kinds}
-    how = (known, kinds, planner, observation.objective, observation.interference)
-    if by_zone is not None:
-        made = by_zone.assign(snapshot, *how)
-    else:
-        made = assign_demand(snapshot, workers, *how, likely_load=likely_load)
-    new = shares_of(made.routes, snapshot) or {}
-    if shares is not None and fits:
-        asked, served = sum(d.qps for d in known), _served(made.routes, known)
-        if served < SERVED * asked and served < WORTH_MOVING * _served(routes, known):
-            # The demand is too much, and which part is left out would differ with every tick.
-            return kept, shares, False
-        if observation.objective is Objective.COST and by_zone is None:
-            longer = observation.interference
-            now = stretched(routes, known, snapshot, longer)
-            there = shares_of(now or (), snapshot)
-            if now and new and there and not saves(new, there, snapshot, kinds, longer):
-                if not asked_else:
-                    return kept, shares, False
-                return replace(kept, routes=now), there, False
-    return replace(made, out_of_reach=far), new, True
-
-
-def _room_mib(workers: Iterable[WorkerReport]) -> dict[DeviceKindName, float]:
-    """The memory of the smallest worker of each kind."""
-    room_mib: dict[DeviceKindName, float] = {}
-    for worker in workers:
-        least_mib = room_mib.get(worker.device_kind, worker.memory_mib)
-        room_mib[worker.device_kind] = min(least_mib, worker.memory_mib)
-    return room_mib
-
-
-def _newcomer(
-    plan: Plan | None, working: Collection[WorkerId], workers: Iterable[WorkerReport]
-) -> bool:
-    """Whether a worker is there that the plan did not know.
-
-    One without any part of the demand is no newcomer if something was placed on it: other kinds
-    may do all of the work.
-    """
-    placed = {placement.worker for placement in plan.placements} if plan else set()
-    return any(worker.id not in working and worker.id not in placed for worker in workers)
-
-
-def _leads_nowhere(routes: Iterable[Route], workers: Iterable[WorkerReport]) -> bool:
-    """Whether a route names a replica that its worker cannot load."""
-    without = {worker.id: kept_out(worker) for worker in workers}
-    return any((route.task, route.variant) in without.get(route.worker, ()) for route in routes)
-
-
-def _served(routes: Iterable[Route], demand: Iterable[Demand]) -> float:
-    """What routes serve of a demand, in rows per second."""
-    planned = planned_qps(routes)
-    return sum(min(d.qps, planned.get(class_of(d), 0.0)) for d in demand)
-
-
-def _answerable(
-    snapshot: Snapshot, room_mib: Mapping[DeviceKindName, float], wanted: Demand
-) -> bool:
-    """Whether an idle worker of some kind here could answer a class in time.
-
-    A class that no worker can answer has no routes, and must not look like new demand.
-    ``room_mib`` is the memory of the smallest worker of each kind that is here.
-    """
-    if wanted.qps <= 0.0 or wanted.task not in snapshot.tasks:
-        return False
-    obstacle = profile_rule(replace(wanted, latency_ms=wanted.tightest_ms), snapshot.transport_ms)
-    return any(
-        candidate.memory_mib <= room_mib.get(candidate.device_kind, -inf)
-        and obstacle(candidate) is None
-        for candidate in snapshot.tasks[wanted.task].by_cost
-    )
-
-
-def _order(demand: Demand) -> tuple[TaskName, float, float, str]:
-    floor = -inf if demand.accuracy is None else demand.accuracy
-    return (demand.task, demand.latency_ms, floor, demand.variant or "")
-
-
-def _work_ms(snapshot: Snapshot) -> dict[TaskName, float]:
-    """The least latency in ms of a query of each task."""
-    return {
-        name: min((c.table.ms[1] for c in view.by_cost), default=1.0)
-        for name, view in snapshot.tasks.items()
-    }
 
 
 def _view(report: WorkerReport) -> WorkerView:

@@ -69,6 +69,23 @@ def _in_reach(
     }
 
 
+def asked_by_zone(
+    demand: Iterable[Demand],
+    zones: ZoneDemand,
+    homes: Collection[Zone],
+    able: Callable[[Zone, Demand], bool],
+) -> dict[Zone, dict[DemandClass, Demand]]:
+    """What is asked for in each zone, of a demand that is ``reachable``."""
+    asked: dict[Zone, dict[DemandClass, Demand]] = {}
+    for each in demand:
+        parts_of = _in_reach(each, zones, homes, able)
+        for zone, part in parts_of.items():
+            share = part / sum(parts_of.values())
+            if share > NEGLIGIBLE:
+                asked.setdefault(zone, {})[class_of(each)] = replace(each, qps=each.qps * share)
+    return asked
+
+
 def divide(
     demand: Iterable[Demand], zones: ZoneDemand, homes: Collection[Zone], solver: Solver[T]
 ) -> tuple[Mapping[Zone, T], tuple[Crossing, ...]]:
@@ -78,13 +95,7 @@ def divide(
         demand: what is ``reachable``, which is all asked for in zones that can reach a worker.
         homes: zones that have workers.
     """
-    asked: dict[Zone, dict[DemandClass, Demand]] = {}
-    for each in demand:
-        parts_of = _in_reach(each, zones, homes, solver.able)
-        for zone, part in parts_of.items():
-            share = part / sum(parts_of.values())
-            if share > NEGLIGIBLE:
-                asked.setdefault(zone, {})[class_of(each)] = replace(each, qps=each.qps * share)
+    asked = asked_by_zone(demand, zones, homes, solver.able)
     parts = ZoneParts(zones, homes, solver)
     left = {home: parts.keep(home, asked.get(home, {})) for home in sorted(homes)}
     for zone, own in sorted(asked.items()):

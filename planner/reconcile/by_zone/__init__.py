@@ -2,5 +2,5 @@
 workers near it as its SLOs need.
 
 It may import ``planner.zones``, ``planner.reconcile.demand_assignment``,
-``planner.reconcile.sizing`` and what these may import.
+``planner.reconcile.kept``, ``planner.reconcile.sizing`` and what these may import.
 """

@@ -5,11 +5,12 @@ room for a part. The first ticks make a plan and load it; what is timed is the t
 everything is in place:
 
 * *the same*: nothing was observed that was not observed before, but that time went on;
-* *steady*: the demand moved by chance, queries are in flight, replicas were used at other times.
+* *steady*: the demand moved by chance, queries are in flight, replicas were used at other times;
+* *corrected*: besides, live latency contradicts what was known, so that a plan is looked for anew.
 
 Each number is the median of ``ROUNDS`` ticks, the observation made beforehand: workers tell their
 state in objects that are new each time, and the control loop makes its reports of them, which is
-timed on its own. ``--profile`` shows where a steady tick spends its time.
+timed on its own. ``--profile`` shows where a corrected tick spends its time.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from statistics import median
 from time import process_time
 
 from controlplane.controller.worker_pool import Reports
+from planner.reconcile.live_profiles import scaled
 from planner.reconcile.tick import tick
 from planner.solver.greedy import greedy
 from planner.types import (
@@ -114,8 +116,13 @@ class Fleet:
             envelope=demand,
         )
 
-    def observe(self, decision: Decision | None, *, steady: bool) -> Observation:
-        """What is there now; ``steady``: with the noise of traffic."""
+    def observe(
+        self, decision: Decision | None, *, steady: bool, corrected: bool = False
+    ) -> Observation:
+        """What is there now; ``steady``: with the noise of traffic; ``corrected``: one variant of
+        each task takes a little longer, or less long, on each kind."""
+        if corrected:
+            self._correct()
         before = self.observation
         demand = demanded(self.qps, self.draw, 0.02) if steady else before.demand
         statuses = [self._status(name, steady) for name in self.kinds]
@@ -130,8 +137,20 @@ class Fleet:
             expected=demand,
             envelope=demand,
             plan=decision.plan if decision is not None and decision.changed else before.plan,
+            corrected=corrected,
         )
         return self.observation
+
+    def _correct(self) -> None:
+        known = self.observation.catalog
+        off = {
+            TaskName(f"t{task:03}"): f"v{self.draw.randrange(VARIANTS)}" for task in range(TASKS)
+        }
+        profiles = tuple(
+            scaled(each, self.draw.uniform(0.95, 1.05)) if each.variant == off[each.task] else each
+            for each in known.profiles
+        )
+        self.observation = replace(self.observation, catalog=replace(known, profiles=profiles))
 
     def _status(self, name: WorkerId, steady: bool) -> WorkerStatus:
         held = self.held[name]
@@ -190,10 +209,10 @@ def settled(fleet: Fleet) -> Decision:
     raise AssertionError("the plan does not settle")
 
 
-def timed(fleet: Fleet, decision: Decision, *, steady: bool) -> str:
+def timed(fleet: Fleet, decision: Decision, *, steady: bool, corrected: bool = False) -> str:
     took_ms, reporting_ms, changes = [], [], 0
     for _ in range(ROUNDS):
-        observation = fleet.observe(decision, steady=steady)
+        observation = fleet.observe(decision, steady=steady, corrected=corrected)
         gc.collect()
         began_s = process_time()
         decision = tick(observation, greedy, decision)
@@ -221,11 +240,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(
             f"{objective.value}, {asked.workers} workers, {replicas:,} replicas, "
             f"{len(decision.plan.routes):,} routes: the same {timed(fleet, decision, steady=False)}"
-            f"; steady {timed(fleet, decision, steady=True)}",
+            f"; steady {timed(fleet, decision, steady=True)}"
+            f"; corrected {timed(fleet, decision, steady=True, corrected=True)}",
             flush=True,
         )
         if asked.profile:
-            observation = fleet.observe(decision, steady=True)
+            observation = fleet.observe(decision, steady=True, corrected=True)
             found = cProfile.Profile()
             found.runcall(tick, observation, greedy, decision)
             pstats.Stats(found, stream=sys.stdout).sort_stats("cumtime").print_stats(30)

@@ -1,9 +1,10 @@
 """How often a plan changes at little traffic: ``python -m tests.bench.serving.plan_changes``.
 
 Ten tasks on ``--devices`` devices of each of two kinds whose memory is short, a tick per second as
-in the product, objective ``accuracy``, constant Poisson arrivals at ``--load`` of the capacity.
-Counted are the ticks after which another plan would be stored and sent, and of these the ones with
-other routes. Nothing depends on the machine.
+in the product, constant Poisson arrivals at ``--load`` of the capacity. With ``--off 0.2`` each
+profile is wrong by up to a fifth and each batch varies by half of that, so that latencies are
+corrected all the time. Counted are the ticks after which another plan would be stored and sent, and
+of these the ones with other routes. Nothing depends on the machine.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from planner.simulation.policy import Brief
 from planner.simulation.setting import Setting
 from planner.types import Action, Objective
 from tests.bench.planning.catalogs import synthetic
+from tests.bench.planning.energies import with_energy
 from tests.bench.simulation.workloads import draw, workloads
 
 
@@ -43,15 +45,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--load", type=float, default=0.1)
     parser.add_argument("--seconds", type=int, default=200)
     parser.add_argument("--devices", type=int, default=2, help="of each kind")
+    parser.add_argument("--objective", choices=[o.value for o in Objective], default="accuracy")
+    parser.add_argument("--off", type=float, default=0.0, help="part that profiles are wrong by")
     asked = parser.parse_args(arguments)
     ground = synthetic()
     ground = replace(
         ground, kinds=tuple(replace(kind, count=asked.devices) for kind in ground.kinds)
     )
+    if asked.objective == Objective.ENERGY:
+        ground = with_energy(ground)
     steady = workloads(ground, None)[0]
     trace = draw(replace(steady, load=[asked.load] * asked.seconds), ground, 0).trace
     setting = Setting(
-        catalog=ground.catalog, kinds=ground.kinds, objective=Objective.ACCURACY, tick_s=1.0
+        catalog=ground.catalog,
+        kinds=ground.kinds,
+        objective=Objective(asked.objective),
+        elastic=False,
+        tick_s=1.0,
+        latency_error=(1.0 - asked.off, 1.0 + asked.off),
+        latency_noise=asked.off / 2,
     )
     brief = Brief(setting=setting, average=tuple, clock_s=lambda: 0.0)
     fleet = Fleet(offers_of(setting.catalog), setting.kinds)

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from planner.reconcile.demand_assignment import (
     EVEN_LOADS,
-    FULL_COST,
-    FULL_POWER,
     DemandAssignment,
     assign_demand,
 )
+from planner.reconcile.kept.worth import FULL_COST, FULL_POWER
 from planner.reconcile.problem_builder import MOST_LOAD, ProblemBuilder
 from planner.selection.eligibility import answers
 from planner.solver.problem import Problem, Solution

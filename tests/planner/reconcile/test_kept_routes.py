@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from planner.reconcile.kept_routes import LEAST_SAVED, ROOMY, SAVES, saves, shares_of, stretched
+from planner.reconcile.kept.routes import ROOMY, stretched
+from planner.reconcile.kept.worth import FULL_COST, GAINS, LEAST_SAVED, SAVES, Worth
 from planner.reconcile.tick import tick
-from planner.types import Decision, Demand, Observation, Snapshot
+from planner.solver.problem import Problem, Solution
+from planner.solver.solve import solve
+from planner.types import Decision, Demand, Objective, Observation, Snapshot
 from tests.planner.builders import (
     DIGITS,
     catalog,
@@ -23,6 +26,7 @@ from tests.planner.builders import (
 )
 from variants.types import CatalogSnapshot, DeviceKindName, Route, VariantName, WorkerId
 
+COST, ENERGY, ACCURACY = Objective.COST, Objective.ENERGY, Objective.ACCURACY
 ROW_S = 0.012
 """What is planned for a row of 10 ms."""
 
@@ -49,14 +53,14 @@ def route(on: str, qps: float, name: str = "a", latency_ms: float = 100.0) -> Ro
 
 
 def test_stretched_routes_divide_a_class_as_before() -> None:
-    found = stretched((route("w1", 3.0), route("w2", 1.0)), [demand(8.0)], seen(), {})
+    found = stretched((route("w1", 3.0), route("w2", 1.0)), [demand(8.0)], seen(), {}, COST)
     assert found is not None
     assert {r.worker: r.qps for r in found} == {"w1": 6.0, "w2": 2.0}
 
 
 def test_a_class_that_nobody_asks_for_any_more_loses_its_routes() -> None:
     loose = route("w2", 1.0, latency_ms=500.0)
-    found = stretched((route("w1", 3.0), loose), [demand(3.0)], seen(), {})
+    found = stretched((route("w1", 3.0), loose), [demand(3.0)], seen(), {}, COST)
     assert found == (route("w1", 3.0),)
 
 
@@ -64,21 +68,21 @@ def test_a_class_that_nobody_asks_for_any_more_loses_its_routes() -> None:
     ("asked", "a_ms", "longer", "why"),
     [
         ([demand(3.0), demand(1.0, latency_ms=50.0)], 10.0, 0.0, "a class without routes"),
-        ([demand(1_000 * ROOMY / 10.0 + 1.0)], 10.0, 0.0, "a worker that is too full"),
+        ([demand(1_000 * ROOMY[COST] / 10.0 + 1.0)], 10.0, 0.0, "a worker that is too full"),
         ([demand(3.0)], 51.0, 0.0, "two batches that are longer than the SLO"),
     ],
 )
 def test_routes_do_not_stretch(asked: list[Demand], a_ms: float, longer: float, why: str) -> None:
     parts = {DeviceKindName("cpu-1"): longer}
-    assert stretched((route("w1", 3.0),), asked, seen(a_ms), parts) is None, why
+    assert stretched((route("w1", 3.0),), asked, seen(a_ms), parts, COST) is None, why
 
 
 def test_routes_of_a_variant_that_is_less_accurate_than_was_known_do_not_stretch() -> None:
     """It was evaluated anew: 0.9, where queries ask for 0.95."""
     asked, floor = [demand(3.0, accuracy=0.95)], replace(route("w1", 3.0), accuracy=0.95)
-    assert stretched((floor,), asked, seen(), {}) is None
+    assert stretched((floor,), asked, seen(), {}, COST) is None
     asked, floor = [demand(3.0, accuracy=0.9)], replace(floor, accuracy=0.9)
-    assert stretched((floor,), asked, seen(), {}) == (floor,)
+    assert stretched((floor,), asked, seen(), {}, COST) == (floor,)
 
 
 def test_what_several_variants_on_a_worker_take_longer_counts() -> None:
@@ -86,9 +90,9 @@ def test_what_several_variants_on_a_worker_take_longer_counts() -> None:
     both = (route("w1", 15.0), route("w1", 15.0, "b", 200.0))
     asked = [demand(15.0), demand(15.0, latency_ms=200.0)]
     parts = {DeviceKindName("cpu-1"): 1.0}
-    assert stretched(both, asked, seen(), {}) is not None
-    assert stretched(both, asked, seen(), parts) is None
-    assert stretched((route("w1", 30.0),), [demand(30.0)], seen(), parts) is not None
+    assert stretched(both, asked, seen(), {}, COST) is not None
+    assert stretched(both, asked, seen(), parts, COST) is None
+    assert stretched((route("w1", 30.0),), [demand(30.0)], seen(), parts, COST) is not None
 
 
 @pytest.mark.parametrize("usd", [0.36, 0.0])
@@ -104,11 +108,65 @@ def test_what_several_variants_on_a_worker_take_longer_counts() -> None:
 def test_a_new_division_has_to_save_a_part_of_the_cost_and_of_a_worker(
     usd: float, there: float, new: float, worth_it: bool
 ) -> None:
-    one, other = (shares_of((route("w1", share / ROW_S),), seen()) for share in (new, there))
-    assert one is not None
-    assert other is not None
+    one, other = (route("w1", share / ROW_S) for share in (new, there))
     kinds = {each.name: each for each in two(usd=usd).device_kinds}
-    assert saves(one, other, seen(), kinds, {}) is worth_it
+    assert Worth(seen(), kinds, {}, COST).gains((one,), (other,)) is worth_it
+
+
+def worth(objective: Objective, *, b_accuracy: float = 0.9, b_j: float | None = 1.0) -> Worth:
+    """Of variants of 10 ms each, of which "a" is right in nine of ten cases and takes 1 J a row."""
+    known = catalog(
+        [variant("a", 0.9), variant("b", b_accuracy)],
+        [profile("a", 10.0, energy_j=1.0), profile("b", 10.0, energy_j=b_j)],
+        kinds=[kind("cpu-1", idle_w=0.0)],
+    )
+    held = [key("a"), key("b")]
+    taken = snapshot(known, (worker("w1"), held), (worker("w2"), held))
+    return Worth(taken, {each.name: each for each in known.device_kinds}, {}, objective)
+
+
+@pytest.mark.parametrize(
+    ("part", "worth_it"), [(1.0 - SAVES - 0.001, True), (1.0 - SAVES + 0.001, False)]
+)
+def test_under_energy_a_new_division_has_to_save_a_part_of_the_joules(
+    part: float, worth_it: bool
+) -> None:
+    assert (
+        worth(ENERGY, b_j=part).gains((route("w1", 10.0, "b"),), (route("w1", 10.0),)) is worth_it
+    )
+
+
+def test_under_energy_what_was_not_measured_comes_last() -> None:
+    known, unknown = (route("w1", 10.0),), (route("w1", 10.0, "b"),)
+    both = (route("w1", 5.0), route("w1", 5.0, "b"))
+    found = worth(ENERGY, b_j=None)
+    assert found.gains(known, both)
+    assert not found.gains(both, known)
+    assert not found.gains(unknown, known)
+
+
+@pytest.mark.parametrize("more", [GAINS * 0.9, GAINS * 1.1])
+def test_under_accuracy_a_new_division_has_to_gain_accuracy(more: float) -> None:
+    found = worth(ACCURACY, b_accuracy=0.9 + more)
+    assert found.gains((route("w1", 10.0, "b"),), (route("w1", 10.0),)) is (more > GAINS)
+
+
+def test_under_accuracy_full_workers_cost_some_of_it() -> None:
+    """60 rows per second of 12 ms: one worker is 0.72 full with all of them, and 0.36 with half."""
+    one, both = (route("w1", 60.0),), (route("w1", 30.0), route("w2", 30.0))
+    found = worth(ACCURACY)
+    assert found.accuracy(one) == pytest.approx(0.9 - FULL_COST * 0.72**4)
+    assert found.gains(both, one)
+    assert not found.gains(one, both)
+
+
+def test_batches_are_no_larger_than_the_demand_fills() -> None:
+    """Of 20 rows per second one comes in half of 100 ms, of 80 four."""
+    wide = replace(route("w1", 80.0), batch_size=4)
+    for qps, size in ((80.0, 4), (41.0, 2), (20.0, 1)):
+        found = stretched((wide,), [demand(qps)], seen(1.0), {}, COST)
+        assert found is not None
+        assert found[0].batch_size == size
 
 
 def decided(before: Decision, b_ms: float, qps: float) -> Decision:
@@ -139,3 +197,27 @@ def test_who_is_cheaper_by_a_hair_does_not_take_over() -> None:
 
 def test_who_is_cheaper_by_much_takes_over() -> None:
     assert {r.variant for r in decided(first(), 2.0, 4.0).plan.routes} == {"b"}
+
+
+@pytest.mark.parametrize("objective", [ACCURACY, ENERGY])
+def test_ticks_for_accuracy_and_energy_keep_routes_as_well(objective: Objective) -> None:
+    """Two variants that are alike in all but a hair, and then one that is not."""
+
+    def planner(problem: Problem, objective: Objective) -> Solution:
+        return solve(problem, objective, clock=lambda: 0.0, time_limit_s=60.0, exact=False)
+
+    def seen(b_accuracy: float, b_j: float) -> Observation:
+        known = catalog(
+            [variant("a", 0.9), variant("b", b_accuracy)],
+            [profile("a", 1.0, energy_j=1.0), profile("b", 1.0, energy_j=b_j)],
+            kinds=[kind("cpu-1", idle_w=0.0)],
+        )
+        made = observation(known, report("w1", replica("a"), replica("b")), demand=[demand(100.0)])
+        return replace(made, objective=objective)
+
+    plan = replace(tick(seen(0.8999, 1.001), planner).plan, version=1, epoch=1)
+    assert {r.variant for r in plan.routes} == {"a"}
+    hair = replace(seen(0.9 + GAINS / 2, 1.0 - SAVES / 2), plan=plan, corrected=True)
+    assert not tick(hair, planner).changed
+    much = replace(seen(0.9 + 2 * GAINS, 1.0 - 2 * SAVES), plan=plan, corrected=True)
+    assert {r.variant for r in tick(much, planner).plan.routes} == {"b"}

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from planner.reconcile.by_zone.zoned_assignment import zoned
-from planner.reconcile.kept_routes import planned_qps
+from planner.reconcile.kept.routes import planned_qps
 from planner.reconcile.tick import tick
 from planner.types import Demand, DemandClass, Observation, class_of
 from planner.zone_demand import ShareKey, Zone, ZoneDemand
@@ -206,3 +206,25 @@ def test_a_way_is_taken_off_the_tightest_slo() -> None:
     asked: Demand = replace(demand(1.0, 100.0), slo_ms=150.0)
     assert shortened(asked, 40.0).tightest_ms == 110.0
     assert shortened(asked, 0.0) is asked
+
+
+def test_routes_stay_while_others_save_no_way_to_speak_of() -> None:
+    """A latency was corrected, and then a little more is asked for in the other zone."""
+    before = replace(tick(seen({"edge": 10.0, "core": 10.0})).plan, version=1, epoch=1)
+    same = replace(seen({"edge": 10.0, "core": 10.0}, plan=before), corrected=True)
+    assert not tick(same).changed
+    hardly = replace(seen({"edge": 10.1, "core": 9.9}, plan=before), corrected=True)
+    assert tick(hardly).plan.routes == before.routes
+    else_ = replace(seen({"edge": 15.0, "core": 5.0}, plan=before), corrected=True)
+    assert rates(tick(else_).plan) == pytest.approx({"e0": 15.0, "c0": 5.0})
+
+
+def test_routes_across_do_not_stay_where_the_way_has_become_too_long() -> None:
+    """The edge has no worker: with a way of 190 of 200 ms only the core's own demand is served."""
+    asked = {"edge": 5.0, "core": 5.0}
+    before = replace(tick(seen(asked, edge=0)).plan, version=1, epoch=1)
+    assert rates(before) == pytest.approx({"c0": 10.0})
+    longer = replace(seen(asked, 90.0, plan=before, edge=0), corrected=True)
+    assert tick(longer).plan.routes == before.routes
+    too_long = replace(seen(asked, 195.0, plan=before, edge=0), corrected=True)
+    assert rates(tick(too_long).plan) == pytest.approx({"c0": 5.0})

@@ -1,28 +1,31 @@
-"""Routes that are there already: what they serve and take, and whether they are to stay.
+"""Routes that are there already: what they serve and take, and the same routes for another demand.
 
 A division of the demand is made anew where the demand has moved or latencies are others than was
 known. While workers have time, several divisions are as good as each other, and which one comes out
-cheapest by a hair changes with every batch that is measured. Another one would have variants loaded
+best by a hair changes with every batch that is measured. Another one would have variants loaded
 and unloaded for nothing, so routes stay, stretched to what is asked for now, until a new division
-saves something.
+gains something (``planner.reconcile.kept.worth``).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import inf
 
-from planner.selection.eligibility import answers
-from planner.types import Demand, DemandClass, Snapshot, class_of
-from variants.types import DeviceKind, DeviceKindName, Route, TaskName, VariantKey, WorkerId
+from planner.reconcile.problem_builder import largest_batch, planned_slo_ms
+from planner.selection.eligibility import answers, profile_rule
+from planner.solver.capacity import SLACK
+from planner.types import Demand, DemandClass, Objective, Snapshot, class_of
+from variants.types import DeviceKindName, Route, TaskName, VariantKey, WorkerId
 
 DRIFT = 0.1
 """Demand may change by this part of its work before it is assigned anew."""
-ROOMY = 0.5
-"""Part of its time up to which a worker has enough left that the division hardly matters."""
-SAVES = 0.1
-"""A new division has to save this part of the cost of the one that is there."""
-LEAST_SAVED = 0.01
-"""And at least this part of the cheapest worker."""
+ROOMY = {Objective.COST: 0.5, Objective.ENERGY: 0.5, Objective.ACCURACY: 0.8}
+"""Part of its time up to which a worker has enough left that the division hardly matters. Under
+``accuracy`` what full workers cost is a part of what a division is worth."""
+
+Shares = Mapping[WorkerId, Mapping[VariantKey, float]]
+"""The part of each worker's time that each variant takes."""
+Parts = Mapping[DeviceKindName, float]
+"""By what part batches take longer on a worker of a kind that serves with several variants."""
 
 
 def drifted(
@@ -88,67 +91,55 @@ def unserved(routes: Iterable[Route], demand: Iterable[Demand]) -> tuple[Demand,
     return tuple(d for d in left if d.qps > 1e-6)
 
 
-Shares = Mapping[WorkerId, Mapping[VariantKey, float]]
-"""The part of each worker's time that each variant takes."""
-Parts = Mapping[DeviceKindName, float]
-"""By what part batches take longer on a worker of a kind that serves with several variants."""
-
-
 def stretched(
-    routes: Sequence[Route], demand: Iterable[Demand], snapshot: Snapshot, longer: Parts
+    routes: Sequence[Route],
+    demand: Iterable[Demand],
+    snapshot: Snapshot,
+    longer: Parts,
+    objective: Objective,
 ) -> tuple[Route, ...] | None:
-    """The same routes with the rates of a demand, divided as before.
+    """The same routes with the rates of a demand, divided as before, and no larger batches than it
+    fills.
 
     None where they do not serve all of it, where a worker would be more than ``ROOMY`` full, or
-    where they do not meet the SLO by now: a batch and the one that it waits for take longer, or the
-    variant is less accurate than was known.
+    where they do not meet the SLO by now (``meets``).
     """
-    planned, wanted = planned_qps(routes), {class_of(d): d.qps for d in demand}
-    if not all(planned.get(key, 0.0) > 0.0 for key in wanted):
+    planned, asked = planned_qps(routes), {class_of(d): d for d in demand}
+    if not all(planned.get(key, 0.0) > 0.0 for key in asked):
         return None
+    slo_ms = {key: slo_of(each, snapshot) for key, each in asked.items()}
+    largest = {
+        key: largest_batch(each.qps, slo_ms[key] - snapshot.transport_ms)
+        for key, each in asked.items()
+    }
     found = tuple(
-        replace(route, qps=route.qps * wanted[key] / planned[key])
+        replace(
+            route,
+            qps=route.qps * asked[key].qps / planned[key],
+            batch_size=min(route.batch_size, largest[key]),
+        )
         for route in routes
-        if (key := class_of_route(route)) in wanted
+        if (key := class_of_route(route)) in asked
     )
     shares = shares_of(found, snapshot)
     if shares is None:
         return None
-    times = _times(shares, snapshot, longer)
-    if any(sum(held.values()) * times[worker] > ROOMY for worker, held in shares.items()):
+    times = times_of(shares, snapshot, longer)
+    most = ROOMY[objective]
+    if any(sum(held.values()) * times[worker] > most for worker, held in shares.items()):
         return None
-    return found if all(_meets(r, times[r.worker], snapshot) for r in found) else None
+    in_time = all(meets(r, times[r.worker], snapshot, slo_ms[class_of_route(r)]) for r in found)
+    return found if in_time else None
 
 
-def saves(
-    new: Shares,
-    there: Shares,
-    snapshot: Snapshot,
-    kinds: Mapping[DeviceKindName, DeviceKind],
-    longer: Parts,
-) -> bool:
-    """Whether other routes save enough of the workers' cost to replace those that are there.
-
-    Where nothing has a price, what they save is time.
-    """
-
-    def usd(shares: Shares) -> float:
-        times = _times(shares, snapshot, longer)
-        return sum(
-            times[worker] * sum(held.values()) * prices.get(snapshot.workers[worker].device_kind, 0)
-            for worker, held in shares.items()
-        )
-
-    prices = {name: kind.usd_per_hour for name, kind in kinds.items()}
-    if not any(prices.values()):
-        prices = dict.fromkeys(prices, 1.0)
-    here = {view.device_kind for view in snapshot.workers.values()}
-    cheapest = min((price for name, price in prices.items() if name in here), default=inf)
-    now_usd = usd(there)
-    return now_usd - usd(new) > max(SAVES * now_usd, LEAST_SAVED * cheapest)
+def slo_of(demand: Demand, snapshot: Snapshot) -> float:
+    """The latency SLO in ms that plans keep for a class; 0 where nothing answers it in time."""
+    rule = profile_rule(replace(demand, latency_ms=demand.tightest_ms), snapshot.transport_ms)
+    able = [each for each in snapshot.tasks[demand.task].by_cost if rule(each) is None]
+    return planned_slo_ms(demand.tightest_ms, able, snapshot.transport_ms) if able else 0.0
 
 
-def _times(shares: Shares, snapshot: Snapshot, longer: Parts) -> dict[WorkerId, float]:
+def times_of(shares: Shares, snapshot: Snapshot, longer: Parts) -> dict[WorkerId, float]:
     """How many times as long as by its profile a batch takes on each worker."""
     return {
         worker: 1.0 + longer.get(snapshot.workers[worker].device_kind, 0.0) * (len(held) > 1)
@@ -156,12 +147,15 @@ def _times(shares: Shares, snapshot: Snapshot, longer: Parts) -> dict[WorkerId, 
     }
 
 
-def _meets(route: Route, times: float, snapshot: Snapshot) -> bool:
-    """Whether its batch, behind another one of them, is within the SLO, and accurate enough."""
+def meets(route: Route, times: float, snapshot: Snapshot, slo_ms: float) -> bool:
+    """Whether its batch, behind another one of them, is within an SLO, and accurate enough.
+
+    ``times`` is how many times as long as by its profile a batch takes there.
+    """
     kind = snapshot.workers[route.worker].device_kind
     candidate = snapshot.tasks[route.task].of(route.variant, kind)
     if candidate is None or (route.accuracy is not None and candidate.accuracy < route.accuracy):
         return False
     size = min(route.batch_size, candidate.table.max_batch)
     took_ms = 2 * times * candidate.table.ms[size] + snapshot.transport_ms
-    return took_ms <= route.latency_ms
+    return took_ms <= slo_ms * (1 + SLACK)

@@ -1,0 +1,225 @@
+"""Division: which worker serves which part of the demand, as before or anew.
+
+The division that is there is kept while the demand, the workers and the catalog are those that it
+was made for. Where the demand has moved or latencies are others than was known, it is kept as well,
+stretched to what is asked for now, until a new one gains something (``planner.reconcile.kept``).
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from typing import NamedTuple
+
+from planner.reconcile.by_zone.zoned_assignment import ZonedFleet, zoned
+from planner.reconcile.demand_assignment import (
+    NOTHING,
+    SERVED,
+    DemandAssignment,
+    assign_demand,
+)
+from planner.reconcile.kept.best import may_gain
+from planner.reconcile.kept.routes import (
+    drifted,
+    planned_qps,
+    shares_of,
+    stretched,
+)
+from planner.reconcile.kept.worth import Worth
+from planner.selection.eligibility import kept_out, profile_rule
+from planner.solver.problem import Planner
+from planner.types import Demand, Observation, Snapshot, WorkerReport, class_of
+from planner.zone_demand import ASKED_IN, CROSSES
+from variants.types import (
+    DeviceKindName,
+    Plan,
+    Route,
+    TaskName,
+    VariantKey,
+    WorkerId,
+)
+
+WORTH_MOVING = 1.1
+"""Where not all can be served, a plan has to serve so many times as much to replace another."""
+
+
+class Division(NamedTuple):
+    """An assignment, and the part of each worker's time that it takes, by variant."""
+
+    assignment: DemandAssignment
+    shares: Mapping[WorkerId, Mapping[VariantKey, float]]
+    again: bool
+    """Whether it is new, and not that of the plan."""
+
+
+def divided(
+    observation: Observation,
+    snapshot: Snapshot,
+    expected: Sequence[Demand],
+    planner: Planner,
+    likely_load: float | None,
+) -> Division:
+    """The division of the plan, or a new one where that no longer fits.
+
+    Args:
+        likely_load: as of ``assign_demand``.
+    """
+    workers = sorted((w for w in observation.workers if not w.draining), key=lambda w: w.id)
+    room_mib = _room_mib(workers)
+    known = sorted((d for d in expected if _answerable(snapshot, room_mib, d)), key=_order)
+    by_zone = zoned(
+        workers, observation.zones, lambda some, d: _answerable(snapshot, _room_mib(some), d)
+    )
+    far: tuple[str, ...] = ()
+    if by_zone is not None:
+        far = by_zone.out_of_reach(known)
+        known = by_zone.reachable(known)
+    if not workers or not known:
+        return Division(replace(NOTHING, out_of_reach=far), {}, False)
+    routes = observation.plan.routes if observation.plan else ()
+    crossing: tuple[str, ...] = ()
+    if by_zone is not None:
+        crossing = tuple(said for said in of_zones(observation.plan) if CROSSES in said)
+    kept = DemandAssignment(routes=routes, crossings=crossing, out_of_reach=far)
+    shares = shares_of(routes, snapshot)
+    fits = (
+        shares is not None
+        and not _newcomer(observation.plan, shares, workers)
+        and not _leads_nowhere(routes, workers)
+    )
+    asked_else = drifted(routes, known, _work_ms(snapshot))
+    if shares is not None and fits and not (observation.corrected or asked_else):
+        return Division(kept, shares, False)
+    stays = _staying(observation, snapshot, known, by_zone, kept) if fits else None
+    if shares is not None and stays is not None and not stays.may_be_beaten():
+        return stays.division(snapshot) if asked_else else Division(kept, shares, False)
+    kinds = {kind.name: kind for kind in observation.catalog.device_kinds}
+    how = (known, kinds, planner, observation.objective, observation.interference)
+    if by_zone is not None:
+        made = by_zone.assign(snapshot, *how)
+    else:
+        made = assign_demand(snapshot, workers, *how, likely_load=likely_load)
+    new = shares_of(made.routes, snapshot) or {}
+    if shares is not None and fits:
+        asked, served = sum(d.qps for d in known), _served(made.routes, known)
+        if served < SERVED * asked and served < WORTH_MOVING * _served(routes, known):
+            # The demand is too much, and which part is left out would differ with every tick.
+            return Division(kept, shares, False)
+        if stays is not None and new and not stays.beaten(made.routes):
+            return stays.division(snapshot) if asked_else else Division(kept, shares, False)
+    return Division(replace(made, out_of_reach=far), new, True)
+
+
+class _Staying(NamedTuple):
+    """The division that is there, stretched to the demand of now."""
+
+    assignment: DemandAssignment
+    worth: Worth
+    by_zone: ZonedFleet | None
+    demand: Sequence[Demand]
+
+    def beaten(self, new: Sequence[Route]) -> bool:
+        """Whether other routes, which serve all as well, gain enough to replace it."""
+        there = self.assignment.routes
+        if self.by_zone is not None and self.by_zone.nearer(new, there, self.demand):
+            return True
+        return self.worth.gains(new, there)
+
+    def may_be_beaten(self) -> bool:
+        """Whether any other routes might; quickly, without looking for them."""
+        there = self.assignment.routes
+        if self.by_zone is not None and self.by_zone.may_be_nearer(there, self.demand):
+            return True
+        return may_gain(self.worth, self.demand, there)
+
+    def division(self, snapshot: Snapshot) -> Division:
+        return Division(self.assignment, shares_of(self.assignment.routes, snapshot) or {}, False)
+
+
+def _staying(
+    observation: Observation,
+    snapshot: Snapshot,
+    demand: Sequence[Demand],
+    by_zone: ZonedFleet | None,
+    kept: DemandAssignment,
+) -> _Staying | None:
+    """The division that is there for a demand; None where it does not serve that in time."""
+    longer, objective = observation.interference, observation.objective
+    routes = stretched(kept.routes, demand, snapshot, longer, objective)
+    if not routes:
+        return None
+    now = replace(kept, routes=routes)
+    if by_zone is not None:
+        if not by_zone.in_time(routes, demand, snapshot, longer):
+            return None
+        now = replace(now, crossings=by_zone.crossings(routes, demand))
+    kinds = {kind.name: kind for kind in observation.catalog.device_kinds}
+    return _Staying(now, Worth(snapshot, kinds, longer, objective), by_zone, demand)
+
+
+def of_zones(plan: Plan | None) -> list[str]:
+    """What a plan says of the demand of zones."""
+    return [] if plan is None else [s for s in plan.explanation if s.startswith(ASKED_IN)]
+
+
+def _room_mib(workers: Iterable[WorkerReport]) -> dict[DeviceKindName, float]:
+    """The memory of the smallest worker of each kind."""
+    room_mib: dict[DeviceKindName, float] = {}
+    for worker in workers:
+        least_mib = room_mib.get(worker.device_kind, worker.memory_mib)
+        room_mib[worker.device_kind] = min(least_mib, worker.memory_mib)
+    return room_mib
+
+
+def _newcomer(
+    plan: Plan | None, working: Collection[WorkerId], workers: Iterable[WorkerReport]
+) -> bool:
+    """Whether a worker is there that the plan did not know.
+
+    One without any part of the demand is no newcomer if something was placed on it: other kinds
+    may do all of the work.
+    """
+    placed = {placement.worker for placement in plan.placements} if plan else set()
+    return any(worker.id not in working and worker.id not in placed for worker in workers)
+
+
+def _leads_nowhere(routes: Iterable[Route], workers: Iterable[WorkerReport]) -> bool:
+    """Whether a route names a replica that its worker cannot load."""
+    without = {worker.id: kept_out(worker) for worker in workers}
+    return any((route.task, route.variant) in without.get(route.worker, ()) for route in routes)
+
+
+def _served(routes: Iterable[Route], demand: Iterable[Demand]) -> float:
+    """What routes serve of a demand, in rows per second."""
+    planned = planned_qps(routes)
+    return sum(min(d.qps, planned.get(class_of(d), 0.0)) for d in demand)
+
+
+def _answerable(
+    snapshot: Snapshot, room_mib: Mapping[DeviceKindName, float], wanted: Demand
+) -> bool:
+    """Whether an idle worker of some kind here could answer a class in time.
+
+    A class that no worker can answer has no routes, and must not look like new demand.
+    ``room_mib`` is the memory of the smallest worker of each kind that is here.
+    """
+    if wanted.qps <= 0.0 or wanted.task not in snapshot.tasks:
+        return False
+    obstacle = profile_rule(replace(wanted, latency_ms=wanted.tightest_ms), snapshot.transport_ms)
+    return any(
+        candidate.memory_mib <= room_mib.get(candidate.device_kind, -inf)
+        and obstacle(candidate) is None
+        for candidate in snapshot.tasks[wanted.task].by_cost
+    )
+
+
+def _order(demand: Demand) -> tuple[TaskName, float, float, str]:
+    floor = -inf if demand.accuracy is None else demand.accuracy
+    return (demand.task, demand.latency_ms, floor, demand.variant or "")
+
+
+def _work_ms(snapshot: Snapshot) -> dict[TaskName, float]:
+    """The least latency in ms of a query of each task."""
+    return {
+        name: min((c.table.ms[1] for c in view.by_cost), default=1.0)
+        for name, view in snapshot.tasks.items()
+    }
