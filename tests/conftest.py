@@ -23,6 +23,11 @@ settings.load_profile("modelless")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Settings of whoever runs the tests are no part of them.
+for name in [name for name in os.environ if name.startswith("MODELLESS_")]:
+    if not name.startswith(("MODELLESS_TEST_", "MODELLESS_BENCH_")):
+        del os.environ[name]
+
 EXAMPLES = float(os.environ.get("MODELLESS_TEST_EXAMPLES", "1"))
 """Times as many examples of each property: ``make campaign`` tries 20 times as many, ``make quick``
 a quarter."""
