@@ -5,13 +5,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from controlplane.client.exchange import (
+    EXPLAIN_PATH,
     HEADERS,
     PATH,
     TIMEOUT_S,
     Reply,
     connection_options,
+    explain_content,
     named_url,
     query_content,
+    read_explanation,
     read_reply,
     typed_failures,
 )
@@ -115,6 +118,39 @@ class Client:
             response = self._http.post(PATH, content=content, headers=HEADERS, timeout=timeout_s)
         return read_reply(response, self.url)
 
+    def explain(
+        self,
+        task: str,
+        *,
+        rows: int = 1,
+        latency_ms: float | None = None,
+        accuracy: float | None = None,
+        cost: float | None = None,
+        prefer: Prefer | str | None = None,
+        best_effort: bool = False,
+        variant: str | None = None,
+    ) -> dict[str, Any]:
+        """What would become of such a query now, and why; nothing is run, and it is no demand.
+
+        Returns:
+            What ``POST /v1/explain`` answers: ``outcome``, which is ``answered`` or ``refused``,
+            ``answer`` or ``refusal``, ``plan`` in a sentence, and under ``variants`` for each a
+            ``verdict`` and ``why``.
+
+        Raises:
+            InvalidInput, TaskNotFound, RateLimited, Unreachable: as ``query``. What a query would
+                be refused for is part of the explanation and raises nothing.
+        """
+        content = explain_content(
+            task, rows, latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
+            best_effort=best_effort, variant=variant,
+        )  # fmt: skip
+        with typed_failures(self.url, self.timeout_s):
+            response = self._http.post(
+                EXPLAIN_PATH, content=content, headers=HEADERS, timeout=self.timeout_s
+            )
+        return read_explanation(response, self.url)
+
 
 class AsyncClient:
     """The same as ``Client`` for an event loop: many queries may wait at once.
@@ -188,3 +224,26 @@ class AsyncClient:
                 PATH, content=content, headers=HEADERS, timeout=timeout_s
             )
         return read_reply(response, self.url)
+
+    async def explain(
+        self,
+        task: str,
+        *,
+        rows: int = 1,
+        latency_ms: float | None = None,
+        accuracy: float | None = None,
+        cost: float | None = None,
+        prefer: Prefer | str | None = None,
+        best_effort: bool = False,
+        variant: str | None = None,
+    ) -> dict[str, Any]:
+        """What would become of such a query now, and why, as ``Client.explain``."""
+        content = explain_content(
+            task, rows, latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
+            best_effort=best_effort, variant=variant,
+        )  # fmt: skip
+        with typed_failures(self.url, self.timeout_s):
+            response = await self._http.post(
+                EXPLAIN_PATH, content=content, headers=HEADERS, timeout=self.timeout_s
+            )
+        return read_explanation(response, self.url)

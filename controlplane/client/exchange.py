@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 URL = "http://127.0.0.1:8000"
 TIMEOUT_S = 30.0
 PATH = "/v1/query"
+EXPLAIN_PATH = "/v1/explain"
 HEADERS = {"Content-Type": "application/json"}
 
 
@@ -114,10 +115,31 @@ def query_content(
     Raises:
         InvalidInput: something in it has no form in JSON.
     """
+    slo = {"latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer}
+    return _content({"task": task, "inputs": inputs}, slo, best_effort, variant)
+
+
+def explain_content(
+    task: str,
+    rows: int,
+    *,
+    latency_ms: float | None,
+    accuracy: float | None,
+    cost: float | None,
+    prefer: Prefer | str | None,
+    best_effort: bool,
+    variant: str | None,
+) -> bytes:
+    """The JSON body of ``POST /v1/explain``, as ``query_content``."""
+    slo = {"latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer}
+    return _content({"task": task, "rows": rows}, slo, best_effort, variant)
+
+
+def _content(
+    body: dict[str, Any], slo: Mapping[str, Any], best_effort: bool, variant: str | None
+) -> bytes:
     import orjson
 
-    slo = {"latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer}
-    body: dict[str, Any] = {"task": task, "inputs": inputs}
     if given := {name: value for name, value in slo.items() if value is not None}:
         body["slo"] = given
     if best_effort:
@@ -158,6 +180,27 @@ def read_reply(response: "httpx.Response", url: str) -> Reply:
         ModellessError: the error that the gateway answered with, by its code.
         Unreachable: what answered is not modelless.
     """
+    found = _document(response, url)
+    try:
+        known = {name: found[name] for name in _FIELDS if name in found}
+        for name in ("labels", "scores"):
+            known[name] = tuple(known.get(name, ()))
+        known["choice_reason"] = response.headers.get("X-Choice-Reason", "")
+        return Reply(**known)
+    except TypeError as error:
+        raise Unreachable(f"what answers at {url} is not modelless") from error
+
+
+def read_explanation(response: "httpx.Response", url: str) -> dict[str, Any]:
+    """The explanation that a response carries.
+
+    Raises:
+        ModellessError, Unreachable: as ``read_reply``.
+    """
+    return _document(response, url)
+
+
+def _document(response: "httpx.Response", url: str) -> dict[str, Any]:
     import orjson
 
     if response.status_code != 200:
@@ -167,14 +210,12 @@ def read_reply(response: "httpx.Response", url: str) -> Reply:
                 failed.retry_after_s = float(response.headers["Retry-After"])
         raise failed
     try:
-        found: Mapping[str, Any] = orjson.loads(response.content)
-        known = {name: found[name] for name in _FIELDS if name in found}
-        for name in ("labels", "scores"):
-            known[name] = tuple(known.get(name, ()))
-        known["choice_reason"] = response.headers.get("X-Choice-Reason", "")
-        return Reply(**known)
-    except (orjson.JSONDecodeError, TypeError) as error:
+        found = orjson.loads(response.content)
+    except orjson.JSONDecodeError as error:
         raise Unreachable(f"what answers at {url} is not modelless") from error
+    if not isinstance(found, dict):
+        raise Unreachable(f"what answers at {url} is not modelless")
+    return found
 
 
 _FIELDS = tuple(field.name for field in fields(Reply))

@@ -75,6 +75,27 @@ async def test_a_query_is_answered_with_what_was_used(served: Served) -> None:
     )
 
 
+async def test_what_would_become_of_a_query_is_explained(served: Served) -> None:
+    found = await using(served, lambda client: client.explain("letters", accuracy=0.9, rows=2))
+    assert (found["outcome"], found["rows"], found["accuracy"]) == ("answered", 2, 0.9)
+    assert found["answer"]["variant"] == FAST
+    assert {each["variant"]: each["verdict"] for each in found["variants"]}[FAST] == "chosen"
+
+
+async def test_what_would_be_refused_is_explained_and_raises_nothing(served: Served) -> None:
+    url = f"http://127.0.0.1:{served.port}"
+    async with AsyncClient(url, token=TOKEN) as client:
+        found = await client.explain("letters", accuracy=1.0, latency_ms=5)
+    assert found["outcome"] == "refused"
+    assert found["refusal"]["code"] == "SLO_INFEASIBLE"
+    assert {each["verdict"] for each in found["variants"]} == {"stopped"}
+
+
+async def test_an_explanation_of_an_unknown_task_is_an_error(served: Served) -> None:
+    with pytest.raises(TaskNotFound):
+        await using(served, lambda client: client.explain("nothing"))
+
+
 async def test_rows_are_lists_or_arrays(served: Served) -> None:
     rows = np.arange(8, dtype=np.float32).reshape(2, 4)
     forms = {
