@@ -119,6 +119,7 @@ def test_the_openapi_document_is_kept(digits: Deployment, tmp_path: Path) -> Non
         config = re.sub(r"phases\..*\n", "", config)
         config = re.sub(r"(max-examples = )(\d+)", rf"\g<1>{int(3 * EXAMPLES)}", config)
     (tmp_path / "schemathesis.toml").write_text(config)
+    slo = digits.get("/v1/tasks/digits")["slo"]
     url = f"http://127.0.0.1:{digits.port}/openapi.json"
     seed = ("--seed", "1", "-w", "2", "--no-color", "--request-timeout", "60")
     try:
@@ -126,6 +127,7 @@ def test_the_openapi_document_is_kept(digits: Deployment, tmp_path: Path) -> Non
         assert "No issues found" in said
     finally:
         digits.request("DELETE", "/v1/tasks/digits/sharing")
+        digits.request("PATCH", "/v1/tasks/digits/slo", slo)
         for peak in digits.get("/v1/peaks")["peaks"]:
             digits.request("DELETE", f"/v1/peaks/{peak['id']}")
 
