@@ -149,8 +149,8 @@ def test_a_sampled_family_says_what_was_predicted_and_how_surely(house: House) -
     points = [point for profile in snapshot.profiles for point in profile.points]
     assert len(points) == 18
     measured = [point for point in points if not point.error]
-    assert len(measured) == 3
-    assert {point.batch_size for point in measured} == {32}
+    assert len(measured) == 4  # the largest batch of each, and one more than a fifth
+    assert [point.batch_size for point in measured].count(32) == 3
     for profile in snapshot.profiles:
         assert profile.source is ProfileSource.PREDICTED
         assert all(0 < p.p50_ms <= p.p95_ms <= p.p99_ms for p in profile.points)

@@ -121,7 +121,7 @@ def test_the_openapi_document_is_kept(digits: Deployment, tmp_path: Path) -> Non
     (tmp_path / "schemathesis.toml").write_text(config)
     slo = digits.get("/v1/tasks/digits")["slo"]
     url = f"http://127.0.0.1:{digits.port}/openapi.json"
-    seed = ("--seed", "1", "-w", "2", "--no-color", "--request-timeout", "60")
+    seed = ("--seed", "1", "-w", "1", "--no-color", "--request-timeout", "60")
     try:
         said = run(schemathesis, "run", url, *seed, cwd=tmp_path)  # it keeps things there, too
         assert "No issues found" in said
