@@ -11,10 +11,9 @@ from controlplane.client.exchange import (
     TIMEOUT_S,
     Reply,
     connection_options,
-    explain_content,
     named_url,
     query_content,
-    read_explanation,
+    read_document,
     read_reply,
     typed_failures,
 )
@@ -110,8 +109,8 @@ class Client:
             ModellessError: another error of the gateway, by its code.
         """
         content = query_content(
-            task, inputs, latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
-            best_effort=best_effort, variant=variant,
+            task, {"inputs": inputs}, latency_ms=latency_ms, accuracy=accuracy, cost=cost,
+            prefer=prefer, best_effort=best_effort, variant=variant,
         )  # fmt: skip
         timeout_s = self.timeout_s + (latency_ms or 0.0) / 1000
         with typed_failures(self.url, timeout_s):
@@ -141,15 +140,15 @@ class Client:
             InvalidInput, TaskNotFound, RateLimited, Unreachable: as ``query``. What a query would
                 be refused for is part of the explanation and raises nothing.
         """
-        content = explain_content(
-            task, rows, latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
-            best_effort=best_effort, variant=variant,
+        content = query_content(
+            task, {"rows": rows}, latency_ms=latency_ms, accuracy=accuracy, cost=cost,
+            prefer=prefer, best_effort=best_effort, variant=variant,
         )  # fmt: skip
         with typed_failures(self.url, self.timeout_s):
             response = self._http.post(
                 EXPLAIN_PATH, content=content, headers=HEADERS, timeout=self.timeout_s
             )
-        return read_explanation(response, self.url)
+        return read_document(response, self.url)
 
 
 class AsyncClient:
@@ -215,8 +214,8 @@ class AsyncClient:
     ) -> Reply:
         """Ask for a task, with the meaning and the errors of ``Client.query``."""
         content = query_content(
-            task, inputs, latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
-            best_effort=best_effort, variant=variant,
+            task, {"inputs": inputs}, latency_ms=latency_ms, accuracy=accuracy, cost=cost,
+            prefer=prefer, best_effort=best_effort, variant=variant,
         )  # fmt: skip
         timeout_s = self.timeout_s + (latency_ms or 0.0) / 1000
         with typed_failures(self.url, timeout_s):
@@ -238,12 +237,12 @@ class AsyncClient:
         variant: str | None = None,
     ) -> dict[str, Any]:
         """What would become of such a query now, and why, as ``Client.explain``."""
-        content = explain_content(
-            task, rows, latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
-            best_effort=best_effort, variant=variant,
+        content = query_content(
+            task, {"rows": rows}, latency_ms=latency_ms, accuracy=accuracy, cost=cost,
+            prefer=prefer, best_effort=best_effort, variant=variant,
         )  # fmt: skip
         with typed_failures(self.url, self.timeout_s):
             response = await self._http.post(
                 EXPLAIN_PATH, content=content, headers=HEADERS, timeout=self.timeout_s
             )
-        return read_explanation(response, self.url)
+        return read_document(response, self.url)

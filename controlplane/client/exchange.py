@@ -101,7 +101,7 @@ def _trust(url: str, certificate: str | PathLike[str]) -> ssl.SSLContext | bool:
 
 def query_content(
     task: str,
-    inputs: Any,
+    about: Mapping[str, Any],
     *,
     latency_ms: float | None,
     accuracy: float | None,
@@ -110,36 +110,16 @@ def query_content(
     best_effort: bool,
     variant: str | None,
 ) -> bytes:
-    """The JSON body of ``POST /v1/query``; what is None is left to the task's defaults.
+    """The JSON body of ``POST /v1/query`` about some ``inputs``, or of ``POST /v1/explain`` about
+    so many ``rows``; what is None is left to the task's defaults.
 
     Raises:
         InvalidInput: something in it has no form in JSON.
     """
-    slo = {"latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer}
-    return _content({"task": task, "inputs": inputs}, slo, best_effort, variant)
-
-
-def explain_content(
-    task: str,
-    rows: int,
-    *,
-    latency_ms: float | None,
-    accuracy: float | None,
-    cost: float | None,
-    prefer: Prefer | str | None,
-    best_effort: bool,
-    variant: str | None,
-) -> bytes:
-    """The JSON body of ``POST /v1/explain``, as ``query_content``."""
-    slo = {"latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer}
-    return _content({"task": task, "rows": rows}, slo, best_effort, variant)
-
-
-def _content(
-    body: dict[str, Any], slo: Mapping[str, Any], best_effort: bool, variant: str | None
-) -> bytes:
     import orjson
 
+    slo = {"latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer}
+    body: dict[str, Any] = {"task": task, **about}
     if given := {name: value for name, value in slo.items() if value is not None}:
         body["slo"] = given
     if best_effort:
@@ -180,7 +160,7 @@ def read_reply(response: "httpx.Response", url: str) -> Reply:
         ModellessError: the error that the gateway answered with, by its code.
         Unreachable: what answered is not modelless.
     """
-    found = _document(response, url)
+    found = read_document(response, url)
     try:
         known = {name: found[name] for name in _FIELDS if name in found}
         for name in ("labels", "scores"):
@@ -191,16 +171,12 @@ def read_reply(response: "httpx.Response", url: str) -> Reply:
         raise Unreachable(f"what answers at {url} is not modelless") from error
 
 
-def read_explanation(response: "httpx.Response", url: str) -> dict[str, Any]:
-    """The explanation that a response carries.
+def read_document(response: "httpx.Response", url: str) -> dict[str, Any]:
+    """The JSON object that a response carries.
 
     Raises:
         ModellessError, Unreachable: as ``read_reply``.
     """
-    return _document(response, url)
-
-
-def _document(response: "httpx.Response", url: str) -> dict[str, Any]:
     import orjson
 
     if response.status_code != 200:
