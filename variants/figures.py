@@ -17,6 +17,11 @@ LOST = 1e-12
 """Part of a whole that arithmetic may lose."""
 
 
+def counted(number: int, word: str) -> str:
+    """``1 variant``, ``2 variants``."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
 def figure(value: float, digits: int = 1) -> str:
     """The value with at most so many decimals; below 1 with as many as two significant digits
     need."""

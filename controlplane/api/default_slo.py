@@ -2,18 +2,16 @@
 
 import asyncio
 from dataclasses import asdict
-from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter
 
 from controlplane.api.context import ApiContext
+from controlplane.api.path_parameters import TaskPath
 from controlplane.timestamps import timestamp
 from controlplane.views import catalog_views
 from controlplane.views.catalog_schemas import SloChange, TaskSchema
 from variants.errors import InvalidInput
 from variants.types import Event, Slo, TaskName
-
-TaskPath = Annotated[str, Path(description="Name of a task.", examples=["digits"])]
 
 
 def default_slo_routes(context: ApiContext) -> APIRouter:

@@ -2,12 +2,12 @@
 
 import asyncio
 from time import time
-from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter
 from pydantic import Field
 
 from controlplane.api.context import ApiContext
+from controlplane.api.path_parameters import TaskPath
 from controlplane.timestamps import timestamp, timestamp_of
 from controlplane.views import catalog_views
 from controlplane.views.schemas import Schema
@@ -41,9 +41,6 @@ class LiftedQuarantine(Schema):
     variant: str
     lifted_at: str
     workers: list[str] = Field(description="Those that kept it out.")
-
-
-TaskPath = Annotated[str, Path(description="Name of a task.", examples=["digits"])]
 
 
 def quarantine_routes(context: ApiContext) -> APIRouter:

@@ -7,15 +7,15 @@ from fastapi import APIRouter, Path
 from pydantic import Field
 
 from controlplane.api.context import ApiContext
+from controlplane.api.path_parameters import ModelPath, TaskPath
 from controlplane.timestamps import timestamp
 from controlplane.views import catalog_views
 from controlplane.views.schemas import Schema
 from variants.catalog.removal import Removed
 from variants.errors import NotFound, TaskNotFound
+from variants.figures import counted
 from variants.types import Event, ModelName, TaskName
 
-TaskPath = Annotated[str, Path(description="Name of a task.", examples=["digits"])]
-ModelPath = Annotated[str, Path(description="Name of a model.", examples=["cnn-small"])]
 VersionPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of a retired version.")]
 
 
@@ -86,11 +86,9 @@ def _row(task: str, removed: Removed) -> RemovedSchema:
 
 
 def _words(removed: Removed) -> str:
-    said = f"{_count(len(removed.versions), 'version')}, {_count(len(removed.variants), 'variant')}"
+    said = (
+        f"{counted(len(removed.versions), 'version')}, {counted(len(removed.variants), 'variant')}"
+    )
     if removed.peaks:
-        said += f", {_count(len(removed.peaks), 'declared peak')}"
+        said += f", {counted(len(removed.peaks), 'declared peak')}"
     return said
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -22,6 +22,7 @@ from controlplane.api.devices import device_routes
 from controlplane.api.errors import ERRORS, RequestIds, add_error_handlers
 from controlplane.api.inventory import fleet_status_now, inventory_routes
 from controlplane.api.nodes import node_routes
+from controlplane.api.path_parameters import ModelPath, TaskPath
 from controlplane.api.peaks import peak_routes
 from controlplane.api.quarantine import quarantine_routes
 from controlplane.api.removal import removal_routes
@@ -75,8 +76,6 @@ class Events(Schema):
     events: list[EventSchema]
 
 
-TaskPath = Annotated[str, Path(description="Name of a task.", examples=["digits"])]
-ModelPath = Annotated[str, Path(description="Name of a model.", examples=["cnn-small"])]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="At most so many, newest first.")]
 
 DESCRIPTION = """\

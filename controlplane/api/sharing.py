@@ -1,17 +1,15 @@
 """Two routes: whether equal queries of a task share answers, and within which limits."""
 
 import asyncio
-from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter
 
 from controlplane.api.context import ApiContext
+from controlplane.api.path_parameters import TaskPath
 from controlplane.timestamps import timestamp
 from controlplane.views import catalog_views
 from controlplane.views.catalog_schemas import SharingSchema, TaskSchema
 from variants.types import Event, Sharing, TaskName
-
-TaskPath = Annotated[str, Path(description="Name of a task.", examples=["digits"])]
 
 
 def sharing_routes(context: ApiContext) -> APIRouter:

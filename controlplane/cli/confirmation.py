@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from controlplane.cli.render import plural, printable
+from controlplane.cli.render import printable
 from variants.errors import InvalidInput
+from variants.figures import counted
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 
@@ -28,7 +29,7 @@ def confirm(question: str, yes: bool) -> None:
 
 def removed_words(row: Mapping[str, Any]) -> str:
     """What was removed: ``2 versions, 3 variants; 5 artifacts are deleted once unloaded``."""
-    said = f"{plural(len(row['versions']), 'version')}, {plural(len(row['variants']), 'variant')}"
+    said = f"{counted(len(row['versions']), 'version')}, {counted(len(row['variants']), 'variant')}"
     if row["peaks"]:
-        said += f", {plural(row['peaks'], 'declared peak')}"
-    return f"{said}; what nothing else uses of {plural(row['artifacts'], 'artifact')} is deleted"
+        said += f", {counted(row['peaks'], 'declared peak')}"
+    return f"{said}; what nothing else uses of {counted(row['artifacts'], 'artifact')} is deleted"

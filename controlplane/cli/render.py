@@ -62,11 +62,6 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
 
 
-def plural(number: int, word: str) -> str:
-    """``1 variant``, ``2 variants``."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
-
-
 def ms(value: float | None) -> str:
     """Milliseconds with three significant digits or so."""
     if value is None:

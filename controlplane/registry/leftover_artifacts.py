@@ -8,6 +8,7 @@ from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.catalog.removal import Freed
 from variants.errors import ModellessError
+from variants.figures import counted
 from variants.types import CatalogSnapshot, Digest
 from workers.types import WorkerStatus
 
@@ -57,9 +58,9 @@ class LeftoverArtifacts:
         return self._catalog.free(delete), size_bytes
 
     def _say(self, freed: Freed, size_bytes: int) -> None:
-        said = f"{_count(len(freed.deleted))} deleted, {size_bytes / 2**20:.1f} MiB"
+        said = f"{counted(len(freed.deleted), 'artifact')} deleted, {size_bytes / 2**20:.1f} MiB"
         if freed.used:
-            said += f"; {_count(len(freed.used))} kept, which other versions use"
+            said += f"; {counted(len(freed.used), 'artifact')} kept, which other versions use"
         self._tell("artifacts_freed", ", ".join(freed.subjects), said)
 
 
@@ -77,7 +78,3 @@ def without_removed(
         )
         same = len(replicas) == len(status.replicas)
         yield status if same else replace(status, replicas=replicas)
-
-
-def _count(number: int) -> str:
-    return f"{number} artifact{'' if number == 1 else 's'}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from variants.figures import counted
 from variants.types import Plan, ReplicaState
 
 
@@ -176,7 +177,7 @@ def lack_of_cores(kinds: Iterable[KindStatus], cores: Mapping[str, int], given: 
     if needed <= given or not any(row.missing for row in rows):
         return ""
     return (
-        f"the workers that are wanted need {_plural(needed, 'core')}, and {given} "
+        f"the workers that are wanted need {counted(needed, 'core')}, and {given} "
         f"{'was' if given == 1 else 'were'} given to workers at the start"
     )
 
@@ -250,7 +251,7 @@ def _judged(
     asked = ", ".join(_workers(row.wanted, row.device_kind) for row in kinds if row.wanted)
     if not running and (going := sum(row.draining for row in kinds)):
         return Level.DIFFERS, (
-            f"Only {_plural(going, 'worker')} on the way out {'is' if going == 1 else 'are'} "
+            f"Only {counted(going, 'worker')} on the way out {'is' if going == 1 else 'are'} "
             f"running, {asked or 'none'} wanted."
         )
     if not running:
@@ -276,7 +277,7 @@ def _judged(
         return Level.DIFFERS, f"{text[0].upper()}{text[1:]}."
     beside = f", {replicas.unplanned} beside the plan" if replicas.unplanned else ""
     there = "1 worker is running" if running == 1 else f"{running} workers are running"
-    loaded = f"{replicas.ready} of {_plural(replicas.wanted, 'replica')} loaded"
+    loaded = f"{replicas.ready} of {counted(replicas.wanted, 'replica')} loaded"
     return Level.AS_PLANNED, f"As planned: {there}, {loaded}{beside}."
 
 
@@ -300,7 +301,7 @@ def _kind_difference(row: KindStatus) -> str:
 def _replica_difference(replicas: PlacementCounts) -> str:
     if replicas.ready == replicas.wanted:
         return ""
-    words = [f"{replicas.ready} of {_plural(replicas.wanted, 'planned replica')} loaded"]
+    words = [f"{replicas.ready} of {counted(replicas.wanted, 'planned replica')} loaded"]
     if replicas.loading:
         words.append(f"{replicas.loading} loading")
     if replicas.missing:
@@ -309,8 +310,4 @@ def _replica_difference(replicas: PlacementCounts) -> str:
 
 
 def _workers(count: int, kind: str) -> str:
-    return f"{_plural(count, 'worker')} {kind}"
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{counted(count, 'worker')} {kind}"

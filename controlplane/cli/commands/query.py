@@ -15,12 +15,12 @@ from controlplane.cli.render import (
     details,
     ms,
     percent,
-    plural,
     printable,
     table,
     usd_per_million,
 )
 from variants.errors import InvalidInput
+from variants.figures import counted
 from variants.types import Prefer
 
 Spec = Mapping[str, Any]
@@ -326,7 +326,7 @@ def asked_words(told: Row) -> str:
         said.append(f"of {told['pinned']} alone")
     if told["best_effort"]:
         said.append("else the nearest")
-    return printable(f"{', '.join(said)}; {plural(told['rows'], 'row')}")
+    return printable(f"{', '.join(said)}; {counted(told['rows'], 'row')}")
 
 
 def _answer(answer: Row) -> list[tuple[str, str]]:
@@ -358,6 +358,6 @@ def _row(one: Row) -> list[str]:
         percent(one["accuracy"]),
         ms(one["run_ms"]),
         usd_per_million(one["price_usd_per_1k"]),
-        plural(one["loaded_on"], "worker") if one["loaded_on"] else "-",
+        counted(one["loaded_on"], "worker") if one["loaded_on"] else "-",
         one["why"],
     ]

@@ -12,13 +12,13 @@ from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import (
     details,
     percent,
-    plural,
     printable,
     table,
     tensor,
     usd_per_million,
 )
 from variants.errors import InvalidInput
+from variants.figures import counted
 from variants.types import Prefer
 
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
@@ -99,7 +99,9 @@ def remove(
     """
     with connect(url) as client:
         row = client.get(at("v1", "tasks", task))
-        what = f"{plural(row['models'], 'model')}, {plural(row['variants'], 'variant')} in service"
+        what = (
+            f"{counted(row['models'], 'model')}, {counted(row['variants'], 'variant')} in service"
+        )
         confirm(f"Remove task {task} with all of it ({what})?", yes)
         row = client.delete(at("v1", "tasks", task))
     emit(

@@ -10,6 +10,7 @@ from controlplane.settings import Settings
 from controlplane.startup.checks.finding import Finding, fine, problem, warning
 from controlplane.startup.checks.state import running_here
 from variants.builders.gpu_requirements import missing_gpu, missing_onnxruntime_gpu
+from variants.figures import counted
 
 GCS = "--gcs-address="
 """Begins the argument by which a raylet knows its Ray."""
@@ -24,14 +25,10 @@ def cores(settings: Settings) -> Iterator[Finding]:
         yield warning("cores", one.what, one.remedy)
     if not found:
         each = " + ".join(
-            f"{_counted(kind.most, 'worker')} of {_counted(kind.cores, 'core')}"
+            f"{counted(kind.most, 'worker')} of {counted(kind.cores, 'core')}"
             for kind in settings.cpu_kinds
         )
         yield fine("cores", each or "no worker without a GPU")
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def memory(settings: Settings) -> Iterator[Finding]:
