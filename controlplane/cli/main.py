@@ -53,22 +53,22 @@ COMMANDS = {
     "Change": (
         Entry(
             name="register",
-            target="controlplane.cli.commands.register:register",
+            target="controlplane.cli.commands.models.register:register",
             help="Add a model: check it, build its variants, measure them.",
         ),
         Entry(
             name="profile",
-            target="controlplane.cli.commands.profile:profile",
+            target="controlplane.cli.commands.models.profile:profile",
             help="Measure variants whose profile is missing or doubted.",
         ),
         Entry(
             name="repair",
-            target="controlplane.cli.commands.repair:repair",
+            target="controlplane.cli.commands.models.repair:repair",
             help="Build damaged artifacts again from their sources.",
         ),
         Entry(
             name="quarantine",
-            target="controlplane.cli.commands.stage:quarantine",
+            target="controlplane.cli.commands.models.stage:quarantine",
             help="Variants that are kept out because they failed.",
         ),
         Entry(
@@ -83,17 +83,17 @@ COMMANDS = {
         ),
         Entry(
             name="promote",
-            target="controlplane.cli.commands.stage:promote",
+            target="controlplane.cli.commands.models.stage:promote",
             help="Make a model version live.",
         ),
         Entry(
             name="retire",
-            target="controlplane.cli.commands.stage:retire",
+            target="controlplane.cli.commands.models.stage:retire",
             help="Take a model version out of service.",
         ),
         Entry(
             name="remove",
-            target="controlplane.cli.commands.stage:remove",
+            target="controlplane.cli.commands.models.stage:remove",
             help="Remove a retired model version for good.",
         ),
     ),

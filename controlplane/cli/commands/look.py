@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from controlplane.cli.commands.build import build
+from controlplane.cli.commands.models.build import build
 from controlplane.cli.commands.solve import solve
 from controlplane.cli.event_lines import event_lines, rows_for
 from controlplane.cli.gateway_client import UrlOption, at, connect
