@@ -15,6 +15,7 @@ Keys, all below ``modelless:``
 ``replacing``        JSON: of what one more is to run, by `modelless upgrade`; expires
 ``nodes_asked``      there while nodes are asked for, written by the control loop
 ``gateway:<id>``     JSON: one gateway's counters since it started; expires
+``history``          list of JSON: how ten seconds went at a gateway; the last ones; expires
 ``gateways``         set: the ids of gateways that wrote, expired ones included
 ``operation:<id>``   JSON: progress of a registration over REST; expires after a day
 ``mark``             left by the control loop: where it is missing, everything was lost
@@ -42,6 +43,9 @@ NOTICES_TTL_S = 3600
 REPLACING_TTL_S = 20
 """What one more was started for that nobody replaces any more ends after this."""
 MOST_NOTICES = 1000
+HISTORY_TTL_S = 2 * 3600
+MOST_SAMPLES = 8 * 360
+"""An hour of eight gateways; with more of them it is a shorter time."""
 OPERATION_TTL_S = 24 * 3600
 ENDING = "ending"
 """Announced when everything is about to be stopped. It is kept nowhere, for the next start."""
@@ -228,6 +232,20 @@ class LiveState:
         if expired := [name for name, value in found.items() if value is None]:
             await self._call(self._redis.srem(f"{PREFIX}gateways", *expired))
         return {name: _decode(value) for name, value in found.items() if value is not None}
+
+    async def put_history(self, sample: Mapping[str, Any]) -> None:
+        """Keep how ten seconds went at one gateway, beside what all of them left before."""
+        key = f"{PREFIX}history"
+        pipeline = self._redis.pipeline(transaction=True)
+        pipeline.rpush(key, orjson.dumps(sample))
+        pipeline.ltrim(key, -MOST_SAMPLES, -1)
+        pipeline.expire(key, HISTORY_TTL_S)
+        await self._call(pipeline.execute())
+
+    async def history(self) -> list[dict[str, Any]]:
+        """What gateways left (``controlplane.gateway.reports.history_samples``), oldest first."""
+        found = await self._call(self._redis.lrange(f"{PREFIX}history", 0, -1))
+        return [_decode(value) for value in found]
 
     async def put_operation(self, operation: str, state: Mapping[str, Any]) -> None:
         await self._put(f"operation:{operation}", state, expires_s=OPERATION_TTL_S)

@@ -37,6 +37,9 @@ class ControlReads(Operations, Protocol):
     async def put_notice(self, notice: Mapping[str, Any], /) -> None:
         """Say that a node goes: ``node``, ``why`` and ``until_s``, a Unix time or 0."""
 
+    async def history(self) -> Sequence[Mapping[str, Any]]:
+        """What gateways left of the last hour, for ``controlplane.views.history``."""
+
     async def slo_report(self) -> Mapping[str, Any]:
         """``controlplane.views.service_status.slo_report`` of what all gateways report."""
 

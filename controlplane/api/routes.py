@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from time import time
 from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
@@ -39,9 +40,17 @@ from controlplane.views.catalog_schemas import (
     VariantSchema,
     VersionSchema,
 )
+from controlplane.views.history import LONGEST_S, history
 from controlplane.views.live_latencies import Live, live_latencies, tell_device, tell_profile
 from controlplane.views.plan_schemas import PlanSchema
-from controlplane.views.schemas import EventSchema, OperationSchema, Schema, SloReport, TickSchema
+from controlplane.views.schemas import (
+    EventSchema,
+    History,
+    OperationSchema,
+    Schema,
+    SloReport,
+    TickSchema,
+)
 from controlplane.views.worker_schemas import WorkerSchema
 from variants.artifacts.protocol import ArtifactStore
 from variants.errors import ModellessError, NotFound, StateUnavailable
@@ -291,6 +300,18 @@ def _running_routes(context: ApiContext) -> APIRouter:
     @routes.get("/slo", summary="How well SLOs are met")
     async def slo() -> SloReport:
         return SloReport.of(await context.live.slo_report())
+
+    @routes.get("/history", summary="How queries ended over the last hour")
+    async def past(
+        task: Annotated[
+            str | None, Query(max_length=128, description="Of this one only, else of all.")
+        ] = None,
+        seconds: Annotated[
+            float, Query(ge=10, le=LONGEST_S, description="How far back to go.")
+        ] = LONGEST_S,
+    ) -> History:
+        samples = await context.live.history()
+        return History.model_validate(history(samples, time(), seconds, task))
 
     return routes
 

@@ -20,7 +20,6 @@ from uuid import uuid4
 from controlplane.api.context import ApiContext
 from controlplane.exposure import own_addresses
 from controlplane.gateway.background import Background
-from controlplane.gateway.demand_report import DemandReport
 from controlplane.gateway.handover import SUFFIX, Handover
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.http.asgi import LiveReads, build_asgi
@@ -38,6 +37,7 @@ from controlplane.gateway.protection.compression import Inflater
 from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_path import QueryPath
+from controlplane.gateway.reports.demand_report import DemandReport
 from controlplane.gateway.repository import Repository
 from controlplane.gateway.sharing.shares import Shares
 from controlplane.gateway.siblings import Siblings, named_after_node
@@ -329,6 +329,8 @@ class Gateway:
         report = self._report.make()
         with self._noted("live_state"):
             await self.live.put_gateway(self.id, report)
+            if sample := self._report.sample():
+                await self.live.put_history(sample)
         await asyncio.sleep(REPORT_S)
 
     @contextlib.contextmanager
@@ -345,6 +347,8 @@ class Gateway:
         """Tell that this gateway was told to stop: else it would be taken for lost."""
         with contextlib.suppress(StateUnavailable):
             await self.live.put_gateway(self.id, {**self._report.latest, "leaving": True})
+            if sample := self._report.sample(last=True):
+                await self.live.put_history(sample)
         await self._tell("gateway_stopped", "it was told to stop and has answered its last queries")
 
     async def _tell(self, kind: str, message: str) -> None:

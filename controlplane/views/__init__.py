@@ -5,7 +5,8 @@ go values and Pydantic models, which the control API sends and the command line 
 
 Read ``schemas`` (the bodies of the API) with ``catalog_schemas``, ``worker_schemas``,
 ``peak_schemas`` and ``plan_schemas``; ``catalog_views`` (tasks, models, variants and their
-frontier) with ``live_latencies``; and ``fleet_status`` (what is wanted against what is running: the
+frontier) with ``live_latencies``; ``service_status`` and ``history`` (what clients experience, and
+how the last hour went); and ``fleet_status`` (what is wanted against what is running: the
 one place that compares them).
 
 It may import ``variants``, ``planner``, ``workers`` and ``profiler``, and nothing else of the

@@ -162,6 +162,32 @@ class SloReport(Schema):
         return found
 
 
+class TaskHistory(Schema):
+    """How the queries of one task ended, a number for each step; null where nothing is known."""
+
+    task: str
+    met: list[int | None] = Field(description="Answered in time, as asked.")
+    late: list[int | None] = Field(description="Answered late, or not within the deadline.")
+    refused: list[int | None] = Field(description="Told that nothing could answer in time.")
+    infeasible: list[int | None] = Field(description="They asked for what no variant can do.")
+    p50_ms: list[float | None] = Field(
+        description="Half of the answers took at most this long, from the first byte to the reply; "
+        "linear between the bounds of `modelless_query_seconds`. Null without answers."
+    )
+    p95_ms: list[float | None]
+    accuracy: list[float | None] = Field(
+        description="The mean accuracy of the variants that answered, by rows."
+    )
+
+
+class History(Schema):
+    """How queries ended lately, over all gateways."""
+
+    begins_s: float = Field(description="When the first step begins, in seconds since 1970.")
+    step_s: float = Field(description="How long each step is.")
+    tasks: list[TaskHistory]
+
+
 class OperationSchema(Schema):
     """A long-running request: poll it until ``state`` is ``succeeded`` or ``failed``."""
 

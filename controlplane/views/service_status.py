@@ -114,15 +114,15 @@ def slo_report(gateways: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """How queries ended over all gateways: since each of them started, and lately.
 
     Args:
-        gateways: what each reports (``controlplane.gateway.demand_report``).
+        gateways: what each reports (``controlplane.gateway.reports.demand_report``).
 
     Returns:
         The fields of ``controlplane.views.schemas.SloReport`` without its ``standing``.
     """
     reports = list(gateways)
     lately = [report.get("lately") or {"seconds": 0.0, "tasks": {}} for report in reports]
-    total = _added(report["tasks"] for report in reports)
-    recent = _added(one["tasks"] for one in lately)
+    total = outcomes_by_task(report["tasks"] for report in reports)
+    recent = outcomes_by_task(one["tasks"] for one in lately)
     return {
         "window_s": max((report.get("counted_s", 0.0) for report in reports), default=0.0),
         "lately_s": max((one["seconds"] for one in lately), default=0.0),
@@ -204,7 +204,15 @@ def _in_words(task: str, one: Outcomes, within: str) -> str:
     return f"{task}: {share} {within} missed {its} SLO: {', '.join(causes)}."
 
 
-def _added(of_gateways: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, Outcomes]:
+def outcomes_by_task(
+    of_gateways: Iterable[Mapping[str, Mapping[str, Any]]],
+) -> dict[str, Outcomes]:
+    """How the queries of each task ended, over all gateways.
+
+    Args:
+        of_gateways: by task ``met``, ``missed``, ``infeasible_answered`` and ``errors`` by code
+            (``controlplane.gateway.reports.recent_outcomes.Counted``).
+    """
     met, late, wrong, beyond = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     refusals: dict[str, Counter[str]] = {}
     for tasks in of_gateways:

@@ -11,7 +11,14 @@ import pytest
 from redis import Redis
 from redis import asyncio as aioredis
 
-from controlplane.live_state import GATEWAY_TTL_S, OPERATION_TTL_S, REPLACING_TTL_S, LiveState
+from controlplane import live_state
+from controlplane.live_state import (
+    GATEWAY_TTL_S,
+    HISTORY_TTL_S,
+    OPERATION_TTL_S,
+    REPLACING_TTL_S,
+    LiveState,
+)
 from controlplane.startup.valkey import EmbeddedValkey
 from tests.controlplane.fleet import eventually
 from variants.errors import StateUnavailable
@@ -118,6 +125,18 @@ async def test_gateways_report_and_expire(live: LiveState, url: str) -> None:
         await asyncio.sleep(0.05)
         assert await live.gateways() == {"g2": {"demand": {}}}
         assert await client.smembers("modelless:gateways") == {b"g2"}
+
+
+async def test_of_the_history_the_last_samples_stay(
+    live: LiveState, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_state, "MOST_SAMPLES", 3)
+    assert await live.history() == []
+    for slot in range(5):
+        await live.put_history({"slot": slot, "tasks": {}})
+    assert [sample["slot"] for sample in await live.history()] == [2, 3, 4]
+    async with aioredis.Redis.from_url(url) as client:
+        assert 0 < await client.ttl("modelless:history") <= HISTORY_TTL_S
 
 
 async def test_what_is_being_replaced_expires(live: LiveState, url: str) -> None:

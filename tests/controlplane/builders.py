@@ -155,6 +155,8 @@ class DictLive:
             "window_s": 60.0,
             "tasks": [row | {"attainment": 0.8, "share_met": 0.8}],
         }
+        self.samples: list[dict[str, Any]] = []
+        """How the last ten seconds went, at gateways."""
         self.gone = False
         """Whether what workers say cannot be read."""
 
@@ -182,6 +184,9 @@ class DictLive:
 
     async def put_notice(self, notice: Mapping[str, Any], /) -> None:
         self.said.append(dict(notice))
+
+    async def history(self) -> Sequence[Mapping[str, Any]]:
+        return self.samples
 
     async def slo_report(self) -> Mapping[str, Any]:
         return self.slo

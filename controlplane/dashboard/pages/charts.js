@@ -24,6 +24,12 @@ function clockTime(s) {
   return `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}`;
 }
 
+// Times of an axis are of a simulation, which begins at 0, or with `wall` since 1970.
+const timeText = (s, axis) => axis.wall ? new Date(1000 * s).toLocaleTimeString("en-GB") : clockTime(s);
+
+// What is read of a series: where areas are stacked, `read` has the values by themselves.
+const valueAt = (one, i) => (one.read || one.y)[i];
+
 // -- axes ---------------------------------------------------------------------------------------
 
 // [value, text] of the marks of an axis: those that it brings, else round values.
@@ -279,7 +285,7 @@ class Chart {
   spoken(stop) {
     const { x, y, series } = this.diagram;
     if (!this.timed) return `${stop.one.name}: ${withUnit(stop.one.x[stop.i], x)}, ${withUnit(stop.one.y[stop.i], y)}` + stop.one.details?.map(([what, value]) => `, ${what} ${value}`).join("");
-    return `${this.bounds(stop).map(clockTime).join(" to ")}: ` + series.map(one => `${one.name} ${readable(one.y[stop], y)}`).join(", ");
+    return `${this.bounds(stop).map(s => timeText(s, x)).join(" to ")}: ` + series.map(one => `${one.name} ${readable(valueAt(one, stop), y)}`).join(", ");
   }
 
   readDot(one, i) {
@@ -294,8 +300,8 @@ class Chart {
     const diagrams = this.group.map(chart => chart.diagram), visible = name => !this.hidden.has(name);
     const names = [...new Set(diagrams.flatMap(diagram => diagram.series.map(one => one.name)))].filter(visible);
     const shared = names.filter(name => diagrams.filter(diagram => diagram.series.some(one => one.name === name)).length > 1);
-    const head = el("b", {}, this.bounds(at).map(clockTime).join(" to "));
-    const cell = (one, diagram) => one ? readable(one.y[at], diagram.y) : "";
+    const head = el("b", {}, this.bounds(at).map(s => timeText(s, this.diagram.x)).join(" to "));
+    const cell = (one, diagram) => one ? readable(valueAt(one, at), diagram.y) : "";
     const several = shared.length > 1 || this.hidden.size > 0, lines = [];
     for (const diagram of diagrams) for (const one of diagram.series) if (visible(one.name) && !(several && shared.includes(one.name)))
       lines.push([el("span", {}, key(one.tone), diagram.series.length > 1 ? one.name : diagram.title.toLowerCase()), cell(one, diagram)]);
@@ -318,7 +324,7 @@ function valuesTable(diagram) {
     const { x, y, series } = diagram, timed = x.scale === "time";
     const head = timed ? ["Time", ...series.map(one => one.name)] : ["Variant", axisLabel(x), axisLabel(y)];
     const rows = timed
-      ? series[0].x.map((start, i) => [clockTime(start), ...series.map(one => readable(one.y[i], y))])
+      ? series[0].x.map((start, i) => [timeText(start, x), ...series.map(one => readable(valueAt(one, i), y))])
       : series.filter(one => one.form !== "frontier").flatMap(one => one.x.map((at, i) => [one.name, readable(at, x), readable(one.y[i], y) + (one.hollow?.[i] ? " (predicted)" : "")]));
     const table = pairTable(rows);
     table.prepend(el("thead", {}, el("tr", {}, ...head.map(text => el("th", {}, text)))));

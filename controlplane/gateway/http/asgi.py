@@ -93,6 +93,9 @@ class LiveReads:
     async def put_notice(self, notice: Mapping[str, Any], /) -> None:
         await self._live.put_notice(notice)
 
+    async def history(self) -> Sequence[Mapping[str, Any]]:
+        return await self._live.history()
+
     async def slo_report(self) -> Mapping[str, Any]:
         """How queries ended over all gateways, not only those of this machine."""
         return slo_report({**await self._live.gateways(), **self._own()}.values())

@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from time import time
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.dashboard.pages import PAGES
 from controlplane.settings import Settings, load_settings
+from controlplane.views.history import STEP_S, slot_of
 from tests.controlplane.builders import DictLive, digest, digits_catalog, register, worker
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.memory import MemoryCatalog
@@ -383,6 +385,33 @@ async def test_the_slo_report(api: httpx.AsyncClient) -> None:
 
 
 # -- stages -------------------------------------------------------------------------------------
+
+
+async def test_the_last_hour_of_a_task(api: httpx.AsyncClient, live: DictLive) -> None:
+    sample = {"met": 3, "missed": 1, "infeasible_answered": 0, "errors": {"OVERLOADED": 2}}
+    times = {"latencies": [[1.0, 2.0, 4]], "accuracy": [3.6, 4]}
+    slot = slot_of(time()) - 3
+    live.samples = [{"slot": slot, "tasks": {"digits": sample | times}}]
+
+    body = (await api.get("/v1/history", params={"task": "digits", "seconds": 60})).json()
+
+    (row,) = body["tasks"]
+    at = row["met"].index(3)
+    assert body["begins_s"] + at * body["step_s"] == slot * STEP_S
+    assert [row[name][at] for name in ("late", "refused", "infeasible")] == [1, 2, 0]
+    assert (row["p50_ms"][at], row["p95_ms"][at]) == (1.5, pytest.approx(1.95))
+    assert row["accuracy"][at] == pytest.approx(0.9)
+    assert len(row["met"]) == 6
+    assert row["met"].count(None) == 5
+
+
+@pytest.mark.parametrize("seconds", ["0", "3601", "-1", "nan", "x"])
+async def test_a_time_out_of_range_is_one_sentence(api: httpx.AsyncClient, seconds: str) -> None:
+    answer = await api.get("/v1/history", params={"seconds": seconds})
+
+    assert answer.status_code == 400
+    assert answer.json()["code"] == "INVALID_INPUT"
+    assert "seconds" in answer.json()["error"]
 
 
 async def test_a_body_that_curl_calls_a_form_is_read_as_json(api: httpx.AsyncClient) -> None:

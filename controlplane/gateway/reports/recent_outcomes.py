@@ -44,7 +44,7 @@ class RecentOutcomes:
     ) -> tuple[float, dict[str, Counted]]:
         """The same without taking them in."""
         since_s, before = self._seen[0]
-        grown = {task: _difference(now, before.get(task)) for task, now in counts.items()}
+        grown = {task: difference(now, before.get(task)) for task, now in counts.items()}
         return now_s - since_s, {
             task: more
             for task, more in grown.items()
@@ -52,7 +52,8 @@ class RecentOutcomes:
         }
 
 
-def _difference(now: Counted, before: Counted | None) -> Counted:
+def difference(now: Counted, before: Counted | None) -> Counted:
+    """What ended between two moments; ``before`` is None where nothing had."""
     if before is None:
         return now
     errors = before["errors"]

@@ -1,6 +1,6 @@
 """RecentOutcomes: what counts have grown by in the last minute."""
 
-from controlplane.gateway.recent_outcomes import Counted, RecentOutcomes
+from controlplane.gateway.reports.recent_outcomes import Counted, RecentOutcomes
 
 
 def counted(met: int, missed: int = 0, beyond: int = 0, **errors: int) -> Counted:

@@ -1,13 +1,14 @@
 """DemandReport: what a gateway tells the control loop, once a second, of what was asked."""
 
 from collections.abc import Callable, Mapping
-from time import monotonic, thread_time
+from time import monotonic, thread_time, time
 from typing import Any
 
 from controlplane.demand_counters import counter_name
 from controlplane.gateway.knowledge import Knowledge
 from controlplane.gateway.query.query_path import QueryPath
-from controlplane.gateway.recent_outcomes import Counted, RecentOutcomes
+from controlplane.gateway.reports.history_samples import HistorySamples
+from controlplane.gateway.reports.recent_outcomes import Counted, RecentOutcomes
 from planner.forecasting.demand_estimator import Least
 
 TIGHT_S = 5.0
@@ -38,6 +39,7 @@ class DemandReport:
         """The shortest latency SLO in ms, by counter."""
         self._began_s = monotonic()
         self._outcomes = RecentOutcomes(self._began_s)
+        self._samples = HistorySamples(time())
         self.latest: Mapping[str, Any] = {"tasks": {}}
         """The report that was made last."""
 
@@ -86,6 +88,14 @@ class DemandReport:
         counted, now_s = self._counted(), monotonic()
         told = _by_task(counted, *self._outcomes.growth(now_s, counted))
         return {"counted_s": now_s - self._began_s, **told}
+
+    def sample(self, *, last: bool = False) -> Mapping[str, Any] | None:
+        """How the last ten seconds went, once they are over, or at the end (``HistorySamples``)."""
+        accuracies: dict[tuple[str, str], float] = {
+            v.key: v.accuracy for v in self._known.catalog.variants
+        }
+        counters = self._path.counters.tasks
+        return self._samples.take(time(), self._counted(), counters, accuracies, last=last)
 
     def _counted(self) -> dict[str, Counted]:
         """By task; under the empty name what was refused before its task was known."""

@@ -1,0 +1,42 @@
+"""What the page draws of the last hour, in a real browser over a real gateway."""
+
+import asyncio
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import time
+
+import pytest
+
+from controlplane.live_state import LiveState
+from controlplane.views.history import slot_of
+from tests.controlplane.dashboard.browser import need_browser, show
+from tests.controlplane.serving import FAST, serving
+
+pytestmark = pytest.mark.slow
+
+
+async def test_the_last_hour_is_drawn_once_something_was_asked(
+    live_url: str, tmp_path: Path
+) -> None:
+    need_browser()
+    with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(Path(folder), live_url) as running:
+            await running.worker("w1", FAST)
+            url = f"http://127.0.0.1:{running.port}/#letters"
+            before = await asyncio.to_thread(show, url, tmp_path / "a")
+            assert 'id="history-part" hidden' in before.body
+
+            live = LiveState(live_url)
+            told = {"met": 30, "missed": 4, "infeasible_answered": 0, "errors": {"OVERLOADED": 6}}
+            times = {"latencies": [[1.0, 2.0, 34]], "accuracy": [30.6, 34]}
+            for back in range(2, 20):
+                sample = {"slot": slot_of(time()) - back, "tasks": {"letters": told | times}}
+                await live.put_history(sample)
+            await live.close()
+            page = await asyncio.to_thread(show, url, tmp_path / "b")
+
+    assert page.console == []
+    assert 'id="history-part" hidden' not in page.body
+    assert "The last hour letters in time late refused p50 p95" in page.text
+    assert "Queries per second" in page.text
+    assert "Mean accuracy" in page.text
