@@ -35,7 +35,8 @@ ORDER = {
     "controlplane": (
         "timestamps", "demand_counters", "http_errors", "exposure", "client_keys", "tls", "backoff",
         "load_specs", "live_latency", "live_state", "gpus", "slices", "given_settings", "settings",
-        "machine", "files", "client", "views", "dashboard", "plots", "building", "profiling",
+        "machine", "files", "backups", "client", "views", "dashboard", "plots", "building",
+        "profiling",
         "registry", "cluster", "controller", "api", "gateway", "app", "startup", "cli",
     ),
 }  # fmt: skip

@@ -42,6 +42,16 @@ COMMANDS = {
             target="controlplane.cli.commands.doctor:doctor",
             help="Check that everything can run here.",
         ),
+        Entry(
+            name="backup",
+            target="controlplane.cli.commands.backup:backup",
+            help="Copy catalog and artifacts into one file.",
+        ),
+        Entry(
+            name="restore",
+            target="controlplane.cli.commands.backup:restore",
+            help="Fill an empty installation with a backup.",
+        ),
     ),
     "Ask": (
         Entry(

@@ -21,7 +21,7 @@ from variants.catalog.database import (
     poller,
     writer,
 )
-from variants.errors import Conflict, StateUnavailable
+from variants.errors import Conflict, InvalidInput, StateUnavailable
 
 _LOCK_KEY = 0x6D6F64656C6C6573
 """The advisory lock on PostgreSQL under which tables change."""
@@ -30,15 +30,18 @@ _migrating = Lock()
 """Alembic keeps its context in module globals: one migration at a time in a process."""
 
 
-def upgrade(url: str) -> None:
+def upgrade(url: str, to: str = "head") -> None:
     """Create the catalog's tables, or bring those of an earlier version up to date.
 
     A SQLite file is created with its folder, readable by its owner only. Processes that start at
     the same time wait for each other.
 
+    Args:
+        to: the migration up to which; the newest one unless given.
+
     Raises:
         Conflict: the tables are of a newer version of the software. They were not touched.
-        InvalidInput: the URL is of another kind of database.
+        InvalidInput: the URL is of another kind of database, or there is no migration ``to``.
         StateUnavailable: the database cannot be reached or written.
     """
     engine = make_engine(url)
@@ -55,7 +58,7 @@ def upgrade(url: str) -> None:
                 if engine.dialect.name == "postgresql":
                     lock = text("SELECT pg_advisory_xact_lock(:key)")
                     connection.execute(lock, {"key": _LOCK_KEY})
-                _upgrade(connection)
+                _upgrade(connection, to)
     finally:
         engine.dispose()
 
@@ -93,10 +96,15 @@ def configuration(connection: Connection) -> Config:
     return config
 
 
-def _upgrade(connection: Connection) -> None:
+def _upgrade(connection: Connection, to: str) -> None:
     config = configuration(connection)
     scripts = ScriptDirectory.from_config(config)
     known = {script.revision for script in scripts.walk_revisions()}
+    if to not in {"head", *known}:
+        raise InvalidInput(
+            f"tables at {to} are not known: this version of modelless makes them up to "
+            f"{scripts.get_current_head()}"
+        )
     present = MigrationContext.configure(connection).get_current_heads()
     if set(present) == set(scripts.get_heads()):
         return
@@ -107,7 +115,7 @@ def _upgrade(connection: Connection) -> None:
             f"version of modelless (its tables are at {unknown[0]}, this version knows up to "
             f"{scripts.get_current_head()}); upgrade modelless or use another database"
         )
-    alembic.command.upgrade(config, "head")
+    alembic.command.upgrade(config, to)
 
 
 def _create_file(path: Path) -> None:

@@ -1,0 +1,140 @@
+"""Reading a backup into an empty installation."""
+
+import hashlib
+import os
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile, TemporaryDirectory
+from typing import IO
+
+import orjson
+
+from controlplane.backups.archive import (
+    ARTIFACTS,
+    CATALOG,
+    KEYS,
+    MOST_ROW_BYTES,
+    MOST_SUMMARY_BYTES,
+    SUMMARY,
+    Summary,
+)
+from variants.artifacts.protocol import ArtifactStore
+from variants.artifacts.store import check_name
+from variants.catalog.copying import Row, fill
+from variants.errors import InvalidInput
+
+PIECE_BYTES = 2**20
+
+
+def read_backup(
+    source: Path,
+    catalog_url: str,
+    store: ArtifactStore,
+    *,
+    keys: Path | None = None,
+    scratch: Path,
+    told: Callable[[int, int], None] = lambda done, total: None,
+) -> Summary:
+    """Fill a catalog and an artifact store with what a backup holds.
+
+    Artifacts are stored first, and the catalog at the end in one transaction. So what is
+    interrupted leaves an empty catalog, and can be done again.
+
+    Args:
+        keys: where the file of clients' keys belongs; one that is there stays as it is.
+        scratch: a folder for files that are needed meanwhile.
+        told: is told how many artifacts of how many are stored.
+
+    Raises:
+        Conflict: something is registered in the catalog.
+        InvalidInput: the file is no backup, or is damaged, cut off, or of a newer version.
+        StateUnavailable: the catalog or the store cannot be written.
+    """
+    with _opened(source) as tar, TemporaryDirectory(prefix="restore-", dir=scratch) as folder:
+        members = _members(tar, source)
+        name, file = next(members, ("", None))
+        if name != SUMMARY or file is None:
+            raise InvalidInput(f"{source} is no backup of modelless")
+        summary = Summary.decoded(file.read(MOST_SUMMARY_BYTES))
+        rows, found_keys, stored = Path(folder) / "rows", b"", set[str]()
+        for name, file in members:
+            if name == CATALOG:
+                _copy(file, rows, summary.catalog_sha256, f"the catalog in {source}")
+            elif name == KEYS:
+                found_keys = file.read(MOST_SUMMARY_BYTES)
+            elif name.startswith(ARTIFACTS):
+                stored.add(_store(name.removeprefix(ARTIFACTS), file, store, folder, source))
+                told(len(stored), summary.artifacts)
+            else:
+                raise InvalidInput(f"{source} holds {name!r}, which belongs to no backup")
+        if not rows.exists():
+            raise InvalidInput(f"{source} is cut off: it holds no catalog")
+        _check_complete(rows, stored, summary, source)
+        fill(catalog_url, summary.migration, _rows(rows))
+        if found_keys and keys is not None and not keys.exists():
+            keys.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with open(os.open(keys, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
+                written.write(found_keys)
+    return summary
+
+
+@contextmanager
+def _opened(source: Path) -> Iterator[tarfile.TarFile]:
+    try:
+        with tarfile.open(source, mode="r:") as tar:
+            yield tar
+    except tarfile.TarError as error:
+        raise InvalidInput(f"{source} is no backup, or is damaged or cut off: {error}") from error
+    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+        raise InvalidInput(f"{source} cannot be read: {error.strerror}") from error
+
+
+def _members(tar: tarfile.TarFile, source: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """Names and contents, one after the other; nothing is unpacked by its name."""
+    for member in tar:
+        file = tar.extractfile(member) if member.isreg() else None
+        if file is None:
+            raise InvalidInput(f"{source} holds {member.name!r}, which is no plain file")
+        yield member.name, file
+
+
+def _copy(file: IO[bytes], to: Path, sha256: str, what: str) -> None:
+    found = hashlib.sha256()
+    with to.open("wb") as copy:
+        while piece := file.read(PIECE_BYTES):
+            found.update(piece)
+            copy.write(piece)
+    if found.hexdigest() != sha256:
+        raise InvalidInput(f"{what} is damaged: its bytes are not those that were written")
+
+
+def _store(digest: str, file: IO[bytes], store: ArtifactStore, folder: str, source: Path) -> str:
+    check_name(digest)
+    with NamedTemporaryFile(dir=folder) as artifact:
+        _copy(file, Path(artifact.name), digest, f"the artifact {digest[:12]} in {source}")
+        return store.put(Path(artifact.name))
+
+
+def _rows(file: Path) -> Iterator[Row]:
+    with file.open("rb") as lines:
+        while line := lines.readline(MOST_ROW_BYTES):
+            try:
+                table, row = orjson.loads(line)
+                yield str(table), dict(row)
+            except (orjson.JSONDecodeError, TypeError, ValueError) as error:
+                raise InvalidInput("the catalog in the backup is damaged") from error
+
+
+def _check_complete(rows: Path, stored: set[str], summary: Summary, source: Path) -> None:
+    """Whether all artifacts that the catalog names came, but for those known to be missing."""
+    named = {
+        str(row.get("source" if table == "versions" else "artifact"))
+        for table, row in _rows(rows)
+        if table in ("versions", "variants")
+    }
+    if lacking := named - stored - set(summary.missing):
+        raise InvalidInput(
+            f"{source} is cut off: {len(lacking)} of {summary.artifacts} artifacts are not in it"
+        )

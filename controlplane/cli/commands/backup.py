@@ -1,0 +1,125 @@
+"""``backup`` and ``restore``: one file that holds catalog and artifacts."""
+
+import time
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controlplane.cli import render
+from controlplane.cli.outcome import DONE, REFUSED, Output, OutputOption, emit
+from controlplane.cli.progress import ProgressOption, ProgressStyle, interruptible, shown
+from controlplane.cli.state_settings import StateDir, read_settings
+from variants.errors import Conflict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controlplane.backups.archive import Summary
+    from controlplane.building.types import Progress
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The backup, a tar file.")]
+
+
+def backup(
+    file: FileArgument,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Write over a file of that name.")
+    ] = False,
+    state_dir: StateDir = None,
+    output: OutputOption = Output.TABLE,
+    progress: ProgressOption = ProgressStyle.AUTO,
+) -> None:
+    """Copy catalog and artifacts into one file, also while queries are answered.
+
+    The file holds no secret: they are made anew where it is restored. Settings are not in it.
+
+    \b
+    modelless backup modelless.tar
+    modelless restore modelless.tar --state-dir /srv/modelless
+    """
+    from controlplane.backups.writing import write_backup
+    from controlplane.cluster.head import store_of
+
+    settings = read_settings(state_dir=state_dir)
+    began = time.monotonic()
+    with interruptible("no backup was made"), shown(progress) as show:
+        made = write_backup(
+            file.expanduser().absolute(),
+            settings.catalog_url,
+            store_of(settings),
+            keys=settings.client_keys_path,
+            release=version("modelless"),
+            replace=replace,
+            told=_told("copied", show),
+        )
+    body = _body(made, file, time.monotonic() - began)
+    emit(body, output, lambda: _say(f"Saved to {file}", body))
+    raise typer.Exit(REFUSED if made.missing else DONE)
+
+
+def restore(
+    file: FileArgument,
+    state_dir: StateDir = None,
+    output: OutputOption = Output.TABLE,
+    progress: ProgressOption = ProgressStyle.AUTO,
+) -> None:
+    """Fill an empty installation with what a backup holds; `modelless up` serves it afterwards.
+
+    Nothing may run on the state directory, and nothing may be registered there. A backup of SQLite
+    can be restored into PostgreSQL, and the reverse.
+    """
+    from controlplane.backups.reading import read_backup
+    from controlplane.cluster.head import store_of
+    from controlplane.startup.presence import running
+    from controlplane.startup.state_directory import prepare
+
+    settings = read_settings(state_dir=state_dir)
+    if running(settings) is not None:
+        raise Conflict(
+            f"modelless runs on {settings.state_dir}; stop it with `modelless down`, or name "
+            "another directory with --state-dir"
+        )
+    prepare(settings)
+    began = time.monotonic()
+    with interruptible("nothing was restored; it can be tried again"), shown(progress) as show:
+        found = read_backup(
+            file.expanduser().absolute(),
+            settings.catalog_url,
+            store_of(settings),
+            keys=settings.client_keys_path,
+            scratch=settings.run_dir,
+            told=_told("stored", show),
+        )
+    body = _body(found, file, time.monotonic() - began)
+    emit(body, output, lambda: _say(f"Restored to {settings.state_dir}", body))
+    raise typer.Exit(REFUSED if found.missing else DONE)
+
+
+def _told(what: str, show: "Callable[[Progress], None]") -> "Callable[[int, int], None]":
+    from controlplane.building.types import Progress
+
+    return lambda done, total: show(
+        Progress(step="artifacts", message=f"{what} artifacts", done=done, total=total)
+    )
+
+
+def _body(summary: "Summary", file: Path, seconds: float) -> dict[str, Any]:
+    told = asdict(summary) | {"missing": list(summary.missing)}
+    return {"file": str(file), **told, "seconds": round(seconds, 3)}
+
+
+def _say(what: str, body: dict[str, Any]) -> None:
+    mib = render.mib(body["artifact_bytes"] / 2**20)
+    tasks = "1 task" if body["tasks"] == 1 else f"{body['tasks']:,} tasks"
+    typer.echo(
+        f"{what}: {tasks}, {body['artifacts']:,} artifacts ({mib} MiB), made {body['made_at']} by "
+        f"modelless {body['release']}, in {body['seconds']:.1f} s"
+    )
+    for digest in body["missing"]:
+        typer.echo(
+            f"  the artifact {digest[:12]} was damaged or missing and is not in it; "
+            "`modelless repair` says what it belongs to"
+        )

@@ -1,0 +1,95 @@
+"""``modelless backup`` and ``restore``: what they print and how they end."""
+
+import fcntl
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from controlplane.settings import load_settings
+from tests.controlplane.cli.shell import Shell
+from tests.controlplane.fleet import register_echo
+from variants.artifacts.store import FileArtifactStore
+from variants.catalog.sql import open_catalog
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FileArtifactStore:
+    """The artifacts of a state directory in which one model is registered."""
+    settings = load_settings(state_dir=tmp_path)
+    store = FileArtifactStore(settings.artifacts_dir)
+    with closing(open_catalog(settings.catalog_url)) as catalog:
+        register_echo(catalog, store, tmp_path, "a")
+    return store
+
+
+@pytest.mark.usefixtures("store")
+def test_a_backup_is_restored_elsewhere(shell: Shell, tmp_path: Path) -> None:
+    file = str(tmp_path / "b.tar")
+    made = shell("backup", file, "--progress", "plain")
+    assert made.code == 0
+    assert f"Saved to {file}: 1 task, 1 artifacts" in made.out
+    assert "[1/1] copied artifacts" in made.err
+
+    there = tmp_path / "there"
+    ended = shell("restore", file, "--state-dir", str(there), "--progress", "none", "-o", "json")
+    assert (ended.code, ended.json()["tasks"], ended.json()["missing"]) == (0, 1, [])
+    settings = load_settings(state_dir=there)
+    with closing(open_catalog(settings.catalog_url)) as catalog:
+        [variant] = catalog.snapshot().variants
+    assert FileArtifactStore(settings.artifacts_dir).sound(variant.artifact).read_text() == "a"
+    assert there.stat().st_mode & 0o777 == 0o700
+
+    again = shell("restore", file, "--state-dir", str(there), "--progress", "none")
+    assert again.code == 1
+    assert "something is registered in the catalog" in again.err
+
+
+def test_what_is_not_in_it_is_said_and_ends_with_1(
+    shell: Shell, tmp_path: Path, store: FileArtifactStore
+) -> None:
+    [digest] = store.digests()
+    store.delete(digest)
+
+    ended = shell("backup", str(tmp_path / "b.tar"), "--progress", "none")
+
+    assert ended.code == 1
+    assert f"the artifact {digest[:12]} was damaged or missing and is not in it" in ended.out
+
+
+@pytest.mark.usefixtures("store")
+def test_nothing_is_restored_while_it_runs(shell: Shell, tmp_path: Path) -> None:
+    file, there = tmp_path / "b.tar", tmp_path / "there"
+    shell("backup", str(file), "--progress", "none")
+    run_dir = load_settings(state_dir=there).run_dir
+    run_dir.mkdir(parents=True)
+    (run_dir / "up.json").write_text('{"pid": 1, "url": "http://x", "processes": []}')
+    with (run_dir / "up.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ended = shell("restore", str(file), "--state-dir", str(there), "--progress", "none")
+
+    assert ended.code == 1
+    assert "modelless runs on" in ended.err
+    assert "modelless down" in ended.err
+
+
+@pytest.mark.parametrize("content", [b"", b"no tar at all", b"\0" * 2000])
+def test_another_file_is_no_backup(shell: Shell, tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "b.tar"
+    file.write_bytes(content)
+
+    ended = shell("restore", str(file), "--state-dir", str(tmp_path / "x"), "--progress", "none")
+
+    assert ended.code == 2
+    assert "no backup" in ended.err
+
+
+def test_a_file_that_is_not_there_is_said(shell: Shell, tmp_path: Path) -> None:
+    missing = str(tmp_path / "none.tar")
+    ended = shell("restore", missing, "--state-dir", str(tmp_path / "x"), "--progress", "none")
+
+    assert ended.code == 2
+    assert f"{missing} cannot be read: No such file or directory" in ended.err
+    nowhere = shell("backup", str(tmp_path / "no" / "b.tar"), "--progress", "none")
+    assert nowhere.code == 2
+    assert "cannot be written: No such file or directory" in nowhere.err
