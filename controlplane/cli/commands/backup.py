@@ -101,9 +101,12 @@ def restore(
 def _told(what: str, show: "Callable[[Progress], None]") -> "Callable[[int, int], None]":
     from controlplane.building.types import Progress
 
-    return lambda done, total: show(
-        Progress(step="artifacts", message=f"{what} artifacts", done=done, total=total)
-    )
+    def told(done: int, total: int) -> None:
+        # A tenth at a time: an installation may have thousands.
+        if done == total or 10 * done // total > 10 * (done - 1) // total:
+            show(Progress(step="artifacts", message=f"artifacts {what}", done=done, total=total))
+
+    return told
 
 
 def _body(summary: "Summary", file: Path, seconds: float) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def test_a_backup_is_restored_elsewhere(shell: Shell, tmp_path: Path) -> None:
     made = shell("backup", file, "--progress", "plain")
     assert made.code == 0
     assert f"Saved to {file}: 1 task, 1 artifacts" in made.out
-    assert "[1/1] copied artifacts" in made.err
+    assert "[1/1] artifacts copied" in made.err
 
     there = tmp_path / "there"
     ended = shell("restore", file, "--state-dir", str(there), "--progress", "none", "-o", "json")
