@@ -49,6 +49,11 @@ COMMANDS = {
             target="controlplane.cli.commands.query:query",
             help="Ask for a task within an SLO.",
         ),
+        Entry(
+            name="replay",
+            target="controlplane.cli.commands.asking.replay:replay",
+            help="Play a trace against what runs, beside the simulator if need be.",
+        ),
     ),
     "Change": (
         Entry(
