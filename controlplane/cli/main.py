@@ -50,6 +50,11 @@ COMMANDS = {
             help="Ask for a task within an SLO.",
         ),
         Entry(
+            name="batch",
+            target="controlplane.cli.commands.asking.batch:batch",
+            help="Answer all rows of a file with whatever capacity is free.",
+        ),
+        Entry(
             name="replay",
             target="controlplane.cli.commands.asking.replay:replay",
             help="Play a trace against what runs, beside the simulator if need be.",

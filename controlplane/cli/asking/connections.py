@@ -290,13 +290,14 @@ class _Line(asyncio.Protocol):
         stays = self._parser.should_keep_alive()
         status, body = self._parser.get_status_code(), b"".join(self._body)
         self.reused = True
-        if asked is not None:
-            asked.end(self._loop.time(), "", status, body, self._headers)
         if stays and asked is not None:
-            # Not from within the parser, which has not finished with this answer.
+            # Not from within the parser, which has not finished with this answer; and before who
+            # was told of it asks for the next one.
             self._loop.call_soon(self._next)
         else:
             self._transport.close()
+        if asked is not None:
+            asked.end(self._loop.time(), "", status, body, self._headers)
 
     def _next(self) -> None:
         if not self._transport.is_closing():
