@@ -160,6 +160,11 @@ COMMANDS = {
             target="controlplane.cli.commands.query:explain",
             help="Why a query would be answered as it would.",
         ),
+        Entry(
+            name="top",
+            target="controlplane.cli.commands.asking.top:top",
+            help="All of it on one screen, drawn again each second.",
+        ),
         Entry(name="events", target="controlplane.cli.commands.look:events", help="What happened."),
     ),
 }

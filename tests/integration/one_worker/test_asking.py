@@ -67,11 +67,11 @@ def test_queries_of_priority_1_are_answered_while_a_batch_runs(
 ) -> None:
     """And the batch, interrupted once, answers each row as the catalog says."""
     pixels, labels = held_out
-    times = 200
+    times = 60
     rows, answers = tmp_path / "many.npz", tmp_path / "answers.npz"
     np.savez(rows, pixels=np.tile(np.asarray(pixels, np.float32), (times, 1)))
     command = ["batch", "digits", "--input", str(rows), "--output", str(answers)]
-    more = ["--accuracy", "0.97", "--rows-per-query", "8", "--json", "--progress", "none"]
+    more = ["--accuracy", "0.97", "--rows-per-query", "2", "--json", "--progress", "none"]
     running = subprocess.Popen(
         [*CLI, *command, *more],
         env=settings_of(digits),
@@ -103,6 +103,19 @@ def test_queries_of_priority_1_are_answered_while_a_batch_runs(
     right = found["label"] == np.tile(np.asarray(labels).astype(str), times)
     assert found["scores"].shape == (times * len(labels), 10)
     assert abs(right.mean() - found["accuracy"].mean()) < 0.01
+
+
+def test_one_look_shows_what_runs(digits: Deployment, rows: Path) -> None:
+    assert run(digits, "query", "digits", "--input", str(rows)).returncode == 0
+    ended = run(digits, "top", "--once")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    [worker] = digits.workers()
+    lines = [line.split() for line in ended.stdout.splitlines()]
+    [kind] = [line for line in lines if line and line[0] == worker["device_kind"]]
+    assert kind[1:4] == ["1", "of", "1"]
+    shown = {line[0] for line in lines if line and line[0].startswith("digits/")}
+    assert shown == {f"digits/{variant}" for variant in digits.ready(worker)}
+    assert any(line and line[0] == "digits" for line in lines)
 
 
 def interactive(deployment: Deployment, rows: Any) -> int:

@@ -156,15 +156,13 @@ class Batch:
         """Print it."""
         now = self.rows - self.resumed
         pairs = [
-            ("answered", f"{self.rows - self.refused:,} of {counted(self.rows, 'row')}"),
+            ("answered", f"{self.rows - self.refused:,} of {self.rows:,} rows"),
             ("in", f"{seconds(self.seconds)}, {counted(self.rows_per_query, 'row')} in a query"),
         ]
         if self.resumed:
             pairs.append(("before", f"{self.resumed:,} of them by a run that was interrupted"))
         if self.refused:
-            pairs.append(
-                ("refused", f"{counted(self.refused, 'row')}; their errors are in the file")
-            )
+            pairs.append(("refused", f"{self.refused:,}; their errors are in the file"))
         if self.waits:
             said = ", ".join(f"{code} {count:,} times" for code, count in self.waits.items())
             pairs.append(("asked again", said))
@@ -239,7 +237,7 @@ def _ask(
 
 def _so_far(journal: "Journal", total: int, answers: Path) -> str:
     return (
-        f"{len(journal.done):,} of {counted(total, 'row')} are done; `--resume` goes on, and"
+        f"{len(journal.done):,} of {total:,} rows are done; `--resume` goes on, and"
         f" {printable(str(journal.path))} has their answers until {printable(str(answers))} is"
         " there"
     )
