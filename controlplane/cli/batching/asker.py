@@ -7,6 +7,7 @@ What is refused because of a row is asked in halves, until that row stands alone
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Any
 
 from controlplane.cli.asking.connections import UNANSWERED, UNREACHABLE, Answer, Connections
@@ -16,8 +17,8 @@ from controlplane.cli.batching.rows_query import (
     DEADLINE_MS,
     Batched,
     error_line,
-    lines_of,
     query_of,
+    read_answer,
 )
 from controlplane.cli.gateway_client import Access
 from controlplane.cli.outcome import NotRunning
@@ -31,8 +32,35 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
 PATIENCE_S = 600.0
 """When nothing was answered for so long, it ends; `--resume` goes on."""
 GRACE_S = 10.0
+SLOW = 2.0
+"""Batches that take so many times as long as they should have too many rows."""
+GROWS_AFTER = 50
+"""Batches that take less than half as long as they may, until there are more rows again."""
 LEAST_WINDOW = 1_024
 """Rows that may be asked while one before them is not done."""
+
+
+class RowsPerQuery:
+    """How many rows a query has: fewer once batches take long, and again as many once they do not.
+
+    What a batch takes is what others wait for. The variant that answers may be another one than was
+    expected, and the machine may have less time for it.
+    """
+
+    def __init__(self, most: int, *, most_ms: float = inf) -> None:
+        """``most_ms``: what a batch should take; infinite where the number was given."""
+        self.now = self.most = most
+        self._most_ms = most_ms
+        self._quick = 0
+
+    def ran(self, run_ms: float) -> None:
+        """A batch took so long."""
+        if run_ms > SLOW * self._most_ms:
+            self.now, self._quick = max(1, self.now // 2), 0
+        elif self.now < self.most and run_ms <= self._most_ms / 2:
+            self._quick += 1
+            if self._quick == GROWS_AFTER:
+                self.now, self._quick = min(self.most, 2 * self.now), 0
 
 
 class Asker:
@@ -44,7 +72,7 @@ class Asker:
         journal: Journal,
         access: Access,
         *,
-        rows_per_query: int,
+        rows_per_query: RowsPerQuery,
         in_flight: int,
         patience_s: float = PATIENCE_S,
     ) -> None:
@@ -53,7 +81,7 @@ class Asker:
         self._access = access
         self._rows_per_query = rows_per_query
         self._in_flight = in_flight
-        self._window = max(LEAST_WINDOW, 8 * rows_per_query * in_flight)
+        self._window = max(LEAST_WINDOW, 8 * rows_per_query.most * in_flight)
         self._patience_s = patience_s
         self.variants: Counter[str] = Counter()
         self.waits: Counter[str] = Counter()
@@ -96,7 +124,7 @@ class Asker:
                 progress()
                 continue
             chunk.append(row)
-            if len(chunk) == self._rows_per_query:
+            if len(chunk) >= self._rows_per_query.now:
                 yield chunk
                 chunk = []
         if chunk:
@@ -167,11 +195,12 @@ class Asker:
 
     def _note(self, rows: list[Row], answer: Answer) -> None:
         try:
-            lines, variant = lines_of(self._asked, rows, answer)
+            found = read_answer(self._asked, rows, answer)
         except ValueError as error:
             raise NotRunning(f"at {self._access.url}: {error}") from error
-        self._journal.note([row.number for row in rows], lines)
-        self.variants[variant] += len(rows)
+        self._journal.note([row.number for row in rows], found.lines)
+        self.variants[found.variant] += len(rows)
+        self._rows_per_query.ran(found.run_ms)
 
 
 def _error(answer: Answer, access: Access) -> ModellessError:

@@ -5,7 +5,7 @@ This protocol is what has a priority, and it takes and gives numbers as raw byte
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -73,8 +73,18 @@ def query_of(asked: Batched, rows: Sequence[Row]) -> tuple[bytes, int]:
     return b"".join([head, *raw]), len(head)
 
 
-def lines_of(asked: Batched, rows: Sequence[Row], answer: Answer) -> tuple[list[bytes], str]:
-    """A line of JSON for each row of an answered query, and the variant that answered.
+class Answered(NamedTuple):
+    """What an answered query says."""
+
+    lines: list[bytes]
+    """A line of JSON for each row."""
+    variant: str
+    run_ms: float
+    """Of the batch that it ran in."""
+
+
+def read_answer(asked: Batched, rows: Sequence[Row], answer: Answer) -> Answered:
+    """What the answer to a query with these rows says.
 
     Raises:
         ValueError: the answer is none of modelless.
@@ -83,6 +93,7 @@ def lines_of(asked: Batched, rows: Sequence[Row], answer: Answer) -> tuple[list[
         document, outputs = _read(answer)
         said: Mapping[str, Any] = document["parameters"]
         made = {"variant": said["variant"], "accuracy": said["accuracy"]}
+        run_ms = float(said["run_ms"])
         if any(len(output) != len(rows) for output in outputs.values()):
             raise ValueError("it has another number of rows")
     except (KeyError, TypeError, ValueError) as error:
@@ -97,7 +108,7 @@ def lines_of(asked: Batched, rows: Sequence[Row], answer: Answer) -> tuple[list[
             best = int(first[index].argmax())
             line |= {"label": asked.labels[best], "score": first[index][best]}
         lines.append(orjson.dumps(line | made, option=orjson.OPT_SERIALIZE_NUMPY))
-    return lines, str(made["variant"])
+    return Answered(lines, str(made["variant"]), run_ms)
 
 
 def _read(answer: Answer) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -20,7 +20,6 @@ from planner.eviction.registry import RULES
 from planner.planning_settings import DEFAULTS
 from planner.types import Objective
 from variants.errors import InvalidInput, ModellessError, StateUnavailable
-from variants.figures import counted
 
 if TYPE_CHECKING:
     from planner.simulation.results import Report
@@ -144,9 +143,8 @@ def _notes(
     )
     if others_asked:
         yield (
-            f"{counted(others_asked, 'query').replace('querys', 'queries')} had been asked here in"
-            f" the {lately['lately_s']:.0f} s before: the installation knows demand that the"
-            " simulator does not."
+            f"Queries that had been asked here in the {lately['lately_s']:.0f} s before:"
+            f" {others_asked:,}. The installation knows that demand, and the simulator does not."
         )
 
 

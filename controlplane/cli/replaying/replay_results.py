@@ -91,7 +91,7 @@ class Replayed:
             self._parts("NOT ANSWERED", refused, outcomes.texts)
         for sentence in self.sentences():
             out.print()
-            out.print(printable(sentence), markup=False, soft_wrap=True)
+            out.print(printable(sentence), markup=False)
 
     def _parts(
         self,

@@ -97,7 +97,7 @@ def batch(
     modelless batch digits --input rows.npz --output answers.jsonl
     """
     from controlplane.cli.batching.answers_files import write_answers
-    from controlplane.cli.batching.asker import Asker
+    from controlplane.cli.batching.asker import Asker, RowsPerQuery
     from controlplane.cli.batching.journal import Journal
     from controlplane.cli.batching.rows_files import rows_file
     from controlplane.cli.batching.rows_query import Batched
@@ -114,16 +114,19 @@ def batch(
         if resume and answers.exists() and not _begun(answers):
             print(f"{answers} is finished", file=sys.stderr)
             return
-        rows_per_query = rows_per_query or _rows_per_query(client, asked)
+        if rows_per_query is None:
+            in_query = RowsPerQuery(_rows_per_query(client, asked), most_ms=MOST_MS)
+        else:
+            in_query = RowsPerQuery(rows_per_query)
     began_s = time.monotonic()
     with Journal(answers, _about(asked, input), resume=resume) as journal:
         before = len(journal.done)
-        asker = Asker(asked, journal, access, rows_per_query=rows_per_query, in_flight=in_flight)
+        asker = Asker(asked, journal, access, rows_per_query=in_query, in_flight=in_flight)
         _ask(asker, journal, rows, progress, answers)
         write_answers(journal, answers, known["outputs"], rows.count)
         journal.remove()
     done = Batch(
-        rows=rows.count, refused=journal.refused, resumed=before, rows_per_query=rows_per_query,
+        rows=rows.count, refused=journal.refused, resumed=before, rows_per_query=in_query.now,
         seconds=time.monotonic() - began_s, variants=dict(asker.variants.most_common()),
         waits=dict(asker.waits.most_common()),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from controlplane.cli.batching.asker import Asker, rows_that_fit
+from controlplane.cli.batching.asker import GROWS_AFTER, Asker, RowsPerQuery, rows_that_fit
 from controlplane.cli.batching.journal import Journal
 from controlplane.cli.batching.rows_files import Row, rows_file
 from controlplane.cli.batching.rows_query import Batched
@@ -339,8 +339,8 @@ async def test_a_gateway_that_never_comes_back_ends_it(tmp_path: Path) -> None:
     rows = [Row(number=0, values=values)]
     with Journal(tmp_path / "a.jsonl", {}, resume=False) as journal:
         asker = Asker(
-            asked, journal, Access(url="http://127.0.0.1:1"), rows_per_query=1, in_flight=2,
-            patience_s=0.0,
+            asked, journal, Access(url="http://127.0.0.1:1"),
+            rows_per_query=RowsPerQuery(1), in_flight=2, patience_s=0.0,
         )  # fmt: skip
         with pytest.raises(NotRunning, match="no gateway answers"):
             await asyncio.wait_for(asker.ask(iter(rows), lambda: None), 60)
@@ -353,3 +353,18 @@ def test_a_query_has_as_many_rows_as_run_in_the_time() -> None:
     assert rows_that_fit(explained, [profile], 10.0) == 4
     assert rows_that_fit(explained, [profile], 1.0) == 1
     assert rows_that_fit({"answer": None}, [profile], 10.0) == 1
+
+
+def test_a_query_has_fewer_rows_while_batches_take_long() -> None:
+    rows = RowsPerQuery(8, most_ms=10.0)
+    found = []
+    for run_ms in (15.0, 25.0, 25.0, 5.0):
+        rows.ran(run_ms)
+        found.append(rows.now)
+    assert found == [8, 4, 2, 2]
+    for _ in range(GROWS_AFTER):
+        rows.ran(1.0)
+    assert rows.now == 4
+    given = RowsPerQuery(8)
+    given.ran(10_000.0)
+    assert given.now == 8
