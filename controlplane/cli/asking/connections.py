@@ -58,6 +58,7 @@ class Connections:
         Raises:
             InvalidInput: the URL is none.
         """
+        self.url = access.url
         self._host, self._port, self._prefix, secure = _place(access.url)
         self._tls = cast("ssl.SSLContext", access.trust()) if secure else None
         said = {"Host": urlsplit(access.url).netloc.rpartition("@")[2], **(headers or {})}

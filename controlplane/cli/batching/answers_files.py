@@ -42,8 +42,9 @@ def write_answers(journal: Journal, output: Path, specs: Sequence[Spec], count: 
             os.fsync(file.fileno())
         os.replace(fresh, output)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         raise InvalidInput(f"{output} cannot be written: {error.strerror}") from error
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def _write_arrays(

@@ -3,7 +3,8 @@
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -122,8 +123,9 @@ def batch(
     with Journal(answers, _about(asked, input), resume=resume) as journal:
         before = len(journal.done)
         asker = Asker(asked, journal, access, rows_per_query=in_query, in_flight=in_flight)
-        _ask(asker, journal, rows, progress, answers)
-        write_answers(journal, answers, known["outputs"], rows.count)
+        with _ends_early(journal, rows.count, answers):
+            _ask(asker, journal, rows, progress)
+            write_answers(journal, answers, known["outputs"], rows.count)
         journal.remove()
     done = Batch(
         rows=rows.count, refused=journal.refused, resumed=before, rows_per_query=in_query.now,
@@ -217,24 +219,33 @@ def _rows_per_query(client: Client, asked: "Batched") -> int:
     return rows_that_fit(explained, profiles, MOST_MS)
 
 
-def _ask(
-    asker: "Asker", journal: "Journal", rows: "RowsFile", style: ProgressStyle, answers: Path
-) -> None:
+def _ask(asker: "Asker", journal: "Journal", rows: "RowsFile", style: ProgressStyle) -> None:
     """Ask all rows.
 
     Raises:
-        typer.Exit: it was interrupted.
+        KeyboardInterrupt: it was interrupted.
         ModellessError: the rest cannot be answered.
     """
+    with shown(style) as show:
+        tell = _told(asker, journal, rows.count, steps_of(style), show)
+        asyncio.run(asker.ask(rows.rows(), tell))
+
+
+@contextmanager
+def _ends_early(journal: "Journal", total: int, answers: Path) -> Iterator[None]:
+    """Say what is done where not all is.
+
+    Raises:
+        typer.Exit: it was interrupted.
+    """
     try:
-        with termination_as_interrupt(), shown(style) as show:
-            tell = _told(asker, journal, rows.count, steps_of(style), show)
-            asyncio.run(asker.ask(rows.rows(), tell))
+        with termination_as_interrupt():
+            yield
     except KeyboardInterrupt:
-        print(f"interrupted: {_so_far(journal, rows.count, answers)}", file=sys.stderr)
+        print(f"interrupted: {_so_far(journal, total, answers)}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     except ModellessError:
-        print(_so_far(journal, rows.count, answers), file=sys.stderr)
+        print(_so_far(journal, total, answers), file=sys.stderr)
         raise
 
 

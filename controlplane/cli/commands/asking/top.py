@@ -23,7 +23,7 @@ WIDE, HIGH = 1_000, 1_000
 """Where it is no terminal, nothing is cut."""
 
 IntervalOption = Annotated[
-    float, typer.Option("--interval", metavar="S", min=0.2, max=3_600, help="Between two looks.")
+    float, typer.Option("--interval", metavar="S", min=1, max=3_600, help="Between two looks.")
 ]
 OnceOption = Annotated[bool, typer.Option("--once", help="Look once, and print what is there.")]
 

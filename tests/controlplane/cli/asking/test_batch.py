@@ -164,14 +164,15 @@ def test_answers_that_come_out_of_order_are_put_in_order(
     assert [one["row"] for one in answers_of(answers)] == list(range(6))
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_is_gone_on_with_and_nothing_asked_twice(
-    gateway: Answering, shell: Shell, tmp_path: Path
+    gateway: Answering, shell: Shell, tmp_path: Path, number: signal.Signals
 ) -> None:
     ended_by: list[int] = []
 
-    async def decide(number: int, asked: Asked) -> dict[str, Any]:
+    async def decide(at: int, asked: Asked) -> dict[str, Any]:
         if asked["rows"] == [3]:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
             await until(lambda: bool(ended_by))
         return ANSWER
 

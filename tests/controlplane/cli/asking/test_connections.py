@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from controlplane.cli.asking.connections import BROKEN, UNANSWERED, UNREACHABLE, Connections
 from controlplane.cli.gateway_client import Access
+from controlplane.tls import server_context
+from tests.controlplane.certificates import Pair, self_signed
 from variants.errors import InvalidInput
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -16,7 +19,9 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-said: yes\r\n\r\nok"
 
 
 @asynccontextmanager
-async def served(handle: Handler, most: int = 2) -> AsyncIterator[Connections]:
+async def served(
+    handle: Handler, most: int = 2, tls: Pair | None = None
+) -> AsyncIterator[Connections]:
     async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await handle(reader, writer)
@@ -25,9 +30,12 @@ async def served(handle: Handler, most: int = 2) -> AsyncIterator[Connections]:
         finally:
             writer.close()
 
-    server = await asyncio.start_server(closing, "127.0.0.1", 0)
+    context = None if tls is None else server_context(*tls)
+    server = await asyncio.start_server(closing, "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
-    access = Access(url=f"http://127.0.0.1:{port}/at", token="secret")
+    scheme, certificate = ("http", "") if tls is None else ("https", tls.certificate)
+    url = f"{scheme}://127.0.0.1:{port}/at"
+    access = Access(url=url, token="secret", certificate=certificate)
     connections = Connections(access, most, headers={"Via": "1.1 test"})
     try:
         yield connections
@@ -69,6 +77,22 @@ async def test_an_answer_comes_with_its_headers_and_the_connection_is_used_again
         lines
     )
     assert sum(opened) == 1
+
+
+async def test_a_gateway_with_tls_is_asked_where_its_certificate_is_known(tmp_path: Path) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head_of(reader)
+        writer.write(OK)
+        await writer.drain()
+
+    (tmp_path / "other").mkdir()
+    other = self_signed(tmp_path / "other").certificate
+    async with served(handle, tls=self_signed(tmp_path)) as connections:
+        head = connections.head("/")
+        assert (await connections.ask(head, b"body", LONG_S)).status == 200
+        strange = Connections(Access(url=connections.url, certificate=other), 1)
+        assert (await strange.ask(head, b"body", LONG_S)).failure == UNREACHABLE
+        await strange.close()
 
 
 async def test_answers_in_chunks_are_read() -> None:

@@ -222,7 +222,7 @@ def on_a_terminal(url: str, state_dir: Path) -> Iterator[Terminal]:
     before = termios.tcgetattr(theirs)
     settings = {"MODELLESS_STATE_DIR": str(state_dir), "MODELLESS_URL": url, "TERM": "xterm"}
     command = subprocess.Popen(
-        [sys.executable, "-m", "controlplane.cli.main", "top", "--interval", "0.2"],
+        [sys.executable, "-m", "controlplane.cli.main", "top"],
         cwd=ROOT,
         env=os.environ | settings,
         stdin=theirs,
