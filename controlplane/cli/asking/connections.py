@@ -1,8 +1,7 @@
 """Many queries over a bounded number of connections to one gateway, on an event loop.
 
-A client that is to send a thousand queries a second at their times cannot spend a millisecond on
-each, as general HTTP clients do. Here a query is bytes that are written at once where a connection
-is free, and its answer is a callback.
+A client that is to send many queries at their times has to spend little on each. Here a query is
+bytes that are written at once where a connection is free, and its answer is a callback.
 
 A connection carries one query at a time. One that the gateway has closed while it was idle is
 replaced, and a query that was written to it just then is sent again, once.

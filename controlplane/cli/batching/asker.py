@@ -103,7 +103,7 @@ class Asker:
         """
         self._answered_s = asyncio.get_running_loop().time()
         connections = Connections(self._access, self._in_flight)
-        chunks = self._chunks(rows, progress)
+        chunks = self._chunks(rows)
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._in_flight):
@@ -113,20 +113,19 @@ class Asker:
         finally:
             await connections.close()
 
-    def _chunks(self, rows: Iterator[Row], progress: Callable[[], None]) -> Iterator[list[Row]]:
-        """The rows that are to be asked, as many as go into a query; wrong ones are noted."""
+    def _chunks(self, rows: Iterator[Row]) -> Iterator[list[Row]]:
+        """The rows that are not done, as many as go into a query; wrong ones stand alone."""
         chunk: list[Row] = []
         for row in rows:
             if row.number in self._journal.done:
                 continue
-            if row.wrong:
-                self._refuse(row, "INVALID_INPUT", row.wrong)
-                progress()
-                continue
-            chunk.append(row)
-            if len(chunk) >= self._rows_per_query.now:
+            if not row.wrong:
+                chunk.append(row)
+            if chunk and (row.wrong or len(chunk) >= self._rows_per_query.now):
                 yield chunk
                 chunk = []
+            if row.wrong:
+                yield [row]
         if chunk:
             yield chunk
 
@@ -139,7 +138,12 @@ class Asker:
             while first - min(self._under_way) > self._window:
                 self._moved.clear()
                 await self._moved.wait()
-            await self._settle(connections, chunk, progress)
+            if chunk[0].wrong:
+                self._refuse(chunk[0], "INVALID_INPUT", chunk[0].wrong)
+                progress()
+                await asyncio.sleep(0)  # others may have been answered meanwhile
+            else:
+                await self._settle(connections, chunk, progress)
             self._under_way.discard(first)
             self._moved.set()
 

@@ -277,6 +277,33 @@ def test_answers_are_not_written_over_the_rows(
     assert (ended.code, ended.err) == (2, "error: --output is the file of the rows\n")
 
 
+def test_no_answer_is_far_from_its_place_while_one_is_waited_for(
+    gateway: Answering, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else putting all answers in order would take the memory of all."""
+    monkeypatch.setattr("controlplane.cli.batching.asker.LEAST_WINDOW", 1)
+    answers = tmp_path / "answers.jsonl"
+    part = tmp_path / "answers.jsonl.part"
+    kept: list[list[int]] = []
+
+    async def decide(at: int, asked: Asked) -> dict[str, Any]:
+        if asked["rows"] == [0]:
+            await until(lambda: part.read_text().count("\n") >= WINDOW)
+            await asyncio.sleep(0.05)  # time for more, if there were
+            kept.append([json.loads(line)["row"] for line in part.read_text().splitlines()])
+        return ANSWER
+
+    gateway.decide = decide
+    rows = rows_jsonl(tmp_path, row(0), *["wrong"] * 20, row(1), *["wrong"] * 20, row(2))
+    assert batch(shell, gateway, rows, answers).code == 1
+    assert kept == [list(range(1, WINDOW + 1))]
+    assert [one["row"] for one in answers_of(answers)] == list(range(43))
+
+
+WINDOW = 16
+"""Eight times two queries of one row."""
+
+
 # -- the parts ------------------------------------------------------------------------------------
 
 TWO: list[dict[str, Any]] = [
