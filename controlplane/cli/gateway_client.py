@@ -3,6 +3,7 @@
 import socket
 import ssl
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
@@ -32,6 +33,20 @@ TIMEOUT_S = 35.0
 def at(*parts: str) -> str:
     """A path on the gateway; a name in it cannot reach out of its place."""
     return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Where a gateway is, and what opens it."""
+
+    url: str
+    token: str = ""
+    certificate: str = ""
+    """The file of the gateway's own, which is then the only one trusted."""
+
+    def trust(self) -> ssl.SSLContext | bool:
+        """What a connection to it trusts; True where it speaks no TLS."""
+        return _trust(self.url, self.certificate)
 
 
 class Client:
@@ -158,20 +173,38 @@ class Client:
             raise ReplicaLost(words) from error
 
 
+def access_to(url: str = "") -> Access:
+    """The gateway that was named, or else the settings' one.
+
+    Raises:
+        InvalidInput: a setting is wrong.
+    """
+    given = load_settings()
+    settings = as_running(given)
+    named = url or given.url
+    return Access(
+        url=(named or settings.gateway_url).rstrip("/"),
+        token=settings.api_token,
+        certificate="" if named else settings.tls_cert,
+    )
+
+
 def connect(url: str = "") -> Client:
     """A client of the gateway that was named, or else of the settings' one.
 
     Raises:
         InvalidInput: a setting or the URL is wrong.
     """
-    given = load_settings()
-    settings = as_running(given)
-    named = url or given.url
-    return Client(
-        named or settings.gateway_url,
-        token=settings.api_token,
-        certificate="" if named else settings.tls_cert,
-    )
+    return connected(access_to(url))
+
+
+def connected(access: Access) -> Client:
+    """A client of a gateway.
+
+    Raises:
+        InvalidInput: its URL is wrong.
+    """
+    return Client(access.url, token=access.token, certificate=access.certificate)
 
 
 def _trust(url: str, certificate: str) -> ssl.SSLContext | bool:

@@ -59,6 +59,16 @@ COMMANDS = {
             target="controlplane.cli.commands.query:query",
             help="Ask for a task within an SLO.",
         ),
+        Entry(
+            name="batch",
+            target="controlplane.cli.commands.asking.batch:batch",
+            help="Answer all rows of a file with whatever capacity is free.",
+        ),
+        Entry(
+            name="replay",
+            target="controlplane.cli.commands.asking.replay:replay",
+            help="Play a trace against what runs, beside the simulator if need be.",
+        ),
     ),
     "Change": (
         Entry(
@@ -159,6 +169,11 @@ COMMANDS = {
             name="explain",
             target="controlplane.cli.commands.query:explain",
             help="Why a query would be answered as it would.",
+        ),
+        Entry(
+            name="top",
+            target="controlplane.cli.commands.asking.top:top",
+            help="All of it on one screen, drawn again each second.",
         ),
         Entry(name="events", target="controlplane.cli.commands.look:events", help="What happened."),
     ),

@@ -57,7 +57,7 @@ def _remember(ctx: typer.Context, output: Output) -> Output:
     return output
 
 
-def _remember_json(ctx: typer.Context, json: bool) -> bool:
+def remember_json(ctx: typer.Context, json: bool) -> bool:
     if json:
         _remember(ctx, Output.JSON)
     return json
@@ -70,7 +70,7 @@ OutputOption = Annotated[
 
 
 JsonOption = Annotated[
-    bool, typer.Option("--json", callback=_remember_json, help="The same as -o json.")
+    bool, typer.Option("--json", callback=remember_json, help="The same as -o json.")
 ]
 
 

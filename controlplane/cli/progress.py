@@ -94,6 +94,14 @@ def interruptible(left: str) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
+def steps_of(style: ProgressStyle) -> int:
+    """In how many steps to tell of work of any length: a bar moves by hundredths, and where each
+    step is a line there are ten."""
+    if style is ProgressStyle.AUTO:
+        style = ProgressStyle.BAR if sys.stderr.isatty() else ProgressStyle.PLAIN
+    return 10 if style is ProgressStyle.PLAIN else 100
+
+
 @contextmanager
 def shown(style: ProgressStyle) -> Iterator[Callable[["Progress"], None]]:
     """Something that shows progress on standard error."""

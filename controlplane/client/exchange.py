@@ -99,25 +99,19 @@ def _trust(url: str, certificate: str | PathLike[str]) -> ssl.SSLContext | bool:
     return public_context() if url.startswith("https:") else True  # never asked, and quickly made
 
 
-def query_content(
+def query_document(
     task: str,
     about: Mapping[str, Any],
     *,
-    latency_ms: float | None,
-    accuracy: float | None,
-    cost: float | None,
-    prefer: Prefer | str | None,
-    best_effort: bool,
-    variant: str | None,
-) -> bytes:
-    """The JSON body of ``POST /v1/query`` about some ``inputs``, or of ``POST /v1/explain`` about
-    so many ``rows``; what is None is left to the task's defaults.
-
-    Raises:
-        InvalidInput: something in it has no form in JSON.
-    """
-    import orjson
-
+    latency_ms: float | None = None,
+    accuracy: float | None = None,
+    cost: float | None = None,
+    prefer: Prefer | str | None = None,
+    best_effort: bool = False,
+    variant: str | None = None,
+) -> dict[str, Any]:
+    """The body of ``POST /v1/query`` about some ``inputs``, or of ``POST /v1/explain`` about so
+    many ``rows``; what is None is left to the task's defaults."""
     slo = {"latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer}
     body: dict[str, Any] = {"task": task, **about}
     if given := {name: value for name, value in slo.items() if value is not None}:
@@ -126,6 +120,18 @@ def query_content(
         body["best_effort"] = True
     if variant is not None:
         body["variant"] = variant
+    return body
+
+
+def query_content(task: str, about: Mapping[str, Any], **asked: Any) -> bytes:
+    """The same as bytes of JSON; ``asked`` is what ``query_document`` takes.
+
+    Raises:
+        InvalidInput: something in it has no form in JSON.
+    """
+    import orjson
+
+    body = query_document(task, about, **asked)
     try:
         return orjson.dumps(body, default=_listed, option=orjson.OPT_SERIALIZE_NUMPY)
     except orjson.JSONEncodeError as error:

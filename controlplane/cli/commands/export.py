@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from controlplane.cli.gateway_client import UrlOption, connect
+from controlplane.cli.gateway_client import Client, UrlOption, connect
 from variants.errors import InvalidInput
 
 Row = Mapping[str, Any]
@@ -32,12 +32,8 @@ export = typer.Typer(
 def export_catalog(to: To = None, url: UrlOption = "") -> None:
     """Live variants, with what was measured of them on each kind."""
     with connect(url) as client:
-        tasks = [row["name"] for row in client.get("/v1/tasks")["tasks"]]
-        variants = [
-            row for task in tasks for row in client.get(f"/v1/tasks/{task}/variants")["variants"]
-        ]
-        profiles = client.get("/v1/profiles")["profiles"]
-    _write(catalog_rows(variants, profiles), to)
+        rows = known_catalog(client)
+    _write(rows, to)
 
 
 @export.command("devices")
@@ -47,6 +43,15 @@ def export_devices(to: To = None, url: UrlOption = "") -> None:
         kinds = client.get("/v1/devices")["devices"]
         inventory = client.get("/v1/inventory")["inventory"]
     _write(device_rows(kinds, inventory), to)
+
+
+def known_catalog(client: Client) -> list[dict[str, object]]:
+    """The rows of the catalog file of what a gateway knows."""
+    tasks = [row["name"] for row in client.get("/v1/tasks")["tasks"]]
+    variants = [
+        row for task in tasks for row in client.get(f"/v1/tasks/{task}/variants")["variants"]
+    ]
+    return catalog_rows(variants, client.get("/v1/profiles")["profiles"])
 
 
 def catalog_rows(variants: Iterable[Row], profiles: Iterable[Row]) -> list[dict[str, object]]:
@@ -91,17 +96,23 @@ def device_rows(kinds: Iterable[Row], inventory: Iterable[Row]) -> list[dict[str
     ]
 
 
-def _write(rows: Sequence[Mapping[str, object]], to: Path | None) -> None:
+def _write(rows: Sequence[Row], to: Path | None) -> None:
     if not rows:
         raise InvalidInput("there is nothing to export: no variant was registered")
+    text = planning_text(rows)
+    if to is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        to.write_text(text)
+    except OSError as error:
+        raise InvalidInput(f"{to} cannot be written: {error.strerror}") from error
+
+
+def planning_text(rows: Sequence[Row]) -> str:
+    """Rows, at least one, as a planning file has them."""
     text = StringIO()
     writer = csv.DictWriter(text, rows[0], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    if to is None:
-        typer.echo(text.getvalue(), nl=False)
-        return
-    try:
-        to.write_text(text.getvalue())
-    except OSError as error:
-        raise InvalidInput(f"{to} cannot be written: {error.strerror}") from error
+    return text.getvalue()

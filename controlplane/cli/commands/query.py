@@ -1,13 +1,13 @@
 """``query`` and ``explain``: ask for a task within an SLO, and why the answer is what it is."""
 
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import orjson
 import typer
 
+from controlplane.cli.asking.rows import read_inputs
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit
 from controlplane.cli.render import (
@@ -19,11 +19,11 @@ from controlplane.cli.render import (
     table,
     usd_per_million,
 )
+from controlplane.client.exchange import query_document
 from variants.errors import InvalidInput
 from variants.figures import counted
 from variants.types import Prefer
 
-Spec = Mapping[str, Any]
 Row = Mapping[str, Any]
 
 CHOSEN = {
@@ -96,14 +96,15 @@ def query(
     """
     if row is not None and input is None:
         raise InvalidInput("--row picks a row of a file: name it by --input")
-    slo = {"latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer}
-    body = _body(task, slo, best_effort, variant)
     with connect(url) as client:
         specs = client.get(at("v1", "tasks", task))["inputs"]
         if input is None:
             print("no --input: asking with a row of zeros", file=sys.stderr)
-        body["inputs"] = read_inputs(input, specs, row)
-        reply, reason, place = client.ask(body)
+        document = query_document(
+            task, {"inputs": read_inputs(input, specs, row)}, latency_ms=latency_ms,
+            accuracy=accuracy, cost=cost, prefer=prefer, best_effort=best_effort, variant=variant,
+        )  # fmt: skip
+        reply, reason, place = client.ask(document)
     emit(reply, output, lambda: _show(reply, reason, place))
 
 
@@ -130,134 +131,13 @@ def explain(
     \b
     modelless explain digits --latency-ms 50 --accuracy 0.97
     """
-    slo = {"latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer}
+    document = query_document(
+        task, {"rows": rows}, latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
+        best_effort=best_effort, variant=variant,
+    )  # fmt: skip
     with connect(url) as client:
-        told = client.post("/v1/explain", _body(task, slo, best_effort, variant) | {"rows": rows})
+        told = client.post("/v1/explain", document)
     emit(told, Output.JSON if json else output, lambda: _show_explanation(told))
-
-
-def _body(
-    task: str, slo: Mapping[str, Any], best_effort: bool, variant: str | None
-) -> dict[str, Any]:
-    """A query without its inputs."""
-    body: dict[str, Any] = {"task": task}
-    if any(value is not None for value in slo.values()):
-        body["slo"] = {name: value for name, value in slo.items() if value is not None}
-    if best_effort:
-        body["best_effort"] = True
-    if variant is not None:
-        body["variant"] = variant
-    return body
-
-
-def read_inputs(source: str | None, specs: Sequence[Spec], row: int | None) -> Any:
-    """The rows to send: a list for a task with one input, else input names to lists.
-
-    Raises:
-        InvalidInput: the file cannot be read or does not hold rows of this task.
-    """
-    if source is None:
-        return _named({spec["name"]: _zeros(spec["shape"]) for spec in specs})
-    if source.endswith(".npz"):
-        return _named(_from_npz(source, specs, 0 if row is None else row))
-    rows = _from_json(source, specs)
-    if row is None:
-        return rows
-    if isinstance(rows, dict):
-        return {name: [_pick(some, row, source)] for name, some in rows.items()}
-    return [_pick(rows, row, source)]
-
-
-def _named(rows: Mapping[str, Any]) -> Any:
-    """A single input may be given without its name."""
-    return next(iter(rows.values())) if len(rows) == 1 else dict(rows)
-
-
-def _zeros(shape: Sequence[int]) -> Any:
-    rows: Any = 0
-    for size in reversed((1, *shape)):
-        rows = [rows] * size
-    return rows
-
-
-def _from_json(source: str, specs: Sequence[Spec]) -> Any:
-    try:
-        text = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
-    except OSError as error:
-        raise InvalidInput(f"{source} cannot be read: {error.strerror}") from error
-    where = "standard input" if source == "-" else source
-    try:
-        data = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"{where} is not JSON: {error}") from error
-    if isinstance(data, dict) and "inputs" in data:
-        data = data["inputs"]
-    if not isinstance(data, list | dict):
-        raise InvalidInput(f"{where} holds no rows: a list of rows is needed")
-    # A single row may stand without the list around it.
-    if isinstance(data, list) and len(specs) == 1 and _depth(data) == len(specs[0]["shape"]):
-        return [data]
-    return data
-
-
-def _depth(data: Any) -> int:
-    depth = 0
-    while isinstance(data, list):
-        depth += 1
-        data = data[0] if data else None
-    return depth
-
-
-def _pick(rows: Any, row: int, source: str) -> Any:
-    if not isinstance(rows, list) or not 0 <= row < len(rows):
-        count = len(rows) if isinstance(rows, list) else 0
-        raise InvalidInput(f"{source} has no row {row}; it has {count} rows")
-    return rows[row]
-
-
-def _from_npz(source: str, specs: Sequence[Spec], row: int) -> dict[str, Any]:
-    """One row of each input. Arrays are found by the input's name, a single one by its shape."""
-    arrays = _arrays(source)
-    rows = {}
-    for spec in specs:
-        shape = tuple(spec["shape"])
-        fitting = [name for name, array in arrays.items() if array.shape[1:] == shape]
-        name = spec["name"]
-        if name not in arrays and len(specs) == 1 and len(fitting) == 1:
-            name = fitting[0]
-        if name not in arrays:
-            has = ", ".join(sorted(arrays)) or "none of numbers"
-            raise InvalidInput(f"{source} has no array {name!r}; it has: {has}")
-        if not 0 <= row < len(arrays[name]):
-            raise InvalidInput(f"{source} has no row {row}; it has {len(arrays[name])} rows")
-        rows[spec["name"]] = arrays[name][row : row + 1].tolist()
-    return rows
-
-
-def _arrays(source: str) -> dict[str, Any]:
-    """The arrays of an ``.npz`` that may hold rows of numbers, by name.
-
-    Raises:
-        InvalidInput: it cannot be read, or is none.
-    """
-    import numpy as np
-
-    try:
-        with Path(source).open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            arrays = {} if isinstance(loaded, np.ndarray) else dict(loaded)
-    except OSError as error:
-        raise InvalidInput(f"{source} cannot be read: {error.strerror or error}") from error
-    except Exception as error:
-        # Damage shows as zlib.error, struct.error, BadZipFile and more, without a common base.
-        raise InvalidInput(f"{source} cannot be read as .npz: {error}") from error
-    if isinstance(loaded, np.ndarray):
-        raise InvalidInput(f"{source} cannot be read as .npz: it is a single array")
-    return {
-        name: array
-        for name, array in arrays.items()
-        if isinstance(array, np.ndarray) and array.ndim and array.dtype.kind in "biuf"
-    }
 
 
 def _show(reply: Mapping[str, Any], reason: str, place: str) -> None:

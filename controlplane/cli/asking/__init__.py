@@ -1,0 +1,4 @@
+"""What commands have in common that ask many queries: ``modelless replay`` and ``batch``.
+
+Read ``rows`` (what is asked with), then ``connections`` (how it gets to the gateway).
+"""

@@ -1,0 +1,133 @@
+"""Some rows as a query of the Open Inference Protocol, and its answer as a line for each row.
+
+This protocol is what has a priority, and it takes and gives numbers as raw bytes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+
+from controlplane.cli.asking.connections import Answer
+from controlplane.cli.asking.rows import Spec
+from controlplane.cli.batching.rows_files import Row
+from controlplane.cli.gateway_client import at
+from controlplane.gateway.query.datatypes import V2_NAMES
+from controlplane.gateway.query.query_fields import MAX_PRIORITY
+
+DEADLINE_MS = 30_000.0
+"""Of each query: long, so that others with shorter ones go first, and short enough that what is
+refused by it is known soon."""
+LENGTH = b"inference-header-content-length"
+DTYPES = {name: dtype for dtype, name in V2_NAMES.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batched:
+    """What is asked with every query."""
+
+    task: str
+    inputs: Sequence[Spec]
+    labels: Sequence[str]
+    accuracy: float | None = None
+    cost: float | None = None
+    prefer: str | None = None
+    variant: str | None = None
+
+    @property
+    def path(self) -> str:
+        version = () if self.variant is None else ("versions", self.variant)
+        return at("v2", "models", self.task, *version, "infer")
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Of the query; the lowest priority there is."""
+        given = {
+            "latency_slo_ms": DEADLINE_MS,
+            "priority": MAX_PRIORITY,
+            "binary_data_output": True,
+            "min_accuracy": self.accuracy,
+            "max_cost_usd_per_1k": self.cost,
+            "prefer": self.prefer,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def query_of(asked: Batched, rows: Sequence[Row]) -> tuple[bytes, int]:
+    """The body of a query with these rows, and how much of it is JSON."""
+    raw, inputs = [], []
+    for spec in asked.inputs:
+        tensor = np.stack([row.values[spec["name"]] for row in rows])
+        raw.append(tensor.tobytes())
+        inputs.append(
+            {
+                "name": spec["name"],
+                "datatype": V2_NAMES[spec["dtype"]],
+                "shape": list(tensor.shape),
+                "parameters": {"binary_data_size": len(raw[-1])},
+            }
+        )
+    head = orjson.dumps({"inputs": inputs, "parameters": asked.parameters})
+    return b"".join([head, *raw]), len(head)
+
+
+class Answered(NamedTuple):
+    """What an answered query says."""
+
+    lines: list[bytes]
+    """A line of JSON for each row."""
+    variant: str
+    run_ms: float
+    """Of the batch that it ran in."""
+
+
+def read_answer(asked: Batched, rows: Sequence[Row], answer: Answer) -> Answered:
+    """What the answer to a query with these rows says.
+
+    Raises:
+        ValueError: the answer is none of modelless.
+    """
+    try:
+        document, outputs = _read(answer)
+        said: Mapping[str, Any] = document["parameters"]
+        made = {"variant": said["variant"], "accuracy": said["accuracy"]}
+        run_ms = float(said["run_ms"])
+        if any(len(output) != len(rows) for output in outputs.values()):
+            raise ValueError("it has another number of rows")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"what answered is not modelless: {error}") from error
+    first = next(iter(outputs.values())).reshape(len(rows), -1)
+    lines = []
+    for index, row in enumerate(rows):
+        line: dict[str, Any] = {"row": row.number}
+        alone = {name: np.ascontiguousarray(output[index]) for name, output in outputs.items()}
+        line["outputs"] = alone if len(alone) > 1 else next(iter(alone.values()))
+        if len(asked.labels) == first.shape[1]:
+            best = int(first[index].argmax())
+            line |= {"label": asked.labels[best], "score": first[index][best]}
+        lines.append(orjson.dumps(line | made, option=orjson.OPT_SERIALIZE_NUMPY))
+    return Answered(lines, str(made["variant"]), run_ms)
+
+
+def _read(answer: Answer) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The JSON of an answer, and its outputs by name, each with an axis for rows."""
+    length = int(answer.headers.get(LENGTH, len(answer.body)))
+    document = orjson.loads(answer.body[:length])
+    outputs, start = {}, length
+    for one in document["outputs"]:
+        size = (one.get("parameters") or {}).get("binary_data_size")
+        dtype = DTYPES[one["datatype"]]
+        if size is None:
+            values = np.asarray(one["data"], dtype)
+        else:
+            values = np.frombuffer(answer.body[start : start + size], dtype)
+            start += size
+        outputs[one["name"]] = values.reshape(one["shape"])
+    return document, outputs
+
+
+def error_line(number: int, code: str, text: str) -> bytes:
+    """The line of a row that is not answered."""
+    return orjson.dumps({"row": number, "error": text, "code": code})

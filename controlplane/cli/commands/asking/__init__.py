@@ -1,0 +1,2 @@
+"""Commands that ask or watch a running installation for a while, until they are done or
+interrupted."""

@@ -1,0 +1,398 @@
+"""``modelless batch``: a file of rows, answered row by row whatever comes between."""
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from controlplane.cli.batching.asker import GROWS_AFTER, Asker, RowsPerQuery, rows_that_fit
+from controlplane.cli.batching.journal import Journal
+from controlplane.cli.batching.rows_files import Row, rows_file
+from controlplane.cli.batching.rows_query import Batched
+from controlplane.cli.gateway_client import Access
+from controlplane.cli.outcome import NotRunning
+from tests.controlplane.cli.asking.answering import Answering, Asked, until
+from tests.controlplane.cli.shell import Ended, Shell
+from tests.controlplane.cli.test_commands import ANSWER
+from variants.errors import (
+    DeadlineExceeded,
+    InvalidInput,
+    ModellessError,
+    Overloaded,
+    SloInfeasible,
+)
+
+
+def rows_npz(tmp_path: Path, count: int) -> Path:
+    """Rows whose first number is that of the row."""
+    rows = np.zeros((count, 64), np.float64)
+    rows[:, 0] = np.arange(count)
+    path = tmp_path / "rows.npz"
+    np.savez_compressed(path, pixels=rows, labels=np.arange(count))
+    return path
+
+
+def rows_jsonl(tmp_path: Path, *lines: str) -> Path:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def row(number: int) -> str:
+    return json.dumps([number, *[0] * 63])
+
+
+def batch(shell: Shell, gateway: Answering, rows: Path, answers: Path, *options: str) -> Ended:
+    arguments = ("--input", str(rows), "--output", str(answers), "--progress", "none", *options)
+    return shell("batch", "digits", *arguments, url=gateway.url)
+
+
+def answers_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_row_gets_its_answer_in_its_place(
+    gateway: Answering, shell: Shell, tmp_path: Path
+) -> None:
+    answers = tmp_path / "answers.jsonl"
+
+    ended = batch(
+        shell, gateway, rows_npz(tmp_path, 10), answers, "--rows-per-query", "4", "--accuracy",
+        "0.9", "--json",
+    )  # fmt: skip
+
+    assert (ended.code, ended.err) == (0, "")
+    assert sorted(one["rows"] for one in gateway.asked) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    asked = gateway.asked[0]
+    assert (asked["priority"], asked["latency_ms"], asked["accuracy"]) == (65_535, 30_000, 0.9)
+    found = answers_of(answers)
+    assert [one["row"] for one in found] == list(range(10))
+    assert [one["label"] for one in found] == [str(number) for number in range(10)]
+    assert found[3] == {
+        "row": 3,
+        "outputs": [0.75 * (number == 3) for number in range(10)],
+        "label": "3",
+        "score": 0.75,
+        "variant": "mlp-v1-onnx-int8",
+        "accuracy": 0.97,
+    }
+    said = ended.json()
+    assert (said["rows"], said["answered"], said["refused"]) == (10, 10, 0)
+    assert said["variants"] == {"mlp-v1-onnx-int8": 10}
+    assert sorted(path.name for path in tmp_path.glob("answers*")) == ["answers.jsonl"]
+
+
+def test_answers_as_arrays_have_every_row(gateway: Answering, shell: Shell, tmp_path: Path) -> None:
+    rows = rows_jsonl(tmp_path, row(7), "[1, 2]", "", row(3))
+    answers = tmp_path / "answers.npz"
+
+    ended = batch(shell, gateway, rows, answers)
+
+    assert ended.code == 1
+    found = np.load(answers)
+    assert found["scores"].dtype == np.float32
+    assert found["scores"].argmax(axis=1).tolist() == [7, 0, 3]
+    assert not found["scores"][1].any()
+    assert found["label"].tolist() == ["7", "", "3"]
+    assert found["variant"].tolist() == ["mlp-v1-onnx-int8", "", "mlp-v1-onnx-int8"]
+    assert found["code"].tolist() == ["", "INVALID_INPUT", ""]
+    assert found["error"][1] == "pixels has the shape [2], not [64]"
+    assert found["accuracy"][[0, 2]].tolist() == [0.97, 0.97]
+
+
+def test_a_row_that_is_refused_stands_alone_with_its_error(
+    gateway: Answering, shell: Shell, tmp_path: Path
+) -> None:
+    async def decide(number: int, asked: Asked) -> dict[str, Any] | ModellessError:
+        return InvalidInput("the model knows no 5") if 5 in asked["rows"] else ANSWER
+
+    gateway.decide = decide
+    rows = rows_jsonl(tmp_path, *[row(number) for number in range(8)], "no JSON")
+    answers = tmp_path / "answers.jsonl"
+
+    ended = batch(shell, gateway, rows, answers, "--rows-per-query", "8")
+
+    assert ended.code == 1
+    assert "8 of 9 rows" not in ended.out
+    assert "7 of 9 rows" in ended.out
+    found = answers_of(answers)
+    assert [one["row"] for one in found] == list(range(9))
+    refused = {one["row"]: (one["code"], one["error"]) for one in found if "error" in one}
+    assert refused[5] == ("INVALID_INPUT", "the model knows no 5")
+    assert refused[8][1].startswith("the line is not JSON")
+    assert set(refused) == {5, 8}
+
+
+def test_what_is_refused_for_now_is_asked_again(
+    gateway: Answering, shell: Shell, tmp_path: Path
+) -> None:
+    async def decide(number: int, asked: Asked) -> dict[str, Any] | ModellessError:
+        busy = Overloaded("the queues are too long")
+        busy.retry_after_s = 0.01
+        late = DeadlineExceeded("too late")
+        late.retry_after_s = 0.01
+        return ANSWER if number >= 3 else [busy, late, busy][number]
+
+    gateway.decide = decide
+    answers = tmp_path / "answers.jsonl"
+
+    ended = batch(shell, gateway, rows_npz(tmp_path, 2), answers, "--in-flight", "1", "--json")
+
+    assert ended.code == 0
+    assert [one["rows"] for one in gateway.asked] == [[0], [0], [0], [0], [1]]
+    assert ended.json()["waits"] == {"OVERLOADED": 2, "DEADLINE_EXCEEDED": 1}
+    assert [one["label"] for one in answers_of(answers)] == ["0", "1"]
+
+
+def test_answers_that_come_out_of_order_are_put_in_order(
+    gateway: Answering, shell: Shell, tmp_path: Path
+) -> None:
+    async def decide(number: int, asked: Asked) -> dict[str, Any]:
+        if asked["rows"] == [0]:
+            await until(lambda: len(gateway.asked) == 6)
+        return ANSWER
+
+    gateway.decide = decide
+    answers = tmp_path / "answers.jsonl"
+
+    assert batch(shell, gateway, rows_npz(tmp_path, 6), answers).code == 0
+    assert [one["row"] for one in answers_of(answers)] == list(range(6))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_is_gone_on_with_and_nothing_asked_twice(
+    gateway: Answering, shell: Shell, tmp_path: Path, number: signal.Signals
+) -> None:
+    ended_by: list[int] = []
+
+    async def decide(at: int, asked: Asked) -> dict[str, Any]:
+        if asked["rows"] == [3]:
+            os.kill(os.getpid(), number)
+            await until(lambda: bool(ended_by))
+        return ANSWER
+
+    gateway.decide = decide
+    rows, answers = rows_npz(tmp_path, 8), tmp_path / "answers.jsonl"
+    one = ("--in-flight", "1")
+
+    interrupted = batch(shell, gateway, rows, answers, *one)
+    ended_by.append(interrupted.code)
+    assert (interrupted.code, interrupted.out) == (130, "")
+    assert "interrupted: 3 of 8 rows are done; `--resume` goes on" in interrupted.err
+    assert not answers.exists()
+
+    again = batch(shell, gateway, rows, answers, *one)
+    assert again.code == 2
+    assert "has the answers of a run that was interrupted: --resume goes on with it" in again.err
+    other = batch(shell, gateway, rows, answers, *one, "--resume", "--accuracy", "0.5")
+    assert other.code == 2
+    assert "is of another run (needs)" in other.err
+
+    # A process that was killed may have left a part of a line.
+    with (tmp_path / "answers.jsonl.part").open("a") as part:
+        part.write('{"row":3,"outp')
+    gateway.decide = answer_all
+    gateway.asked.clear()
+    resumed = batch(shell, gateway, rows, answers, *one, "--resume", "--json")
+
+    assert (resumed.code, resumed.err) == (0, "")
+    assert [one["rows"] for one in gateway.asked] == [[3], [4], [5], [6], [7]]
+    assert (resumed.json()["resumed"], resumed.json()["rows"]) == (3, 8)
+    assert [one["label"] for one in answers_of(answers)] == list("01234567")
+    finished = batch(shell, gateway, rows, answers, "--resume")
+    assert (finished.code, finished.err) == (0, f"{answers} is finished\n")
+
+
+async def answer_all(number: int, asked: Asked) -> dict[str, Any]:
+    return ANSWER
+
+
+def test_what_can_never_be_answered_ends_it_and_keeps_what_was(
+    gateway: Answering, shell: Shell, tmp_path: Path
+) -> None:
+    async def decide(number: int, asked: Asked) -> dict[str, Any] | ModellessError:
+        return ANSWER if number == 0 else SloInfeasible("none fits", reasons={}, alternatives=())
+
+    gateway.decide = decide
+    answers = tmp_path / "answers.jsonl"
+    ended = batch(shell, gateway, rows_npz(tmp_path, 4), answers, "--in-flight", "1")
+    assert (ended.code, ended.out) == (1, "")
+    assert "1 of 4 rows are done; `--resume` goes on" in ended.err
+    assert "error: none fits" in ended.err
+    assert not answers.exists()
+
+
+def test_a_pinned_variant_is_asked(gateway: Answering, shell: Shell, tmp_path: Path) -> None:
+    answers = tmp_path / "answers.jsonl"
+    rows = rows_npz(tmp_path, 1)
+    assert batch(shell, gateway, rows, answers, "--variant", "mlp-v1-onnx-fp32").code == 0
+    assert gateway.asked[-1]["variant"] == "mlp-v1-onnx-fp32"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("rows.csv", b"", "must end in .npz or .jsonl"),
+        ("rows.npz", None, "cannot be read: No such file"),
+        ("rows.npz", b"PK no archive", "cannot be read as .npz"),
+        ("rows.jsonl", b"\n\n", "holds no rows"),
+    ],
+)
+def test_files_that_are_none_are_refused_in_a_sentence(
+    gateway: Answering, shell: Shell, tmp_path: Path, name: str, content: bytes | None, said: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    ended = batch(shell, gateway, tmp_path / name, tmp_path / "answers.jsonl")
+    assert (ended.code, ended.out) == (2, "")
+    assert said in ended.err
+    assert list(tmp_path.glob("answers*")) == []
+
+
+def test_arrays_of_other_shapes_and_types_are_refused(
+    gateway: Answering, shell: Shell, tmp_path: Path
+) -> None:
+    arrays: dict[str, dict[str, Any]] = {
+        "has no array 'pixels'": {"faces": np.zeros((2, 3))},
+        "has rows of [3], not [64]": {"pixels": np.zeros((2, 3))},
+        "at least one": {"pixels": np.zeros((0, 64))},
+        "is stored column by column": {"pixels": np.asfortranarray(np.zeros((2, 64)))},
+    }
+    for said, of_file in arrays.items():
+        np.savez(tmp_path / "rows.npz", **of_file)
+        ended = batch(shell, gateway, tmp_path / "rows.npz", tmp_path / "answers.jsonl")
+        assert (ended.code, said in ended.err) == (2, True), ended.err
+
+
+def test_answers_are_not_written_over_the_rows(
+    gateway: Answering, shell: Shell, tmp_path: Path
+) -> None:
+    rows = rows_npz(tmp_path, 1)
+    ended = batch(shell, gateway, rows, rows)
+    assert (ended.code, ended.err) == (2, "error: --output is the file of the rows\n")
+
+
+def test_no_answer_is_far_from_its_place_while_one_is_waited_for(
+    gateway: Answering, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else putting all answers in order would take the memory of all."""
+    monkeypatch.setattr("controlplane.cli.batching.asker.LEAST_WINDOW", 1)
+    answers = tmp_path / "answers.jsonl"
+    part = tmp_path / "answers.jsonl.part"
+    kept: list[list[int]] = []
+
+    async def decide(at: int, asked: Asked) -> dict[str, Any]:
+        if asked["rows"] == [0]:
+            await until(lambda: part.read_text().count("\n") >= WINDOW)
+            await asyncio.sleep(0.05)  # time for more, if there were
+            kept.append([json.loads(line)["row"] for line in part.read_text().splitlines()])
+        return ANSWER
+
+    gateway.decide = decide
+    rows = rows_jsonl(tmp_path, row(0), *["wrong"] * 20, row(1), *["wrong"] * 20, row(2))
+    assert batch(shell, gateway, rows, answers).code == 1
+    assert kept == [list(range(1, WINDOW + 1))]
+    assert [one["row"] for one in answers_of(answers)] == list(range(43))
+
+
+WINDOW = 16
+"""Eight times two queries of one row."""
+
+
+# -- the parts ------------------------------------------------------------------------------------
+
+TWO: list[dict[str, Any]] = [
+    {"name": "age", "dtype": "int32", "shape": []},
+    {"name": "marks", "dtype": "float32", "shape": [2]},
+]
+
+
+def test_rows_of_several_inputs_are_objects_and_wrong_ones_say_why(tmp_path: Path) -> None:
+    path = rows_jsonl(
+        tmp_path,
+        '{"age": 3, "marks": [1, 2.5]}',
+        '{"age": 3.5, "marks": [1, 2]}',
+        '{"age": 3000000000, "marks": [1, 2]}',
+        '{"age": 3, "marks": [[1], [1, 2]]}',
+        "[1, 2]",
+    )
+    found = list(rows_file(path, TWO).rows())
+
+    first = found[0]
+    assert (first.values["age"].dtype, first.values["marks"].tolist()) == ("int32", [1.0, 2.5])
+    assert [one.wrong for one in found[1:]] == [
+        "age holds something else than numbers of the type int32",
+        "age holds a number that int32 does not",
+        "marks has lists of several lengths side by side",
+        "the line must hold an object with age, marks",
+    ]
+
+
+def test_an_array_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controlplane.cli.batching.rows_files.BLOCK_BYTES", 24)
+    marks = np.arange(22, dtype=np.float64).reshape(11, 2)
+    np.savez(tmp_path / "rows.npz", age=np.arange(11), marks=marks)
+    found = rows_file(tmp_path / "rows.npz", TWO)
+    assert found.count == 11
+    assert [one.values["age"].item() for one in found.rows()] == list(range(11))
+    assert np.array_equal([one.values["marks"] for one in found.rows()], marks)
+
+
+def test_a_damaged_archive_says_so_when_it_is_met(tmp_path: Path) -> None:
+    path = tmp_path / "rows.npz"
+    np.savez(path, age=np.arange(2_000), marks=np.ones((2_000, 2)))
+    data = bytearray(path.read_bytes())
+    data[4_000] ^= 255
+    path.write_bytes(data)
+    with pytest.raises(InvalidInput, match=r"rows\.npz is damaged"):
+        list(rows_file(path, TWO).rows())
+
+
+def test_only_one_run_writes_to_a_file(tmp_path: Path) -> None:
+    with (
+        Journal(tmp_path / "a.jsonl", {}, resume=False),
+        pytest.raises(InvalidInput, match="another run writes"),
+    ):
+        Journal(tmp_path / "a.jsonl", {}, resume=True)
+
+
+async def test_a_gateway_that_never_comes_back_ends_it(tmp_path: Path) -> None:
+    asked = Batched(task="digits", inputs=TWO, labels=())
+    values = {"age": np.int32(1), "marks": np.zeros(2, np.float32)}
+    rows = [Row(number=0, values=values)]
+    with Journal(tmp_path / "a.jsonl", {}, resume=False) as journal:
+        asker = Asker(
+            asked, journal, Access(url="http://127.0.0.1:1"),
+            rows_per_query=RowsPerQuery(1), in_flight=2, patience_s=0.0,
+        )  # fmt: skip
+        with pytest.raises(NotRunning, match="no gateway answers"):
+            await asyncio.wait_for(asker.ask(iter(rows), lambda: None), 60)
+
+
+def test_a_query_has_as_many_rows_as_run_in_the_time() -> None:
+    points = [{"batch_size": size, "p95_ms": 2.0 * size} for size in (1, 4, 16)]
+    profile = {"variant": "v", "device_kind": "cpu-1", "points": points}
+    explained = {"answer": {"variant": "v", "device_kind": "cpu-1"}}
+    assert rows_that_fit(explained, [profile], 10.0) == 4
+    assert rows_that_fit(explained, [profile], 1.0) == 1
+    assert rows_that_fit({"answer": None}, [profile], 10.0) == 1
+
+
+def test_a_query_has_fewer_rows_while_batches_take_long() -> None:
+    rows = RowsPerQuery(8, most_ms=10.0)
+    found = []
+    for run_ms in (15.0, 25.0, 25.0, 5.0):
+        rows.ran(run_ms)
+        found.append(rows.now)
+    assert found == [8, 4, 2, 2]
+    for _ in range(GROWS_AFTER):
+        rows.ran(1.0)
+    assert rows.now == 4
+    given = RowsPerQuery(8)
+    given.ran(10_000.0)
+    assert given.now == 8
