@@ -29,14 +29,14 @@ from controlplane.profiling.measuring import (
 )
 from controlplane.profiling.workbench import Workbench
 from controlplane.registry.doubt import doubt
-from profiler.evaluation.accuracy import METRICS
-from profiler.evaluation.labelled_rows import LabelledRows, read_rows, split_for_calibration
+from profiler.evaluation.labelled_rows import LabelledRows, read_task_rows, split_for_calibration
 from profiler.sandbox.child import tensor_specs
 from profiler.sandbox.sandbox import Sandbox, SandboxLimits
 from variants.artifacts.protocol import ArtifactStore
 from variants.builders.registry import make_builder, variant_name
 from variants.checks.onnx_check import SCIKIT_HINT, OnnxInfo, check_signature, describe
 from variants.errors import Conflict, InvalidArtifact, InvalidInput, VariantNotLoadable
+from variants.metrics.metric import TOP1, Metric, check_output, parse_metric
 from variants.types import (
     CatalogSnapshot,
     DeviceKind,
@@ -47,8 +47,10 @@ from variants.types import (
     Slo,
     Task,
     TaskName,
+    TensorSpec,
 )
 
+OTHER_METRICS = "--metric within:T, r2, cosine or nearest judges other models"
 STEPS_EXPECTED = 6
 """Builds and measurements that are expected of a version before it is known what can be built."""
 
@@ -195,6 +197,8 @@ class Preparation:
             training=self._training(task, rows),
             teacher=self._larger(onnx),
             floor=task.slo.accuracy,
+            metric=task.metric,
+            judged_output=task.outputs[0].name,
         )
 
     def _larger(self, onnx: Path) -> Path | None:
@@ -207,12 +211,11 @@ class Preparation:
     def _rows(self, task: Task) -> tuple[LabelledRows, LabelledRows]:
         """Evaluation rows and calibration rows of a task; no row is in both."""
         request = self._request
-        classes = task.outputs[0].shape[0]
-        rows = read_rows(request.evaluation, task.inputs, classes=classes)
+        rows = read_task_rows(request.evaluation, task)
         if request.calibration is None:
             calibration, rows = split_for_calibration(rows, request.evaluation)
             return rows, calibration
-        calibration = read_rows(request.calibration, task.inputs, classes=classes, unlabelled=True)
+        calibration = read_task_rows(request.calibration, task, unlabelled=True)
         return rows, _unseen(
             calibration, rows, request.calibration, "measure what they have shaped"
         )
@@ -222,7 +225,7 @@ class Preparation:
         path = self._request.training
         if path is None:
             return None
-        training = read_rows(path, task.inputs, classes=task.outputs[0].shape[0])
+        training = read_task_rows(path, task)
         return _unseen(training, rows, path, "be measured on what it has learnt by heart")
 
     def _measure(
@@ -325,46 +328,67 @@ def checked(
 
 def _task(request: RegistrationRequest, info: OnnxInfo, known: Task | None, *, where: str) -> Task:
     """The task that a model joins: the known one, or a new one with the model's own signature."""
+    metric = None if request.metric is None else parse_metric(request.metric)
     if known is not None:
         check_signature(info, known, where=where)
         for what, given, has in (
             ("labels", request.labels, known.labels),
-            ("metrics", request.metric, known.metric),
+            ("metrics", None if metric is None else str(metric), known.metric),
             ("defaults", request.slo, known.slo),
         ):
             if given is not None and given != has:
                 but = "; `modelless tasks set` changes them" if what == "defaults" else ""
                 raise Conflict(f"task {known.name!r} exists with other {what}, which stay{but}")
         return known
-    metric = request.metric or "top1"
-    if metric not in METRICS:
-        known_metrics = ", ".join(sorted(METRICS))
-        raise InvalidInput(f"there is no metric {metric[:128]!r}; there are: {known_metrics}")
-    scores = info.outputs[0]
-    if len(scores.shape) != 1 or scores.shape[0] < 2 or not scores.dtype.startswith("float"):
-        # What skl2onnx writes of its own accord: labels first, then probabilities.
-        labels_first = len(info.outputs) == 2 and not scores.shape
-        hint = f"; {SCIKIT_HINT}" if labels_first else ""
-        raise InvalidArtifact(
-            f"{where}: its first output must be scores, float [batch, classes], "
-            f"but is {describe(scores)}{hint}"
-        )
-    labels = request.labels or ()
-    if labels and len(labels) != scores.shape[0]:
-        raise InvalidInput(
-            f"{len(labels)} labels were given, but output {scores.name!r} of {where} has "
-            f"{scores.shape[0]} classes"
-        )
-    if len(set(labels)) != len(labels):
-        raise InvalidInput("a label is given twice")
+    metric = metric or TOP1
+    _check_first_output(metric, info, where)
     return Task(
         name=TaskName(request.task),
         inputs=info.inputs,
         outputs=info.outputs,
-        labels=labels,
-        metric=metric,
+        labels=_labels(metric, request.labels or (), info.outputs[0], where),
+        metric=str(metric),
         slo=request.slo or Slo(),
     )
+
+
+def _check_first_output(metric: Metric, info: OnnxInfo, where: str) -> None:
+    """
+    Raises:
+        InvalidArtifact: the metric cannot judge such an output.
+    """
+    first = info.outputs[0]
+    wrong = check_output(metric, first)
+    if wrong is None:
+        return
+    hint = ""
+    if metric.classifies:
+        # What skl2onnx writes of its own accord: labels first, then probabilities.
+        labels_first = len(info.outputs) == 2 and not first.shape
+        hint = f"; {SCIKIT_HINT}" if labels_first else f"; {OTHER_METRICS}"
+    raise InvalidArtifact(f"{where}: its first output {wrong}, but is {describe(first)}{hint}")
+
+
+def _labels(
+    metric: Metric, labels: tuple[str, ...], output: TensorSpec, where: str
+) -> tuple[str, ...]:
+    """The names of a new task's classes.
+
+    Raises:
+        InvalidInput: they cannot be those of the first output.
+    """
+    if labels and not metric.classifies:
+        raise InvalidInput(
+            f"labels name the classes of a classifier; a task of the metric {metric} has none"
+        )
+    if labels and len(labels) != output.shape[0]:
+        raise InvalidInput(
+            f"{len(labels)} labels were given, but output {output.name!r} of {where} has "
+            f"{output.shape[0]} classes"
+        )
+    if len(set(labels)) != len(labels):
+        raise InvalidInput("a label is given twice")
+    return labels
 
 
 def _info(values: dict[str, Any]) -> OnnxInfo:
