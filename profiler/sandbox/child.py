@@ -26,7 +26,7 @@ from variants.builders.protocol import Material
 from variants.builders.registry import make_builder
 from variants.checks.onnx_check import OnnxLimits, check_model
 from variants.errors import InvalidArtifact, ModellessError, VariantNotBuilt
-from variants.metrics.metric import parse_metric
+from variants.metrics.metric import Judged, parse_metric
 from variants.types import Digest, TaskName, TensorSpec, VariantName
 from workers.runtimes.protocol import Tensor
 from workers.runtimes.registry import import_libraries
@@ -83,8 +83,7 @@ def build(arguments: Arguments, announce: Announce) -> dict[str, Any]:
         training_labels=training_labels,
         teacher=_path(arguments.get("teacher")),
         floor=arguments.get("floor"),
-        metric=metric,
-        judged_output=arguments.get("judged_output") or None,
+        judged=Judged(metric=metric, output=arguments.get("judged_output") or None),
     )
     built = make_builder(arguments["kind"]).build(material, target)
     return {"size_bytes": target.stat().st_size, **asdict(built)}

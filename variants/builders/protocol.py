@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from variants.metrics.metric import TOP1, Metric
+from variants.metrics.metric import CLASSES, Judged
 from variants.types import Precision
 
 Rows = Mapping[str, NDArray[Any]]
@@ -44,10 +44,8 @@ class Material:
     """A larger model of the task, as ONNX."""
     floor: float | None = None
     """The task's default accuracy floor in [0, 1]: what falls below it is of little use."""
-    metric: Metric = TOP1
-    """What accuracy is, in this task."""
-    judged_output: str | None = None
-    """Name of the output that accuracy is of; None: the model's first one."""
+    judged: Judged = CLASSES
+    """What accuracy is in this task, and of which output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,6 +69,19 @@ class Metric:
 
 TOP1 = Metric(kind=MetricKind.TOP1)
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What of a model is judged."""
+
+    metric: Metric = TOP1
+    output: str | None = None
+    """Name of the output that the metric is of; None: the model's first one."""
+
+
+CLASSES = Judged()
+"""The first output has the scores of a classifier."""
+
 _MEANS = {
     MetricKind.TOP1: "share of the rows whose highest score is that of the right class",
     MetricKind.TOP5: "share of the rows whose right class has one of the five highest scores",

@@ -185,7 +185,7 @@ def cosines(outputs: Array, targets: Array) -> Floats:
     refused where rows are read.
     """
     products = _directions(flat(outputs)) * _directions(flat(targets))
-    return np.clip(products.sum(axis=1), -1.0, 1.0)
+    return np.asarray(np.clip(products.sum(axis=1), -1.0, 1.0))
 
 
 def nearest(outputs: Array, labels: Array) -> Flags:

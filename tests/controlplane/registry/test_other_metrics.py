@@ -98,7 +98,7 @@ def diabetes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path
         nn.Linear(128, 1), rows=rows, targets=targets[:, None] / 100,
     )  # fmt: skip
 
-    class Progression(nn.Module):
+    class Progression(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.body = body
