@@ -4,7 +4,7 @@ Start modelless in another terminal with ``make up``, and run::
 
     .venv/bin/python examples/numbers_and_vectors.py
 
-The regressor says how far the diabetes of a patient will be after a year (data of scikit-learn). Its
+The regressor says how far a diabetes will be after a year (data of scikit-learn). Its
 task, ``diabetes``, is judged by how many of the held-out answers are within 75 of the truth. The
 encoder turns images of digits into vectors of 16 numbers. Its task, ``likeness``, is judged by
 whether the nearest neighbour of an image shows the same digit. Files go to ``--folder``.

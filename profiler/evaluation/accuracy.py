@@ -89,7 +89,7 @@ def check_alone(runtime: Runtime, rows: Sequence[Tensor], scores: Tensor) -> Non
     if differences[worst] > ALONE_SHARE * np.abs(scores[:count]).max():
         raise InvalidArtifact(
             "the model's answer to a row depends on the other rows in a batch: alone, evaluation "
-            f"row {worst} is answered with scores that differ by up to {differences[worst]:.3g}"
+            f"row {worst} is answered with numbers that differ by up to {differences[worst]:.3g}"
         )
 
 

@@ -41,7 +41,7 @@ def test_a_v1_reply_has_all_outputs_by_name_and_no_labels() -> None:
 
 def test_a_v2_reply_has_the_shape_of_each_output() -> None:
     parsed = v2("regressor", name="progression")
-    document, length = encode_v2(REGRESSOR, parsed.form, ANSWERS, METADATA)
+    document, length = encode_v2(REGRESSOR, parsed.v2, ANSWERS, METADATA)
     assert length is None
     assert orjson.loads(document)["outputs"] == [
         {"name": "progression", "datatype": "FP32", "shape": [2], "data": [1.5, -2.0]}
@@ -63,4 +63,4 @@ def test_what_has_no_classes_cannot_be_asked_for_them(name: str, output: str, me
 
 def test_a_classifier_without_names_of_its_classes_is_asked_as_ever() -> None:
     parsed = v2("classifier", name="y", parameters={"classification": 2})
-    assert parsed.form.classes == {"y": 2}
+    assert parsed.v2.classes == {"y": 2}
