@@ -364,7 +364,8 @@ def _check_first_output(metric: Metric, info: OnnxInfo, where: str) -> None:
     hint = ""
     if metric.classifies:
         # What skl2onnx writes of its own accord: labels first, then probabilities.
-        labels_first = len(info.outputs) == 2 and not first.shape
+        whole = not first.dtype.startswith("float")
+        labels_first = len(info.outputs) == 2 and not first.shape and whole
         hint = f"; {SCIKIT_HINT}" if labels_first else f"; {OTHER_METRICS}"
     raise InvalidArtifact(f"{where}: its first output {wrong}, but is {describe(first)}{hint}")
 
