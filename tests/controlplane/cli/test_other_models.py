@@ -69,4 +69,4 @@ def test_long_answers_are_shortened() -> None:
     ((name, text),) = output_lines([[float(row)] for row in range(25)])
     assert (name, text.splitlines()[-2:]) == ("outputs", ["19", "... 5 more rows"])
     assert short_numbers([[[1.0, 2.0]] * 3] * 9).endswith("... 9 rows]")
-    assert [short_numbers(value) for value in (True, 7, [])] == ["true", "7", "[]"]
+    assert (short_numbers(True), short_numbers(7), short_numbers([])) == ("true", "7", "[]")

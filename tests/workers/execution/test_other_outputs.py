@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.workers.builders import ask, config, echo_spec, row, running
@@ -26,8 +25,9 @@ async def test_each_query_gets_its_own_rows_of_every_output(worker: WorkerConfig
         replies = await ask_all(connection, SPEC, [1, 2, 3])
     for value, reply in zip((1, 2, 3), replies, strict=True):
         number, grid = reply.outputs
-        assert (number.dtype, number.tolist()) == (np.float32, [value])
-        assert (grid.dtype, grid.shape, grid[0, 0, 0]) == (np.float64, (1, 2, 2), value)
+        assert (str(number.dtype), number.tolist()) == ("float32", [value])
+        assert (str(grid.dtype), grid.shape) == ("float64", (1, 2, 2))
+        assert grid[0, 0, 0] == value
 
 
 async def test_a_regressor_without_finite_numbers_any_more_goes_into_quarantine(
