@@ -29,14 +29,14 @@ from controlplane.profiling.measuring import (
 )
 from controlplane.profiling.workbench import Workbench
 from controlplane.registry.doubt import doubt
+from controlplane.registry.joined_task import joined_task
 from profiler.evaluation.labelled_rows import LabelledRows, read_task_rows, split_for_calibration
 from profiler.sandbox.child import tensor_specs
 from profiler.sandbox.sandbox import Sandbox, SandboxLimits
 from variants.artifacts.protocol import ArtifactStore
 from variants.builders.registry import make_builder, variant_name
-from variants.checks.onnx_check import SCIKIT_HINT, OnnxInfo, check_signature, describe
-from variants.errors import Conflict, InvalidArtifact, InvalidInput, VariantNotLoadable
-from variants.metrics.metric import TOP1, Metric, check_output, parse_metric
+from variants.checks.onnx_check import OnnxInfo
+from variants.errors import InvalidArtifact, InvalidInput, VariantNotLoadable
 from variants.types import (
     CatalogSnapshot,
     DeviceKind,
@@ -44,13 +44,9 @@ from variants.types import (
     Digest,
     ModelVersion,
     Registration,
-    Slo,
     Task,
-    TaskName,
-    TensorSpec,
 )
 
-OTHER_METRICS = "--metric within:T, r2, cosine or nearest judges other models"
 STEPS_EXPECTED = 6
 """Builds and measurements that are expected of a version before it is known what can be built."""
 
@@ -104,7 +100,7 @@ class Preparation:
             raise InvalidArtifact(f"{source.name}: changed while it was read")
         self._meter.begin("check", f"checking {source.name}")
         info, onnx = checked(version, copy, folder, self._limits)
-        task = _task(self._request, info, known, where=source.name)
+        task = joined_task(self._request, info, known, where=source.name)
         return self._prepared(version, task, copy, onnx, first=(copy,))
 
     def extend(
@@ -324,72 +320,6 @@ def checked(
             subject=version.label,
         )
     return _info(found), onnx
-
-
-def _task(request: RegistrationRequest, info: OnnxInfo, known: Task | None, *, where: str) -> Task:
-    """The task that a model joins: the known one, or a new one with the model's own signature."""
-    metric = None if request.metric is None else parse_metric(request.metric)
-    if known is not None:
-        check_signature(info, known, where=where)
-        for what, given, has in (
-            ("labels", request.labels, known.labels),
-            ("metrics", None if metric is None else str(metric), known.metric),
-            ("defaults", request.slo, known.slo),
-        ):
-            if given is not None and given != has:
-                but = "; `modelless tasks set` changes them" if what == "defaults" else ""
-                raise Conflict(f"task {known.name!r} exists with other {what}, which stay{but}")
-        return known
-    metric = metric or TOP1
-    _check_first_output(metric, info, where)
-    return Task(
-        name=TaskName(request.task),
-        inputs=info.inputs,
-        outputs=info.outputs,
-        labels=_labels(metric, request.labels or (), info.outputs[0], where),
-        metric=str(metric),
-        slo=request.slo or Slo(),
-    )
-
-
-def _check_first_output(metric: Metric, info: OnnxInfo, where: str) -> None:
-    """
-    Raises:
-        InvalidArtifact: the metric cannot judge such an output.
-    """
-    first = info.outputs[0]
-    wrong = check_output(metric, first)
-    if wrong is None:
-        return
-    hint = ""
-    if metric.classifies:
-        # What skl2onnx writes of its own accord: labels first, then probabilities.
-        whole = not first.dtype.startswith("float")
-        labels_first = len(info.outputs) == 2 and not first.shape and whole
-        hint = f"; {SCIKIT_HINT}" if labels_first else f"; {OTHER_METRICS}"
-    raise InvalidArtifact(f"{where}: its first output {wrong}, but is {describe(first)}{hint}")
-
-
-def _labels(
-    metric: Metric, labels: tuple[str, ...], output: TensorSpec, where: str
-) -> tuple[str, ...]:
-    """The names of a new task's classes.
-
-    Raises:
-        InvalidInput: they cannot be those of the first output.
-    """
-    if labels and not metric.classifies:
-        raise InvalidInput(
-            f"labels name the classes of a classifier; a task of the metric {metric} has none"
-        )
-    if labels and len(labels) != output.shape[0]:
-        raise InvalidInput(
-            f"{len(labels)} labels were given, but output {output.name!r} of {where} has "
-            f"{output.shape[0]} classes"
-        )
-    if len(set(labels)) != len(labels):
-        raise InvalidInput("a label is given twice")
-    return labels
 
 
 def _info(values: dict[str, Any]) -> OnnxInfo:
