@@ -116,7 +116,7 @@ def read_rows(
     if missing:
         has = ", ".join(sorted(arrays)) or "nothing"
         hint = "" if missing[0] == truth else f": {NAMES}"
-        if missing[0] == TARGETS and judged is not None:
+        if judged is not None and missing[0] == truth == TARGETS:
             hint = f", and the metric {judged[0]} judges by the right first output of each row"
         raise InvalidArtifact(f"{path.name}: lacks the array {missing[0]!r}; it has {has}{hint}")
     rows = {spec.name: _input(path, arrays[spec.name], spec) for spec in inputs}
