@@ -16,10 +16,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
+from controlplane.building.types import RegistrationRequest
 from controlplane.client import export
+from controlplane.registry.extension import extend
 from controlplane.registry.registration import RegistrationResult
 from tests import onnx_models as models
-from tests.controlplane.registry.test_registration import QUICK, House
+from tests.controlplane.registry.test_registration import CPU, QUICK, House
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.types import Task, TensorSpec
 
@@ -183,6 +185,26 @@ def test_an_encoder_with_targets_is_judged_by_their_directions(house: House) -> 
     assert abs(int8.accuracy - fp32.accuracy) < 0.02
     assert int8.agreement is not None
     assert int8.agreement > 0.5
+
+
+def test_a_regressor_gets_more_variants_later_and_is_repaired_with_its_rows(
+    house: House, diabetes: tuple[Path, Path, Path]
+) -> None:
+    register_network(house, diabetes, kinds=())
+    request = RegistrationRequest(
+        path=diabetes[0], task="progression", evaluation=diabetes[1], kinds=("onnx-int8",)
+    )
+    extend(request, "net", None, house.catalog, house.store, (CPU,), limits=QUICK)
+    fp32, int8 = house.catalog.snapshot().variants
+    assert (int8.name, int8.accuracy_rows) == ("net-v1-onnx-int8", fp32.accuracy_rows)
+    assert int8.agreement is not None
+    assert int8.agreement > 0.8
+    house.store.delete(int8.artifact)
+    repaired = register_network(house, diabetes).repaired
+    assert repaired == (
+        "progression/net-v1-onnx-int8: rebuilt from its source, the same to the byte",
+    )
+    assert int8.artifact in house.store.digests()
 
 
 def test_a_model_that_is_worse_than_the_mean_counts_0_and_is_doubted(house: House) -> None:
