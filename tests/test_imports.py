@@ -17,7 +17,7 @@ ROOMS = ("variants", "planner", "workers", "profiler", "controlplane")
 
 ORDER = {
     "variants": (
-        "types", "figures", "errors", "registry", "entry_points", "disk", "model_files",
+        "types", "figures", "errors", "metrics", "registry", "entry_points", "disk", "model_files",
         "artifacts", "catalog", "checks", "zoo", "builders",
     ),
     "planner": (

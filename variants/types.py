@@ -126,6 +126,7 @@ class Task:
     labels: tuple[str, ...] = ()
     """Names of the classes of the first output, in its order; empty when it has none."""
     metric: str = "top1"
+    """What accuracy is: ``str`` of a ``variants.metrics.metric.Metric``."""
     slo: Slo = Slo()
     sharing: Sharing | None = None
     """None: every query is run."""
@@ -165,7 +166,7 @@ class Variant:
     artifact: Digest
     size_bytes: int
     accuracy: float
-    """Measured on ``accuracy_rows`` held-out rows, in [0, 1]."""
+    """By the task's metric, measured on ``accuracy_rows`` held-out rows, in [0, 1]."""
     accuracy_rows: int
     options: Mapping[str, str] = field(default_factory=dict)
     """What else makes the variant, for its runtime: ``threads``, ``precision``, ``provider``, ...
@@ -174,7 +175,8 @@ class Variant:
     has its latency here.
     """
     agreement: float | None = None
-    """Share of the held-out rows that it answers as the model itself does in fp32, in [0, 1]."""
+    """Share of the held-out rows that it answers as the model itself does in fp32, in [0, 1]. What
+    counts as the same depends on the metric: ``variants.metrics.scoring.agreement``."""
     note: str = ""
     """A clause from its builder: which nodes kept their precision, how much was pruned."""
 

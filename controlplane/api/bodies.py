@@ -274,7 +274,12 @@ REGISTRATION_FORM: dict[str, Any] = {
                         "description": "Class names of a new task, separated by commas.",
                     },
                     "stage": {"type": "string", "enum": ["candidate", "canary", "live"]},
-                    "metric": {"type": "string", "description": "How accuracy is counted."},
+                    "metric": {
+                        "type": "string",
+                        "description": "How a new task counts accuracy: top1, top5, within:T,"
+                        " r2, cosine or nearest.",
+                        "example": "top1",
+                    },
                     "latency_ms": {"type": "number", "description": "Default of a new task."},
                     "accuracy": {"type": "number", "description": "Default of a new task."},
                     "cost": {"type": "number", "description": "Default of a new task."},
@@ -294,7 +299,8 @@ REGISTRATION_FORM: dict[str, Any] = {
                     "evaluation": {
                         "type": "string",
                         "format": "binary",
-                        "description": "Labelled rows (.npz) to measure accuracy on.",
+                        "description": "Rows (.npz) with labels or targets, as the metric wants"
+                        " them, to measure accuracy on.",
                         "example": "eval.npz",
                     },
                     "calibration": {

@@ -32,6 +32,9 @@ class Sources:
     training: LabelledRows | None = None
     teacher: Path | None = None
     floor: float | None = None
+    metric: str = "top1"
+    judged_output: str = ""
+    """Name of the task's first output, which the metric is of."""
 
     @property
     def has(self) -> frozenset[Needs]:
@@ -160,6 +163,8 @@ class Building:
                 "training": "" if sources.training is None else str(self._training),
                 "teacher": str(sources.teacher or ""),
                 "floor": sources.floor,
+                "metric": sources.metric,
+                "judged_output": sources.judged_output,
             },
             subject=name,
         )

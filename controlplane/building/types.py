@@ -28,14 +28,14 @@ class RegistrationRequest:
     """Name of the one version's folder to take, where ``path`` is a folder of several."""
     task: str
     evaluation: Path
-    """An ``.npz`` with one array per input and integer ``labels``."""
+    """An ``.npz`` with one array per input, and ``labels`` or ``targets`` as the metric wants."""
     kinds: tuple[str, ...] | None = None
     """Kinds of variants to build besides the model itself; else all that can be built here."""
     measure: Thoroughness = Thoroughness.AUTO
     threads: bool = True
     """Whether fewer threads than a worker has are tried too."""
     training: Path | None = None
-    """Rows that the model was trained on, with labels: for pruning and distillation."""
+    """Rows that the model was trained on, with labels or targets: for pruning and distillation."""
     calibration: Path | None = None
     """Rows to quantise with; without it some of the evaluation rows, which then measure nothing."""
     labels: tuple[str, ...] | None = None
@@ -43,6 +43,7 @@ class RegistrationRequest:
     model: str | None = None
     """Name of the model; None takes the file's or the folder's name."""
     metric: str | None = None
+    """How a new task counts accuracy; ``None`` takes the task's, and ``top1`` for a new one."""
     slo: Slo | None = None
     """Defaults of a new task."""
     stage: Stage | None = None

@@ -17,8 +17,9 @@ EvaluationOption = Annotated[
         "--eval",
         "--evaluation",
         metavar="FILE",
-        help="Labelled rows (.npz) that nothing was trained or calibrated on: an array for each "
-        "input, by its name, and the right classes as 'labels', counted from 0.",
+        help="Rows (.npz) that nothing was trained or calibrated on: an array for each input, by "
+        "its name, and the right classes as 'labels', counted from 0, or the right numbers as "
+        "'targets', as the metric wants them.",
     ),
 ]
 CalibrationOption = Annotated[
@@ -71,7 +72,11 @@ ModelOption = Annotated[
 ]
 MetricOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="How accuracy is counted: top1 or top5; else top1."),
+    typer.Option(
+        metavar="NAME",
+        help="How accuracy is counted: top1 or top5 of a classifier; within:0.5, within:5% or r2 "
+        "of numbers; cosine or nearest of vectors; else top1.",
+    ),
 ]
 LatencyOption = Annotated[
     float | None, typer.Option(metavar="MS", help="A new task's default deadline.", min=0.001)

@@ -84,6 +84,19 @@ def percent(value: float | None) -> str:
     return f"{hundredths / 100:.2f} %"
 
 
+def half_interval(variant: Mapping[str, Any]) -> str:
+    """Half of the 95 % interval of a variant's accuracy, in percent, where it has one."""
+    if variant["accuracy_low"] is None:
+        return "-"
+    return f"{50 * (variant['accuracy_high'] - variant['accuracy_low']):.1f}"
+
+
+def interval(variant: Mapping[str, Any]) -> str:
+    """The rest of a sentence on a variant's accuracy: the interval, where it has one."""
+    low, high = variant["accuracy_low"], variant["accuracy_high"]
+    return "" if low is None else f"; 95 % sure of {percent(low)} to {percent(high)}"
+
+
 def usd(value: float | None) -> str:
     """A price with two significant digits, never in scientific notation."""
     if value is None:

@@ -15,9 +15,10 @@ from controlplane.cli import render
 from controlplane.cli.outcome import INTERRUPTED, Output
 from controlplane.cli.progress import ProgressStyle, shown
 from controlplane.registry.watch import Notice, WatchEvent, watch
-from profiler.evaluation.labelled_rows import check_rows, read_rows
+from profiler.evaluation.labelled_rows import check_rows, read_task_rows
 from variants.catalog.protocol import Catalog
 from variants.errors import InvalidInput, ModellessError
+from variants.metrics.metric import TOP1, parse_metric
 from variants.model_files import model_name
 from variants.types import Stage, Task
 
@@ -85,10 +86,10 @@ def _check_rows(request: "RegistrationRequest", task: Task | None) -> None:
         if path is None:
             continue
         if task is None:
-            check_rows(path, unlabelled=unlabelled)
+            truth = parse_metric(request.metric or str(TOP1)).truth
+            check_rows(path, truth=truth, unlabelled=unlabelled)
         else:
-            classes = task.outputs[0].shape[0]
-            read_rows(path, task.inputs, classes=classes, unlabelled=unlabelled)
+            read_task_rows(path, task, unlabelled=unlabelled)
 
 
 class _Watching:

@@ -25,7 +25,7 @@ class Exported:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     labels: tuple[str, ...] = ()
-    """Names of the classes, in the order of the scores, where the model knows them."""
+    """Names of a classifier's classes, in the order of the scores, where the model knows them."""
     rows: int
     """How many example rows the file and the model both answered."""
     different_rows: int = 0

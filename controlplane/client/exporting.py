@@ -29,6 +29,9 @@ def export(
       ``example_inputs`` are rows, ``(rows, features)``; its input ``features`` is float32, and its
       one output ``scores`` holds probabilities, or decision scores where the classifier has no
       probabilities. The names of the classes are in the result.
+    - A fitted scikit-learn regressor, or a transformer such as ``PCA``, or a pipeline that ends in
+      one, becomes an ``.onnx`` file too. Its one output ``values`` is float32, ``(rows, numbers)``:
+      what ``predict`` or ``transform`` gives.
 
     Some of the examples are answered by both the model and the file, and the file replaces ``path``
     only if the answers are the same.
@@ -45,13 +48,17 @@ def export(
 
         return export_module(model, example_inputs, target, input_names, output_names)
     if _is_one_of(model, "sklearn.base", "BaseEstimator"):
-        _check_suffix(target, ".onnx", "a scikit-learn classifier")
-        from controlplane.client.sklearn_onnx import export_classifier
+        _check_suffix(target, ".onnx", "a scikit-learn model")
+        if sys.modules["sklearn.base"].is_classifier(model):
+            from controlplane.client.sklearn_onnx import export_classifier
 
-        return export_classifier(model, example_inputs, target, input_names, output_names)
+            return export_classifier(model, example_inputs, target, input_names, output_names)
+        from controlplane.client.sklearn_values import export_values
+
+        return export_values(model, example_inputs, target, input_names, output_names)
     raise ExportError(
-        f"a {type(model).__name__} cannot be exported; "
-        "give a torch.nn.Module or a fitted scikit-learn classifier"
+        f"a {type(model).__name__} cannot be exported; give a torch.nn.Module, or a fitted"
+        " classifier, regressor or transformer of scikit-learn"
     )
 
 

@@ -5,10 +5,10 @@ but behind a scaler it may carry a row across a tree's threshold. So a few rows 
 differently, and the result says how many were.
 """
 
-import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from controlplane.client.agreement import close
 from controlplane.client.exported import Exported, ExportError, check_names
 from controlplane.client.onnx_file import BATCH, OnnxAnswers, cleaned, serialized
-from variants.checks.onnx_check import check_model
+from variants.checks.onnx_check import OnnxInfo, check_model
 from variants.errors import InvalidArtifact
 
 OPSETS = {"": 20, "ai.onnx.ml": 3}
@@ -46,20 +46,12 @@ def export_classifier(
     """
     names = check_names(input_names or (INPUT,), count=1, what="input")
     names += check_names(output_names or (OUTPUT,), count=1, what="output")
-    rows = _rows(example_inputs)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    rows = rows_of(example_inputs)
+    with silenced():
         classes, predicted, wanted = _answers(model, rows)
         onnx = _as_onnx(model, names, rows, len(classes))
     different, difference = compare(onnx, names, rows, classes, predicted, wanted)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
-        file = Path(folder) / target.name
-        file.write_bytes(onnx)
-        try:
-            info = check_model(file)
-        except InvalidArtifact as error:
-            raise ExportError(f"the classifier's ONNX would be refused: {error.message}") from error
-        file.replace(target)
+    info = write_checked(onnx, target, "the classifier's ONNX")
     return Exported(
         path=target,
         inputs=info.inputs,
@@ -71,7 +63,38 @@ def export_classifier(
     )
 
 
-def _rows(given: Any) -> Rows:
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Without the warnings of converters, and of models that were trained on named columns."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def write_checked(onnx: bytes, target: Path, what: str) -> OnnxInfo:
+    """Write a model that would be registered; ``what`` begins the sentence where it would not.
+
+    Raises:
+        ExportError: it would be refused.
+        OSError: ``target`` cannot be written.
+    """
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
+        file = Path(folder) / target.name
+        file.write_bytes(onnx)
+        try:
+            info = check_model(file)
+        except InvalidArtifact as error:
+            raise ExportError(f"{what} would be refused: {error.message}") from error
+        file.replace(target)
+    return info
+
+
+def rows_of(given: Any) -> Rows:
+    """Example rows ``(rows, features)`` as float32, at most ``CHECKED_ROWS`` of them.
+
+    Raises:
+        ExportError: they are none.
+    """
     try:
         rows = np.asarray(given, dtype=np.float32)
     except (TypeError, ValueError) as error:
@@ -87,8 +110,6 @@ def _answers(model: Any, rows: Rows) -> tuple[Rows, Rows, Rows | None]:
     """Classes ``(classes,)``, the predicted class of each row ``(rows,)``, and probabilities
     ``(rows, classes)`` where there are some."""
     name = type(model).__name__
-    if not sys.modules["sklearn.base"].is_classifier(model):
-        raise ExportError(f"{name} is no classifier; a task's model gives a score for each class")
     try:
         predicted = model.predict(rows)
         classes = model.classes_
@@ -109,8 +130,12 @@ def _answers(model: Any, rows: Rows) -> tuple[Rows, Rows, Rows | None]:
     return classes, predicted, wanted
 
 
-def _as_onnx(model: Any, names: Sequence[str], rows: Rows, classes: int) -> bytes:
-    """ONNX with ``names`` as its one input and its one output."""
+def converted(model: Any, name: str, rows: Rows, options: Any = None) -> Any:
+    """The ``ModelProto`` that skl2onnx makes of a model, with one input ``name``.
+
+    Raises:
+        ExportError: it makes none.
+    """
     try:
         from skl2onnx import to_onnx
         from skl2onnx.common.data_types import FloatTensorType
@@ -118,25 +143,35 @@ def _as_onnx(model: Any, names: Sequence[str], rows: Rows, classes: int) -> byte
         raise ExportError(
             "exporting scikit-learn models needs skl2onnx; install modelless[sklearn-export]"
         ) from error
-    types = [(names[0], FloatTensorType([None, rows.shape[1]]))]
+    types = [(name, FloatTensorType([None, rows.shape[1]]))]
     try:
         try:
-            options = {id(model): {"zipmap": False}}
-            converted = to_onnx(model, initial_types=types, target_opset=OPSETS, options=options)
+            return to_onnx(model, initial_types=types, target_opset=OPSETS, options=options)
         except NameError:  # some classifiers never pack their scores, and do not take the option
-            converted = to_onnx(model, initial_types=types, target_opset=OPSETS)
-        scores = OnnxAnswers(serialized(converted))({names[0]: rows})
+            return to_onnx(model, initial_types=types, target_opset=OPSETS)
+    except Exception as error:  # converters raise whatever they meet
+        raise no_onnx(model, error) from error
+
+
+def no_onnx(model: Any, error: Exception) -> ExportError:
+    """That a model has no ONNX form, with the first line of why."""
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return ExportError(f"{type(model).__name__} has no ONNX form: {reason}")
+
+
+def _as_onnx(model: Any, names: Sequence[str], rows: Rows, classes: int) -> bytes:
+    """ONNX with ``names`` as its one input and its one output."""
+    made = converted(model, names[0], rows, {id(model): {"zipmap": False}})
+    try:
+        scores = OnnxAnswers(serialized(made))({names[0]: rows})
     except ExportError:
         raise
-    except Exception as error:  # converters raise whatever they meet
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ExportError(f"{type(model).__name__} has no ONNX form: {reason}") from error
-    found = converted.graph.output[1].name
+    except Exception as error:  # each runtime has its own
+        raise no_onnx(model, error) from error
+    found = made.graph.output[1].name
     given = scores[found].reshape(len(rows), -1)
-    _keep_scores(
-        converted, found, names[1], given.shape[1], classes, _is_swapped(model, rows, given)
-    )
-    return serialized(converted)
+    _keep_scores(made, found, names[1], given.shape[1], classes, _is_swapped(model, rows, given))
+    return serialized(made)
 
 
 def _is_swapped(model: Any, rows: Rows, scores: Rows) -> bool:
@@ -159,6 +194,27 @@ def _keep_scores(
     """
     from onnx import TensorProto, helper
 
+    last = []
+    if (columns, classes) == (1, 2):
+        last.append(helper.make_node("Constant", [], ["scores/shape"], value_ints=[-1, 1]))
+        last.append(helper.make_node("Reshape", [found, "scores/shape"], ["scores/margin"]))
+        last.append(helper.make_node("Neg", ["scores/margin"], ["scores/negated"]))
+        both = ["scores/negated", "scores/margin"]
+        last.append(helper.make_node("Concat", both, [name], axis=1))
+    elif swapped:
+        last.append(helper.make_node("Constant", [], ["scores/order"], value_ints=[1, 0]))
+        last.append(helper.make_node("Gather", [found, "scores/order"], [name], axis=1))
+    else:
+        last.append(helper.make_node("Identity", [found], [name]))
+    output = helper.make_tensor_value_info(name, TensorProto.FLOAT, [BATCH, classes])
+    keep_only(model, found, last, output)
+
+
+def keep_only(model: Any, found: str, last: Sequence[Any], output: Any) -> None:
+    """Make ``output`` the only one, which the nodes ``last`` make of the tensor ``found``, and drop
+    what it does not need."""
+    from onnx import helper
+
     graph = model.graph
     needed, kept = {found}, []
     for node in reversed(graph.node):
@@ -166,22 +222,11 @@ def _keep_scores(
             kept.append(node)
             needed |= set(_read_by(node))
     kept.reverse()
-    if (columns, classes) == (1, 2):
-        kept.append(helper.make_node("Constant", [], ["scores/shape"], value_ints=[-1, 1]))
-        kept.append(helper.make_node("Reshape", [found, "scores/shape"], ["scores/margin"]))
-        kept.append(helper.make_node("Neg", ["scores/margin"], ["scores/negated"]))
-        last = ["scores/negated", "scores/margin"]
-        kept.append(helper.make_node("Concat", last, [name], axis=1))
-    elif swapped:
-        kept.append(helper.make_node("Constant", [], ["scores/order"], value_ints=[1, 0]))
-        kept.append(helper.make_node("Gather", [found, "scores/order"], [name], axis=1))
-    else:
-        kept.append(helper.make_node("Identity", [found], [name]))
     held = [tensor for tensor in graph.initializer if tensor.name in needed]
     del graph.node[:], graph.initializer[:], graph.output[:]
-    graph.node.extend(kept)
+    graph.node.extend([*kept, *last])
     graph.initializer.extend(held)
-    graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [BATCH, classes]))
+    graph.output.append(output)
     opsets = OPSETS | {entry.domain: entry.version for entry in model.opset_import}
     del model.opset_import[:]
     model.opset_import.extend(helper.make_opsetid(*entry) for entry in sorted(opsets.items()))

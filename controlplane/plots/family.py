@@ -225,26 +225,30 @@ def _details(mark: _Mark) -> tuple[tuple[str, str], ...]:
     predicted = any(point.error for point in mark.points)
     price = mark.device.price_usd_per_1k
     return (
-        (
-            "95 % interval",
-            f"{100 * mark.row.accuracy_low:.1f} to {100 * mark.row.accuracy_high:.1f} %",
-        ),
+        *_interval(mark.row),
         ("USD per million", "–" if price is None else short(1_000 * price)),
         ("throughput", f"{rows_per_s(best):,.0f} rows/s at batch {best.batch_size}"),
         *((("profile", "in part predicted"),) if predicted else ()),
     )
 
 
+def _interval(row: VariantSchema) -> tuple[tuple[str, str], ...]:
+    if row.accuracy_low is None or row.accuracy_high is None:
+        return ()
+    return (("95 % interval", f"{100 * row.accuracy_low:.1f} to {100 * row.accuracy_high:.1f} %"),)
+
+
 def _table_row(mark: _Mark) -> Row:
     best = max(mark.points, key=rows_per_s)
     guess = "~" if any(point.error for point in mark.points) else ""
     price = mark.device.price_usd_per_1k
-    half_width = 50 * (mark.row.accuracy_high - mark.row.accuracy_low)
+    low, high = mark.row.accuracy_low, mark.row.accuracy_high
+    surely = "" if low is None or high is None else f" ± {50 * (high - low):.1f}"
     return Row(
         name=mark.row.name,
         tone=mark.tone,
         cells=(
-            f"{mark.accuracy:.2f} % ± {half_width:.1f}",
+            f"{mark.accuracy:.2f} %{surely}",
             guess + short(mark.p95_ms),
             "–" if price is None else short(1_000 * price),
             f"{guess}{rows_per_s(best):,.0f}",

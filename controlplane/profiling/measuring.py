@@ -282,6 +282,7 @@ def judged(variant: Variant, judgement: Judgement, *, first: bool) -> Variant:
         accuracy=judgement.accuracy,
         accuracy_rows=judgement.rows,
         agreement=1.0 if first else judgement.agreement,
+        note="; ".join(said for said in (variant.note, judgement.note) if said),
     )
 
 

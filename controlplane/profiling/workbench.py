@@ -12,10 +12,10 @@ from typing import Any, Self
 from controlplane.building.types import RegistrationLimits
 from controlplane.profiling.staleness import host_of
 from profiler.evaluation.accuracy import Judgement
-from profiler.evaluation.labelled_rows import LABELS
 from profiler.sandbox.probe import Figures, Probe, settle
 from profiler.timing.contention import Contention
 from profiler.timing.statistics import Sample
+from variants.metrics.metric import parse_metric
 from variants.types import (
     DeviceKind,
     LatencyPoint,
@@ -141,9 +141,10 @@ class Workbench:
     def judge(
         self, variant: Variant, path: Path, *, keep: Path | None, reference: Path | None
     ) -> Judgement:
-        """Accuracy on the labelled rows, and agreement with a reference's scores."""
+        """Accuracy on the labelled rows, and agreement with a reference's first output."""
+        metric = self.task.metric
         return self.probe(variant, path).judge(
-            LABELS, metric=self.task.metric, keep=keep, reference=reference
+            parse_metric(metric).truth, metric=metric, keep=keep, reference=reference
         )
 
     def close(self, variant: Variant) -> None:

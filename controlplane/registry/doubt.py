@@ -6,24 +6,33 @@ scores. Or it is less accurate than its task asks for where a query names no acc
 
 from collections.abc import Iterable
 
-from profiler.evaluation.accuracy import guessed
 from profiler.evaluation.labelled_rows import LabelledRows
 from variants.figures import apart, percent
+from variants.metrics.metric import MetricKind, parse_metric
+from variants.metrics.scoring import constant
 from variants.types import Registration, Variant
 
 
 def doubt(label: str, metric: str, variants: Iterable[Variant], rows: LabelledRows) -> str:
-    """A sentence where none of the variants is better than always saying the same; else empty."""
+    """A sentence where none of the variants is better than always answering the same; else
+    empty."""
     best = max((variant.accuracy for variant in variants), default=None)
-    if best is None or rows.labels is None or metric != "top1":
+    by, truth = parse_metric(metric), rows.truth
+    if best is None or truth is None or by.kind is MetricKind.TOP5:
         return ""
-    constant = guessed(rows.labels)
-    if best > constant:
+    same = constant(by, truth)
+    if best > same:
         return ""
+    if by.kind is MetricKind.TOP1:
+        return (
+            f"{label} is right in {percent(best)} % of the rows, and always saying the most"
+            f" frequent label would be in {percent(same)} %: are the labels those of its scores, in"
+            " their order?"
+        )
+    asked = "labels" if by.kind is MetricKind.NEAREST else "targets"
     return (
-        f"{label} is right in {percent(best)} % of the rows, and always saying the most frequent"
-        f" label would be in {percent(constant)} %: are the labels those of its scores, in their"
-        " order?"
+        f"the accuracy of {label} by {metric} is {percent(best)} %, and always answering the same"
+        f" would have {percent(same)} %: are the {asked} those of its rows, in their order?"
     )
 
 

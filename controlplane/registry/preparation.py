@@ -29,14 +29,14 @@ from controlplane.profiling.measuring import (
 )
 from controlplane.profiling.workbench import Workbench
 from controlplane.registry.doubt import doubt
-from profiler.evaluation.accuracy import METRICS
-from profiler.evaluation.labelled_rows import LabelledRows, read_rows, split_for_calibration
+from controlplane.registry.joined_task import joined_task
+from profiler.evaluation.labelled_rows import LabelledRows, read_task_rows, split_for_calibration
 from profiler.sandbox.child import tensor_specs
 from profiler.sandbox.sandbox import Sandbox, SandboxLimits
 from variants.artifacts.protocol import ArtifactStore
 from variants.builders.registry import make_builder, variant_name
-from variants.checks.onnx_check import SCIKIT_HINT, OnnxInfo, check_signature, describe
-from variants.errors import Conflict, InvalidArtifact, InvalidInput, VariantNotLoadable
+from variants.checks.onnx_check import OnnxInfo
+from variants.errors import InvalidArtifact, InvalidInput, VariantNotLoadable
 from variants.types import (
     CatalogSnapshot,
     DeviceKind,
@@ -44,9 +44,7 @@ from variants.types import (
     Digest,
     ModelVersion,
     Registration,
-    Slo,
     Task,
-    TaskName,
 )
 
 STEPS_EXPECTED = 6
@@ -102,7 +100,7 @@ class Preparation:
             raise InvalidArtifact(f"{source.name}: changed while it was read")
         self._meter.begin("check", f"checking {source.name}")
         info, onnx = checked(version, copy, folder, self._limits)
-        task = _task(self._request, info, known, where=source.name)
+        task = joined_task(self._request, info, known, where=source.name)
         return self._prepared(version, task, copy, onnx, first=(copy,))
 
     def extend(
@@ -195,6 +193,8 @@ class Preparation:
             training=self._training(task, rows),
             teacher=self._larger(onnx),
             floor=task.slo.accuracy,
+            metric=task.metric,
+            judged_output=task.outputs[0].name,
         )
 
     def _larger(self, onnx: Path) -> Path | None:
@@ -207,12 +207,11 @@ class Preparation:
     def _rows(self, task: Task) -> tuple[LabelledRows, LabelledRows]:
         """Evaluation rows and calibration rows of a task; no row is in both."""
         request = self._request
-        classes = task.outputs[0].shape[0]
-        rows = read_rows(request.evaluation, task.inputs, classes=classes)
+        rows = read_task_rows(request.evaluation, task)
         if request.calibration is None:
             calibration, rows = split_for_calibration(rows, request.evaluation)
             return rows, calibration
-        calibration = read_rows(request.calibration, task.inputs, classes=classes, unlabelled=True)
+        calibration = read_task_rows(request.calibration, task, unlabelled=True)
         return rows, _unseen(
             calibration, rows, request.calibration, "measure what they have shaped"
         )
@@ -222,7 +221,7 @@ class Preparation:
         path = self._request.training
         if path is None:
             return None
-        training = read_rows(path, task.inputs, classes=task.outputs[0].shape[0])
+        training = read_task_rows(path, task)
         return _unseen(training, rows, path, "be measured on what it has learnt by heart")
 
     def _measure(
@@ -321,50 +320,6 @@ def checked(
             subject=version.label,
         )
     return _info(found), onnx
-
-
-def _task(request: RegistrationRequest, info: OnnxInfo, known: Task | None, *, where: str) -> Task:
-    """The task that a model joins: the known one, or a new one with the model's own signature."""
-    if known is not None:
-        check_signature(info, known, where=where)
-        for what, given, has in (
-            ("labels", request.labels, known.labels),
-            ("metrics", request.metric, known.metric),
-            ("defaults", request.slo, known.slo),
-        ):
-            if given is not None and given != has:
-                but = "; `modelless tasks set` changes them" if what == "defaults" else ""
-                raise Conflict(f"task {known.name!r} exists with other {what}, which stay{but}")
-        return known
-    metric = request.metric or "top1"
-    if metric not in METRICS:
-        known_metrics = ", ".join(sorted(METRICS))
-        raise InvalidInput(f"there is no metric {metric[:128]!r}; there are: {known_metrics}")
-    scores = info.outputs[0]
-    if len(scores.shape) != 1 or scores.shape[0] < 2 or not scores.dtype.startswith("float"):
-        # What skl2onnx writes of its own accord: labels first, then probabilities.
-        labels_first = len(info.outputs) == 2 and not scores.shape
-        hint = f"; {SCIKIT_HINT}" if labels_first else ""
-        raise InvalidArtifact(
-            f"{where}: its first output must be scores, float [batch, classes], "
-            f"but is {describe(scores)}{hint}"
-        )
-    labels = request.labels or ()
-    if labels and len(labels) != scores.shape[0]:
-        raise InvalidInput(
-            f"{len(labels)} labels were given, but output {scores.name!r} of {where} has "
-            f"{scores.shape[0]} classes"
-        )
-    if len(set(labels)) != len(labels):
-        raise InvalidInput("a label is given twice")
-    return Task(
-        name=TaskName(request.task),
-        inputs=info.inputs,
-        outputs=info.outputs,
-        labels=labels,
-        metric=metric,
-        slo=request.slo or Slo(),
-    )
 
 
 def _info(values: dict[str, Any]) -> OnnxInfo:

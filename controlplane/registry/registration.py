@@ -30,6 +30,7 @@ from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.catalog.removal import check_number
 from variants.errors import Conflict, InvalidInput
+from variants.metrics.metric import parse_metric
 from variants.model_files import ModelFile, find_model_files
 from variants.types import (
     NAME,
@@ -80,6 +81,8 @@ def register(
     """
     limits = limits or RegistrationLimits()
     task_name = _task_name(request.task)
+    if request.metric is not None:
+        parse_metric(request.metric)  # refused now, not when the model was checked
     files = find_model_files(request.path, request.model, only=request.only)
     snapshot = catalog.snapshot()
     digests = {file: digest_of(file.path, _limit_mib(file.path, limits)) for file in files}

@@ -135,6 +135,8 @@ class Repairing:
             program=None if onnx == copy else copy,
             calibration=None,
             floor=task.slo.accuracy,
+            metric=task.metric,
+            judged_output=task.outputs[0].name,
         )
 
     def _version_of(self, variant: Variant) -> ModelVersion:

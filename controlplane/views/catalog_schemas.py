@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 from controlplane.files.fields import MAX_LATENCY_MS
 from controlplane.views.schemas import Schema
 from variants.catalog.sharing_validation import LONGEST_TTL_S, MOST_MEMORY_MIB
+from variants.metrics.metric import parse_metric
 from variants.types import (
     DEFAULT_LATENCY_MS,
     DeviceKind,
@@ -95,7 +96,14 @@ class TaskSchema(Schema):
     inputs: list[TensorSchema]
     outputs: list[TensorSchema]
     labels: list[str] = Field(description="Classes of the first output; empty when it has none.")
-    metric: str = Field(examples=["top1"])
+    metric: str = Field(
+        description="How accuracy is counted: top1, top5, within:T, r2, cosine or nearest.",
+        examples=["top1"],
+    )
+    accuracy_means: str = Field(
+        description="What an accuracy of its variants is, in a clause.",
+        examples=["share of the rows whose highest score is that of the right class"],
+    )
     slo: SloSchema = Field(description="What holds when a query names nothing.")
     models: int = Field(description="Models that were trained for it.")
     variants: int = Field(description="Variants of canary and live versions.")
@@ -123,6 +131,7 @@ class TaskSchema(Schema):
             outputs=[TensorSchema.of(spec) for spec in task.outputs],
             labels=list(task.labels),
             metric=task.metric,
+            accuracy_means=parse_metric(task.metric).means,
             slo=SloSchema.of(task.slo),
             models=models,
             variants=variants,
@@ -302,11 +311,14 @@ class VariantSchema(Schema):
     runtime: str = Field(examples=["onnx"])
     precision: str = Field(examples=["int8"])
     accuracy: float = Field(examples=[0.9833])
-    accuracy_low: float = Field(description="Of its 95 % confidence interval.")
-    accuracy_high: float
+    accuracy_low: float | None = Field(
+        description="Of its 95 % confidence interval; null where it is no share of rows."
+    )
+    accuracy_high: float | None
     accuracy_rows: int = Field(description="Held-out rows that it was measured on.")
     agreement: float | None = Field(
-        description="Share of these rows that it answers as the model itself does in fp32."
+        description="Share of these rows that it answers as the model itself does in fp32, by what"
+        " the task's metric takes for the same."
     )
     note: str = Field(description="What was done to the model to get it.")
     size_bytes: int

@@ -19,6 +19,7 @@ from planner.selection.snapshot import latency_points, reservation_price
 from planner.sentences import there_are
 from profiler.evaluation.accuracy import wilson
 from variants.errors import NotFound, TaskNotFound
+from variants.metrics.metric import parse_metric
 from variants.types import (
     CatalogSnapshot,
     DeviceKind,
@@ -137,7 +138,7 @@ def variant_rows(
     Raises:
         TaskNotFound: the task is unknown.
     """
-    find_task(snapshot, task)
+    counted = parse_metric(find_task(snapshot, task).metric).counts_rows
     variants = [variant for variant in snapshot.variants if variant.task == task]
     names = {variant.name for variant in variants}
     profiles = [p for p in snapshot.profiles if p.task == task and p.variant in names]
@@ -157,7 +158,7 @@ def variant_rows(
             for profile in profiles
             if profile.variant == variant.name
         ]
-        low, high = _interval(variant)
+        low, high = _interval(variant, counted)
         rows.append(
             VariantSchema(
                 task=variant.task,
@@ -291,8 +292,11 @@ def _on_device(
     )
 
 
-def _interval(variant: Variant) -> tuple[float, float]:
-    """The interval that the accuracy lies in, given the number of rows it was measured on."""
+def _interval(variant: Variant, counted: bool) -> tuple[float | None, float | None]:
+    """The interval that the accuracy lies in, given the number of rows it was measured on; none
+    where it is no share of rows that were counted."""
+    if not counted:
+        return (None, None)
     if not variant.accuracy_rows:
         return (0.0, 1.0)
     return wilson(round(variant.accuracy * variant.accuracy_rows), variant.accuracy_rows)

@@ -1,9 +1,9 @@
-"""Evaluation: how often a variant is right.
+"""Evaluation: how good a variant's answers are.
 
-In: an ``.npz`` file with one array ``(rows, *shape)`` for each input and integer labels
-``(rows,)``. Out: accuracy in [0, 1] and agreement with the model itself. Read ``labelled_rows``
-(reading and splitting files), then ``accuracy`` (running a variant over rows, and judging its
-scores).
+In: an ``.npz`` file with one array ``(rows, *shape)`` for each input, and what is right: integer
+labels ``(rows,)``, or targets ``(rows, *shape)`` of the first output. Out: accuracy in [0, 1] and
+agreement with the model itself. Read ``labelled_rows`` (reading and splitting files), then
+``accuracy`` (running a variant over rows, and judging its first output).
 
 Imports ``variants`` and ``workers.runtimes``.
 """

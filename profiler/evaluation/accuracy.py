@@ -1,12 +1,14 @@
-"""How often a variant is right, on rows that nothing was trained or calibrated on."""
+"""How good a variant's answers are, on rows that nothing was trained or calibrated on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
 
 from variants.errors import InvalidArtifact
+from variants.metrics.metric import parse_metric
+from variants.metrics.scoring import agreement, score
 from workers.runtimes.protocol import Runtime, Tensor
 
 BATCH = 32
@@ -20,41 +22,19 @@ Z = 1.959964
 """Normal quantile of a two-sided 95 % interval."""
 
 
-def top1(scores: Tensor, labels: Tensor) -> int:
-    """Number of rows with the highest score at their label. ``scores`` is ``(rows, classes)``,
-    ``labels`` is ``(rows,)``."""
-    return int((np.argmax(scores, axis=1) == labels).sum())
-
-
-def top5(scores: Tensor, labels: Tensor) -> int:
-    """Number of rows with their label among the five highest scores; the first class wins a tie, as
-    in top1. ``scores`` is ``(rows, classes)``, ``labels`` is ``(rows,)``."""
-    best = np.argsort(-scores, axis=1, kind="stable")[:, :5]
-    return int((best == labels[:, None]).any(axis=1).sum())
-
-
-METRICS: dict[str, Callable[[Tensor, Tensor], int]] = {"top1": top1, "top5": top5}
-"""Metric name to the number of rows that it counts as right, from the first output."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """How good a variant's answers are, on held-out rows."""
 
-    right: int
-    """Rows that the metric counts as right."""
+    accuracy: float
+    """By the task's metric, in [0, 1]."""
     rows: int
+    """That were judged."""
     agreement: float | None = None
-    """Share of the rows whose best class is the reference's, in [0, 1]; None without one."""
-
-    @property
-    def accuracy(self) -> float:
-        return self.right / self.rows
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % interval of the accuracy."""
-        return wilson(self.right, self.rows)
+    """Share of the rows that are answered as the reference does, in [0, 1]; None without one. What
+    counts as the same depends on the metric: ``variants.metrics.scoring.agreement``."""
+    note: str = ""
+    """A clause for people, where the accuracy alone would mislead."""
 
 
 def wilson(right: int, rows: int) -> tuple[float, float]:
@@ -66,7 +46,7 @@ def wilson(right: int, rows: int) -> tuple[float, float]:
 
 
 def answers(runtime: Runtime, rows: Sequence[Tensor], *, batch_size: int = BATCH) -> Tensor:
-    """The first output for all rows, ``(rows, classes)``; all outputs are looked at.
+    """The first output for all rows, ``(rows, *shape)``; all outputs are looked at.
 
     Args:
         runtime: loaded.
@@ -96,7 +76,7 @@ def check_alone(runtime: Runtime, rows: Sequence[Tensor], scores: Tensor) -> Non
     Args:
         runtime: loaded.
         rows: as for ``answers``, each ``(rows, *shape)``.
-        scores: ``(rows, classes)`` that ``answers`` gave, from batches of more than one row.
+        scores: ``(rows, *shape)`` that ``answers`` gave, from batches of more than one row.
 
     Raises:
         InvalidArtifact: a row on its own is answered otherwise.
@@ -109,23 +89,26 @@ def check_alone(runtime: Runtime, rows: Sequence[Tensor], scores: Tensor) -> Non
     if differences[worst] > ALONE_SHARE * np.abs(scores[:count]).max():
         raise InvalidArtifact(
             "the model's answer to a row depends on the other rows in a batch: alone, evaluation "
-            f"row {worst} is answered with scores that differ by up to {differences[worst]:.3g}"
+            f"row {worst} is answered with numbers that differ by up to {differences[worst]:.3g}"
         )
 
 
-def guessed(labels: Tensor) -> float:
-    """The share of the rows that is right where always the most frequent label is said."""
-    return float(np.bincount(labels).max() / len(labels))
+def judge(outputs: Tensor, truth: Tensor, metric: str, reference: Tensor | None) -> Judgement:
+    """Compare a first output ``(rows, *shape)`` with labels ``(rows,)`` or targets
+    ``(rows, *shape)``, and with the reference's output ``(rows, *shape)``.
 
-
-def judge(scores: Tensor, labels: Tensor, metric: str, reference: Tensor | None) -> Judgement:
-    """Compare scores ``(rows, classes)`` with labels ``(rows,)``, and with the reference's scores
-    ``(rows, classes)``."""
-    agreement = None
-    if reference is not None:
-        same = np.argmax(scores, axis=1) == np.argmax(reference, axis=1)
-        agreement = float(same.mean())
-    return Judgement(right=METRICS[metric](scores, labels), rows=len(labels), agreement=agreement)
+    Raises:
+        InvalidArtifact: there are too few rows for the metric.
+        InvalidInput: there is no such metric.
+    """
+    by = parse_metric(metric)
+    scored = score(by, outputs, truth)
+    return Judgement(
+        accuracy=scored.accuracy,
+        rows=scored.rows,
+        agreement=None if reference is None else agreement(by, outputs, reference),
+        note=scored.note,
+    )
 
 
 def _check(output: Tensor, expected: int, start: int) -> None:

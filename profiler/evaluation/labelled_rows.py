@@ -1,9 +1,12 @@
 """Labelled rows: reading untrusted ``.npz`` files, and splitting them.
 
-A file holds one array per input of the task, its first axis counting rows, and an integer array
-``labels``. Sizes are checked from the declarations before anything is read, and pickle never is.
+A file holds one array per input of the task, its first axis counting rows, and what is right: an
+integer array ``labels``, or an array ``targets`` like the task's first output. Which one it is, the
+task's metric says. Sizes are checked from the declarations before anything is read, and pickle
+never is.
 """
 
+import math
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +20,9 @@ from variants.checks.onnx_check import check_file
 from variants.checks.zip_layout import LARGEST_ENTRY, directory_of
 from variants.errors import InvalidArtifact
 from variants.figures import apart
-from variants.types import TensorSpec
+from variants.metrics.metric import LABELS, TARGETS, Metric, MetricKind, parse_metric
+from variants.types import Task, TensorSpec
 
-LABELS = "labels"
 MAX_MIB = 512.0
 MAX_MEMBERS = 64
 CALIBRATION_ROWS = 200
@@ -35,10 +38,17 @@ NAMES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledRows:
-    """Input arrays by name, each ``(rows, *shape)`` of the task's type, and labels ``(rows,)``."""
+    """Input arrays by name, each ``(rows, *shape)`` of the task's type, and labels ``(rows,)`` or
+    targets ``(rows, *shape)`` of the first output's type."""
 
     inputs: dict[str, NDArray[Any]]
-    labels: NDArray[np.int64] | None
+    labels: NDArray[np.int64] | None = None
+    targets: NDArray[Any] | None = None
+
+    @property
+    def truth(self) -> NDArray[Any] | None:
+        """What is right: the labels, or the targets."""
+        return self.targets if self.labels is None else self.labels
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
@@ -48,6 +58,7 @@ class LabelledRows:
         return LabelledRows(
             inputs={name: array[chosen] for name, array in self.inputs.items()},
             labels=None if self.labels is None else self.labels[chosen],
+            targets=None if self.targets is None else self.targets[chosen],
         )
 
     def save(self, path: Path) -> None:
@@ -55,7 +66,22 @@ class LabelledRows:
         arrays: dict[str, Any] = dict(self.inputs)
         if self.labels is not None:
             arrays[LABELS] = self.labels
+        if self.targets is not None:
+            arrays[TARGETS] = self.targets
         np.savez(path, **arrays)
+
+
+def read_task_rows(path: Path, task: Task, *, unlabelled: bool = False) -> LabelledRows:
+    """Rows of a task, with what its metric judges by. ``unlabelled`` rows may come without.
+
+    Raises:
+        InvalidArtifact: one sentence with the first thing that is wrong; it names the file.
+    """
+    metric, output = parse_metric(task.metric), task.outputs[0]
+    if metric.classifies:
+        classes = output.shape[0]
+        return read_rows(path, task.inputs, classes=classes, unlabelled=unlabelled)
+    return read_rows(path, task.inputs, judged=(metric, output), unlabelled=unlabelled)
 
 
 def read_rows(
@@ -63,13 +89,15 @@ def read_rows(
     inputs: tuple[TensorSpec, ...],
     *,
     classes: int | None = None,
+    judged: tuple[Metric, TensorSpec] | None = None,
     unlabelled: bool = False,
     max_mib: float = MAX_MIB,
 ) -> LabelledRows:
     """Rows ``(rows, *shape)`` for each input of a task; with ``classes``, labels ``(rows,)`` in
-    ``[0, classes)`` are required too.
+    ``[0, classes)`` are required too; with a metric that judges no classes and the first output,
+    ``judged``, the labels or targets of that metric.
 
-    ``unlabelled`` rows may come with labels or without.
+    ``unlabelled`` rows may come with labels or targets or without.
 
     Floats are cast to the task's precision and integers to floats; nothing else is converted.
 
@@ -77,41 +105,51 @@ def read_rows(
         InvalidArtifact: one sentence with the first thing that is wrong; it names the file.
     """
     arrays = _read_arrays(path, max_mib)
-    if any(spec.name == LABELS for spec in inputs):
-        raise InvalidArtifact(f"{path.name}: an input is called 'labels', where the labels go")
-    needed = [spec.name for spec in inputs] + ([LABELS] if classes is not None else [])
-    if unlabelled and LABELS not in arrays:
-        classes = None
-        needed.remove(LABELS)
+    truth = LABELS if judged is None else judged[0].truth
+    if any(spec.name == truth for spec in inputs):
+        raise InvalidArtifact(f"{path.name}: an input is called {truth!r}, where the {truth} go")
+    right = classes is not None or judged is not None
+    if unlabelled and truth not in arrays:
+        right = False
+    needed = [spec.name for spec in inputs] + ([truth] if right else [])
     missing = [name for name in needed if name not in arrays]
     if missing:
         has = ", ".join(sorted(arrays)) or "nothing"
-        hint = "" if missing[0] == LABELS else f": {NAMES}"
+        hint = "" if missing[0] == truth else f": {NAMES}"
+        if judged is not None and missing[0] == truth == TARGETS:
+            hint = f", and the metric {judged[0]} judges by the right first output of each row"
         raise InvalidArtifact(f"{path.name}: lacks the array {missing[0]!r}; it has {has}{hint}")
     rows = {spec.name: _input(path, arrays[spec.name], spec) for spec in inputs}
-    labels = None if classes is None else _labels(path, arrays[LABELS], classes)
+    labels = targets = None
+    if right and judged is not None and truth == TARGETS:
+        targets = _targets(path, arrays[TARGETS], *judged)
+    elif right:
+        labels = _labels(path, arrays[LABELS], classes)
     counts = {name: len(array) for name, array in rows.items()}
-    if labels is not None:
-        counts[LABELS] = len(labels)
+    if right:
+        counts[truth] = len(arrays[truth])
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise InvalidArtifact(f"{path.name}: its arrays differ in their number of rows: {told}")
     if not next(iter(counts.values())):
         raise InvalidArtifact(f"{path.name}: has no rows")
-    return LabelledRows(inputs=rows, labels=labels)
+    return LabelledRows(inputs=rows, labels=labels, targets=targets)
 
 
-def check_rows(path: Path, *, unlabelled: bool = False, max_mib: float = MAX_MIB) -> None:
-    """Refuse a file that holds the rows of no task: what can be said before the task is known.
+def check_rows(
+    path: Path, *, truth: str = LABELS, unlabelled: bool = False, max_mib: float = MAX_MIB
+) -> None:
+    """Refuse a file that holds the rows of no task: what can be said before the task is known but
+    for its metric, which judges by the array ``truth``.
 
     Raises:
         InvalidArtifact: one sentence with the first thing that is wrong; it names the file.
     """
     names = _read_arrays(path, max_mib).keys()
     has = ", ".join(sorted(names)) or "nothing"
-    if not unlabelled and LABELS not in names:
-        raise InvalidArtifact(f"{path.name}: lacks the array {LABELS!r}; it has {has}")
-    if not names - {LABELS}:
+    if not unlabelled and truth not in names:
+        raise InvalidArtifact(f"{path.name}: lacks the array {truth!r}; it has {has}")
+    if not names - {truth}:
         raise InvalidArtifact(f"{path.name}: lacks an array of inputs; it has {has}")
 
 
@@ -208,10 +246,17 @@ def _count(shape: tuple[int, ...]) -> int:
 def _input(path: Path, array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
     """The array ``(rows, *spec.shape)`` in the input's type, finite and contiguous."""
     where = f"{path.name}: array {spec.name!r}"
-    wanted = np.dtype(spec.dtype)
     if array.ndim == 0 or array.shape[1:] != spec.shape:
-        shape = ", ".join(["rows", *map(str, spec.shape)])
-        raise InvalidArtifact(f"{where} has shape {array.shape}, not ({shape})")
+        raise InvalidArtifact(f"{where} has shape {array.shape}, not {_wanted(spec)}")
+    return _cast(where, array, np.dtype(spec.dtype))
+
+
+def _wanted(spec: TensorSpec) -> str:
+    return f"({', '.join(['rows', *map(str, spec.shape)])})"
+
+
+def _cast(where: str, array: NDArray[Any], wanted: np.dtype[Any]) -> NDArray[Any]:
+    """The same numbers in another type, finite and contiguous."""
     widened = array.dtype.kind in "iu" and wanted.kind == "f"
     rounded = array.dtype.kind == "f" and wanted.kind == "f"
     if array.dtype != wanted and not widened and not rounded:
@@ -224,13 +269,38 @@ def _input(path: Path, array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
     return cast
 
 
-def _labels(path: Path, array: NDArray[Any], classes: int) -> NDArray[np.int64]:
-    """The array ``(rows,)`` as int64, each in ``[0, classes)``."""
+def _targets(path: Path, array: NDArray[Any], metric: Metric, output: TensorSpec) -> NDArray[Any]:
+    """The array ``(rows, *output.shape)`` in the first output's type, finite.
+
+    Of one number a row it may be ``(rows,)`` or ``(rows, 1)``, whatever the output is.
+    """
+    where = f"{path.name}: array {TARGETS!r}"
+    one = math.prod(output.shape) == 1 and array.ndim > 0 and array.size == len(array)
+    if array.ndim == 0 or (array.shape[1:] != output.shape and not one):
+        raise InvalidArtifact(
+            f"{where} has shape {array.shape}, not {_wanted(output)}, that of output"
+            f" {output.name!r}"
+        )
+    cast = _cast(where, array.reshape(len(array), *output.shape), np.dtype(output.dtype))
+    if metric.kind is MetricKind.COSINE:
+        zero = np.flatnonzero(~cast.reshape(len(cast), -1).any(axis=1))
+        if len(zero):
+            raise InvalidArtifact(
+                f"{where} is all zeros in row {zero[0]}: such a vector has no direction, and the"
+                " metric cosine compares directions"
+            )
+    return cast
+
+
+def _labels(path: Path, array: NDArray[Any], classes: int | None) -> NDArray[np.int64]:
+    """The array ``(rows,)`` as int64, each in ``[0, classes)``; of no classes, any integers."""
     where = f"{path.name}: array {LABELS!r}"
     if array.ndim != 1:
         raise InvalidArtifact(f"{where} has shape {array.shape}, not (rows)")
     if array.dtype.kind not in "iu":
         raise InvalidArtifact(f"{where} has type {array.dtype}; labels are integers, from 0")
+    if classes is None:
+        return array.astype(np.int64)
     wrong = np.flatnonzero((array < 0) | (array >= classes))
     if len(wrong):
         raise InvalidArtifact(

@@ -21,12 +21,12 @@ from typing import Any, TextIO
 import numpy as np
 
 from profiler.evaluation.accuracy import answers, check_alone, judge
-from profiler.evaluation.labelled_rows import LABELS
 from profiler.sandbox.measure import Trial, pin
 from variants.builders.protocol import Material
 from variants.builders.registry import make_builder
 from variants.checks.onnx_check import OnnxLimits, check_model
 from variants.errors import InvalidArtifact, ModellessError, VariantNotBuilt
+from variants.metrics.metric import Judged, parse_metric
 from variants.types import Digest, TaskName, TensorSpec, VariantName
 from workers.runtimes.protocol import Tensor
 from workers.runtimes.registry import import_libraries
@@ -67,11 +67,12 @@ def check(arguments: Arguments, announce: Announce) -> dict[str, Any]:
 def build(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     """``kind``, ``source``, ``target``, ``calibration`` to the builder's note and the file's size.
 
-    Where given: ``program``, ``training``, ``teacher``, ``floor``. Rows come as npz files, labels
-    as their array of that name.
+    Where given: ``program``, ``training``, ``teacher``, ``floor``, ``metric``, ``judged_output``.
+    Rows come as npz files, labels or targets as their array of that name.
     """
-    calibration, calibration_labels = _rows(arguments["calibration"])
-    training, training_labels = _rows(arguments.get("training"))
+    metric = parse_metric(arguments.get("metric") or "top1")
+    calibration, calibration_labels = _rows(arguments["calibration"], metric.truth)
+    training, training_labels = _rows(arguments.get("training"), metric.truth)
     target = Path(arguments["target"])
     material = Material(
         source=Path(arguments["source"]),
@@ -82,6 +83,7 @@ def build(arguments: Arguments, announce: Announce) -> dict[str, Any]:
         training_labels=training_labels,
         teacher=_path(arguments.get("teacher")),
         floor=arguments.get("floor"),
+        judged=Judged(metric=metric, output=arguments.get("judged_output") or None),
     )
     built = make_builder(arguments["kind"]).build(material, target)
     return {"size_bytes": target.stat().st_size, **asdict(built)}
@@ -91,14 +93,14 @@ def _path(text: str | None) -> Path | None:
     return Path(text) if text else None
 
 
-def _rows(path: str | None) -> tuple[dict[str, Tensor], Tensor | None]:
-    """Inputs by name ``(rows, *shape)``, and labels ``(rows,)``, of an npz file; none of no
-    file."""
+def _rows(path: str | None, truth: str) -> tuple[dict[str, Tensor], Tensor | None]:
+    """Inputs by name ``(rows, *shape)``, and the array ``truth`` of labels ``(rows,)`` or targets
+    ``(rows, *shape)``, of an npz file; none of no file."""
     if not path:
         return {}, None
     with np.load(path, allow_pickle=False) as data:
         rows = {name: data[name] for name in data.files}
-    return rows, rows.pop(LABELS, None)
+    return rows, rows.pop(truth, None)
 
 
 class HeldVariant:
@@ -135,12 +137,12 @@ class HeldVariant:
         return {"energy_j": self._trial.energy(arguments["batch_size"], arguments["share"])}
 
     def judge(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
-        """``labels`` (an array of the data), ``metric``, ``reference`` and ``keep`` (npy files).
+        """``truth`` (an array of the data), ``metric``, ``reference`` and ``keep`` (npy files).
 
-        The scores are compared with the reference's, and kept, where files are named.
+        The first output is compared with the reference's, and kept, where files are named.
         """
-        labels = self._data[arguments["labels"]]
-        announce(f"running {len(labels)} evaluation rows")
+        truth = self._data[arguments["truth"]]
+        announce(f"running {len(truth)} evaluation rows")
         scores = answers(self._trial.runtime, self._rows, batch_size=arguments["batch_size"])
         if arguments["keep"]:
             np.save(arguments["keep"], scores, allow_pickle=False)
@@ -149,7 +151,7 @@ class HeldVariant:
             check_alone(self._trial.runtime, self._rows, scores)
         else:
             reference = np.load(arguments["reference"], allow_pickle=False)
-        return asdict(judge(scores, labels, arguments["metric"], reference))
+        return asdict(judge(scores, truth, arguments["metric"], reference))
 
 
 _held = HeldVariant()

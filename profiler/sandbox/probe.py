@@ -17,6 +17,7 @@ from profiler.sandbox.sandbox import Sandbox, SandboxLimits
 from profiler.timing.contention import Contention
 from profiler.timing.statistics import Round, Sample
 from variants.errors import InvalidArtifact
+from variants.metrics.metric import LABELS
 from variants.types import LatencyPoint
 from workers.types import LoadSpec
 
@@ -164,7 +165,7 @@ class Probe:
 
     def judge(
         self,
-        labels: str = "labels",
+        truth: str = LABELS,
         *,
         metric: str = "top1",
         reference: Path | None = None,
@@ -174,9 +175,10 @@ class Probe:
         """Its accuracy on the rows of the data, and its agreement with a reference.
 
         Args:
-            labels: which array of the data has them.
-            reference: scores that another probe has kept, on the same rows.
-            keep: a ``.npy`` file to write the scores to.
+            truth: which array of the data has the labels or targets.
+            metric: as the catalog writes it.
+            reference: the first output that another probe has kept, of the same rows.
+            keep: a ``.npy`` file to write the first output to.
 
         Raises:
             InvalidArtifact: it failed, or gave what is not finite.
@@ -184,7 +186,7 @@ class Probe:
         found = self._call(
             "judge",
             {
-                "labels": labels,
+                "truth": truth,
                 "metric": metric,
                 "reference": str(reference or ""),
                 "keep": str(keep or ""),

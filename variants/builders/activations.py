@@ -72,14 +72,15 @@ def observe(model: Any, tensors: Sequence[str], rows: Rows) -> Iterator[Tensors]
         batch = max(1, min(LARGEST_BATCH, BATCH_BYTES // max(1, row_bytes)))
 
 
-def first_outputs(model: Any, rows: Rows) -> NDArray[Any]:
-    """The first output of a ``ModelProto`` for all rows: ``(rows, *shape)``.
+def first_outputs(model: Any, rows: Rows, name: str | None = None) -> NDArray[Any]:
+    """The first output of a ``ModelProto``, or the one of that name, for all rows:
+    ``(rows, *shape)``.
 
     Raises:
         VariantNotBuilt: the model does not run.
     """
     session = open_session(model)
-    name = session.get_outputs()[0].name
+    name = name or session.get_outputs()[0].name
     parts = []
     for start in range(0, row_count(rows), LARGEST_BATCH):
         feed = {n: array[start : start + LARGEST_BATCH] for n, array in rows.items()}

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from variants.metrics.metric import CLASSES, Judged
 from variants.types import Precision
 
 Rows = Mapping[str, NDArray[Any]]
@@ -33,15 +34,18 @@ class Material:
     calibration: Rows = field(default_factory=dict)
     """Rows of typical inputs; no evaluation row is among them."""
     calibration_labels: NDArray[Any] | None = None
-    """``(rows,)``, where they are known: a builder that has a choice counts right answers here, or
-    agreement with the model itself where they are not."""
+    """Labels ``(rows,)`` or targets ``(rows, *shape)``, as the metric wants them, where they are
+    known: a builder that has a choice judges answers here, or by agreement with the model itself
+    where they are not."""
     training: Rows = field(default_factory=dict)
     training_labels: NDArray[Any] | None = None
-    """Rows that the model was trained on, and their labels ``(rows,)``, if they were given."""
+    """Rows that the model was trained on, and their labels or targets, if they were given."""
     teacher: Path | None = None
     """A larger model of the task, as ONNX."""
     floor: float | None = None
     """The task's default accuracy floor in [0, 1]: what falls below it is of little use."""
+    judged: Judged = CLASSES
+    """What accuracy is in this task, and of which output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 from variants.catalog.sharing_validation import check_sharing
 from variants.errors import Conflict, InvalidInput, NotFound
+from variants.metrics.metric import Metric, parse_metric
 from variants.types import (
     NAME,
     DeviceKind,
@@ -147,7 +148,7 @@ def check_conflicts(
 
 
 def check_task(task: Task) -> None:
-    """Refuse a task with a bad name, signature, label list or default SLO."""
+    """Refuse a task with a bad name, signature, label list, metric or default SLO."""
     _check_name("task", task.name)
     where = f"task {task.name!r}"
     for side, specs in (("input", task.inputs), ("output", task.outputs)):
@@ -156,8 +157,7 @@ def check_task(task: Task) -> None:
         for spec in specs:
             _check_tensor(spec, f"{side} {spec.name!r} of {where}")
         _unique(f"{side} of {where}", (spec.name for spec in specs))
-    _check_labels(task, where)
-    _check_text(task.metric, f"the metric of {where}")
+    _check_labels(task, parse_metric(task.metric), where)
     check_slo(task.slo, where)
     check_sharing(task.sharing, where)
 
@@ -343,9 +343,11 @@ def _check_tensor(spec: TensorSpec, where: str) -> None:
         _check_count(size, f"a dimension of {where}")
 
 
-def _check_labels(task: Task, where: str) -> None:
+def _check_labels(task: Task, metric: Metric, where: str) -> None:
     if not task.labels:
         return
+    if not metric.classifies:
+        raise InvalidInput(f"{where} has labels, which only classifiers have, and is of {metric}")
     for label in task.labels:
         _check_text(label, f"a label of {where}")
     output = task.outputs[0]

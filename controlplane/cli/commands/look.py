@@ -18,6 +18,8 @@ from controlplane.cli.render import (
     clock,
     console,
     details,
+    half_interval,
+    interval,
     joules,
     mib,
     ms,
@@ -229,7 +231,7 @@ def _variant_table(rows: list[Row]) -> None:
                 row["name"],
                 row["stage"],
                 percent(row["accuracy"]),
-                f"{50 * (row['accuracy_high'] - row['accuracy_low']):.1f}",
+                half_interval(row),
                 device["device_kind"],
                 _guess(device) + ms(device["p50_ms"]),
                 _guess(device) + ms(device["p95_ms"]),
@@ -274,8 +276,7 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
             ("runtime", f"{row['runtime']}, {row['precision']}"),
             (
                 "accuracy",
-                f"{percent(row['accuracy'])} on {row['accuracy_rows']} rows; 95 % sure of "
-                f"{percent(row['accuracy_low'])} to {percent(row['accuracy_high'])}",
+                f"{percent(row['accuracy'])} on {row['accuracy_rows']} rows{interval(row)}",
             ),
             ("as in fp32", "-" if row["agreement"] is None else percent(row["agreement"])),
             ("options", ", ".join(f"{k}={v}" for k, v in row["options"].items()) or "-"),

@@ -148,8 +148,7 @@ def _show(reply: Mapping[str, Any], reason: str, place: str) -> None:
         texts = [label if score is None else f"{label} ({score:.4g})" for label, score in pairs]
         answers.append(("label", ", ".join(texts[:20]) + (", ..." if len(texts) > 20 else "")))
     else:
-        text = orjson.dumps(reply["outputs"]).decode()
-        answers.append(("outputs", text if len(text) <= 400 else text[:400] + "..."))
+        answers += output_lines(reply["outputs"])
     details(
         [
             *answers,
@@ -164,6 +163,38 @@ def _show(reply: Mapping[str, Any], reason: str, place: str) -> None:
             ("slo met", "yes" if reply["slo_met"] else "no"),
         ]
     )
+
+
+SHOWN_ROWS = 20
+SHOWN_NUMBERS = 8
+"""Numbers of an axis that are shown; of a longer one the first ones and its length."""
+
+
+def output_lines(outputs: Any) -> list[tuple[str, str]]:
+    """Names and values of an answer without labels, each row on a line of its own."""
+    if not isinstance(outputs, Mapping):
+        outputs = {"outputs": outputs}
+    lines = []
+    for name, rows in outputs.items():
+        shown = [short_numbers(row) for row in rows[:SHOWN_ROWS]]
+        more = [f"... {len(rows) - SHOWN_ROWS} more rows"] if len(rows) > SHOWN_ROWS else []
+        lines.append((name, "\n".join([*shown, *more])))
+    return lines
+
+
+def short_numbers(value: Any) -> str:
+    """A row of an output: ``152.4``, ``[0.1, 2.5]``, ``[0.02, -1.5, ... 64 numbers]``."""
+    if isinstance(value, float):
+        return f"{value:.5g}"
+    if not isinstance(value, list):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    if len(value) == 1:
+        return short_numbers(value[0])
+    texts = [short_numbers(each) for each in value[:SHOWN_NUMBERS]]
+    if len(value) > SHOWN_NUMBERS:
+        kind = "rows" if isinstance(value[0], list) else "numbers"
+        texts.append(f"... {len(value)} {kind}")
+    return f"[{', '.join(texts)}]"
 
 
 def _show_explanation(told: Row) -> None:

@@ -37,7 +37,7 @@ def list_tasks(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None
 
 @tasks.command("get")
 def get_task(task: TaskArgument, url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
-    """One task: signature, labels and default needs."""
+    """One task: signature, labels, what accuracy means, and default needs."""
     with connect(url) as client:
         row = client.get(at("v1", "tasks", task))
     emit(row, output, lambda: _task_details(row))
@@ -212,7 +212,7 @@ def _task_details(row: Row) -> None:
             ("inputs", ", ".join(map(tensor, row["inputs"]))),
             ("outputs", ", ".join(map(tensor, row["outputs"]))),
             ("labels", ", ".join(row["labels"]) or "-"),
-            ("metric", row["metric"]),
+            ("metric", f"{row['metric']}: {row['accuracy_means']}"),
             ("latency", f"{slo['latency_ms']:g} ms unless asked otherwise"),
             ("accuracy", "any" if slo["accuracy"] is None else f"at least {slo['accuracy']:g}"),
             ("cost", _ceiling(slo["cost"])),

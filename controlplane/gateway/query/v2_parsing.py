@@ -39,6 +39,7 @@ from controlplane.gateway.query.replies import V2Request
 from planner.types import Query
 from variants.checks.json_shape import shown
 from variants.errors import InvalidInput
+from variants.metrics.metric import parse_metric
 from variants.types import Task, TaskName, TensorSpec
 from workers.runtimes.protocol import Tensor
 
@@ -300,13 +301,18 @@ def v2_form(outputs: Any, parameters: Mapping[str, Any], task: Task, id_: str | 
         names.append(name)
         own = parameters_of(entry, f"parameters of output {name!r}")
         if count := own.get("classification"):
-            classes[name] = _classes(count)
+            classes[name] = _classes(count, task)
         if flag_of(own.get("binary_data", default), "binary_data"):
             raw.add(name)
     return V2Request(id=id_, outputs=tuple(names), binary=frozenset(raw), classes=classes)
 
 
-def _classes(count: Any) -> int:
+def _classes(count: Any, task: Task) -> int:
+    if not parse_metric(task.metric).classifies:
+        raise InvalidInput(
+            f"classification is for tasks with classes, and {task.name!r} has none: its accuracy is"
+            f" by {task.metric}"
+        )
     number = number_of(count, "classification")
     if number < 1 or number != int(number):
         raise InvalidInput("classification must be a number of classes, 1 or more")

@@ -147,6 +147,7 @@ async def test_a_task_shows_its_signature_and_what_stands_behind_it(api: httpx.A
         "outputs": [{"name": "scores", "dtype": "float32", "shape": [10]}],
         "labels": list("0123456789"),
         "metric": "top1",
+        "accuracy_means": "share of the rows whose highest score is that of the right class",
         "slo": {"latency_ms": 1000.0, "accuracy": None, "cost": None, "prefer": "cost"},
         "models": 3,
         "variants": 4,

@@ -159,6 +159,11 @@ def test_what_holds_for_queries_that_name_nothing_stands_beside_the_signature(pa
     assert page.shown()["signature"].endswith(said)
 
 
+def test_what_accuracy_means_stands_above_the_variants(page: Page) -> None:
+    said = "accuracy by top1: share of the rows whose highest score is that of the right class"
+    assert page.shown()["metric"] == said
+
+
 def test_what_the_plan_gives_most_time_to_is_shown(page: Page) -> None:
     page.plan(share=0.25)
     assert "Variant Share when full mlp-v1-onnx-int8 25.0 %" in page.shown()["plan"]

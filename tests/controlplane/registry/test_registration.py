@@ -254,7 +254,7 @@ def test_a_version_with_other_bytes_is_a_conflict(house: House) -> None:
     [
         ({"labels": ("x", "y", "z")}, "labels"),
         ({"slo": Slo(latency_ms=7.0)}, "defaults"),
-        ({"metric": "f1"}, "metrics"),
+        ({"metric": "top5"}, "metrics"),
     ],
 )
 def test_a_task_keeps_what_it_is(known: House, changes: dict[str, Any], what: str) -> None:

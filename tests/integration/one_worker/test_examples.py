@@ -74,3 +74,20 @@ def test_two_models_of_a_new_task(digits: Deployment, tmp_path: Path) -> None:
     assert {model["model"] for model in digits.get("/v1/tasks/wine/models")["models"]} == {
         "wine-linear", "wine-mlp",
     }  # fmt: skip
+
+
+def test_a_regressor_and_an_encoder_from_training_to_an_answer(
+    digits: Deployment, tmp_path: Path
+) -> None:
+    told = run(digits, "numbers_and_vectors.py", "--folder", tmp_path).splitlines()
+    (numbers,) = [line for line in told if line.startswith("diabetes: ")]
+    said, _, rest = numbers.removeprefix("diabetes: ").partition(" where ")
+    assert all(0 < float(number) < 400 for number in said.split(", "))
+    assert len(said.split(", ")) == 3
+    assert " from ridge-v1-" in rest
+    (likeness,) = [line for line in told if line.startswith("likeness: ")]
+    pairs = [pair.split(" is like ") for pair in likeness.removeprefix("likeness: ").split(", ")]
+    assert len(pairs) == 3
+    assert sum(one == other for one, other in pairs) >= 2
+    metrics = {task["name"]: task["metric"] for task in digits.get("/v1/tasks")["tasks"]}
+    assert (metrics["diabetes"], metrics["likeness"]) == ("within:75", "nearest")

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from profiler.evaluation.labelled_rows import check_rows, read_rows
+from profiler.evaluation.labelled_rows import check_rows, read_rows, read_task_rows
 from variants.errors import InvalidArtifact
-from variants.types import TensorSpec
+from variants.types import Task, TaskName, TensorSpec
 
 PIXELS = TensorSpec(name="pixels", dtype="float32", shape=(4,))
 
@@ -86,3 +86,58 @@ def test_a_header_that_is_no_python_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(InvalidArtifact, match=r"^rows.npz: array 'pixels' cannot be read$"):
         read(tmp_path, file.getvalue())
+
+
+def rows_of(
+    folder: Path, metric: str, *inputs: str, unlabelled: bool = False, **arrays: Any
+) -> Any:
+    """Rows of a task of that metric, whose first output is one number a row."""
+    path = folder / "rows.npz"
+    path.write_bytes(npz(**arrays))
+    task = Task(
+        name=TaskName("t"),
+        inputs=tuple(TensorSpec(name=name, dtype="float32", shape=(1,)) for name in inputs),
+        outputs=(TensorSpec(name="value", dtype="float32", shape=()),),
+        metric=metric,
+    )
+    return read_task_rows(path, task, unlabelled=unlabelled)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1)])
+@pytest.mark.parametrize("dtype", ["float64", "int64"])
+def test_targets_of_one_number_may_have_an_axis_for_it(
+    tmp_path: Path, shape: tuple[int, ...], dtype: str
+) -> None:
+    targets = np.arange(3, dtype=dtype).reshape(shape)
+    found = rows_of(tmp_path, "r2", "x", x=np.zeros((3, 1)), targets=targets)
+    assert (found.targets.dtype, found.targets.tolist()) == (np.float32, [0.0, 1.0, 2.0])
+    assert found.truth is found.targets
+    assert found.take(np.array([2, 0])).targets.tolist() == [2.0, 0.0]
+    found.save(tmp_path / "again.npz")
+    with np.load(tmp_path / "again.npz") as again:
+        assert sorted(again.files) == ["targets", "x"]
+
+
+def test_an_input_may_be_called_targets_where_none_are_wanted(tmp_path: Path) -> None:
+    arrays = {"targets": np.zeros((2, 1)), "labels": np.array([2**40, -1])}
+    found = rows_of(tmp_path, "nearest", "targets", **arrays)
+    assert (list(found.inputs), found.labels.tolist()) == (["targets"], [2**40, -1])
+    with pytest.raises(InvalidArtifact, match="an input is called 'targets', where the targets go"):
+        rows_of(tmp_path, "r2", "targets", **arrays)
+    with pytest.raises(
+        InvalidArtifact, match=r"lacks the array 'targets'; it has labels: arrays a"
+    ):
+        rows_of(tmp_path, "nearest", "targets", labels=np.zeros(2, np.int64))
+
+
+def test_rows_to_calibrate_with_may_come_without_targets(tmp_path: Path) -> None:
+    found = rows_of(tmp_path, "r2", "x", unlabelled=True, x=np.zeros((3, 1)))
+    assert (len(found), found.truth) == (3, None)
+
+
+def test_before_the_task_is_known_its_metric_says_what_rows_need(tmp_path: Path) -> None:
+    path = tmp_path / "rows.npz"
+    path.write_bytes(npz(x=[[1.0]], targets=[1.0]))
+    check_rows(path, truth="targets")
+    with pytest.raises(InvalidArtifact, match="lacks the array 'labels'; it has targets, x"):
+        check_rows(path)

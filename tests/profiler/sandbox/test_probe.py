@@ -67,7 +67,7 @@ def test_a_model_is_loaded_run_and_judged(tmp_path: Path, data: Path) -> None:
         figures, judgement = one.figures, one.judge()
     assert [point.batch_size for point in curve] == [1, 4]
     assert all(0 < point.p50_ms <= point.p95_ms <= point.p99_ms for point in curve)
-    assert (judgement.right, judgement.rows, judgement.agreement) == (6, 8, None)
+    assert (judgement.accuracy, judgement.rows, judgement.agreement) == (0.75, 8, None)
     assert figures.load_s > 0
     assert figures.cold_load_s > 0.01  # the import of ONNX Runtime is in it
     assert 0 < figures.memory_mib < 500
@@ -149,7 +149,7 @@ def test_agreement_is_with_what_a_reference_answered(tmp_path: Path, data: Path)
     other = models.write(tmp_path / "other.onnx", models.model(weights={"weight": weight}))
     with probe(spec(other), data) as one:
         found = one.judge(reference=kept)
-    assert (found.right, found.rows, found.agreement) == (4, 8, 0.75)
+    assert (found.accuracy, found.rows, found.agreement) == (0.5, 8, 0.75)
 
 
 @pytest.mark.usefixtures("no_process_stays")

@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from variants.builders.activations import row_count
 from variants.builders.compression import graph as graphs
-from variants.builders.compression.scores import scores_output, training_targets, trial
+from variants.builders.compression.scores import (
+    output_name,
+    scores_output,
+    training_targets,
+    trial,
+)
 from variants.builders.compression.surgery import separable
 from variants.builders.protocol import Built, Material, Needs
 from variants.errors import VariantNotBuilt
+from variants.metrics.metric import Judged
 from variants.types import Precision
 
 if TYPE_CHECKING:
@@ -17,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class OnnxDistilled:
-    """Goes on training the model's weights, on its own rows, towards a teacher's scores.
+    """Goes on training the model's weights, on its own rows, towards a teacher's answers: the
+    scores of a classifier, else the output that the task's metric judges.
 
     The graph stays what it is, and so does its cost; what may change is how often it is right.
     """
@@ -45,11 +52,12 @@ class OnnxDistilled:
         from variants.builders.compression.training import Tuning
 
         model, teacher = separable(graphs.read(material.source)), graphs.read(material.teacher)
-        _check(model, teacher)
+        _check(model, teacher, material.judged)
         graph = TrainableGraph(model)
         rows, targets = training_targets(
-            teacher, material.training, material.training_labels, limit_s=self.limit_s
-        )
+            teacher, material.training, material.training_labels, limit_s=self.limit_s,
+            judged=material.judged,
+        )  # fmt: skip
         tune = self.fine_tune or Tuning(epochs=30, limit_s=self.limit_s)
         tune(graph, rows, targets)
         taught = graph.trained()
@@ -60,10 +68,16 @@ class OnnxDistilled:
 
 def _compare(model: Any, taught: Any, material: Material) -> None:
     """Refuse what costs the same as the model and answers worse."""
-    held = trial(model, material.calibration, material.calibration_labels)
+    judged = material.judged
+    held = trial(model, material.calibration, material.calibration_labels, judged)
     if held is None or material.calibration_labels is None:
         return
     before, after = held.right(model), held.right(taught)
+    if after < before and not judged.metric.classifies:
+        raise VariantNotBuilt(
+            f"taught, its {judged.metric} on the calibration rows is {after:.1%}, and {before:.1%} "
+            "as it was"
+        )
     if after < before:
         raise VariantNotBuilt(
             f"taught, it answers {after:.1%} of the calibration rows rightly, "
@@ -71,11 +85,18 @@ def _compare(model: Any, taught: Any, material: Material) -> None:
         )
 
 
-def _check(model: Any, teacher: Any) -> None:
+def _check(model: Any, teacher: Any, judged: Judged) -> None:
     """Refuse a teacher of another task."""
     own, other = ([_signature(value) for value in one.graph.input] for one in (model, teacher))
     if sorted(own) != sorted(other):
         raise VariantNotBuilt("the teacher takes other inputs than the model")
+    if not judged.metric.classifies:
+        mine, its = (
+            graphs.shapes(one).one[output_name(one, judged)][1:] for one in (model, teacher)
+        )
+        if mine != its:
+            raise VariantNotBuilt(f"the teacher gives {its} for a row, and the model {mine}")
+        return
     classes, taught = scores_output(model)[1], scores_output(teacher)[1]
     if classes != taught:
         raise VariantNotBuilt(f"the teacher has {taught} classes, and the model {classes}")

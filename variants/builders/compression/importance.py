@@ -31,9 +31,9 @@ def importance(
     """
     tuning = Tuning(epochs=1, limit_s=limit_s)
     rows, chosen = spread(rows, ROWS)
-    few = Targets(labels=targets.labels[chosen])
+    few = targets.known(chosen)
     batch, steps = tuning.plan(graph, len(chosen))
-    scores = Scores(graph)
+    scores = Scores(graph, targets.judged)
     found = np.zeros(channels.count)
     with repeatable(threads=tuning.threads(graph, batch)):
         for step in range(steps):

@@ -33,10 +33,10 @@ LEAST_SAVED = 0.2
 class OnnxLowRank:
     """Keeps as few directions of each layer's outputs as leave the answers alone.
 
-    ``loss`` is the share of rows whose answers may be lost: right answers where labels are known,
-    else the model's own. If the rows that the model was trained on are given,
-    ``loss_before_tuning`` may be lost at first, and what is left is tuned, for ``limit_s`` seconds
-    at most.
+    ``loss`` is the accuracy that may be lost, for a classifier the share of rows: by labels or
+    targets where they are known, else by the model's own answers. If the rows that the model was
+    trained on are given, ``loss_before_tuning`` may be lost at first, and what is left is tuned,
+    for ``limit_s`` seconds at most.
     """
 
     runtime = "onnx"
@@ -65,8 +65,9 @@ class OnnxLowRank:
     def build(self, material: Material, target: Path) -> Built:
         model = graphs.read(material.source)
         total = sum(graphs.multiply_adds(model).values())
-        held = trial(model, material.calibration, material.calibration_labels)
-        held = held or trial(model, material.training, material.training_labels)
+        judged = material.judged
+        held = trial(model, material.calibration, material.calibration_labels, judged)
+        held = held or trial(model, material.training, material.training_labels, judged)
         found = layers(model, held.rows if held else {})
         if not found:
             raise VariantNotBuilt("the model has no linear layer that could be split")
@@ -91,8 +92,9 @@ class OnnxLowRank:
 
         graph = TrainableGraph(separable(small))
         rows, targets = training_targets(
-            model, material.training, material.training_labels, limit_s=self.limit_s
-        )
+            model, material.training, material.training_labels, limit_s=self.limit_s,
+            judged=material.judged,
+        )  # fmt: skip
         tune = self.fine_tune or Tuning(epochs=5, limit_s=self.limit_s)
         tune(graph, rows, targets)
         return graph.trained()
@@ -111,7 +113,7 @@ def worthwhile(found: Sequence[Layer], energy: float) -> dict[str, int]:
 def least_ranks(
     model: Any, found: Sequence[Layer], held: Trial | None, *, loss: float
 ) -> dict[str, int]:
-    """Layer to rank, at the least energy that loses at most the share ``loss`` of the answers."""
+    """Layer to rank, at the least energy that loses at most ``loss`` of the accuracy."""
     if held is None:
         return worthwhile(found, BLIND_ENERGY)
     enough = held.right(model) - loss

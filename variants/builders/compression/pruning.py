@@ -71,9 +71,10 @@ class OnnxPruned:
     def _pruned(self, whole: Any, material: Material) -> Any:
         # What the whole model says of each row teaches the smaller one more than the label does.
         rows, targets = training_targets(
-            whole, material.training, material.training_labels, limit_s=self.limit_s
-        )
-        held = trial(whole, material.calibration, material.calibration_labels)
+            whole, material.training, material.training_labels, limit_s=self.limit_s,
+            judged=material.judged,
+        )  # fmt: skip
+        held = trial(whole, material.calibration, material.calibration_labels, material.judged)
         enough = held.right(whole) - self.loss if held else 0.0
         total = sum(graphs.multiply_adds(whole).values())
         best = whole

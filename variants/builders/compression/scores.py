@@ -1,10 +1,11 @@
-"""What a classifier says of rows, whatever its graph ends in.
+"""What a model says of rows, whatever its graph ends in, and what it is to say.
 
-Models end in a softmax, in its logarithm or in bare logits. What is trained and taught are logits:
-the scores before a final softmax where there is one, else the logarithm of probabilities.
+Classifiers end in a softmax, in its logarithm or in bare logits. What is trained and taught are
+logits: the scores before a final softmax where there is one, else the logarithm of probabilities.
+Of other models it is the output that the task's metric judges, as it is.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from variants.builders.compression.graph import (
 )
 from variants.builders.protocol import Rows
 from variants.errors import VariantNotBuilt
+from variants.metrics.metric import CLASSES, TARGETS, Judged
+from variants.metrics.scoring import agreement, score
 
 Arrays = NDArray[Any]
 
@@ -41,14 +44,31 @@ TINY = 1e-37
 class Targets:
     """The answers that rows should be given."""
 
-    labels: Arrays
-    """``(rows,)`` int64 indices of classes."""
+    labels: Arrays | None
+    """``(rows,)`` int64 indices of classes; float32 targets ``(rows, *shape)`` where the metric has
+    some. None where the metric's labels are no answers of the model."""
     taught: Arrays | None = None
-    """``(rows, classes)`` float32 logits of a teacher."""
+    """``(rows, classes)`` float32 logits of a teacher, or its output ``(rows, *shape)``."""
+    deviation: Arrays | None = None
+    """Standard deviation over the rows of each number of the answers, ``shape``; 1 where it is 0.
+    Of classes there is none."""
+    judged: Judged = CLASSES
+
+    def known(self, chosen: Arrays) -> "Targets":
+        """The labels or targets of the rows at the places ``chosen``, without what a teacher says.
+
+        Raises:
+            VariantNotBuilt: there are none.
+        """
+        if self.labels is None:
+            raise VariantNotBuilt(
+                f"the metric {self.judged.metric} has no targets to tell what matters by"
+            )
+        return replace(self, labels=self.labels[chosen], taught=None)
 
 
 def training_targets(
-    teacher: Any, rows: Rows, labels: Arrays | None, *, limit_s: float
+    teacher: Any, rows: Rows, labels: Arrays | None, *, limit_s: float, judged: Judged = CLASSES
 ) -> tuple[Rows, Targets]:
     """Rows, and the teacher's answers to them, which also stand for labels that are not known.
 
@@ -58,8 +78,17 @@ def training_targets(
     Raises:
         VariantNotBuilt: the labels are not classes of the teacher, or it cannot be run.
     """
-    _, classes = scores_output(teacher)
     work = max(1, sum(multiply_adds(teacher).values()))
+    if not judged.metric.classifies:
+        rows, chosen = spread(rows, max(1, int(TAUGHT_SHARE * limit_s * RATE / work)))
+        taught = outputs_of(teacher, rows, judged).astype(np.float32)
+        known = None
+        if labels is not None and judged.metric.truth == TARGETS:
+            known = labels[chosen].astype(np.float32)
+        spread_out = np.asarray((taught if known is None else known).std(axis=0))
+        deviation = np.where(spread_out > 0, spread_out, 1.0).astype(np.float32)
+        return rows, Targets(labels=known, taught=taught, deviation=deviation, judged=judged)
+    _, classes = scores_output(teacher)
     if labels is not None:
         labels = checked_labels(labels, rows, classes)
     rows, chosen = spread(rows, max(1, int(TAUGHT_SHARE * limit_s * RATE / work)))
@@ -70,20 +99,28 @@ def training_targets(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """Rows to count right answers on."""
+    """Rows to judge answers on."""
 
     rows: Rows
     truth: Arrays
-    """``(rows,)`` classes that count as right."""
+    """``(rows,)`` classes that count as right; else the labels or targets of the metric."""
+    judged: Judged = CLASSES
+    alike: bool = False
+    """Whether ``truth`` are a model's own outputs, which others are to be like."""
 
     def right(self, model: Any) -> float:
-        """Share of the rows that a model answers rightly."""
-        return float((answers(model, self.rows) == self.truth).mean())
+        """Accuracy of a model on the rows: of a classifier the share that it answers rightly."""
+        if self.judged.metric.classifies:
+            return float((answers(model, self.rows) == self.truth).mean())
+        outputs = outputs_of(model, self.rows, self.judged)
+        if self.alike:
+            return agreement(self.judged.metric, outputs, self.truth)
+        return score(self.judged.metric, outputs, self.truth).accuracy
 
 
-def trial(model: Any, rows: Rows, labels: Arrays | None) -> Trial | None:
-    """Evenly spread rows to count right answers on, None if there are no rows. Where labels
-    ``(rows,)`` are not given, the model's own answers count as right.
+def trial(model: Any, rows: Rows, labels: Arrays | None, judged: Judged = CLASSES) -> Trial | None:
+    """Evenly spread rows to judge answers on, None if there are no rows. Where labels ``(rows,)``
+    or targets ``(rows, *shape)`` are not given, the model's own answers count as right.
 
     Raises:
         VariantNotBuilt: the model cannot be run, or has no scores.
@@ -92,7 +129,22 @@ def trial(model: Any, rows: Rows, labels: Arrays | None) -> Trial | None:
         return None
     work = max(1, sum(multiply_adds(model).values()))
     rows, chosen = spread(rows, int(min(TRIAL_ROWS, max(32, TRIAL_WORK / work))))
-    return Trial(rows=rows, truth=answers(model, rows) if labels is None else labels[chosen])
+    if judged.metric.classifies:
+        return Trial(rows=rows, truth=answers(model, rows) if labels is None else labels[chosen])
+    if labels is None:
+        own = outputs_of(model, rows, judged)
+        return Trial(rows=rows, truth=own, judged=judged, alike=True)
+    return Trial(rows=rows, truth=labels[chosen], judged=judged)
+
+
+def output_name(model: Any, judged: Judged) -> str:
+    """Name of the output that is judged, of a model that is no classifier."""
+    return judged.output or str(model.graph.output[0].name)
+
+
+def outputs_of(model: Any, rows: Rows, judged: Judged) -> Any:
+    """``(rows, *shape)``: the output that is judged, of a model that is no classifier."""
+    return _whole(model, output_name(model, judged), rows)
 
 
 def scores_output(model: Any) -> tuple[str, int]:

@@ -13,10 +13,17 @@ from torch.nn import functional
 
 from variants.builders.activations import first_line, row_count
 from variants.builders.compression.graph import multiply_adds, shapes
-from variants.builders.compression.scores import RATE, TINY, Targets, place_of_logits
+from variants.builders.compression.scores import (
+    RATE,
+    TINY,
+    Targets,
+    output_name,
+    place_of_logits,
+)
 from variants.builders.compression.trainable import TrainableGraph
 from variants.builders.protocol import Rows
 from variants.errors import VariantNotBuilt
+from variants.metrics.metric import CLASSES, Judged, MetricKind
 
 Arrays = NDArray[Any]
 Tensor = Any
@@ -43,6 +50,10 @@ class Tuning:
     The loss is cross entropy with the labels; where there is a teacher, a part of it is instead the
     divergence from the teacher's scores, both softened by ``temperature`` (Hinton, Vinyals, Dean,
     *Distilling the Knowledge in a Neural Network*, 2015, section 2).
+
+    What is no classifier is trained towards the targets and, for the same part, the teacher's
+    outputs: numbers by the squared error in units of their variance, vectors by the cosine of the
+    angle between them.
     """
 
     epochs: int = 8
@@ -64,7 +75,7 @@ class Tuning:
         parameters = list(graph.parameters())
         if not parameters:
             raise VariantNotBuilt("the model has no weights that can be trained")
-        begun, scores = self.clock(), Scores(graph)
+        begun, scores = self.clock(), Scores(graph, targets.judged)
         optimiser = torch.optim.AdamW(
             parameters, lr=self.learning_rate, weight_decay=self.weight_decay
         )
@@ -115,8 +126,11 @@ class Tuning:
         return 1 if work < ALONE_WORK else None
 
     def loss(self, logits: Tensor, targets: Targets, chosen: Arrays) -> Tensor:
-        """The loss of one batch of logits ``(batch, classes)``; ``chosen`` ``(batch,)`` are the
-        places of its rows among the targets."""
+        """The loss of one batch of logits ``(batch, classes)``, or of outputs ``(batch, *shape)``;
+        ``chosen`` ``(batch,)`` are the places of its rows among the targets."""
+        if not targets.judged.metric.classifies:
+            return self._apart(logits, targets, chosen)
+        assert targets.labels is not None
         labels = torch.as_tensor(targets.labels[chosen])
         right = functional.cross_entropy(logits, labels)
         if targets.taught is None:
@@ -128,13 +142,46 @@ class Tuning:
         away = away * self.temperature**2
         return self.taught_share * away + (1 - self.taught_share) * right
 
+    def _apart(self, found: Tensor, targets: Targets, chosen: Arrays) -> Tensor:
+        """How far outputs ``(batch, *shape)`` are from the targets and from what is taught."""
+        parts = []
+        both = targets.labels is not None and targets.taught is not None
+        for wanted, share in (
+            (targets.labels, 1 - self.taught_share),
+            (targets.taught, self.taught_share),
+        ):
+            if wanted is not None:
+                away = distance(found, torch.as_tensor(wanted[chosen]), targets)
+                parts.append(share * away if both else away)
+        return torch.stack(parts).sum()
+
+
+def distance(found: Tensor, wanted: Tensor, targets: Targets) -> Tensor:
+    """How far outputs ``(batch, *shape)`` are from those that are wanted, by what the metric
+    compares: directions, or numbers in units of their deviation."""
+    if targets.judged.metric.kind in (MetricKind.COSINE, MetricKind.NEAREST):
+        count = len(found)
+        return (
+            1
+            - functional.cosine_similarity(
+                found.reshape(count, -1), wanted.reshape(count, -1)
+            ).mean()
+        )
+    assert targets.deviation is not None
+    return (((found - wanted) / torch.as_tensor(targets.deviation)) ** 2).mean()
+
 
 class Scores:
-    """The logits of a graph's batches, ``(rows, classes)``."""
+    """The logits of a graph's batches, ``(rows, classes)``; of what is no classifier the output
+    that is judged, ``(rows, *shape)``."""
 
-    def __init__(self, graph: TrainableGraph) -> None:
+    def __init__(self, graph: TrainableGraph, judged: Judged = CLASSES) -> None:
         self.graph = graph
-        self.name, self._logarithm = place_of_logits(graph.model)
+        self.name, self._logarithm = (
+            place_of_logits(graph.model)
+            if judged.metric.classifies
+            else (output_name(graph.model, judged), False)
+        )
 
     def __call__(self, rows: Any) -> Tensor:
         found = self.graph(rows, (self.name,))[self.name].float()

@@ -54,6 +54,6 @@ def build_qdq(material: Material, target: Path, *, how: Calibration, form: Form)
 
     rows = dict(material.calibration)
     quantiser = Quantiser(material.source, rows=rows, how=how, form=form)
-    mixed = quantise(quantiser, rows, material.calibration_labels, material.floor)
+    mixed = quantise(quantiser, rows, material.calibration_labels, material.floor, material.judged)
     onnx.save(mixed.model, str(target))
-    return Built(note=describe(mixed, quantiser.skipped))
+    return Built(note=describe(mixed, quantiser.skipped, material.judged.metric))

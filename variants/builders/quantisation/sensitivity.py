@@ -1,7 +1,7 @@
 """Which parts of a model lose most on 8 bits, and how few of them have to stay in fp32.
 
-Answers on the calibration rows decide, and the task's accuracy floor says how many have to be
-right.
+Answers on the calibration rows decide, and the task's accuracy floor says how good they have to be,
+by the task's metric.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from variants.builders.activations import Tensors, first_outputs, spread
 from variants.builders.quantisation.qdq import Quantiser
+from variants.metrics.metric import CLASSES, TOP1, Judged, Metric
+from variants.metrics.scoring import agreement, score
 
 ROWS = 512
 """Most rows that are answered for one count of right answers; 1 % of them is five rows."""
@@ -34,37 +36,61 @@ class Mixed:
     """Units in fp32, the most sensitive first."""
     units: int
     right: float | None
-    """Share in [0, 1] of the calibration rows that it answers right; None where it was not
-    counted."""
+    """Accuracy in [0, 1] on the calibration rows; None where it was not found out."""
     wanted: float | None
-    """The share that was to be reached."""
+    """The accuracy that was to be reached."""
 
 
 class Judge:
-    """Counts right answers on the calibration rows: of the labels where they are known, else of
-    what the fp32 model says.
+    """Judges answers on the calibration rows, by the task's metric: by labels or targets where they
+    are known, else by what the fp32 model says. Of a classifier right answers are counted.
 
     Args:
-        labels: ``(rows,)``, or None.
+        labels: ``(rows,)``, or targets ``(rows, *shape)``, as the metric wants them; or None.
     """
 
-    def __init__(self, original: Any, rows: Tensors, labels: NDArray[Any] | None) -> None:
+    def __init__(
+        self,
+        original: Any,
+        rows: Tensors,
+        labels: NDArray[Any] | None,
+        judged: Judged = CLASSES,
+    ) -> None:
         self.rows, chosen = spread(rows, ROWS)
-        self.outputs = first_outputs(original, self.rows)
-        answers = _answers(self.outputs)
-        fits = labels is not None and answers is not None and len(labels) >= len(chosen)
-        self._right = labels[chosen] if labels is not None and fits else answers
-        self.original = None if answers is None else float(np.mean(answers == self._right))
-        """Of the fp32 model itself: 1 where it is what others are compared with, None where its
-        first output has no classes, so that nothing can be judged."""
+        self._metric, self._output = judged.metric, judged.output
+        self.outputs = self.answered(original, self.rows)
+        known = labels is not None and len(labels) >= len(chosen)
+        self._truth = labels[chosen] if labels is not None and known else None
+        self.original = self._accuracy(self.outputs)
+        """Of the fp32 model itself: 1 where it is what others are compared with, None where a
+        classifier's first output has no classes, so that nothing can be judged."""
+
+    def answered(self, model: Any, rows: Tensors) -> NDArray[Any]:
+        """The output of a ``ModelProto`` that is judged, ``(rows, *shape)``."""
+        return first_outputs(model, rows, None if self._metric.classifies else self._output)
 
     def share(self, model: Any) -> float:
-        """Right answers of a ``ModelProto``, in [0, 1]."""
-        return float(np.mean(_answers(first_outputs(model, self.rows)) == self._right))
+        """Accuracy of a ``ModelProto``, in [0, 1]."""
+        return self._accuracy(self.answered(model, self.rows)) or 0.0
+
+    def _accuracy(self, outputs: NDArray[Any]) -> float | None:
+        if self._metric.classifies:
+            answers = _answers(outputs)
+            if answers is None:
+                return None
+            right = _answers(self.outputs) if self._truth is None else self._truth
+            return float(np.mean(answers == right))
+        if self._truth is None:
+            return agreement(self._metric, outputs, self.outputs)
+        return score(self._metric, outputs, self._truth).accuracy
 
 
 def quantise(
-    quantiser: Quantiser, rows: Tensors, labels: NDArray[Any] | None, floor: float | None
+    quantiser: Quantiser,
+    rows: Tensors,
+    labels: NDArray[Any] | None,
+    floor: float | None,
+    judged: Judged = CLASSES,
 ) -> Mixed:
     """Quantise as much as the floor allows.
 
@@ -80,7 +106,7 @@ def quantise(
     units = len(quantiser.units)
     if floor is None:
         return Mixed(model=whole, kept=(), units=units, right=None, wanted=None)
-    judge = Judge(quantiser.original, rows, labels)
+    judge = Judge(quantiser.original, rows, labels, judged)
     if judge.original is None:
         return Mixed(model=whole, kept=(), units=units, right=None, wanted=None)
     wanted = floor if judge.original >= floor else judge.original - LOSS
@@ -133,12 +159,12 @@ def ranking(quantiser: Quantiser, judge: Judge) -> list[str]:
     names = [unit.name for unit in quantiser.units]
     for name in names:
         alone = quantiser.model([other for other in names if other != name])
-        change = first_outputs(alone, rows).astype(np.float64) - true
+        change = judge.answered(alone, rows).astype(np.float64) - true
         noise[name] = float(np.mean(change**2)) / signal
     return sorted(names, key=lambda name: -noise[name])
 
 
-def describe(mixed: Mixed, skipped: Sequence[str] = ()) -> str:
+def describe(mixed: Mixed, skipped: Sequence[str] = (), metric: Metric = TOP1) -> str:
     """One clause for people: ``3 of 21 nodes in fp32: conv_1, conv_2, conv_7``.
 
     ``skipped`` are nodes that could be quantised but are quicker as they are.
@@ -155,6 +181,9 @@ def describe(mixed: Mixed, skipped: Sequence[str] = ()) -> str:
         said.append(
             f"right on {mixed.right:.1%} of the calibration rows, where {mixed.wanted:.1%} are "
             "asked for"
+            if metric.classifies
+            else f"{metric} of {mixed.right:.1%} on the calibration rows, where {mixed.wanted:.1%} "
+            "is asked for"
         )
     return "; ".join(said)
 

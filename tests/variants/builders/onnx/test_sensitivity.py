@@ -4,6 +4,7 @@ only the others tell the class."""
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.variants.builders.onnx.networks import (
@@ -19,6 +20,7 @@ from variants.builders.quantisation.qdq import Quantiser, to_qdq
 from variants.builders.quantisation.sensitivity import Judge, describe, quantise, ranking
 from variants.builders.registry import make_builder
 from variants.errors import VariantNotBuilt
+from variants.metrics.metric import Judged, parse_metric
 
 PLAIN = np.eye(4, 4)
 LAST = 8 * np.eye(4, 3)
@@ -199,3 +201,31 @@ def test_an_activation_outlives_whatever_is_left_out_beside_it(
 
     difference = np.abs(answers(tmp_path / "i.onnx", given) - answers(source, given))
     assert difference.max() < 0.1
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["targets", "agreement"])
+@pytest.mark.parametrize("metric", ["within:0.02", "r2", "cosine"])
+def test_of_numbers_and_vectors_the_metric_decides_what_stays_in_fp32(
+    tmp_path: Path, metric: str, known: bool
+) -> None:
+    source, given = loud_input(tmp_path / "net.onnx"), rows(loud=1000)
+    targets = answers(source, given) if known else None
+    judged = Judged(metric=parse_metric(metric), output=onnx.load(source).graph.output[0].name)
+
+    note = build(
+        source, tmp_path / "i.onnx", calibration=given, calibration_labels=targets, floor=0.99,
+        judged=judged,
+    )  # fmt: skip
+
+    assert note.startswith("1 of 5 nodes in fp32: wide")
+
+
+def test_of_vectors_a_floor_out_of_reach_is_said_in_the_metric(tmp_path: Path) -> None:
+    matrices = {"a": PLAIN, "b": PLAIN, "c": PLAIN, "d": PLAIN, "last": LAST}
+    source, given = layers(tmp_path / "net.onnx", matrices), rows(loud=1000)
+    judged = Judged(metric=parse_metric("within:0.0001"))
+
+    note = build(source, tmp_path / "i.onnx", calibration=given, floor=0.95, judged=judged)
+
+    assert "within:0.0001 of " in note
+    assert note.endswith("on the calibration rows, where 95.0% is asked for")

@@ -1,0 +1,88 @@
+"""The task that a model joins, and whether its first output is what the task's metric judges."""
+
+from controlplane.building.types import RegistrationRequest
+from variants.checks.onnx_check import SCIKIT_HINT, OnnxInfo, check_signature, describe
+from variants.errors import Conflict, InvalidArtifact, InvalidInput
+from variants.metrics.metric import TOP1, Metric, check_output, parse_metric
+from variants.types import Slo, Task, TaskName, TensorSpec
+
+OTHER_METRICS = "--metric within:T, r2, cosine or nearest judges other models"
+
+
+def joined_task(
+    request: RegistrationRequest, info: OnnxInfo, known: Task | None, *, where: str
+) -> Task:
+    """The known task, or a new one with the model's own signature.
+
+    Args:
+        info: what the model says of itself.
+        where: what the model is called in sentences.
+
+    Raises:
+        InvalidArtifact: the model has another signature, or its first output does not suit the
+            metric.
+        InvalidInput: an option of the request does not fit the model.
+        Conflict: the task has other labels, another metric or other defaults.
+    """
+    metric = None if request.metric is None else parse_metric(request.metric)
+    if known is not None:
+        check_signature(info, known, where=where)
+        for what, given, has in (
+            ("labels", request.labels, known.labels),
+            ("metrics", None if metric is None else str(metric), known.metric),
+            ("defaults", request.slo, known.slo),
+        ):
+            if given is not None and given != has:
+                but = "; `modelless tasks set` changes them" if what == "defaults" else ""
+                raise Conflict(f"task {known.name!r} exists with other {what}, which stay{but}")
+        return known
+    metric = metric or TOP1
+    _check_first_output(metric, info, where)
+    return Task(
+        name=TaskName(request.task),
+        inputs=info.inputs,
+        outputs=info.outputs,
+        labels=_labels(metric, request.labels or (), info.outputs[0], where),
+        metric=str(metric),
+        slo=request.slo or Slo(),
+    )
+
+
+def _check_first_output(metric: Metric, info: OnnxInfo, where: str) -> None:
+    """
+    Raises:
+        InvalidArtifact: the metric cannot judge such an output.
+    """
+    first = info.outputs[0]
+    wrong = check_output(metric, first)
+    if wrong is None:
+        return
+    hint = ""
+    if metric.classifies:
+        # What skl2onnx writes of its own accord: labels first, then probabilities.
+        whole = not first.dtype.startswith("float")
+        labels_first = len(info.outputs) == 2 and not first.shape and whole
+        hint = f"; {SCIKIT_HINT}" if labels_first else f"; {OTHER_METRICS}"
+    raise InvalidArtifact(f"{where}: its first output {wrong}, but is {describe(first)}{hint}")
+
+
+def _labels(
+    metric: Metric, labels: tuple[str, ...], output: TensorSpec, where: str
+) -> tuple[str, ...]:
+    """The names of a new task's classes.
+
+    Raises:
+        InvalidInput: they cannot be those of the first output.
+    """
+    if labels and not metric.classifies:
+        raise InvalidInput(
+            f"labels name the classes of a classifier; a task of the metric {metric} has none"
+        )
+    if labels and len(labels) != output.shape[0]:
+        raise InvalidInput(
+            f"{len(labels)} labels were given, but output {output.name!r} of {where} has "
+            f"{output.shape[0]} classes"
+        )
+    if len(set(labels)) != len(labels):
+        raise InvalidInput("a label is given twice")
+    return labels

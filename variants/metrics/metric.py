@@ -1,0 +1,136 @@
+"""Which metrics there are, how they are written, and what a task and its rows need for each."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from math import isfinite
+
+from variants.errors import InvalidInput
+from variants.types import TensorSpec
+
+LABELS = "labels"
+"""Array of a file of rows with the right class of each, ``(rows,)``."""
+TARGETS = "targets"
+"""Array of a file of rows with the right first output of each, ``(rows, *shape)``."""
+
+LARGEST_TOLERANCE = 1e30
+"""A larger one would ask for nothing: a float32 holds little more."""
+
+
+class MetricKind(StrEnum):
+    TOP1 = "top1"
+    TOP5 = "top5"
+    WITHIN = "within"
+    R2 = "r2"
+    COSINE = "cosine"
+    NEAREST = "nearest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """How the accuracy of a task's models is counted; ``str`` is how the catalog writes it."""
+
+    kind: MetricKind
+    tolerance: float = 0.0
+    """Of ``within`` alone: in the units of the first output, or in percent of the target."""
+    relative: bool = False
+    """Whether the tolerance is in percent of the target."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self._tolerance}" if self.kind is MetricKind.WITHIN else self.kind
+
+    @property
+    def _tolerance(self) -> str:
+        """``0.5`` or ``5%``, with as many digits as the number has."""
+        return repr(self.tolerance).removesuffix(".0") + ("%" if self.relative else "")
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the first output has a score for each class."""
+        return self.kind in (MetricKind.TOP1, MetricKind.TOP5)
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether the accuracy is a share of the rows, each of which is right or wrong."""
+        return self.kind not in (MetricKind.R2, MetricKind.COSINE)
+
+    @property
+    def truth(self) -> str:
+        """The array that a file of rows has beside the inputs: ``LABELS`` or ``TARGETS``."""
+        return LABELS if self.classifies or self.kind is MetricKind.NEAREST else TARGETS
+
+    @property
+    def means(self) -> str:
+        """What an accuracy by this metric is, in a clause."""
+        if self.kind is not MetricKind.WITHIN:
+            return _MEANS[self.kind]
+        return f"share of the rows of which every number is within {self._tolerance} of its target"
+
+
+TOP1 = Metric(kind=MetricKind.TOP1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What of a model is judged."""
+
+    metric: Metric = TOP1
+    output: str | None = None
+    """Name of the output that the metric is of; None: the model's first one."""
+
+
+CLASSES = Judged()
+"""The first output has the scores of a classifier."""
+
+_MEANS = {
+    MetricKind.TOP1: "share of the rows whose highest score is that of the right class",
+    MetricKind.TOP5: "share of the rows whose right class has one of the five highest scores",
+    MetricKind.R2: "coefficient of determination (R²) of the targets, 0 where it is negative",
+    MetricKind.COSINE: "mean cosine similarity of vector and target, 0 where it is negative",
+    MetricKind.NEAREST: "share of the rows whose nearest other row, by cosine, has the same label",
+}
+
+_WITHIN = re.compile(r"within:(?P<number>[0-9.eE+-]{1,40})(?P<percent>%?)")
+WRITTEN = "top1, top5, within:T (such as within:0.5 or within:5%), r2, cosine, nearest"
+"""All metrics, as they are written."""
+
+
+def parse_metric(text: str) -> Metric:
+    """The metric that a text names.
+
+    Raises:
+        InvalidInput: there is none of that name, or its tolerance is no positive number.
+    """
+    if text == MetricKind.WITHIN or text.startswith(f"{MetricKind.WITHIN}:"):
+        return _within(text)
+    try:
+        return Metric(kind=MetricKind(text))
+    except ValueError:
+        raise InvalidInput(f"there is no metric {text[:128]!r}; there are: {WRITTEN}") from None
+
+
+def _within(text: str) -> Metric:
+    found = _WITHIN.fullmatch(text)
+    try:
+        number = float(found["number"]) if found else 0.0
+    except ValueError:
+        number = 0.0
+    if found is None or not isfinite(number) or not 0 < number <= LARGEST_TOLERANCE:
+        raise InvalidInput(
+            f"metric {text[:128]!r} needs a positive tolerance: within:0.5 in the units of the "
+            "targets, or within:5% of each target"
+        )
+    return Metric(kind=MetricKind.WITHIN, tolerance=number, relative=found["percent"] == "%")
+
+
+def check_output(metric: Metric, spec: TensorSpec) -> str | None:
+    """Why a task of this metric cannot have such a first output, in a clause; None when it can.
+
+    A classifier has a score for each class; the others have real numbers of any shape.
+    """
+    real = spec.dtype.startswith("float")
+    if metric.classifies:
+        if len(spec.shape) == 1 and spec.shape[0] >= 2 and real:
+            return None
+        return "must be scores, float [batch, classes]"
+    return None if real else f"must be of real numbers for the metric {metric}"

@@ -1,0 +1,241 @@
+"""What metrics compute: accuracy in [0, 1] from a first output, and how alike two answer.
+
+Outputs are ``(rows, *shape)`` and finite. Behind the first axis they are taken as one list of
+numbers. Everything is computed in float64.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from variants.errors import InvalidArtifact
+from variants.figures import figure
+from variants.metrics.metric import Metric, MetricKind
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+NEAREST_ROWS = 4_096
+"""Most rows among which neighbours are looked for, evenly spread over those given: the work grows
+with their square."""
+NEAREST_BLOCK = 256
+"""Rows whose neighbours are looked for at a time."""
+SAME_SPREAD = 0.05
+"""By ``r2``, a row is answered as the model itself does if each number differs by at most this part
+of the number's standard deviation over the rows. Such differences, if nothing else goes with them,
+cost 0.0025 of R²."""
+SAME_COSINE = 0.999
+"""By ``cosine`` and ``nearest``, a row is answered as the model itself does if the vectors have at
+least this cosine: 2.6 degrees."""
+ROUNDING = 1e-6
+"""By ``r2``, differences of at most this part of the largest answer are the same all the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """How good answers are."""
+
+    accuracy: float
+    rows: int
+    """That were judged."""
+    note: str = ""
+    """A clause for people, where the number alone would mislead."""
+
+
+def score(metric: Metric, outputs: Array, truth: Array) -> Scored:
+    """Judge a first output ``(rows, *shape)`` by labels ``(rows,)`` or targets ``(rows, *shape)``.
+
+    Raises:
+        InvalidArtifact: there are too few rows for the metric.
+    """
+    match metric.kind:
+        case MetricKind.TOP1:
+            return _share(top1(outputs, truth), len(truth))
+        case MetricKind.TOP5:
+            return _share(top5(outputs, truth), len(truth))
+        case MetricKind.WITHIN:
+            return _share(int(within(metric, outputs, truth).sum()), len(truth))
+        case MetricKind.NEAREST:
+            chosen = _spread(len(truth), NEAREST_ROWS)
+            return _share(int(nearest(outputs[chosen], truth[chosen]).sum()), len(chosen))
+        case MetricKind.R2:
+            return _clipped("R²", r2(outputs, truth), len(truth))
+        case MetricKind.COSINE:
+            cosine = float(cosines(outputs, truth).mean())
+            return _clipped("the mean cosine similarity", cosine, len(truth))
+
+
+def agreement(metric: Metric, outputs: Array, reference: Array) -> float:
+    """The share of the rows that ``outputs`` answer as ``reference`` does, both ``(rows, *shape)``.
+
+    What counts as the same, by the task's metric:
+
+    - ``top1``, ``top5``: the best class is the same.
+    - ``within``: every number is within the tolerance of the reference's.
+    - ``r2``: every number differs by at most ``SAME_SPREAD`` of its standard deviation over the
+      rows of the reference.
+    - ``cosine``, ``nearest``: the vectors have a cosine of at least ``SAME_COSINE``, or both are
+      zero.
+    """
+    return float(_same(metric, outputs, reference).mean())
+
+
+def _same(metric: Metric, outputs: Array, reference: Array) -> Flags:
+    if metric.classifies:
+        return np.asarray(np.argmax(outputs, axis=1) == np.argmax(reference, axis=1))
+    if metric.kind is MetricKind.WITHIN:
+        return within(metric, outputs, reference)
+    given, wanted = flat(outputs), flat(reference)
+    if metric.kind is MetricKind.R2:
+        with np.errstate(over="ignore", invalid="ignore"):
+            allowed = SAME_SPREAD * wanted.std(axis=0) + ROUNDING * np.abs(wanted).max(initial=0.0)
+            return np.asarray((np.abs(given - wanted) <= allowed).all(axis=1))
+    both_zero = ~given.any(axis=1) & ~wanted.any(axis=1)
+    return np.asarray((cosines(given, wanted) >= SAME_COSINE) | both_zero)
+
+
+def constant(metric: Metric, truth: Array) -> float:
+    """The accuracy of a model that answers every row the same, as well as such a model can; of
+    ``within``, that of one which always answers the median. ``truth`` is as for ``score``."""
+    match metric.kind:
+        case MetricKind.R2:
+            return 0.0
+        case MetricKind.WITHIN:
+            middle = np.broadcast_to(np.median(flat(truth), axis=0), flat(truth).shape)
+            return float(within(metric, middle, flat(truth)).mean())
+        case MetricKind.COSINE:
+            # The mean of t·c over unit vectors t is largest for c along their mean.
+            return float(np.linalg.norm(_directions(flat(truth)).mean(axis=0)))
+        case MetricKind.TOP5:
+            return float(np.sort(np.unique(truth, return_counts=True)[1])[-5:].sum() / len(truth))
+        case MetricKind.TOP1 | MetricKind.NEAREST:
+            return float(np.unique(truth, return_counts=True)[1].max() / len(truth))
+
+
+# -- by class --------------------------------------------------------------------------------------
+
+
+def top1(scores: Array, labels: Array) -> int:
+    """Number of rows with the highest score at their label. ``scores`` is ``(rows, classes)``,
+    ``labels`` is ``(rows,)``."""
+    return int((np.argmax(scores, axis=1) == labels).sum())
+
+
+def top5(scores: Array, labels: Array) -> int:
+    """Number of rows with their label among the five highest scores; the first class wins a tie, as
+    in top1. ``scores`` is ``(rows, classes)``, ``labels`` is ``(rows,)``."""
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :5]
+    return int((best == labels[:, None]).any(axis=1).sum())
+
+
+# -- by number -------------------------------------------------------------------------------------
+
+
+def within(metric: Metric, outputs: Array, targets: Array) -> Flags:
+    """Which rows ``(rows,)`` have every number within the tolerance of its target.
+
+    The share of such rows is the accuracy at an error tolerance of Bi and Bennett, *Regression
+    Error Characteristic Curves* (ICML 2003), by the absolute deviation. With a tolerance in percent
+    of the target it is PRED of Conte, Dunsmore and Shen, *Software Engineering Metrics and Models*
+    (1986). Of several numbers a row, the worst one counts.
+    """
+    given, wanted = flat(outputs), flat(targets)
+    with np.errstate(over="ignore"):  # a difference beyond float64 is too large in any case
+        allowed = metric.tolerance * (np.abs(wanted) / 100 if metric.relative else 1.0)
+        return np.asarray((np.abs(given - wanted) <= allowed).all(axis=1))
+
+
+def r2(outputs: Array, targets: Array) -> float:
+    """The coefficient of determination, 1 - Σ(y - ŷ)² / Σ(y - ȳ)²: at most 1, 0 for always saying
+    the mean, and without a lower end. Over several numbers a row it is the mean of theirs.
+
+    It is the first of the definitions in Kvålseth, *Cautionary Note about R²* (The American
+    Statistician 39(4), 1985), the one that is recommended there, and ``sklearn.metrics.r2_score``:
+    targets that do not vary have 1 where they are met exactly, else 0.
+
+    Raises:
+        InvalidArtifact: there are fewer than two rows.
+    """
+    given, wanted = flat(outputs), flat(targets)
+    if len(wanted) < 2:
+        raise InvalidArtifact("the metric r2 needs at least two evaluation rows")
+    # By columns of the same size, so that no square overflows.
+    size = np.maximum(np.abs(wanted).max(axis=0), np.abs(given).max(axis=0))
+    size[size == 0] = 1.0
+    given, wanted = given / size, wanted / size
+    residual = ((wanted - given) ** 2).sum(axis=0)
+    total = ((wanted - wanted.mean(axis=0)) ** 2).sum(axis=0)
+    varies = wanted.max(axis=0) > wanted.min(axis=0)
+    each = np.where(residual == 0, 1.0, 0.0)
+    each[varies] = 1.0 - residual[varies] / total[varies]
+    return float(each.mean())
+
+
+# -- by vector -------------------------------------------------------------------------------------
+
+
+def cosines(outputs: Array, targets: Array) -> Floats:
+    """The cosine similarity of each row's vector with its target, ``(rows,)`` in [-1, 1].
+
+    x·y / (|x| |y|), as in Salton and McGill, *Introduction to Modern Information Retrieval* (1983).
+    A vector that is zero has no direction: its row counts 0, as in scikit-learn. As a target it is
+    refused where rows are read.
+    """
+    products = _directions(flat(outputs)) * _directions(flat(targets))
+    return np.asarray(np.clip(products.sum(axis=1), -1.0, 1.0))
+
+
+def nearest(outputs: Array, labels: Array) -> Flags:
+    """Which rows ``(rows,)`` have the label of their nearest other row, by cosine similarity.
+
+    The share of such rows is the accuracy of the nearest-neighbour rule of Cover and Hart, *Nearest
+    Neighbor Pattern Classification* (IEEE Transactions on Information Theory 13(1), 1967), each row
+    left out in turn; where embeddings are compared it is called Recall@1 (Oh Song and others, *Deep
+    Metric Learning via Lifted Structured Feature Embedding*, CVPR 2016). Of several rows that are
+    as near, the first one counts. A vector that is zero has a similarity of 0 to all.
+
+    Raises:
+        InvalidArtifact: there are fewer than two rows.
+    """
+    vectors = _directions(flat(outputs))
+    count = len(vectors)
+    if count < 2:
+        raise InvalidArtifact("the metric nearest needs at least two evaluation rows")
+    found = np.empty(count, np.intp)
+    for start in range(0, count, NEAREST_BLOCK):
+        rows = np.arange(start, min(count, start + NEAREST_BLOCK))
+        similar = vectors[rows] @ vectors.T
+        similar[rows - start, rows] = -np.inf  # itself
+        found[rows] = similar.argmax(axis=1)
+    return np.asarray(labels[found] == labels)
+
+
+def flat(values: Array) -> Floats:
+    """Numbers ``(rows, *shape)`` as float64 ``(rows, count)``; one number a row has one column."""
+    return values.reshape(len(values), -1).astype(np.float64)
+
+
+def _directions(vectors: Floats) -> Floats:
+    """Vectors ``(rows, count)`` of length 1; those that are zero stay so."""
+    size = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0)
+    scaled = vectors / np.where(size > 0, size, 1.0)  # or squares would overflow, or vanish
+    length = np.linalg.norm(scaled, axis=1, keepdims=True)
+    return np.asarray(scaled / np.where(length > 0, length, 1.0))
+
+
+def _spread(count: int, most: int) -> NDArray[np.intp]:
+    """At most so many of ``count`` places, evenly spread."""
+    return np.unique(np.linspace(0, max(0, count - 1), min(count, most)).astype(np.intp))
+
+
+def _share(right: int, rows: int) -> Scored:
+    return Scored(accuracy=right / rows, rows=rows)
+
+
+def _clipped(what: str, value: float, rows: int) -> Scored:
+    """``value`` in [0, 1], with a note where it was below."""
+    note = f"{what} is {figure(value, 3)}, which counts as 0" if value < 0 else ""
+    return Scored(accuracy=min(1.0, max(0.0, value)), rows=rows, note=note)
