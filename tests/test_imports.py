@@ -24,8 +24,8 @@ ORDER = {
         "worker_starts", "zone_demand", "upper_hull", "latency_curve", "latency_table",
         "live_model", "profile_drift", "slow_workers", "interference", "energy", "eviction",
         "types", "planning_settings", "sentences", "forecasting", "selection", "zones", "batching",
-        "solver", "layouts", "reconcile", "simulation", "doubtful_profiles", "bounds", "policies",
-        "simulate", "approximate",
+        "residency", "solver", "layouts", "reconcile", "simulation", "doubtful_profiles", "bounds",
+        "policies", "simulate", "approximate",
     ),
     "workers": ("types", "process", "runtimes", "channel", "execution", "host", "deployment"),
     "profiler": (
