@@ -36,7 +36,7 @@ ORDER = {
         "timestamps", "demand_counters", "http_errors", "exposure", "client_keys", "tls", "backoff",
         "load_specs", "live_latency", "live_state", "gpus", "slices", "given_settings", "settings",
         "machine", "files", "client", "views", "dashboard", "plots", "building", "profiling",
-        "registry", "cluster", "controller", "api", "gateway", "app", "startup", "cli",
+        "registry", "cluster", "controller", "residency", "api", "gateway", "app", "startup", "cli",
     ),
 }  # fmt: skip
 """The sub-packages and modules of each room: each may import those before it."""

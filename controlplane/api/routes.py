@@ -26,6 +26,7 @@ from controlplane.api.path_parameters import ModelPath, TaskPath
 from controlplane.api.peaks import peak_routes
 from controlplane.api.quarantine import quarantine_routes
 from controlplane.api.removal import removal_routes
+from controlplane.api.rules import rule_routes
 from controlplane.api.sharing import sharing_routes
 from controlplane.dashboard.pages import PAGES, read_page
 from controlplane.profiling.staleness import changed_on
@@ -138,6 +139,7 @@ def build_api(context: ApiContext) -> FastAPI:
     api.include_router(node_routes(context))
     api.include_router(inventory_routes(context))
     api.include_router(peak_routes(context))
+    api.include_router(rule_routes(context))
     api.include_router(client_routes(context))
     api.include_router(quarantine_routes(context))
     api.include_router(default_slo_routes(context))

@@ -155,6 +155,7 @@ class DictLive:
             "window_s": 60.0,
             "tasks": [row | {"attainment": 0.8, "share_met": 0.8}],
         }
+        self.unloaded: list[tuple[str, str, str]] = []
         self.gone = False
         """Whether what workers say cannot be read."""
 
@@ -162,6 +163,13 @@ class DictLive:
         if self.gone:
             raise StateUnavailable("the live state does not answer")
         return self.statuses
+
+    async def whole_worker_status(self) -> Sequence[WorkerStatus]:
+        await self.worker_status()
+        return [one for one in self.statuses if isinstance(one, WorkerStatus)]
+
+    async def unload(self, worker: str, task: str, variant: str, /) -> None:
+        self.unloaded.append((worker, task, variant))
 
     async def operation(self, id: str, /) -> Mapping[str, Any] | None:
         return self.operations.get(id)
