@@ -1,10 +1,11 @@
 """What the control API takes and sends of rules of operators."""
 
+from datetime import datetime
 from typing import Self
 
 from pydantic import ConfigDict, Field
 
-from controlplane.timestamps import timestamp_of
+from controlplane.timestamps import spoken, timestamp_of
 from controlplane.views.schemas import Schema
 from variants.catalog.peak_validation import LATEST_S
 from variants.catalog.rule_validation import MOST_BY, MOST_REPLICAS, MOST_WHY
@@ -88,6 +89,24 @@ class RuleSchema(Schema):
             kept=kept,
             standing=sentence,
         )
+
+
+def told(row: RuleSchema) -> str:
+    """What whoever looks at the plan has to know of a rule; empty where it is simply kept."""
+    by = f", by {row.by}" if row.by else ""
+    why = f": {row.why}" if row.why else ""
+    if row.rule is RuleKind.FREEZE and row.kept:
+        since = spoken(datetime.fromisoformat(row.since).timestamp())
+        until = (
+            f" until {spoken(datetime.fromisoformat(row.until).timestamp())}"
+            if row.until
+            else ", until `modelless thaw`"
+        )
+        return f"The plan is frozen since {since}{until}{by}{why}."
+    if row.kept or row.rule is RuleKind.FREEZE:
+        return ""
+    where = f" on {row.device_kind}" if row.device_kind else ""
+    return f"Rule {row.id} ({row.rule} {row.task}/{row.variant}{where}): {row.standing}"
 
 
 class EvictionOrder(Schema):
