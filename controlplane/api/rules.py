@@ -47,7 +47,10 @@ def rule_routes(context: ApiContext) -> APIRouter:
     )
     async def order(body: RuleOrder) -> RuleSchema:
         known, settings = await context.snapshot(), await context.settings_now()
-        rule = await asyncio.to_thread(give, context.catalog, known, settings, body.order(time()))
+        there = [status.device_kind for status in await _statuses(context)]
+        rule = await asyncio.to_thread(
+            give, context.catalog, known, settings, there, body.order(time())
+        )
         return await _row(context, rule)
 
     @routes.delete("/rules/{id}", summary="Take a rule back")

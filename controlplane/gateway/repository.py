@@ -127,7 +127,8 @@ class Repository:
         new = Rule(
             kind=RuleKind.PIN, task=task, variant=variant, at_s=time(), by=REPOSITORY
         )  # fmt: skip
-        return give(self._catalog, known, self._settings, new)
+        there = [status.device_kind for status in self._known.workers.statuses()]
+        return give(self._catalog, known, self._settings, there, new)
 
     def _take_back(self, pin: Rule) -> None:
         try:

@@ -1,26 +1,30 @@
 """Orders: rules of operators, checked, written and told."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from controlplane.settings import Settings
 from controlplane.timestamps import spoken, timestamp
 from planner.residency.possible import check_possible
 from variants.catalog.protocol import Catalog
 from variants.catalog.rule_validation import check_rule
-from variants.errors import NotFound
 from variants.figures import counted
 from variants.types import CatalogSnapshot, DeviceKindName, Event, Rule, RuleKind
 
-EVENTS = {RuleKind.PIN: "pinned", RuleKind.FORBID: "forbidden", RuleKind.FREEZE: "frozen"}
-"""What is told where a rule is given."""
 
-
-def give(catalog: Catalog, known: CatalogSnapshot, settings: Settings, rule: Rule) -> Rule:
+def give(
+    catalog: Catalog,
+    known: CatalogSnapshot,
+    settings: Settings,
+    there: Iterable[str],
+    rule: Rule,
+) -> Rule:
     """Have a rule hold from now on, and tell it. This blocks.
 
     Args:
         known: the catalog's newest snapshot.
         settings: those of now.
+        there: the device kind of each worker that runs.
 
     Raises:
         InvalidInput: it says something that is not possible.
@@ -29,9 +33,15 @@ def give(catalog: Catalog, known: CatalogSnapshot, settings: Settings, rule: Rul
         StateUnavailable: the catalog cannot be written.
     """
     check_rule(rule)
-    check_possible(known, rule, most_workers(settings, catalog.inventory()))
+    check_possible(known, rule, most_workers(settings, catalog.inventory(), there))
     stored = catalog.put_rule(rule)
-    _tell(catalog, EVENTS[rule.kind], stored, words(stored))
+    match rule.kind:
+        case RuleKind.PIN:
+            _tell("pinned", catalog, stored, words(stored))
+        case RuleKind.FORBID:
+            _tell("forbidden", catalog, stored, words(stored))
+        case RuleKind.FREEZE:
+            _tell("frozen", catalog, stored, words(stored))
     return stored
 
 
@@ -43,35 +53,29 @@ def take_back(catalog: Catalog, id: int) -> Rule:
         StateUnavailable: the catalog cannot be written.
     """
     rule = catalog.remove_rule(id)
-    kind = "thawed" if rule.kind is RuleKind.FREEZE else "rule_removed"
-    _tell(catalog, kind, rule, f"rule {rule.id} was taken back: {words(rule)}")
+    said = f"rule {rule.id} was taken back: {words(rule)}"
+    if rule.kind is RuleKind.FREEZE:
+        _tell("thawed", catalog, rule, said)
+    else:
+        _tell("rule_removed", catalog, rule, said)
     return rule
 
 
-def rule_of(catalog: Catalog, id: int) -> Rule:
-    """The rule with an id.
-
-    Raises:
-        NotFound: there is none.
-    """
-    for rule in catalog.rules():
-        if rule.id == id:
-            return rule
-    raise NotFound(f"there is no rule {id}")
-
-
 def most_workers(
-    settings: Settings, asked: Mapping[DeviceKindName, int]
+    settings: Settings, asked: Mapping[DeviceKindName, int], there: Iterable[str] = ()
 ) -> list[Mapping[DeviceKindName, int]]:
     """The most workers of each kind, one for each way to split the machine; none on a cluster,
     where nodes may come.
 
     Args:
         asked: the numbers of workers that operators asked for.
+        there: the device kind of each worker that runs, asked for or not.
     """
     if settings.ray_address:
         return []
     wanted = settings.wanted(asked)
+    for kind, count in Counter(map(DeviceKindName, there)).items():
+        wanted[kind] = max(count, wanted.get(kind, 0))
     if not settings.layouts:
         return [wanted]
     return [
@@ -98,6 +102,6 @@ def words(rule: Rule) -> str:
     return f"{said}: {rule.why}" if rule.why else said
 
 
-def _tell(catalog: Catalog, kind: str, rule: Rule, message: str) -> None:
+def _tell(kind: str, catalog: Catalog, rule: Rule, message: str) -> None:
     subject = f"{rule.task}/{rule.variant}" if rule.task else "plan"
     catalog.add_event(Event(at=timestamp(), kind=kind, subject=subject, message=message))

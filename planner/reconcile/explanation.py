@@ -75,8 +75,8 @@ def explanation(
     lacks: Iterable[Lack] = (),
 ) -> tuple[str, ...]:
     """A sentence for each worker, about what it holds and what does not fit; before them one for
-    each pin that cannot be held, and for what operators have forbidden."""
-    sentences = [*(lack.sentence for lack in lacks), *_forbidden(observation.catalog.rules)]
+    each pin that cannot be held, after them one for what operators have forbidden."""
+    sentences = [lack.sentence for lack in lacks]
     sentences += [*observation.declared, *assignment.out_of_reach, *assignment.crossings]
     kinds = {report.device_kind for report in observation.workers}
     sentences += [
@@ -122,4 +122,5 @@ def explanation(
         if left_out > 0:
             text += f"; no room for {left_out}: what demand and recent use ask for came first"
         sentences.append(f"{text}.")
+    sentences += _forbidden(observation.catalog.rules)
     return tuple(sentences)

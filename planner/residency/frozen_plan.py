@@ -41,7 +41,7 @@ def frozen_plan(
 ) -> tuple[Plan, Arrangement]:
     """The plan that is kept, with what is pinned beside it where it leaves memory; and where what
     is pinned is held then."""
-    heirs = _heirs(plan, observation)
+    heirs = _heirs(plan, observation, memory_mib)
     kinds = {worker.id: worker.device_kind for worker in observation.workers}
     here = {worker.id for worker in observation.workers if not worker.draining}
 
@@ -85,7 +85,7 @@ def sentence(rule: Rule) -> str:
     return f"{FROZEN} (rule {rule.id}{why}). What it places is restored, and nothing else is done."
 
 
-def _heirs(plan: Plan, observation: Observation) -> dict[WorkerId, WorkerId]:
+def _heirs(plan: Plan, observation: Observation, memory_mib: MemoryMib) -> dict[WorkerId, WorkerId]:
     """For each worker of the plan that is gone, the one of its kind that takes its part over."""
     named = {one.worker for one in plan.placements} | {one.worker for one in plan.routes}
     reports = sorted(observation.workers, key=lambda one: one.id)
@@ -99,6 +99,10 @@ def _heirs(plan: Plan, observation: Observation) -> dict[WorkerId, WorkerId]:
     for gone in sorted(named - here):
         # A worker's name begins with its kind (cpu-2-on4wnd2d), and the plan says no more of it.
         kind = max((k for k in known if gone.startswith(f"{k}-")), key=len, default=None)
+        if kind is None:  # it was named otherwise: one of a kind that could hold all of it
+            had = [(one.task, one.variant) for one in plan.placements if one.worker == gone]
+            able = (k for k in sorted(newcomers) if all((k, *key) in memory_mib for key in had))
+            kind = next((k for k in able if newcomers[k]), None)
         if kind is not None and newcomers.get(kind):
             heirs[gone] = newcomers[kind].pop(0)
     return heirs

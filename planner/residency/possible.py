@@ -83,11 +83,10 @@ def _no_room(before: CatalogSnapshot, after: CatalogSnapshot, rule: Rule, fleet:
         least = min(mib for (_, key), mib in sizes.items() if key == rule.key)
         return f"it needs {figure(least)} MiB, more than a worker has"
     able = sum(fleet.get(kind, 0) for kind in fitting)
+    if not able:
+        return f"no worker of {' or '.join(sorted(fitting))} is wanted"
     if able < rule.replicas:
-        return (
-            f"{counted(rule.replicas, 'worker')} are to hold it, and there are at most {able} that "
-            "could"
-        ).replace("1 worker are", "1 worker is")
+        return f"it is to be on {rule.replicas:,} workers, and at most {able:,} could hold it"
     found, was = held_by(after, fleet), held_by(before, fleet)
     lacking = {lack.rule.id: lack for lack in found.lacks}
     if not found.sure or lacking.keys() <= {lack.rule.id for lack in was.lacks}:

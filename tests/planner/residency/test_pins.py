@@ -22,7 +22,15 @@ from tests.planner.builders import (
     variant,
 )
 from tests.planner.residency.builders import forbid, pin, ruled
-from variants.types import CatalogSnapshot, DeviceKindName, ReplicaState, Rule, Stage, VariantKey
+from variants.types import (
+    CatalogSnapshot,
+    DeviceKindName,
+    ReplicaState,
+    Rule,
+    Stage,
+    VariantKey,
+    VariantName,
+)
 
 CPU, GPU = DeviceKindName("cpu-1"), DeviceKindName("gpu-a")
 
@@ -229,8 +237,9 @@ def fits(
             some
             for count in range(len(NAMES) + 1)
             for some in combinations(NAMES, count)
-            if all((worker.device_kind, name) in sizes for name in some)
-            and sum(sizes[worker.device_kind, name] for name in some) <= worker.memory_mib  # type: ignore[index]
+            if all((worker.device_kind, VariantName(name)) in sizes for name in some)
+            and sum(sizes[worker.device_kind, VariantName(name)] for name in some)
+            <= worker.memory_mib
         ]
         for worker in workers
     ]
