@@ -195,6 +195,35 @@ def test_the_part_of_a_lost_worker_goes_to_the_one_that_came_for_it() -> None:
     assert not tick(again).changed
 
 
+def test_a_worker_that_comes_beside_the_others_may_replace_one_of_them() -> None:
+    """As an upgrade has it: one more comes, holds the same, and then the old one leaves."""
+    seen = planned(report("cpu-1-old", replica("a")), a=100)
+    route = tick(replace(seen, demand=(demand(5.0),))).plan.routes
+    assert seen.plan is not None
+    assert {one.worker for one in route} == {"cpu-1-old"}
+    seen = frozen(replace(seen, plan=replace(seen.plan, routes=route)))
+    both = replace(seen, workers=(report("cpu-1-new"), report("cpu-1-old", replica("a"))))
+    decision = tick(both)
+    assert done(decision.actions) == ["load a cpu-1-new"]
+    plan = replace(decision.plan, version=2, epoch=1)
+    alone = tick(replace(seen, plan=plan, workers=(report("cpu-1-new", replica("a")),)))
+    assert placed(alone) == {("cpu-1-new", "a")}
+    assert {one.worker for one in alone.plan.routes} == {"cpu-1-new"}
+    assert alone.actions == ()
+
+
+def test_pins_and_a_frozen_plan_together_do_not_take_more_than_there_is() -> None:
+    """The plan places the pinned variant on both workers, and the pin is of one."""
+    workers = (
+        report("w1", replica("a", memory_mib=700)),
+        report("w2", replica("a", memory_mib=700)),
+    )
+    seen = planned(*workers, a=700)
+    more = ruled(sized(a=700, b=600), pin("a", id=1), pin("b", id=2))
+    then = frozen(replace(seen, catalog=more))
+    assert placed(tick(then)) == {("w1", "a"), ("w2", "a")}
+
+
 def test_what_queries_loaded_beside_a_frozen_plan_leaves_only_for_it() -> None:
     seen = planned(report("w1", replica("a", memory_mib=600)), a=600)
     more = sized(a=600, b=300, c=700)
