@@ -54,6 +54,7 @@ class Specs:
             share=0.0 if target is None else target.share,
             planned_qps=None if target is None else target.qps,
             longest_batch_ms=None if target is None else target.longest_batch_ms,
+            pinned=None if target is None else target.pinned,
             options=tuple(sorted(found.options.items())),
             typical=typical_points(profile),
             device_kind=device_kind,

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from planner.types import Candidate, Query
 from variants.figures import apart, figure, ms, seconds, usd
+from variants.types import Rule
 
 NAMED = 5
 """Names that a sentence lists at most."""
@@ -15,6 +16,14 @@ NAMED = 5
 
 def is_canary() -> str:
     return "is a canary: answers only when pinned"
+
+
+def forbidden(rules: Sequence[Rule]) -> str:
+    """Of a variant that these rules leave no device kind."""
+    rule = rules[0]
+    on = sorted({each.device_kind for each in rules if each.device_kind})
+    where = f" on {' and '.join(on)}" if on and all(each.device_kind for each in rules) else ""
+    return f"an operator has forbidden it{where} (rule {rule.id}{rule.why and f': {rule.why}'})"
 
 
 def below_floor(candidate: Candidate, floor: float) -> str:

@@ -24,8 +24,8 @@ ORDER = {
         "worker_starts", "zone_demand", "upper_hull", "latency_curve", "latency_table",
         "live_model", "profile_drift", "slow_workers", "interference", "energy", "eviction",
         "types", "planning_settings", "sentences", "forecasting", "selection", "zones", "batching",
-        "solver", "layouts", "reconcile", "simulation", "doubtful_profiles", "bounds", "policies",
-        "simulate", "approximate",
+        "residency", "solver", "layouts", "reconcile", "simulation", "doubtful_profiles", "bounds",
+        "policies", "simulate", "approximate",
     ),
     "workers": ("types", "process", "runtimes", "channel", "execution", "host", "deployment"),
     "profiler": (
@@ -36,8 +36,8 @@ ORDER = {
         "timestamps", "demand_counters", "http_errors", "exposure", "client_keys", "tls", "backoff",
         "load_specs", "live_latency", "live_state", "gpus", "slices", "given_settings", "settings",
         "machine", "files", "backups", "client", "views", "dashboard", "plots", "building",
-        "profiling",
-        "registry", "cluster", "controller", "api", "gateway", "app", "startup", "cli",
+        "profiling", "registry", "cluster", "controller", "residency", "api", "gateway", "app",
+        "startup", "cli",
     ),
 }  # fmt: skip
 """The sub-packages and modules of each room: each may import those before it."""

@@ -266,6 +266,50 @@ class QuarantineLift:
     """Unix time."""
 
 
+class RuleKind(StrEnum):
+    """What an operator may say of what is loaded, beside the stages of versions."""
+
+    PIN = "pin"
+    """So many workers hold the variant, whatever else is asked for."""
+    FORBID = "forbid"
+    """The variant answers nothing and is loaded nowhere."""
+    FREEZE = "freeze"
+    """The plan stays as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A word of an operator that holds until it is taken back. There is one of each kind for a
+    variant and a device kind, and one freeze."""
+
+    kind: RuleKind
+    task: TaskName = TaskName("")
+    """Empty, as ``variant`` is, for a freeze."""
+    variant: VariantName = VariantName("")
+    device_kind: DeviceKindName = DeviceKindName("")
+    """Only on workers of this kind; empty: on any."""
+    replicas: int = 1
+    """Of a pin: how many workers hold the variant at least."""
+    at_s: float = 0.0
+    """Unix time since when it holds, or was changed."""
+    until_s: float | None = None
+    """Of a freeze: Unix time when it ends by itself; None: never."""
+    by: str = ""
+    """Who said it, by their own account."""
+    why: str = ""
+    id: int = 0
+    """Given by the catalog; ascending."""
+
+    @property
+    def key(self) -> VariantKey:
+        return (self.task, self.variant)
+
+    @property
+    def subject(self) -> tuple[RuleKind, TaskName, VariantName, DeviceKindName]:
+        """What there is only one rule about."""
+        return (self.kind, self.task, self.variant, self.device_kind)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceKind:
     """The shape of a slice of hardware, as one worker owns it."""
@@ -304,6 +348,8 @@ class CatalogSnapshot:
     variants: tuple[Variant, ...] = ()
     profiles: tuple[Profile, ...] = ()
     device_kinds: tuple[DeviceKind, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    """What operators said of what is loaded, by id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -268,6 +268,7 @@ def _demanded(message: dict[str, Any]) -> Demanded | None:
         waiting=message.get("waiting") is True,
         patience_s=patience_s,
         need=str(message.get("need", "")),
+        evicts=message.get("evicts") is not False,
     )
 
 

@@ -41,6 +41,8 @@ class LoadSpec:
     longest_batch_ms: float | None = None
     """Planned length of the longest batch on the worker; 0: its queue decides by itself; None: as
     it was told before."""
+    pinned: bool | None = None
+    """Whether an operator has it stay, whatever queries ask for; None: as it was told before."""
     options: tuple[tuple[str, str], ...] = ()
     typical: tuple[tuple[int, float], ...] = ()
     """(batch size, median in ms) of the profile, to notice when it is not true any more."""

@@ -24,6 +24,17 @@ class ControlReads(Operations, Protocol):
     async def worker_status(self) -> Sequence[WorkerStatus | Mapping[str, Any]]:
         """The last status of each worker that is there, as a value or its fields."""
 
+    async def whole_worker_status(self) -> Sequence[WorkerStatus]:
+        """The same, as the workers said it."""
+
+    async def unload(self, worker: str, task: str, variant: str, /) -> None:
+        """Unload a variant from a worker, once its queries are answered.
+
+        Raises:
+            DeadlineExceeded: it takes too long; it goes on.
+            ReplicaLost: the worker is gone.
+        """
+
     async def nodes(self) -> Mapping[str, Any] | None:
         """``{"kinds": {kind: [node]}, "advice": [sentence]}``, where a control loop looked; with
         ``slices``, the device kinds as a setting says them, where these follow the nodes."""

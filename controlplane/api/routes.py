@@ -27,6 +27,7 @@ from controlplane.api.path_parameters import ModelPath, TaskPath
 from controlplane.api.peaks import peak_routes
 from controlplane.api.quarantine import quarantine_routes
 from controlplane.api.removal import removal_routes
+from controlplane.api.rules import rule_routes, rule_rows
 from controlplane.api.sharing import sharing_routes
 from controlplane.dashboard.pages import PAGES, read_page
 from controlplane.profiling.staleness import changed_on
@@ -43,6 +44,7 @@ from controlplane.views.catalog_schemas import (
 from controlplane.views.history import LONGEST_S, history
 from controlplane.views.live_latencies import Live, live_latencies, tell_device, tell_profile
 from controlplane.views.plan_schemas import PlanSchema
+from controlplane.views.rule_schemas import told
 from controlplane.views.schemas import (
     EventSchema,
     History,
@@ -147,6 +149,7 @@ def build_api(context: ApiContext) -> FastAPI:
     api.include_router(node_routes(context))
     api.include_router(inventory_routes(context))
     api.include_router(peak_routes(context))
+    api.include_router(rule_routes(context))
     api.include_router(client_routes(context))
     api.include_router(quarantine_routes(context))
     api.include_router(default_slo_routes(context))
@@ -282,7 +285,9 @@ def _running_routes(context: ApiContext) -> APIRouter:
     @routes.get("/plan", summary="The newest plan, its explanation, and how it stands now")
     async def plan() -> PlanSchema:
         newest = await asyncio.to_thread(context.catalog.latest_plan)
-        return PlanSchema.of(newest, await fleet_status_now(context, newest))
+        row = PlanSchema.of(newest, await fleet_status_now(context, newest))
+        row.rules = [said for each in await rule_rows(context) if (said := told(each))]
+        return row
 
     @routes.get("/ticks", summary="What the control loop saw and decided")
     async def ticks(limit: Limit = 20) -> Ticks:

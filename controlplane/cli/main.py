@@ -92,6 +92,36 @@ COMMANDS = {
             help="Variants that are kept out because they failed.",
         ),
         Entry(
+            name="pin",
+            target="controlplane.cli.commands.residency.variants:pin",
+            help="Have a variant stay loaded.",
+        ),
+        Entry(
+            name="forbid",
+            target="controlplane.cli.commands.residency.variants:forbid",
+            help="Have a variant answer nothing and be loaded nowhere.",
+        ),
+        Entry(
+            name="evict",
+            target="controlplane.cli.commands.residency.variants:evict",
+            help="Unload a variant now, once.",
+        ),
+        Entry(
+            name="freeze",
+            target="controlplane.cli.commands.residency.rules:freeze",
+            help="Have the plan stay as it is.",
+        ),
+        Entry(
+            name="thaw",
+            target="controlplane.cli.commands.residency.rules:thaw",
+            help="Let plans be made again.",
+        ),
+        Entry(
+            name="rules",
+            target="controlplane.cli.commands.residency.rules:rules",
+            help="Pins, forbidden variants and the freeze: list them, take one back.",
+        ),
+        Entry(
             name="keys",
             target="controlplane.cli.commands.keys:keys",
             help="Keys of clients: make one, list them, take one back.",

@@ -84,12 +84,18 @@ class GatewayScaling:
         self._rests_until_s = float("-inf")
 
     def look(
-        self, reports: Mapping[str, Mapping[str, Any]], now_s: float, *, replacing: bool = False
+        self,
+        reports: Mapping[str, Mapping[str, Any]],
+        now_s: float,
+        *,
+        replacing: bool = False,
+        frozen: bool = False,
     ) -> GatewayTarget | None:
         """What the number of gateways should be instead, or None.
 
         Args:
             replacing: one more is to run, while others are replaced.
+            frozen: nothing else may change.
             reports: what each gateway wrote last: ``busy``, the share of its time that its event
                 loop computed, and ``tasks`` with the numbers of queries met, missed and refused.
         """
@@ -122,7 +128,7 @@ class GatewayScaling:
             self._idle_since_s = None
         elif self._idle_since_s is None:
             self._idle_since_s = now_s
-        if now_s < self._rests_until_s:
+        if frozen or now_s < self._rests_until_s:
             return None
         if count < self._most and busy >= BUSY * count and self._refused < REFUSED:
             why = f"the event loops of {count} computed for {busy / count:.0%} of the time"
@@ -193,10 +199,15 @@ class GatewayScaler:
         self._scaling = GatewayScaling(*bounds(settings))
 
     async def follow(
-        self, reports: Mapping[str, Mapping[str, Any]], now_s: float, *, replacing: bool = False
+        self,
+        reports: Mapping[str, Mapping[str, Any]],
+        now_s: float,
+        *,
+        replacing: bool = False,
+        frozen: bool = False,
     ) -> None:
         """Decide by what gateways report, and tell Ray Serve; a failure is tried again later."""
-        target = self._scaling.look(reports, now_s, replacing=replacing)
+        target = self._scaling.look(reports, now_s, replacing=replacing, frozen=frozen)
         if target is None:
             return
         try:

@@ -48,6 +48,7 @@ from planner.energy import HourlyCarbon
 from planner.layouts import words
 from planner.reconcile.by_layout.change_limits import ChangeLimits
 from planner.reconcile.tick import tick
+from planner.residency.frozen_plan import frozen_by
 from planner.solver.solve import within
 from planner.types import Action, Decision, Load, Observation
 from variants.artifacts.protocol import ArtifactStore
@@ -293,6 +294,7 @@ class ControlLoop:
             rests=self._change_limits.rests(self._clock_s(), planning.linger_s),
             horizon_s=planning.linger_s,
             absent=absent,
+            frozen=frozen_by(self._known.rules, self._wall_s()),
             corrected=self._corrected,
             interference=self._live_latency.interference,
             zones=self._zones.known,
@@ -310,6 +312,7 @@ class ControlLoop:
                 self._known = await asyncio.to_thread(self._catalog.snapshot)
                 self._specs = Specs(self._known, self._store)
             self._asked = await asyncio.to_thread(self._catalog.inventory)
+            await self._journal.end_freeze(self._known.rules, self._wall_s())
             peaks = await asyncio.to_thread(self._catalog.peaks)
         except StateUnavailable as error:
             self._journal.trouble("catalog", error)
@@ -374,7 +377,9 @@ class ControlLoop:
                 self._training.go_on()
             self._learned.keep_on(self._leader.epoch, self._arrivals.estimator, self._calendar)
             replacing = "gateways" in self._replacing
-            await self._gateways.follow(reports, self._clock_s(), replacing=replacing)
+            frozen = frozen_by(self._known.rules, self._wall_s()) is not None
+            now_s = self._clock_s()
+            await self._gateways.follow(reports, now_s, replacing=replacing, frozen=frozen)
 
     # -- record ---------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from planner.eviction.displacement import after_load
 from planner.types import RETURN_MS, WorkerView
+from variants.errors import ReplicaLost
 from variants.types import DeviceKindName, ReplicaState, TaskName, VariantName, WorkerId
 from workers.channel.client import WorkerConnection
 from workers.channel.pool import ConnectionPool
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 CONFIRM_S = 0.1
 """How long a worker has to say anything when it is asked. That also gives a gateway that was kept
 from running itself the time to read what was said meanwhile."""
+UNLOAD_TIMEOUT_S = 25.0
+"""How long an operator waits for an unload; whoever asks over HTTP waits longer."""
 SILENT_S = 1.5
 """A worker reports once a second; one that has said nothing for so long is asked."""
 
@@ -160,6 +163,18 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
             | {"round_trip_ms": worker.view.round_trip_ms}
             for worker in self._workers.values()
         ]
+
+    async def unload(self, worker: str, task: str, variant: str) -> None:
+        """Unload a variant from a worker, once its queries are answered.
+
+        Raises:
+            DeadlineExceeded: it takes too long; it goes on.
+            ReplicaLost: the worker is gone.
+        """
+        found = self._workers.get(WorkerId(worker))
+        if found is None:
+            raise ReplicaLost(f"worker {worker} is gone")
+        await found.connection.unload(task, variant, UNLOAD_TIMEOUT_S)
 
     def kinds(self) -> set[DeviceKindName]:
         """Device kinds of which a worker takes queries."""

@@ -103,7 +103,7 @@ class Gateway:
         self._inflater = Inflater(int(settings.max_body_mib * 2**20))
         self.views = ProtocolViews(self.known, self.path, self.ready, self._siblings.total)
         self.path.variant_of = self.views.variant_of
-        self._repository = Repository(self.views, self.path)
+        self._repository = Repository(self.views, self.path, self.known, catalog, settings)
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -225,6 +225,8 @@ class Gateway:
                 self._siblings.total,
                 access,
                 own=lambda: {self.id: self._report.outcomes()},
+                whole=self.statuses,
+                unload=self.known.workers.unload,
             ),
         )
         return build_asgi(

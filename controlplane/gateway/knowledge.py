@@ -19,6 +19,7 @@ from controlplane.load_specs import Specs
 from controlplane.settings import Settings
 from planner.energy import HourlyCarbon
 from planner.eviction.query_rates import QueryRates
+from planner.residency.frozen_plan import frozen_by
 from planner.selection.routes import resolve
 from planner.selection.snapshot import build_snapshot, keeping
 from planner.slow_workers import SlowWorkers
@@ -213,6 +214,11 @@ class Knowledge:
     def _read_catalog(self) -> CatalogSnapshot:
         """The catalog as it is now, in another thread than queries are answered in."""
         return keeping(self._source.snapshot(), self.catalog)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether an operator has the plan stay as it is: loads take free memory only then."""
+        return frozen_by(self.catalog.rules, self._wall_s) is not None
 
     # -- to the query path ----------------------------------------------------------------------
 

@@ -104,6 +104,7 @@ class OnDemandLoads:
                 patience_s=(slack_ms or 0.0) / 1000,
                 begin=slack_ms is None,
                 need=need,
+                evicts=not self._known.frozen,
             )
         except (ReplicaLost, Overloaded):
             raise  # nothing is wrong with the variant

@@ -7,7 +7,7 @@ the same at every gateway and after every restart.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from importlib.metadata import version as version_of
 from typing import Any
 
@@ -190,11 +190,14 @@ class ProtocolViews:
         rows = []
         for task in self._known.tasks.values():
             ready = self._known.workers.ready(task.name)
+            view = self._path.snapshot.tasks.get(task.name)
+            excluded: Mapping[Any, str] = {} if view is None else view.excluded
             for variant in self._variants(task):
                 row = {"name": task.name, "version": variant, "state": "READY", "reason": ""}
                 if variant not in ready:
                     row["state"] = "UNAVAILABLE"
-                    row["reason"] = "not loaded; loaded when a query needs it"
+                    why = excluded.get(variant)
+                    row["reason"] = why or "not loaded; loaded when a query needs it"
                 if not ready_only or variant in ready:
                     rows.append(row)
         return rows

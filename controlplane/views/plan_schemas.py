@@ -89,6 +89,10 @@ class PlanSchema(Schema):
     zones: list[str] = Field(
         default=[], description="What becomes of the demand of zones that is not served there."
     )
+    rules: list[str] = Field(
+        default=[],
+        description="That the plan is frozen, and rules of operators that are not kept, now.",
+    )
     created_at: str
     standing: FleetStatusSchema
 

@@ -39,8 +39,8 @@ def ladder(
     """What may leave a worker, in the order in which it would.
 
     The order is the rule's; the loss is ``planner.eviction.rules.loss_s`` under every rule, so
-    that workers can be compared. What is in use is left out. What is protected comes last, because
-    it leaves only for what is worth more.
+    that workers can be compared. What is in use or pinned is left out. What is protected comes
+    last, because it leaves only for what is worth more.
 
     Args:
         residents: all that is loaded.

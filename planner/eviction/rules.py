@@ -45,6 +45,8 @@ class Resident(NamedTuple, Generic[KeyT]):
     only loaded because memory was free is not protected."""
     urgent: float = 0.0
     """Share of its queries that cannot wait for its load (``planner.eviction.urgency``)."""
+    pinned: bool = False
+    """An operator has it stay: it is never a victim, under any rule."""
 
 
 def absence_s(qps: float, load_s: float, urgent: float = 0.0) -> float:

@@ -126,11 +126,15 @@ def room_for(
 
 
 def ranked(residents: Iterable[Resident[KeyT]], rule: str) -> list[Resident[KeyT]]:
-    """The residents that are not in use, in the order in which they would leave."""
+    """The residents that are neither in use nor pinned, in the order in which they would leave."""
     value = rule_named(rule)
     # No two have the same index, so that residents themselves are never compared.
     order = sorted(
-        [(value(r), r.last_used_s, index, r) for index, r in enumerate(residents) if not r.in_use]
+        [
+            (value(r), r.last_used_s, index, r)
+            for index, r in enumerate(residents)
+            if not (r.in_use or r.pinned)
+        ]
     )
     return [entry[3] for entry in order]
 
@@ -140,7 +144,7 @@ def _least_worth(
 ) -> list[Resident[KeyT]] | None:
     """The residents of least worth that free ``need_mib``, none of them in vain.
 
-    None if those that are not in use do not suffice.
+    None if those that may leave do not suffice.
     """
     chosen: list[Resident[KeyT]] = []
     freed_mib = 0.0

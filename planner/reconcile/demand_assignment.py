@@ -13,6 +13,7 @@ from math import inf
 from planner.reconcile.kept.worth import FULL_COST, FULL_POWER
 from planner.reconcile.matching import match
 from planner.reconcile.problem_builder import MOST_LOAD, TAIL, BuiltProblem, ProblemBuilder
+from planner.residency.pinned_room import PinnedRoom
 from planner.selection.eligibility import kept_out
 from planner.solver.problem import Assignment, AvailableKind, Planner, Power, Solution
 from planner.types import (
@@ -79,6 +80,7 @@ def assign_demand(
     objective: Objective,
     interference: Mapping[DeviceKindName, float] | None = None,
     likely_load: float | None = None,
+    pinned: PinnedRoom | None = None,
 ) -> DemandAssignment:
     """A new assignment of the demand to the workers.
 
@@ -88,15 +90,17 @@ def assign_demand(
         interference: by what part batches take longer on a worker that serves with several
             variants; kinds where that was not seen are missing.
         likely_load: the even load of an earlier assignment, which is tried first.
+        pinned: what operators have workers hold, which is there whatever is assigned.
     """
     kinds = tuple(
         replace(kind, interference=(interference or {}).get(kind.name, 0.0))
-        for kind in _kinds(workers, known)
+        for kind in _kinds(workers, known, pinned)
     )
+    resident = None if pinned is None else pinned.everywhere(workers)
     forbidden = kept_out_everywhere(workers)
 
     def builder(part: Sequence[Demand]) -> ProblemBuilder:
-        return ProblemBuilder(snapshot, kinds, part, forbidden=forbidden)
+        return ProblemBuilder(snapshot, kinds, part, forbidden=forbidden, resident=resident)
 
     build = builder(demand)
     scale = 1.0
@@ -219,11 +223,14 @@ def _order(route: Route) -> tuple[object, ...]:
 
 
 def _kinds(
-    workers: Iterable[WorkerReport], known: Mapping[DeviceKindName, DeviceKind]
+    workers: Iterable[WorkerReport],
+    known: Mapping[DeviceKindName, DeviceKind],
+    pinned: PinnedRoom | None,
 ) -> tuple[AvailableKind, ...]:
     found: dict[DeviceKindName, list[float]] = {}
     for worker in workers:
-        found.setdefault(worker.device_kind, []).append(worker.memory_mib)
+        room_mib = worker.memory_mib if pinned is None else pinned.left_mib(worker)
+        found.setdefault(worker.device_kind, []).append(room_mib)
     return tuple(
         _present(name, memories, known.get(name)) for name, memories in sorted(found.items())
     )

@@ -7,7 +7,7 @@ found again at the next tick.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from planner.types import Action, Load, Unload, WorkerReport
+from planner.types import Action, Load, ReplicaKey, Unload, WorkerReport
 from variants.types import (
     DeviceKindName,
     Placement,
@@ -22,7 +22,10 @@ MemoryMib = Mapping[tuple[DeviceKindName, TaskName, VariantName], float]
 
 
 def diff(
-    placements: Iterable[Placement], workers: Iterable[WorkerReport], memory_mib: MemoryMib
+    placements: Iterable[Placement],
+    workers: Iterable[WorkerReport],
+    memory_mib: MemoryMib,
+    pinned: Collection[ReplicaKey] = (),
 ) -> tuple[Action, ...]:
     """What brings the workers nearer to the placements, safe to apply in this order.
 
@@ -34,6 +37,9 @@ def diff(
 
     Draining workers and replicas that are kept out are left alone, and so are placements on workers
     that are not there and variants without a known size.
+
+    What is ``pinned`` by an operator does not wait until others are idle: for its load those that
+    are in use leave as well, as soon as their queries are answered.
     """
     wanted: dict[WorkerId, list[Placement]] = {}
     for placement in placements:
@@ -44,19 +50,57 @@ def diff(
         if not worker.draining:
             placed = wanted.get(worker.id, [])
             leaving = _unloads(worker, placed)
+            if pinned:
+                leaving += _making_room(worker, placed, memory_mib, pinned, leaving)
             unloads += leaving
             loads += _loads(worker, placed, memory_mib, {(u.task, u.variant) for u in leaving})
     return (*unloads, *loads)
 
 
-def _unloads(worker: WorkerReport, placed: Iterable[Placement]) -> list[Unload]:
+def _making_room(
+    worker: WorkerReport,
+    placed: Collection[Placement],
+    memory_mib: MemoryMib,
+    pinned: Collection[ReplicaKey],
+    leaving: Collection[Unload],
+) -> list[Unload]:
+    """What is in use and has to leave for pinned variants that are not there."""
+    there = {(replica.task, replica.variant) for replica in worker.replicas}
+    need_mib = sum(
+        memory_mib.get((worker.device_kind, one.task, one.variant), 0.0)
+        for one in placed
+        if (worker.id, one.task, one.variant) in pinned and (one.task, one.variant) not in there
+    )
+    gone = {(one.task, one.variant) for one in leaving}
+    going = [
+        replica
+        for replica in worker.replicas
+        if replica.state is ReplicaState.UNLOADING or (replica.task, replica.variant) in gone
+    ]
+    need_mib -= free(worker) + sum(replica.memory_mib for replica in going)
+    found: list[Unload] = []
+    for one in _unloads(worker, placed, in_use=True):
+        if need_mib <= 0.0:
+            break
+        found.append(one)
+        need_mib -= sum(
+            replica.memory_mib
+            for replica in worker.replicas
+            if (replica.task, replica.variant) == (one.task, one.variant)
+        )
+    return found
+
+
+def _unloads(
+    worker: WorkerReport, placed: Iterable[Placement], *, in_use: bool = False
+) -> list[Unload]:
     keep = {(placement.task, placement.variant) for placement in placed}
     ready = ReplicaState.READY
     leaving = [
         replica
         for replica in worker.replicas
         if replica.state is ready
-        and replica.in_flight == 0
+        and (replica.in_flight > 0) == in_use
         and (replica.task, replica.variant) not in keep
     ]
     return [

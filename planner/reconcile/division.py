@@ -25,6 +25,7 @@ from planner.reconcile.kept.routes import (
     stretched,
 )
 from planner.reconcile.kept.worth import Worth
+from planner.residency.pinned_room import PinnedRoom
 from planner.selection.eligibility import kept_out, profile_rule
 from planner.solver.problem import Planner
 from planner.types import Demand, Observation, Snapshot, WorkerReport, class_of
@@ -57,11 +58,12 @@ def divided(
     expected: Sequence[Demand],
     planner: Planner,
     likely_load: float | None,
+    pinned: PinnedRoom | None = None,
 ) -> Division:
     """The division of the plan, or a new one where that no longer fits.
 
     Args:
-        likely_load: as of ``assign_demand``.
+        likely_load: as of ``assign_demand``, as ``pinned`` is.
     """
     workers = sorted((w for w in observation.workers if not w.draining), key=lambda w: w.id)
     room_mib = _room_mib(workers)
@@ -85,6 +87,7 @@ def divided(
         shares is not None
         and not _newcomer(observation.plan, shares, workers)
         and not _leads_nowhere(routes, workers)
+        and (pinned is None or pinned.leaves_room(routes, workers))
     )
     asked_else = drifted(routes, known, _work_ms(snapshot))
     if shares is not None and fits and not (observation.corrected or asked_else):
@@ -95,9 +98,9 @@ def divided(
     kinds = {kind.name: kind for kind in observation.catalog.device_kinds}
     how = (known, kinds, planner, observation.objective, observation.interference)
     if by_zone is not None:
-        made = by_zone.assign(snapshot, *how)
+        made = by_zone.assign(snapshot, *how, pinned=pinned)
     else:
-        made = assign_demand(snapshot, workers, *how, likely_load=likely_load)
+        made = assign_demand(snapshot, workers, *how, likely_load=likely_load, pinned=pinned)
     new = shares_of(made.routes, snapshot) or {}
     if shares is not None and fits:
         asked, served = sum(d.qps for d in known), _served(made.routes, known)

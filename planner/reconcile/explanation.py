@@ -1,18 +1,30 @@
 """Why a plan is as it is, in sentences for people."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from planner.reconcile.demand_assignment import DemandAssignment
 from planner.reconcile.diff import MemoryMib
+from planner.residency.pins import Lack
+from planner.sentences import some_of
 from planner.types import Objective, Observation
 from variants.figures import figure, percent
-from variants.types import DeviceKindName, Placement, ReplicaState, VariantKey, WorkerId
+from variants.types import (
+    DeviceKindName,
+    Placement,
+    ReplicaState,
+    Rule,
+    RuleKind,
+    VariantKey,
+    WorkerId,
+)
 
 _KEPT_OUT = {
     ReplicaState.QUARANTINED: "quarantined",
     ReplicaState.FAILED: "cannot be loaded",
     ReplicaState.DAMAGED: "damaged",
 }
+MOST_FORBIDDEN = 20
+"""So many forbidden variants are named at most."""
 DIVIDED = "The demand of"
 """How the sentence begins that says how demand was divided."""
 _HEADROOM = {True: "", False: ", without headroom for chance"}
@@ -38,6 +50,16 @@ def _draw(observation: Observation, assignment: DemandAssignment) -> str:
     return f"{text}."
 
 
+def _forbidden(rules: Iterable[Rule]) -> list[str]:
+    """A sentence about what operators have forbidden; none where that is nothing."""
+    names = [
+        f"{rule.task}/{rule.variant}{rule.device_kind and f' on {rule.device_kind}'}"
+        for rule in rules
+        if rule.kind is RuleKind.FORBID
+    ]
+    return [f"Operators have forbidden {some_of(names, MOST_FORBIDDEN)}."] if names else []
+
+
 def headline(sentences: Sequence[str]) -> str:
     """The one of a plan's sentences that says most: how demand was divided, else the first."""
     divided = [sentence for sentence in sentences if sentence.startswith(DIVIDED)]
@@ -50,9 +72,12 @@ def explanation(
     placements: Sequence[Placement],
     assignment: DemandAssignment,
     again: bool,
+    lacks: Iterable[Lack] = (),
 ) -> tuple[str, ...]:
-    """A sentence for each worker, about what it holds and what does not fit."""
-    sentences = [*observation.declared, *assignment.out_of_reach, *assignment.crossings]
+    """A sentence for each worker, about what it holds and what does not fit; before them one for
+    each pin that cannot be held, after them one for what operators have forbidden."""
+    sentences = [lack.sentence for lack in lacks]
+    sentences += [*observation.declared, *assignment.out_of_reach, *assignment.crossings]
     kinds = {report.device_kind for report in observation.workers}
     sentences += [
         f"On workers of {kind} that serve with several variants, batches are planned to take "
@@ -97,4 +122,5 @@ def explanation(
         if left_out > 0:
             text += f"; no room for {left_out}: what demand and recent use ask for came first"
         sentences.append(f"{text}.")
+    sentences += _forbidden(observation.catalog.rules)
     return tuple(sentences)

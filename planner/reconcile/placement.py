@@ -2,6 +2,7 @@
 
 While memory is free, everything stays loaded. When it is short, a worker holds, in this order:
 
+0. what operators have pinned to it (``planner.residency.pins``);
 1. what was loaded for queries a moment ago, because no demand counts these queries yet;
 2. what the demand was assigned to (``planner.reconcile.demand_assignment``), and what is there and
    asked for beside it, whichever costs more by its absence (``planner.eviction.rules``): the rule
@@ -40,6 +41,7 @@ from planner.reconcile.worker_memory import (
     as_it_came,
     by_worth,
 )
+from planner.residency.pins import Held
 from planner.selection.eligibility import answers, meets
 from planner.types import Candidate, Demand, Snapshot, WorkerReport
 from variants.types import (
@@ -72,6 +74,7 @@ def place(
     fallback: bool = False,
     rule: str = "modelless",
     busy: float | None = None,
+    pinned: Held | None = None,
 ) -> tuple[Placement, ...]:
     """Placements with their shares, ordered by worker; on each, the most valuable first.
 
@@ -86,18 +89,19 @@ def place(
         fallback: whether routes are followed, so that a quicker variant is of use beside them.
         rule: what leaves a memory that is short; a name in ``planner.eviction.registry.RULES``.
         busy: the part of the workers' time that the plan gives to the demand; None where it is all.
+        pinned: what operators have each worker hold, whatever else there is; it fits there.
     """
     memories = [WorkerMemory.of(report) for report in sorted(workers, key=lambda r: r.id)]
     memories = [memory for memory in memories if not memory.report.draining]
     given = DemandAndOffers.of(snapshot, demand, rows or {})
     if planned:
-        memories = _emptied(memories)
+        memories = _emptied(memories, given, pinned)
         return tuple(_around(given, memories, before, planned, unserved, fallback, rule, busy))
-    kept = _emptied(memories)
+    kept = _emptied(memories, given, pinned)
     _take_asked(given, kept)
     _keep(given, kept, before)
     _fill(given, kept)
-    fresh = _emptied(memories)
+    fresh = _emptied(memories, given, pinned)
     _fill(given, fresh)
     chosen = fresh if _is_better(_merit(given, fresh), _merit(given, kept)) else kept
     return tuple(
@@ -109,10 +113,16 @@ def place(
     )
 
 
-def _emptied(memories: Iterable[WorkerMemory]) -> list[WorkerMemory]:
-    """The workers as they are at the beginning of a placement."""
+def _emptied(
+    memories: Iterable[WorkerMemory], given: DemandAndOffers, pinned: Held | None
+) -> list[WorkerMemory]:
+    """The workers as they are at the beginning of a placement: with what is pinned to them."""
     together: Holdings = set()
-    return [memory.emptied(together) for memory in memories]
+    empty = [memory.emptied(together) for memory in memories]
+    for memory in empty if pinned else ():
+        for key in (pinned or {}).get(memory.report.id, ()):
+            memory.take(key, given.offers[memory.report.device_kind][key])
+    return empty
 
 
 def _around(

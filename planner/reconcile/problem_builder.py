@@ -91,6 +91,7 @@ class ProblemBuilder:
 
     Args:
         forbidden: what must not be placed on a kind: it is kept out everywhere there.
+        resident: what every worker of a kind holds whatever is planned: it takes no more memory.
     """
 
     def __init__(
@@ -100,14 +101,17 @@ class ProblemBuilder:
         demand: Iterable[Demand],
         *,
         forbidden: Mapping[DeviceKindName, Collection[VariantKey]] | None = None,
+        resident: Mapping[DeviceKindName, Collection[VariantKey]] | None = None,
     ) -> None:
         self._kinds = tuple(kind for kind in kinds if kind.count > 0)
         self._overhead_ms = snapshot.transport_ms
         self._common = Common()
         wanted = [d for d in demand if d.qps > 0.0 and d.task in snapshot.tasks]
         there = {kind.name: kind for kind in self._kinds}
-        self._candidates = tuple(_placeable(snapshot, wanted, there, forbidden or {}))
-        self._offers = tuple(map(_offer, self._candidates))
+        self._candidates = tuple(
+            _placeable(snapshot, wanted, there, forbidden or {}, resident or {})
+        )
+        self._offers = tuple(_offer(one, resident or {}) for one in self._candidates)
         self._classes: list[_Class] = []
         unanswerable = []
         by_task: dict[TaskName, list[Candidate]] = {}
@@ -208,6 +212,7 @@ def _placeable(
     wanted: Iterable[Demand],
     kinds: Mapping[DeviceKindName, AvailableKind],
     forbidden: Mapping[DeviceKindName, Collection[VariantKey]],
+    resident: Mapping[DeviceKindName, Collection[VariantKey]],
 ) -> list[Candidate]:
     """The candidates that may answer some class and that some device could hold, by task."""
     pins: dict[TaskName, set[VariantName]] = {}
@@ -221,7 +226,7 @@ def _placeable(
         candidate
         for task in sorted(pins)
         for candidate in snapshot.tasks[task].by_cost
-        if candidate.memory_mib <= room_mib.get(candidate.device_kind, -inf)
+        if _takes_mib(candidate, resident) <= room_mib.get(candidate.device_kind, -inf)
         and (answers(candidate, None) or candidate.variant in pins[task])
         and (candidate.task, candidate.variant) not in barred.get(candidate.device_kind, ())
     ]
@@ -261,7 +266,17 @@ def _slack(
     return slack_ms * rows_per_ms, (slack_ms - quickest.latency_ms / 2) * rows_per_ms
 
 
-def _offer(candidate: Candidate) -> Offer:
+def _takes_mib(
+    candidate: Candidate, resident: Mapping[DeviceKindName, Collection[VariantKey]]
+) -> float:
+    """The memory that placing it takes."""
+    there = (candidate.task, candidate.variant) in resident.get(candidate.device_kind, ())
+    return 0.0 if there else candidate.memory_mib
+
+
+def _offer(
+    candidate: Candidate, resident: Mapping[DeviceKindName, Collection[VariantKey]]
+) -> Offer:
     return Offer(
         task=candidate.task,
         model=ModelName(candidate.model_version),
@@ -269,7 +284,7 @@ def _offer(candidate: Candidate) -> Offer:
         accuracy=candidate.accuracy,
         device_kind=candidate.device_kind,
         curve=candidate.table.curve,
-        memory_mib=candidate.memory_mib,
+        memory_mib=_takes_mib(candidate, resident),
         load_s=candidate.load_ms / 1_000,
         canary=candidate.canary,
         energy=candidate.energy,

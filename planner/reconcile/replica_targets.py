@@ -7,7 +7,7 @@ The control loop tells workers these targets, and the simulated policy tells its
 them from the decision of the tick (``planner.types.Decision.targets``).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import inf
 from typing import NamedTuple
 
@@ -77,6 +77,7 @@ def replica_targets(
     snapshot: Snapshot,
     rates: Mapping[WorkerId, Mapping[VariantKey, PlannedRate]],
     interference: Mapping[DeviceKindName, float] | None = None,
+    pinned: Collection[ReplicaKey] = (),
 ) -> dict[ReplicaKey, ReplicaTarget]:
     """The target of every replica that the plan places.
 
@@ -90,6 +91,7 @@ def replica_targets(
         rates: what the plan's routes bring to each replica.
         interference: by what part batches take longer on a worker that serves with several
             variants; of kinds that are missing by none.
+        pinned: the replicas that operators have stay where they are.
     """
     shares: dict[tuple[WorkerId, TaskName], float] = {}
     for placed in plan.placements:
@@ -111,7 +113,8 @@ def replica_targets(
             target = ReplicaTarget(share, longest_ms.get(worker, 0.0), qps)
             if rate is None:
                 unplanned[on_worker] = target
-        targets[worker, task, variant] = target
+        key = (worker, task, variant)
+        targets[key] = target._replace(pinned=True) if pinned and key in pinned else target
     return targets
 
 

@@ -15,6 +15,7 @@ All of it looks at one snapshot, which is built once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -35,6 +36,10 @@ from planner.reconcile.replica_targets import (
 from planner.reconcile.sizing import going_kinds, size, staying, until_replaced, without
 from planner.reconcile.unchanged import unchanged
 from planner.reconcile.worker_memory import PlannedWork
+from planner.residency.frozen_plan import frozen_plan, restoring
+from planner.residency.pinned_fleet import pinned_least, pinning_layouts
+from planner.residency.pinned_room import PinnedRoom
+from planner.residency.pins import Arrangement, arrange
 from planner.selection.snapshot import build_snapshot
 from planner.solver.greedy import greedy
 from planner.solver.problem import Planner
@@ -44,6 +49,7 @@ from planner.types import (
     Demand,
     Objective,
     Observation,
+    ReplicaKey,
     Scale,
     Snapshot,
     WorkerReport,
@@ -53,6 +59,7 @@ from variants.types import (
     DeviceKindName,
     Placement,
     Plan,
+    Rule,
 )
 
 
@@ -80,6 +87,8 @@ def tick(
     if before is not None and basis and unchanged(basis.observation, observation):
         return before
     snapshot = _snapshot(observation, None if basis is None else basis.snapshot)
+    if observation.frozen is not None and observation.plan is not None:
+        return _as_frozen(observation, snapshot, observation.plan, observation.frozen)
     expected = observation.demand if observation.expected is None else observation.expected
     near = NeededNear()
     if observation.elastic and not observation.layouts:
@@ -93,7 +102,12 @@ def tick(
         observation = without(observation, going)
         snapshot = _snapshot(observation, snapshot)
     likely_load = None if basis is None else basis.load
-    assignment, shares, again = divided(observation, snapshot, expected, planner, likely_load)
+    before_now = observation.plan.placements if observation.plan else ()
+    pins = arrange(observation.catalog, observation.workers, before_now)
+    assignment, shares, again = divided(
+        observation, snapshot, expected, planner, likely_load,
+        PinnedRoom(pins.held, snapshot) if pins.held else None,
+    )  # fmt: skip
     load = assignment.load if again else likely_load
     rows = rows_per_query(observation.workers)
     rates = planned_rates(assignment.routes, snapshot, rows)
@@ -108,7 +122,7 @@ def tick(
         snapshot,
         observation.workers,
         observation.demand,
-        observation.plan.placements if observation.plan else (),
+        before_now,
         work,
         unserved=unserved(assignment.routes, expected),
         rows=rows,
@@ -117,9 +131,9 @@ def tick(
         # On a fixed fleet under cost the cheapest variant is nearly always the quickest too:
         # another one would take memory from what queries ask for.
         fallback=observation.elastic or observation.objective is Objective.ACCURACY,
+        pinned=pins.held,
     )
-    memory_mib = memory_of(snapshot)
-    before_now = observation.plan.placements if observation.plan else ()
+    memory_mib, pinned = memory_of(snapshot), _replicas(pins)
     plan = Plan(
         version=0,
         epoch=0,
@@ -129,7 +143,7 @@ def tick(
         explanation=(
             *((why,) if observation.layouts else ()),
             *near.sentences,
-            *explanation(memory_mib, observation, placements, assignment, again),
+            *explanation(memory_mib, observation, placements, assignment, again, pins.lacks),
         ),
         routes=assignment.routes,
     )
@@ -145,11 +159,44 @@ def tick(
         changed=_differs(plan, observation.plan),
         actions=(
             *_scaling(counts, seen.running, why),
-            *diff(placements, observation.workers, memory_mib),
+            *diff(placements, observation.workers, memory_mib, pinned),
         ),
-        targets=replica_targets(plan, snapshot, rates, observation.interference),
+        targets=replica_targets(plan, snapshot, rates, observation.interference, pinned),
         basis=_Basis(seen, snapshot, load),
     )
+
+
+def _as_frozen(observation: Observation, snapshot: Snapshot, before: Plan, rule: Rule) -> Decision:
+    """What is done while an operator has the plan stay as it is: it is restored.
+
+    Workers that an operator asks for are started and stopped all the same.
+    """
+    memory_mib, workers = memory_of(snapshot), observation.workers
+    plan, pins = frozen_plan(observation, before, rule, memory_mib)
+    pinned = _replicas(pins)
+    here = {worker.id for worker in workers}
+    followed = [route for route in plan.routes if route.worker in here]
+    rates = planned_rates(followed, snapshot, rows_per_query(workers))
+    scaled: tuple[Action, ...] = ()
+    if not observation.elastic:
+        counts = {kind: n for kind, n in sorted(observation.inventory.items()) if n > 0}
+        plan = replace(plan, workers=counts)
+        scaled = tuple(_scaling(counts, observation.running, "the inventory"))
+    actions = diff(plan.placements, workers, memory_mib, pinned)
+    return Decision(
+        plan=plan,
+        changed=_differs(plan, before),
+        actions=(*scaled, *restoring(actions, workers, memory_mib)),
+        targets=replica_targets(
+            replace(plan, routes=tuple(followed)), snapshot, rates, observation.interference, pinned
+        ),
+        basis=_Basis(observation, snapshot),
+    )
+
+
+def _replicas(pins: Arrangement) -> frozenset[ReplicaKey]:
+    """What is pinned, as replicas."""
+    return frozenset((worker, *key) for worker, keys in pins.held.items() for key in keys)
 
 
 _placed = attrgetter("worker", "task", "variant", "share")
@@ -207,7 +254,7 @@ def _workers(
     if not observation.elastic:
         return {kind: n for kind, n in sorted(inventory.items()) if n > 0}, "the inventory"
     if observation.layouts:
-        return split(snapshot, observation, expected, planner)
+        return split(snapshot, pinning_layouts(observation), expected, planner)
     absent = observation.absent
     if observation.plan is None and not expected:
         here = {kind: n for kind, n in inventory.items() if kind not in absent}
@@ -217,6 +264,9 @@ def _workers(
     for report in observation.workers:
         if not report.draining:
             usable[report.device_kind] = usable.get(report.device_kind, 0) + 1
+    least = {
+        kind: max(observation.least.get(kind, 0), near.least.get(kind, 0)) for kind in inventory
+    }
     counts, why = size(
         snapshot,
         {kind.name: kind for kind in observation.catalog.device_kinds},
@@ -228,9 +278,7 @@ def _workers(
         planner,
         watched=observation.watched,
         objective=observation.objective,
-        least={
-            kind: max(observation.least.get(kind, 0), near.least.get(kind, 0)) for kind in inventory
-        },
+        least=pinned_least(observation.catalog, inventory, least),
         interference=observation.interference,
     )
     if not any(counts.values()):

@@ -34,6 +34,7 @@ def unchanged(before: Observation, now: Observation) -> bool:
         and (before.layouts, before.horizon_s) == (now.layouts, now.horizon_s)
         and (before.refused, before.rests) == (now.refused, now.rests)
         and before.absent == now.absent
+        and before.frozen == now.frozen
         and before.interference == now.interference
         and before.running == now.running
         and (before.zones, before.zones_settled) == (now.zones, now.zones_settled)

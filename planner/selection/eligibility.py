@@ -5,8 +5,9 @@ tick and the simulated policies all ask it. The search loops of ``planner.select
 ``planner.selection.plan_following.follow`` repeat a part of it inline because they must be fast;
 properties in ``tests/planner/selection/test_eligibility.py`` compare them with it.
 
-The rule has three parts, from what changes least to what changes most:
+The rule has four parts, from what changes least to what changes most:
 
+0. ``forbidding``: whether an operator has forbidden the variant, on a device kind or on all.
 1. ``answers``: the stage of the variant's version, and the variant that the query names.
 2. ``profile_rule``: accuracy floor, cost ceiling, rows in one batch, and latency on an idle
    worker that has the variant loaded.
@@ -22,7 +23,7 @@ from typing import NamedTuple, Protocol
 from planner.eviction.query_rates import QueryRates
 from planner.selection.load_balancing import least_busy
 from planner.types import Candidate, ProfileKey, Query, Snapshot, WorkerReport
-from variants.types import DeviceKindName, Stage, VariantKey, VariantName
+from variants.types import DeviceKindName, Rule, RuleKind, Stage, VariantKey, VariantName
 
 
 class Obstacle(IntEnum):
@@ -91,6 +92,14 @@ class Asked(Protocol):
     def rows(self) -> int: ...
     @property
     def latency_ms(self) -> float: ...
+
+
+def forbidding(rules: Iterable[Rule], key: VariantKey, kind: DeviceKindName) -> Rule | None:
+    """The rule by which an operator has forbidden a variant on a device kind; None: it may run."""
+    for rule in rules:
+        if rule.kind is RuleKind.FORBID and rule.key == key and rule.device_kind in ("", kind):
+            return rule
+    return None
 
 
 def stage_answers(stage: Stage) -> bool:

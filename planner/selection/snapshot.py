@@ -11,10 +11,11 @@ from dataclasses import replace
 from math import exp, inf
 from typing import NamedTuple, TypeVar
 
+from planner import sentences as explain
 from planner.energy import counts_carbon, energy_curve, weight_of
 from planner.eviction.query_rates import QueryRates
 from planner.latency_table import LatencyTable, latency_table
-from planner.selection.eligibility import stage_answers
+from planner.selection.eligibility import forbidding, stage_answers
 from planner.selection.frontier_index import moved_view, task_view
 from planner.selection.worker_index import WorkerIndex
 from planner.types import (
@@ -34,6 +35,8 @@ from variants.types import (
     ModelVersion,
     Profile,
     ProfileSource,
+    Rule,
+    RuleKind,
     Stage,
     Task,
     TaskName,
@@ -78,8 +81,9 @@ def build_snapshot(
     """All that choosing needs, from a catalog and what is ready on each worker.
 
     Only variants of live and canary versions become candidates, one for each device kind they
-    have a profile on, whether or not there is a worker of that kind. Workers that drain are in
-    the snapshot, but neither hold nor host anything. Linear in profiles, apart from sorting.
+    have a profile on and are not forbidden on, whether or not there is a worker of that kind.
+    Workers that drain are in the snapshot, but neither hold nor host anything. Linear in profiles,
+    apart from sorting.
     ``unloadable`` says what workers cannot load; those that hold it already go on answering.
 
     ``before`` is an earlier snapshot: what did not change since is taken from it, and the result is
@@ -189,6 +193,8 @@ class _TaskEntry(NamedTuple):
     profiles: list[Profile]
     kinds: tuple[DeviceKind, ...]
     failed: dict[VariantName, Failed]
+    forbids: list[Rule]
+    """By which operators have forbidden variants of it."""
 
 
 class _CandidateSource(NamedTuple):
@@ -267,8 +273,12 @@ class _Reuse:
 
 def _entries(catalog: CatalogSnapshot, unloadable: Unloadable) -> dict[TaskName, _TaskEntry]:
     entries = {
-        task.name: _TaskEntry(task, [], [], [], catalog.device_kinds, {}) for task in catalog.tasks
+        task.name: _TaskEntry(task, [], [], [], catalog.device_kinds, {}, [])
+        for task in catalog.tasks
     }
+    for rule in catalog.rules:
+        if rule.kind is RuleKind.FORBID and (entry := entries.get(rule.task)) is not None:
+            entry.forbids.append(rule)
     for worker in sorted(unloadable):
         for (task, name), why in unloadable[worker].items():
             if (entry := entries.get(task)) is not None:
@@ -387,14 +397,22 @@ def _sources(entry: _TaskEntry) -> tuple[list[_CandidateSource], dict[VariantNam
             excluded[variant.name] = f"its version {variant.model_version} is {stage.value}"
     sources: list[_CandidateSource] = []
     profiled: set[VariantName] = set()
+    forbidden: dict[VariantName, list[Rule]] = {}
     for profile in entry.profiles:
         found = answers.get(profile.variant)
         kind = kinds.get(profile.device_kind)
         if found is not None and kind is not None:
+            rule = entry.forbids and forbidding(entry.forbids, found[0].key, kind.name)
+            if rule:
+                forbidden.setdefault(profile.variant, []).append(rule)
+                continue
             profiled.add(profile.variant)
             failed = entry.failed.get(profile.variant, ())
             sources.append(_CandidateSource(*found, profile, kind, failed, carbon))
     for name in answers:
         if name not in profiled:
-            excluded[name] = "has no profile on any device kind"
+            rules = forbidden.get(name)
+            excluded[name] = (
+                explain.forbidden(rules) if rules else "has no profile on any device kind"
+            )
     return sources, excluded

@@ -14,6 +14,7 @@ from variants.types import (
     DeviceKindName,
     Plan,
     ReplicaState,
+    Rule,
     TaskName,
     VariantName,
     WorkerId,
@@ -170,6 +171,8 @@ class Observation:
     interference: Mapping[DeviceKindName, float] = field(default_factory=dict)
     """By what part batches take longer on a worker that serves with several variants, where that
     was seen (``planner.interference``)."""
+    frozen: Rule | None = None
+    """By which an operator has the plan stay as it is, while that holds."""
     zones: ZoneDemand = NOWHERE
     """In which zones the demand is asked for, and how far it is from there to the workers."""
     zones_settled: bool = True
@@ -219,6 +222,8 @@ class ReplicaTarget(NamedTuple):
     """How long a batch may take on the worker; 0: its queue decides by itself."""
     qps: float = 0.0
     """Queries per second that the plan brings to the replica."""
+    pinned: bool = False
+    """Whether an operator has it stay there, whatever queries ask for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

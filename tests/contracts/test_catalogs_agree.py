@@ -21,7 +21,7 @@ from tests.variants.catalog_builders import (
 from variants.catalog.protocol import Catalog
 from variants.catalog.sql import open_catalog
 from variants.errors import ModellessError
-from variants.types import DeviceKindName, ModelName, Stage, TaskName
+from variants.types import DeviceKindName, ModelName, Rule, RuleKind, Stage, TaskName, VariantName
 
 Step = Callable[[Catalog], object]
 
@@ -58,6 +58,22 @@ def remove_task(of: str) -> Step:
 
 def remove_version(of: str, model: str, number: int) -> Step:
     return lambda catalog: catalog.remove_version(TaskName(of), ModelName(model), number)
+
+
+def rule(of: str, model: str, number: int, cpu: str, replicas: int, word: RuleKind) -> Step:
+    frozen = word is RuleKind.FREEZE
+    new = Rule(
+        kind=word,
+        task=TaskName("" if frozen else of),
+        variant=VariantName("" if frozen else f"{model}-v{number}-onnx-fp32"),
+        device_kind=DeviceKindName("" if frozen else cpu),
+        replicas=replicas,
+    )
+    return lambda catalog: catalog.put_rule(new)
+
+
+def remove_rule(id: int) -> Step:
+    return lambda catalog: (catalog.remove_rule(id), catalog.rules())
 
 
 def free() -> Step:
@@ -100,6 +116,8 @@ steps = st.one_of(
     st.builds(remove_task, of),
     st.builds(remove_version, of, model, number),
     st.builds(free),
+    st.builds(rule, of, model, number, cpu, st.integers(0, 2), st.sampled_from(RuleKind)),
+    st.builds(remove_rule, st.integers(0, 3)),
     st.builds(put_plan, st.integers(0, 3), st.sampled_from([0.5, 1.5])),
     st.builds(ask_for, cpu, st.integers(-1, 3)),
     st.builds(lead, st.just("controller")),

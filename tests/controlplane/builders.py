@@ -157,6 +157,7 @@ class DictLive:
         }
         self.samples: list[dict[str, Any]] = []
         """How the last ten seconds went, at gateways."""
+        self.unloaded: list[tuple[str, str, str]] = []
         self.gone = False
         """Whether what workers say cannot be read."""
 
@@ -164,6 +165,13 @@ class DictLive:
         if self.gone:
             raise StateUnavailable("the live state does not answer")
         return self.statuses
+
+    async def whole_worker_status(self) -> Sequence[WorkerStatus]:
+        await self.worker_status()
+        return [one for one in self.statuses if isinstance(one, WorkerStatus)]
+
+    async def unload(self, worker: str, task: str, variant: str, /) -> None:
+        self.unloaded.append((worker, task, variant))
 
     async def operation(self, id: str, /) -> Mapping[str, Any] | None:
         return self.operations.get(id)

@@ -8,6 +8,7 @@ from threading import Lock
 from variants.catalog.peak_validation import check_learned, check_lift, check_peak, check_room
 from variants.catalog.protocol import EVENTS_KEPT, TICKS_KEPT, Marks, ordered
 from variants.catalog.removal import Freed, Removed, check_number, check_retired, freed
+from variants.catalog.rule_validation import check_rule, check_rule_room
 from variants.catalog.sharing_validation import check_sharing
 from variants.catalog.validation import (
     check_addition,
@@ -38,6 +39,7 @@ from variants.types import (
     ProfilingRequest,
     QuarantineLift,
     Registration,
+    Rule,
     Sharing,
     Slo,
     Stage,
@@ -65,7 +67,7 @@ class MemoryCatalog:
         self._removed: dict[tuple[TaskName, ModelName, int], Digest] = {}
         self._leftovers: dict[Digest, str] = {}
         self._peaks: dict[int, Peak] = {}
-        self._peak_id = 0
+        self._peak_id = self._rule_id = 0
         self._learned: dict[str, tuple[float, bytes]] = {}
         self._epoch = 0
         self._leader = ""
@@ -92,7 +94,8 @@ class MemoryCatalog:
             kinds = _with_kinds(old, registration.device_kinds)
             variants = (replace(v, options=dict(v.options)) for v in registration.variants)
             self._snapshot = ordered(
-                CatalogSnapshot(
+                replace(
+                    old,
                     revision=old.revision + 1,
                     tasks=tuple(tasks.values()),
                     versions=(*old.versions, registration.version),
@@ -172,6 +175,7 @@ class MemoryCatalog:
             versions=tuple(v for v in old.versions if v not in versions),
             variants=tuple(v for v in old.variants if v.key not in gone),
             profiles=tuple(p for p in old.profiles if (p.task, p.variant) not in gone),
+            rules=tuple(rule for rule in old.rules if rule.key not in gone),
         )
         return removed
 
@@ -325,6 +329,34 @@ class MemoryCatalog:
 
     def quarantine_lifts(self) -> tuple[QuarantineLift, ...]:
         return tuple(self._lifts.values())
+
+    def put_rule(self, rule: Rule) -> Rule:
+        check_rule(rule)
+        with self._writing:
+            old = self._snapshot
+            if rule.task and rule.key not in {variant.key for variant in old.variants}:
+                raise NotFound(f"task {rule.task!r} has no variant {rule.variant!r}")
+            known = {each.subject: each for each in old.rules}
+            if (same := known.get(rule.subject)) is None:
+                check_rule_room(len(known))
+                self._rule_id += 1
+            stored = replace(rule, id=self._rule_id if same is None else same.id)
+            rules = sorted((known | {rule.subject: stored}).values(), key=lambda each: each.id)
+            self._snapshot = replace(old, revision=old.revision + 1, rules=tuple(rules))
+            return stored
+
+    def rules(self) -> tuple[Rule, ...]:
+        return self._snapshot.rules
+
+    def remove_rule(self, id: int) -> Rule:
+        with self._writing:
+            old = self._snapshot
+            found = next((rule for rule in old.rules if rule.id == id), None)
+            if found is None:
+                raise NotFound(f"there is no rule {id}")
+            rules = tuple(rule for rule in old.rules if rule is not found)
+            self._snapshot = replace(old, revision=old.revision + 1, rules=rules)
+            return found
 
     def put_learned(self, name: str, at_s: float, body: bytes, *, epoch: int) -> None:
         check_learned(name, body)

@@ -23,6 +23,7 @@ from variants.types import (
     ProfilingRequest,
     QuarantineLift,
     Registration,
+    Rule,
     Sharing,
     Slo,
     Stage,
@@ -36,6 +37,8 @@ TICKS_KEPT = 1_000
 EVENTS_KEPT = 10_000
 MOST_PEAKS = 1_000
 """Declared peaks that a catalog holds."""
+MOST_RULES = 1_000
+"""Rules of operators that a catalog holds."""
 MOST_LEARNED_BYTES = 64 * 2**20
 """Of what is learned under one name."""
 
@@ -93,15 +96,15 @@ class Catalog(Protocol):
         """
 
     def remove_task(self, task: TaskName) -> Removed:
-        """Take a task out with all its models, variants, profiles and declared peaks, atomically,
-        and note its artifacts as left over. Advances the revision.
+        """Take a task out with all its models, variants, profiles, rules and declared peaks,
+        atomically, and note its artifacts as left over. Advances the revision.
 
         Raises:
             NotFound: there is no such task. Nothing was written then.
         """
 
     def remove_version(self, task: TaskName, model: ModelName, version: int) -> Removed:
-        """Take a retired version out with its variants and profiles, as ``remove_task`` does.
+        """Take a retired version out with its variants, profiles and rules, as ``remove_task``.
 
         Raises:
             Conflict: its stage is another one. Nothing was written then.
@@ -230,6 +233,26 @@ class Catalog(Protocol):
 
     def quarantine_lifts(self) -> tuple[QuarantineLift, ...]:
         """The latest lift of each variant that has one, by task and variant."""
+
+    def put_rule(self, rule: Rule) -> Rule:
+        """Have a rule hold from now on; return it with its id. One about the same
+        (``Rule.subject``) is replaced, and its id stays. Advances the revision.
+
+        Raises:
+            InvalidInput: it says something that is not possible.
+            NotFound: the variant is unknown. Nothing was written then.
+            Conflict: there are 1,000 already. Nothing was written then.
+        """
+
+    def rules(self) -> tuple[Rule, ...]:
+        """All rules by id, a freeze that is over as well; ``snapshot`` has them, too."""
+
+    def remove_rule(self, id: int) -> Rule:
+        """Take a rule back; return what it was. Advances the revision.
+
+        Raises:
+            NotFound: there is none with this id.
+        """
 
     def put_learned(self, name: str, at_s: float, body: bytes, *, epoch: int) -> None:
         """Keep what was learned until ``at_s``, in Unix time, in place of what is there.

@@ -35,7 +35,7 @@ from variants.catalog.rows import (
     task_row,
     variant_row,
 )
-from variants.catalog.sql_planning import check_variant, leading_epoch
+from variants.catalog.sql_planning import check_variant, leading_epoch, read_rules
 from variants.catalog.sql_tasks import SqlTaskTables, removed_versions
 from variants.catalog.validation import (
     check_addition,
@@ -160,6 +160,7 @@ class SqlCatalog(SqlTaskTables):
                     device_kinds=tuple(
                         map(read_device_kind, connection.execute(select(tables.device_kinds)))
                     ),
+                    rules=read_rules(connection),
                 )
             )
 

@@ -1,5 +1,5 @@
-"""The tables of a SQL catalog that the control loop alone reads: declared peaks, quarantines that
-were lifted, and what was learned.
+"""The tables of a SQL catalog beside what is registered: rules of operators, declared peaks,
+quarantines that were lifted, and what was learned.
 
 Beside them, how every part of the catalog in a database gets its connections.
 """
@@ -20,12 +20,14 @@ from variants.catalog.database import (
     writer,
 )
 from variants.catalog.peak_validation import check_learned, check_lift, check_peak, check_room
+from variants.catalog.rule_validation import check_rule, check_rule_room
 from variants.errors import NotFound, StaleEpoch
-from variants.types import Peak, QuarantineLift, TaskName, VariantName
+from variants.types import Peak, QuarantineLift, Rule, RuleKind, TaskName, VariantName
 
 
 class SqlPlanningTables:
-    """The part of ``variants.catalog.protocol.Catalog`` about peaks, quarantines and learning.
+    """The part of ``variants.catalog.protocol.Catalog`` about rules, peaks, quarantines and
+    learning.
 
     The constructor connects to nothing.
     """
@@ -58,6 +60,36 @@ class SqlPlanningTables:
         with self._transaction(self._writer) as connection:
             if not connection.execute(delete(tables.peaks).where(tables.peaks.c.id == id)).rowcount:
                 raise NotFound(f"there is no declared peak {id}")
+
+    def put_rule(self, rule: Rule) -> Rule:
+        check_rule(rule)
+        table = tables.rules
+        with self._transaction(self._writer) as connection:
+            counters.advance(connection, "revision")
+            if rule.task:
+                check_variant(connection, rule.task, rule.variant)
+            known = {each.subject: each for each in read_rules(connection)}
+            if (same := known.get(rule.subject)) is None:
+                check_rule_room(len(known))
+                stored = replace(rule, id=counters.advance(connection, "rule"))
+            else:
+                stored = replace(rule, id=same.id)
+                connection.execute(delete(table).where(table.c.id == same.id))
+            connection.execute(insert(table), asdict(stored))
+            return stored
+
+    def rules(self) -> tuple[Rule, ...]:
+        with self._transaction(self._poller) as connection:
+            return read_rules(connection)
+
+    def remove_rule(self, id: int) -> Rule:
+        with self._transaction(self._writer) as connection:
+            counters.advance(connection, "revision")
+            found = next((rule for rule in read_rules(connection) if rule.id == id), None)
+            if found is None:
+                raise NotFound(f"there is no rule {id}")
+            connection.execute(delete(tables.rules).where(tables.rules.c.id == id))
+            return found
 
     def lift_quarantine(self, lift: QuarantineLift) -> None:
         check_lift(lift)
@@ -101,6 +133,12 @@ class SqlPlanningTables:
     def _transaction(self, engine: Engine) -> Iterator[Connection]:
         with failures_explained(engine.url), engine.begin() as connection:
             yield connection
+
+
+def read_rules(connection: Connection) -> tuple[Rule, ...]:
+    """All rules of operators, by id."""
+    rows = connection.execute(select(tables.rules).order_by(tables.rules.c.id))
+    return tuple(Rule(**dict(row._mapping) | {"kind": RuleKind(row.kind)}) for row in rows)
 
 
 def leading_epoch(connection: Connection) -> int:

@@ -132,7 +132,10 @@ def _remove_versions(
         rows = connection.execute(select(tables.variants).where(*numbered)).all()
         variants += list(map(read_variant, rows))
         names = [row.name for row in rows]
-        for table in (tables.profiles, tables.profiling_requests, tables.quarantine_lifts):
+        of_variants = (
+            tables.profiles, tables.profiling_requests, tables.quarantine_lifts, tables.rules,
+        )  # fmt: skip
+        for table in of_variants:
             key = table.c
             connection.execute(
                 sql_delete(table).where(key.task == one.task, key.variant.in_(names))

@@ -180,6 +180,22 @@ quarantine_lifts = Table(
     ForeignKeyConstraint(["task", "variant"], [variants.c.task, variants.c.name]),
 )
 
+rules = Table(
+    "rules",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("variant", Text, nullable=False),
+    Column("device_kind", Text, nullable=False),
+    Column("replicas", Integer, nullable=False),
+    Column("at_s", Double, nullable=False),
+    Column("until_s", Double),
+    Column("by", Text, nullable=False),
+    Column("why", Text, nullable=False),
+)
+"""What operators said of what is loaded. Names are empty in a freeze, so none is a foreign key."""
+
 peaks = Table(
     "peaks",
     metadata,

@@ -123,6 +123,7 @@ class WorkerConnection(WorkerSession):
         patience_s: float = 0.0,
         begin: bool = False,
         need: str = "",
+        evicts: bool = True,
     ) -> ReplicaStatus:
         """Load a variant and return once it is ready; a loaded one takes over share and latencies.
 
@@ -133,6 +134,7 @@ class WorkerConnection(WorkerSession):
                 answered in time.
             begin: return when the load has begun, and its memory is reserved.
             need: with ``make_room``: what the query asks for, in words, for the worker's history.
+            evicts: with ``make_room``: False where the load takes free memory only.
 
         Raises:
             RuntimeFailed: it cannot be loaded.
@@ -144,7 +146,7 @@ class WorkerConnection(WorkerSession):
         message = encode(
             {
                 "spec": spec, "make_room": make_room, "waiting": waiting,
-                "patience_s": patience_s, "begin": begin, "need": need,
+                "patience_s": patience_s, "begin": begin, "need": need, "evicts": evicts,
             }
         )  # fmt: skip
         return decode_replica(decode(await self._ask(FrameKind.LOAD, message, timeout_s)))

@@ -86,6 +86,7 @@ def decode_load(value: dict[str, Any]) -> LoadSpec:
             share=float(value["share"]),
             planned_qps=None if planned_qps is None else float(planned_qps),
             longest_batch_ms=None if longest_ms is None else float(longest_ms),
+            pinned=None if value.get("pinned") is None else value["pinned"] is True,
             options=tuple((str(key), str(text)) for key, text in value["options"]),
             typical=tuple((int(b), float(ms)) for b, ms in value.get("typical", ())),
             device_kind=str(value.get("device_kind", "")),

@@ -244,6 +244,7 @@ class Replica:
             inflation=self.inflation,
             asked=self.asked,
             urgent=urgent,
+            pinned=self.spec.pinned is True,
         )
 
     def status(self, now_s: float, rate_qps: float = 0.0, urgent: float = 0.0) -> ReplicaStatus:
@@ -276,7 +277,7 @@ class Replica:
         )
 
     def replan(self, spec: LoadSpec) -> LatencyTable:
-        """Take over the share and the latencies of a newer load spec.
+        """Take over the share, the pin and the latencies of a newer load spec.
 
         Returns:
             What the queue is to count with: what was learned, unless the profile is another one.
@@ -290,6 +291,7 @@ class Replica:
             self.spec,
             share=spec.share,
             planned_qps=qps,
+            pinned=self.spec.pinned if spec.pinned is None else spec.pinned,
             latency=spec.latency,
             typical=spec.typical,
         )

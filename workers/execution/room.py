@@ -28,6 +28,8 @@ class Demanded(NamedTuple):
     """How much later than at once the load may begin, for the query to be answered in time."""
     need: str = ""
     """What the query asks for, to be told."""
+    evicts: bool = True
+    """What is worth less may leave for it; else it takes free memory only."""
 
 
 class Room:
@@ -132,7 +134,7 @@ class Room:
         needs, free = apart(spec.memory_mib, max(0.0, free_mib), 1, fixed)
         text = f"{spec.task}/{spec.variant} needs {needs} MiB, {free} MiB are free here"
         if asked and spec.memory_mib <= self.memory_mib:
-            text += ", and what is loaded is in use or asked for more"
+            text += ", and what is loaded is pinned, in use or asked for more"
         return text
 
     def may_change(self, replicas: Iterable[Replica], now_s: float) -> bool:

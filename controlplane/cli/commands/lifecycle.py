@@ -186,6 +186,8 @@ def _status_table(found: Mapping[str, Any]) -> None:
         out.print(f"  [dim]{escape(wanted_words(row))}[/]", soft_wrap=True)
     if split := plan.get("split", ""):
         out.print(f"  [dim]{escape(printable(split))}[/]", soft_wrap=True)
+    for sentence in plan.get("rules", ()):
+        out.print(f"  [yellow]![/] {escape(printable(sentence))}", soft_wrap=True)
     for sentence in plan.get("zones", ()):
         out.print(f"  [dim]{escape(printable(sentence))}[/]", soft_wrap=True)
     news = node_news(found["nodes"]) if found["nodes"] else []

@@ -1,12 +1,12 @@
 """``peaks``: known peaks of demand, declared, listed and taken back."""
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import typer
 
+from controlplane.cli.commands.residency.durations import duration_s
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import clock, printable, table
@@ -16,8 +16,6 @@ from variants.errors import InvalidInput
 from variants.types import Peak, TaskName
 
 Row = Mapping[str, Any]
-UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-LONGEST_S = 1e9
 
 peaks = typer.Typer(
     help="Peaks of demand that are known beforehand.", no_args_is_help=True, rich_markup_mode=None
@@ -72,7 +70,7 @@ def add_peak(
     begin = _time("--start", start) if start else datetime.now().astimezone()
     if bool(end) == bool(lasts):
         raise InvalidInput("a peak needs --end or --for, one of the two")
-    finish = _time("--end", end) if end else _after(begin, _duration_s(lasts))
+    finish = _time("--end", end) if end else _after(begin, duration_s("--for", lasts))
     body: dict[str, Any] = {
         "factor": factor,
         "qps": qps,
@@ -119,14 +117,6 @@ def _time(option: str, text: str) -> datetime:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError, OSError) as error:
         raise InvalidInput(f"{option} {text[:40]!r} is no time such as 2027-11-26T08:00") from error
-
-
-def _duration_s(text: str) -> float:
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", text, re.ASCII)
-    seconds = float(found[1]) * UNITS[found[2]] if found else 0.0
-    if not 0.0 < seconds <= LONGEST_S:
-        raise InvalidInput(f"--for {text[:40]!r} is no duration such as 90m, 12h or 2d")
-    return seconds
 
 
 def _after(begin: datetime, seconds: float) -> datetime:

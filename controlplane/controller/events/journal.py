@@ -8,13 +8,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 
 from controlplane.timestamps import timestamp
 from planner.types import Action, Decision, Observation
 from variants.catalog.protocol import Catalog
-from variants.errors import ModellessError, StateUnavailable
-from variants.types import Event, TickRecord
+from variants.errors import ModellessError, NotFound, StateUnavailable
+from variants.types import Event, Rule, TickRecord
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,18 @@ class Journal:
         """Note an event; this turn or the next one stores it."""
         log.info("%s %s: %s", kind, subject, message)
         self._events.append(Event(at=timestamp(), kind=kind, subject=subject, message=message))
+
+    async def end_freeze(self, rules: Iterable[Rule], wall_s: float) -> None:
+        """Take back a freeze whose time is over, and tell it.
+
+        Raises:
+            StateUnavailable: the database is away. It counts no more all the same.
+        """
+        for rule in rules:
+            if rule.until_s is not None and rule.until_s <= wall_s:
+                with suppress(NotFound):  # an operator was quicker
+                    await asyncio.to_thread(self._catalog.remove_rule, rule.id)
+                    self.tell("thawed", "plan", f"its time was over (rule {rule.id})")
 
     async def store_events(self) -> None:
         """Store the events that wait.

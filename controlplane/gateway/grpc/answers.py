@@ -71,7 +71,7 @@ class Answers:
         reply.model_name, reply.isLoaded = name, True
 
     async def _unload(self, request: Any, _: Any) -> None:
-        self._repository.unload(_named(request))
+        await self._repository.unload(_named(request))
 
 
 async def _fill(reply: Any, fields: Mapping[str, Any]) -> None:

@@ -25,6 +25,7 @@ from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.repository import Repository
 from controlplane.live_state import LiveState
 from controlplane.views.service_status import slo_report
+from workers.types import WorkerStatus
 
 
 class LiveReads:
@@ -37,6 +38,8 @@ class LiveReads:
         total: Callable[[], Awaitable[Counters]],
         access: Access,
         own: Callable[[], Mapping[str, Mapping[str, Any]]],
+        whole: Callable[[], Sequence[WorkerStatus]] = list,
+        unload: Callable[[str, str, str], Awaitable[None]] | None = None,
     ) -> None:
         """
         Args:
@@ -45,7 +48,11 @@ class LiveReads:
                 up to a second behind.
             total: what all gateways that share the port have counted.
             access: knows the keys of clients.
+            whole: what each connected worker last said, alone.
+            unload: unloads a variant from a worker.
         """
+        self._whole = whole
+        self._unload = unload
         self._live = live
         self._statuses = statuses
         self._total = total
@@ -54,6 +61,13 @@ class LiveReads:
 
     async def worker_status(self) -> list[Mapping[str, Any]]:
         return self._statuses()
+
+    async def whole_worker_status(self) -> Sequence[WorkerStatus]:
+        return self._whole()
+
+    async def unload(self, worker: str, task: str, variant: str, /) -> None:
+        assert self._unload is not None
+        await self._unload(worker, task, variant)
 
     async def operation(self, id: str, /) -> Mapping[str, Any] | None:
         return await self._live.operation(id)

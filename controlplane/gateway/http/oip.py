@@ -101,14 +101,14 @@ def _repository(api: FastAPI, views: ProtocolViews, repository: Repository) -> N
 
     @api.post("/v2/repository/models/{task}/load", tags=_TAGS, summary="Load a task")
     async def load(task: str) -> dict[str, Any]:
-        """Returns once some worker holds a live variant of it."""
+        """Pins a live variant of it, and returns once some worker holds one."""
         await repository.load(task)
         return {}
 
     @api.post("/v2/repository/models/{task}/unload", tags=_TAGS, summary="Unload a task")
     async def unload(task: str) -> dict[str, Any]:
-        """Refused: what is loaded is decided by the plan."""
-        repository.unload(task)
+        """Takes back what loads of it have pinned; `CONFLICT` where that is nothing."""
+        await repository.unload(task)
         return {}
 
 

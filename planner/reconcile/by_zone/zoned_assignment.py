@@ -20,6 +20,7 @@ from planner.reconcile.kept.routes import (
     times_of,
 )
 from planner.reconcile.kept.worth import LEAST_SAVED, SAVES
+from planner.residency.pinned_room import PinnedRoom
 from planner.solver.problem import Planner, Power
 from planner.types import Demand, DemandClass, Objective, Snapshot, WorkerReport, class_of
 from planner.zone_demand import Zone, ZoneDemand
@@ -65,6 +66,7 @@ class ZonedFleet:
         planner: Planner,
         objective: Objective,
         interference: Mapping[DeviceKindName, float] | None = None,
+        pinned: PinnedRoom | None = None,
     ) -> DemandAssignment:
         """As ``assign_demand``, each zone by itself."""
 
@@ -72,7 +74,9 @@ class ZonedFleet:
             if not part:
                 return NOTHING
             workers = self.workers[zone]
-            return assign_demand(snapshot, workers, part, known, planner, objective, interference)
+            return assign_demand(
+                snapshot, workers, part, known, planner, objective, interference, pinned=pinned
+            )
 
         solver = Solver(assigned, _served, self._able)
         parts, crossings = divide(demand, self.zones, self.workers, solver)

@@ -37,6 +37,8 @@ from variants.types import (
     Prefer,
     Profile,
     Registration,
+    Rule,
+    RuleKind,
     Slo,
     Stage,
     TaskName,
@@ -288,6 +290,24 @@ def test_declared_peaks_stand_above_the_plan(page: Page) -> None:
     assert "50 queries/s of digits, weekly" in shown
     assert "3 times the demand of all tasks (sale)" in shown
     assert "long gone" not in shown
+
+
+def test_rules_of_operators_are_shown_and_mark_their_variants(page: Page) -> None:
+    assert "Since" not in page.shown()["rules"]
+    pin = Rule(kind=RuleKind.PIN, task=DIGITS.name, variant=INT8, replicas=2, at_s=4e9, by="ann")
+    page.catalog.put_rule(replace(pin, why="release"))
+    page.catalog.put_rule(replace(pin, kind=RuleKind.FORBID, variant=FP32, replicas=1))
+    page.catalog.put_rule(Rule(kind=RuleKind.FREEZE, at_s=4e9, why="sale"))
+
+    shown = page.shown()
+
+    assert f"1 pin digits/{INT8} , 2 replicas" in shown["rules"]
+    assert "ann release 1 of 2 replicas ready" in shown["rules"]
+    assert f"2 forbid digits/{FP32}" in shown["rules"]
+    assert "3 freeze the plan" in shown["rules"]
+    assert f"{INT8} live pinned" in shown["variants"]
+    assert f"{FP32} live forbidden" in shown["variants"]
+    assert "The plan is frozen since" in shown["plan"]
 
 
 def test_scaled_to_zero_names_the_command_that_helps(page: Page) -> None:

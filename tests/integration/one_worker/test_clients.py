@@ -128,6 +128,8 @@ def test_the_openapi_document_is_kept(digits: Deployment, tmp_path: Path) -> Non
     finally:
         digits.request("DELETE", "/v1/tasks/digits/sharing")
         digits.request("PATCH", "/v1/tasks/digits/slo", slo)
+        for rule in digits.get("/v1/rules")["rules"]:  # loads by name have pinned
+            digits.request("DELETE", f"/v1/rules/{rule['id']}")
         for peak in digits.get("/v1/peaks")["peaks"]:
             digits.request("DELETE", f"/v1/peaks/{peak['id']}")
 

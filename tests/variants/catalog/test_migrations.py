@@ -26,7 +26,7 @@ from variants.types import Plan
 
 NUMBER = NEWEST.partition(SINCE)[0]
 """Of the newest migration, whatever it goes on beside."""
-COUNTERS = {"revision", "inventory", "epoch", "plan", "tick", "event", "peak"}
+COUNTERS = {"revision", "inventory", "epoch", "plan", "tick", "event", "peak", "rule"}
 pytestmark = pytest.mark.slow
 
 

@@ -434,3 +434,35 @@ async def test_a_worker_tells_how_fast_its_memory_turns_over(loading: Loading) -
     assert loading.room.churn_per_s(time.monotonic()) == 0.0
     await loading.load(half("c"), demanded=Demanded(waiting=True))
     assert loading.room.churn_per_s(time.monotonic()) > 0.0
+
+
+async def test_what_is_pinned_never_leaves_for_a_load(loading: Loading) -> None:
+    executor = loading.executor
+    await loading.load(replace(half("pinned"), pinned=True))
+    await loading.load(half("other"))
+    for _ in range(5):
+        ask(executor, half("other"))
+    await executor.quiet()
+    await loading.load(half("new"), demanded=Demanded(waiting=True))
+    assert loaded(executor) == {"pinned", "new"}
+    assert [mib for mib, _ in loading.evictable(time.monotonic() + 9.0)] == [50.0]
+    # What a query has loaded says nothing of pins.
+    await loading.load(half("pinned"), demanded=Demanded(waiting=True))
+    assert executor.replicas[vid(half("pinned"))].spec.pinned
+    await loading.load(replace(half("new"), pinned=True))
+    with pytest.raises(Overloaded, match="what is loaded is pinned, in use or asked for more"):
+        await loading.load(half("third"), demanded=Demanded(waiting=True))
+    await loading.load(replace(half("pinned"), pinned=False))
+    await loading.load(half("third"), demanded=Demanded(waiting=True, patience_s=5.0))
+    assert loaded(executor) == {"new", "third"}
+
+
+async def test_a_load_may_be_told_to_take_free_memory_only(loading: Loading) -> None:
+    await loading.load(half("a"))
+    free = Demanded(waiting=True, patience_s=5.0, evicts=False)
+    await loading.load(half("b"), demanded=free)
+    began_s = time.monotonic()
+    with pytest.raises(Overloaded, match=r"0\.0 MiB are free"):
+        await loading.load(half("c"), demanded=free)
+    assert time.monotonic() - began_s < 5.0
+    assert loaded(loading.executor) == {"a", "b"}

@@ -388,6 +388,7 @@ async def test_the_repository_lists_and_loads(served: Served, stubs: Stubs) -> N
     # Triton's clients send a parameter with it.
     asked = message_class("RepositoryModelUnloadRequest")(model_name="letters")
     asked.parameters["unload_dependents"].bool_param = False
+    await stubs.send("RepositoryModelUnload", asked.SerializeToString())  # takes the pin back
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stubs.send("RepositoryModelUnload", asked.SerializeToString())
     status, text, _ = error_of(caught.value)

@@ -34,7 +34,16 @@ from tests.controlplane.serving import (
 )  # fmt: skip
 from tests.undisturbed import undisturbed
 from variants.errors import VariantNotLoadable
-from variants.types import DeviceKindName, ModelName, Stage, VariantName, WorkerId
+from variants.types import (
+    DeviceKindName,
+    ModelName,
+    Rule,
+    RuleKind,
+    Stage,
+    TaskName,
+    VariantName,
+    WorkerId,
+)
 
 
 @pytest.fixture
@@ -762,10 +771,57 @@ async def test_v2_loads_what_is_asked_for_by_name(served: Served) -> None:
     loaded = await served.ask(b"{}", path="/v2/repository/models/letters/load")
     assert (loaded.status, loaded.json) == (200, {})
     assert (await served.get("/v2/models/letters/ready")).status == 200
+    catalog = served.gateway.catalog
+    [pin] = catalog.rules()
+    assert (pin.kind, pin.task, pin.variant, pin.by) == ("pin", "letters", FAST, "a load by name")
+    again = await served.ask(b"{}", path="/v2/repository/models/letters/load")
+    assert (again.status, catalog.rules()) == (200, (pin,))
+    unloaded = await served.ask(b"{}", path="/v2/repository/models/letters/unload")
+    assert (unloaded.status, unloaded.json, catalog.rules()) == (200, {}, ())
+    catalog.put_rule(replace(pin, by="ann"))  # an operator's own is not a client's to take back
     refused = await served.ask(b"{}", path="/v2/repository/models/letters/unload")
     assert refused.error[:2] == (409, "CONFLICT")
+    assert "decided by the plan" in refused.json["error"]
     unknown = await served.ask(b"{}", path="/v2/repository/models/nope/load")
     assert unknown.error[:2] == (404, "TASK_NOT_FOUND")
+
+
+async def test_v2_a_load_that_fails_pins_nothing(served: Served) -> None:
+    refused = await served.ask(b"{}", path="/v2/repository/models/letters/load")
+    assert refused.error[:2] == (503, "NO_WORKERS")
+    assert served.gateway.catalog.rules() == ()
+
+
+async def test_what_is_forbidden_answers_nothing_and_says_why(served: Served) -> None:
+    await served.worker("w1", FAST, SLOW)
+    catalog = served.gateway.catalog
+    rule = Rule(kind=RuleKind.FORBID, task=TaskName("letters"), variant=VariantName(FAST))
+    catalog.put_rule(replace(rule, why="wrong"))
+    named = f"/v2/models/letters/versions/{FAST}/infer"
+    for _ in range(100):
+        answer = await served.ask(INFER, path=named)
+        if answer.status != 200:
+            break
+        await asyncio.sleep(0.05)
+    assert answer.error[1] == "NOT_FOUND"
+    assert "an operator has forbidden it (rule 1: wrong)" in answer.json["error"]
+    other = await served.ask(INFER, path="/v2/models/letters/infer")
+    assert other.json["parameters"]["variant"] != FAST
+    index = (await served.ask(b"{}", path="/v2/repository/index")).json
+    asked = {"task": "letters", "slo": {"accuracy": 0.999}, "inputs": [[0.0] * 4]}
+    refused = await served.ask(asked)
+    assert refused.json["reasons"][FAST] == "an operator has forbidden it (rule 1: wrong)"
+    assert len(index) == 4
+
+
+async def test_while_the_plan_is_frozen_loads_take_free_memory_only(served: Served) -> None:
+    host = await served.worker("w1", FAST)
+    catalog = served.gateway.catalog
+    catalog.put_rule(Rule(kind=RuleKind.FREEZE))
+    await until(lambda: served.gateway.known.frozen)
+    named = f"/v2/models/letters/versions/{SLOW}/infer"
+    assert (await served.ask(INFER, path=named)).status == 200
+    assert {one.variant for one in host.status().replicas} == {FAST, SLOW}
 
 
 async def test_v2_answers_with_classes_where_they_are_asked_for(served: Served) -> None:

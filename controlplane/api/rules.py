@@ -1,0 +1,154 @@
+"""Four routes: rules of operators, and variants that are unloaded once."""
+
+import asyncio
+from collections.abc import Sequence
+from time import time
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from controlplane.api.context import ApiContext
+from controlplane.residency.orders import give, take_back
+from controlplane.residency.standing import standings
+from controlplane.timestamps import timestamp
+from controlplane.views import catalog_views
+from controlplane.views.rule_schemas import (
+    EvictionOrder,
+    EvictionSchema,
+    RuleOrder,
+    RuleSchema,
+)
+from controlplane.views.schemas import Schema
+from variants.errors import Conflict, NotFound, StateUnavailable
+from variants.types import Event, ReplicaState, Rule, RuleKind
+from workers.types import WorkerStatus
+
+RuleId = Annotated[int, Path(ge=1, le=2**53, description="Id of a rule.", examples=[1])]
+
+
+class Rules(Schema):
+    rules: list[RuleSchema]
+
+
+def rule_routes(context: ApiContext) -> APIRouter:
+    """``/v1/rules`` and ``/v1/evictions``."""
+    routes = APIRouter(prefix="/v1", tags=["running"])
+
+    @routes.get("/rules", summary="What operators said of what is loaded")
+    async def rules() -> Rules:
+        return Rules(rules=await rule_rows(context))
+
+    @routes.post(
+        "/rules",
+        status_code=201,
+        summary="Pin or forbid a variant, or freeze the plan",
+        description="One of each kind holds for a variant and a device kind: giving it again "
+        "changes it. `CONFLICT` where it can certainly not be followed, or where there are 1,000.",
+    )
+    async def order(body: RuleOrder) -> RuleSchema:
+        known, settings = await context.snapshot(), await context.settings_now()
+        there = [status.device_kind for status in await _statuses(context)]
+        rule = await asyncio.to_thread(
+            give, context.catalog, known, settings, there, body.order(time())
+        )
+        return await _row(context, rule)
+
+    @routes.delete("/rules/{id}", summary="Take a rule back")
+    async def remove(id: RuleId) -> RuleSchema:
+        rule = await asyncio.to_thread(take_back, context.catalog, id)
+        return RuleSchema.of(rule, False, "It was taken back.")
+
+    @routes.post(
+        "/evictions",
+        summary="Unload a variant now, once",
+        description="Queries that it has are answered first. The plan may load it again: where it "
+        "places it, it does so within seconds. `CONFLICT` where the variant is pinned there, or "
+        "loaded nowhere.",
+    )
+    async def evict(body: EvictionOrder) -> EvictionSchema:
+        return await _evict(context, body)
+
+    return routes
+
+
+async def rule_rows(context: ApiContext) -> list[RuleSchema]:
+    """All rules by id, with what has become of them."""
+    snapshot = await context.snapshot()
+    if not snapshot.rules:
+        return []
+    now_s, statuses = time(), await _statuses(context)
+    found = await asyncio.to_thread(standings, snapshot, statuses, now_s)
+    return [RuleSchema.of(rule, *found[rule.id]) for rule in snapshot.rules]
+
+
+async def _row(context: ApiContext, rule: Rule) -> RuleSchema:
+    rows = [row for row in await rule_rows(context) if row.id == rule.id]
+    return rows[0] if rows else RuleSchema.of(rule, False, "It was taken back.")
+
+
+async def _statuses(context: ApiContext) -> Sequence[WorkerStatus]:
+    """What workers say; nothing while the live state does not answer."""
+    try:
+        return await context.live.whole_worker_status()
+    except StateUnavailable:
+        return []
+
+
+async def _evict(context: ApiContext, body: EvictionOrder) -> EvictionSchema:
+    row = catalog_views.variant_row(await context.snapshot(), body.task, body.variant)
+    statuses = {one.worker: one for one in await context.live.whole_worker_status()}
+    if body.worker and body.worker not in statuses:
+        raise NotFound(f"there is no worker {body.worker!r}")
+    name = f"{row.task}/{row.name}"
+    holders = [
+        status
+        for id_, status in sorted(statuses.items())
+        if body.worker in ("", id_)
+        and any(
+            (one.task, one.variant) == (row.task, row.name)
+            and one.state in (ReplicaState.READY, ReplicaState.LOADING)
+            for one in status.replicas
+        )
+    ]
+    kinds = {status.device_kind for status in holders}
+    for rule in (await context.snapshot()).rules:
+        pinned = rule.kind is RuleKind.PIN and rule.key == (row.task, row.name)
+        if pinned and (not rule.device_kind or rule.device_kind in kinds):
+            raise Conflict(
+                f"{name} is pinned by rule {rule.id}; `modelless rules remove {rule.id}` takes the "
+                "pin back"
+            )
+    if not holders:
+        raise Conflict(f"{name} is not loaded on {body.worker or 'any worker'}")
+    await asyncio.gather(
+        *(context.live.unload(status.worker, row.task, row.name) for status in holders)
+    )
+    plan = await asyncio.to_thread(context.catalog.latest_plan)
+    placed = {
+        str(one.worker)
+        for one in (plan.placements if plan is not None else ())
+        if (one.task, one.variant) == (row.task, row.name)
+    }
+    workers = [status.worker for status in holders]
+    by = f" by {body.by}" if body.by else ""
+    for worker in workers:
+        event = Event(
+            at=timestamp(),
+            kind="unloaded",
+            subject=f"{name} on {worker}",
+            message=f"evicted{by or ' by an operator'}{body.why and f': {body.why}'}",
+        )
+        await asyncio.to_thread(context.catalog.add_event, event)
+    again = [worker for worker in workers if worker in placed]
+    return EvictionSchema(
+        task=row.task,
+        variant=row.name,
+        workers=workers,
+        planned=again,
+        sentence=(
+            f"The plan places it on {', '.join(again)}, and loads it there again."
+            if again
+            else "The plan does not place it there now; it may be loaded again later, by a plan or "
+            "for a query."
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Commands by which operators say what stays loaded, what may not run, and when nothing changes."""

@@ -1,0 +1,68 @@
+"""How many workers it takes to hold what is pinned, and whether any fleet could hold it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from planner.residency.pins import Arrangement, arrange, pins_of
+from planner.types import Observation, WorkerReport
+from variants.types import CatalogSnapshot, DeviceKind, DeviceKindName, WorkerId
+
+Counts = Mapping[DeviceKindName, int]
+
+
+def held_by(catalog: CatalogSnapshot, counts: Counts) -> Arrangement:
+    """How so many workers of each kind would hold what is pinned, if nothing else were there."""
+    return arrange(catalog, _empty(catalog.device_kinds, counts))
+
+
+def pinned_least(
+    catalog: CatalogSnapshot, most: Counts, least: Counts
+) -> dict[DeviceKindName, int]:
+    """Fewest workers of each kind, so that they hold of what is pinned as much as any could.
+
+    To those that are there anyway, the cheapest that hold more are added one by one.
+
+    Args:
+        most: upper bound for each kind.
+        least: of the workers that are there anyway.
+    """
+    counts = {kind: min(count, least.get(kind, 0)) for kind, count in most.items()}
+    if not pins_of(catalog.rules):
+        return counts
+    prices = {kind.name: kind.usd_per_hour for kind in catalog.device_kinds}
+    kinds = sorted((kind for kind in most if kind in prices), key=lambda k: (prices[k], k))
+    missing = _missing(held_by(catalog, counts))
+    while missing:
+        for kind in kinds:
+            more = {**counts, kind: counts[kind] + 1}
+            if more[kind] <= most[kind] and (left := _missing(held_by(catalog, more))) < missing:
+                counts, missing = more, left
+                break
+        else:
+            break
+    return counts
+
+
+def pinning_layouts(observation: Observation) -> Observation:
+    """The same, without the layouts of a machine whose workers hold less of what is pinned than
+    those of another one."""
+    if not pins_of(observation.catalog.rules):
+        return observation
+    missing = [_missing(held_by(observation.catalog, one)) for one in observation.layouts]
+    pairs = zip(observation.layouts, missing, strict=True)
+    worse = tuple(layout for layout, count in pairs if count > min(missing))
+    return replace(observation, refused=(*observation.refused, *worse))
+
+
+def _missing(found: Arrangement) -> int:
+    return sum(lack.rule.replicas - lack.held for lack in found.lacks)
+
+
+def _empty(kinds: Iterable[DeviceKind], counts: Counts) -> Iterator[WorkerReport]:
+    for kind in kinds:
+        for number in range(counts.get(kind.name, 0)):
+            yield WorkerReport(
+                id=WorkerId(f"{kind.name}-{number:05}"),
+                device_kind=kind.name,
+                memory_mib=kind.memory_mib,
+            )

@@ -1,0 +1,1 @@
+"""What operators say of what is loaded, in every catalog."""

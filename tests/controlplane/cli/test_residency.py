@@ -1,0 +1,86 @@
+"""``pin``, ``forbid``, ``evict``, ``freeze``, ``thaw`` and ``rules`` against a real gateway."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controlplane.cli.commands.residency.operator import operator
+from tests.controlplane.builders import worker
+from tests.controlplane.cli.shell import Shell
+from tests.controlplane.cli.test_commands import Gateway
+from variants.types import DeviceKindName
+
+MLP, LINEAR = "mlp-v1-onnx-int8", "linear-v1-onnx-fp32"
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    with Gateway(tmp_path) as gateway:
+        gateway.live.statuses = [worker("w1", MLP, LINEAR)]
+        gateway.catalog.set_inventory(DeviceKindName("cpu-4"), 1)
+        yield gateway
+
+
+def test_rules_are_given_listed_and_taken_back(gateway: Gateway, shell: Shell) -> None:
+    url = gateway.url
+    assert shell("rules", "list", url=url).out == "There is no rule.\n"
+    pinned = shell("pin", "digits", MLP, "--why", "release", url=url)
+    assert (pinned.code, pinned.err) == (0, "")
+    assert pinned.out == f"rule 1: pin digits/{MLP}. 1 of 1 replica ready.\n"
+    forbidden = shell("forbid", "digits", LINEAR, "--kind", "cpu-4", url=url)
+    assert forbidden.out == f"rule 2: forbid digits/{LINEAR} on cpu-4. It still leaves w1.\n"
+
+    head, _, first, second = shell("rules", "list", url=url).out.splitlines()
+    assert head.split() == ["ID", "RULE", "WHAT", "SINCE", "UNTIL", "BY", "WHY", "NOW"]
+    assert first.split()[:3] == ["1", "pin", f"digits/{MLP}"]
+    assert "release" in first
+    assert second.split()[:5] == ["2", "forbid", f"digits/{LINEAR}", "on", "cpu-4"]
+    rows = shell("rules", "list", "-o", "json", url=url).json()
+    assert [(row["id"], row["by"]) for row in rows] == [(1, operator()), (2, operator())]
+
+    removed = shell("rules", "remove", "2", url=url)
+    assert removed.out == f"rule 2 was taken back: digits/{LINEAR} on cpu-4\n"
+    again = shell("rules", "remove", "2", url=url)
+    assert (again.code, again.err) == (1, "error: there is no rule 2\n")
+    assert [rule.id for rule in gateway.catalog.rules()] == [1]
+
+
+def test_more_workers_than_there_are_cannot_hold_a_pin(gateway: Gateway, shell: Shell) -> None:
+    refused = shell("pin", "digits", "slow-v1-onnx-fp32", "--replicas", "99", url=gateway.url)
+    assert refused.code == 1
+    assert "on 99 workers, and at most 1 could hold it" in refused.err
+    wrong = shell("pin", "digits", MLP, "--replicas", "0", url=gateway.url)
+    assert wrong.code == 2
+    assert gateway.catalog.rules() == ()
+
+
+def test_the_plan_is_frozen_and_thawed(gateway: Gateway, shell: Shell) -> None:
+    url = gateway.url
+    nothing = shell("thaw", url=url)
+    assert (nothing.code, nothing.err) == (1, "error: the plan is not frozen\n")
+    frozen = shell("freeze", "--for", "2h", "--why", "sale", url=url)
+    assert (frozen.code, frozen.out[:29]) == (0, "the plan stays as it is until")
+    [rule] = gateway.catalog.rules()
+    assert (rule.until_s or 0.0) - rule.at_s == 7_200.0
+    assert "The plan is frozen since" in shell("status", url=url).out
+    longer = shell("freeze", url=url)
+    assert longer.out == "the plan stays as it is, until `modelless thaw`\n"
+    assert shell("thaw", url=url).out == "plans are made again\n"
+    assert gateway.catalog.rules() == ()
+    wrong = shell("freeze", "--for", "soon", url=url)
+    assert (wrong.code, "--for 'soon' is no duration" in wrong.err) == (2, True)
+
+
+def test_a_variant_is_evicted_unless_it_is_pinned(gateway: Gateway, shell: Shell) -> None:
+    url = gateway.url
+    gone = shell("evict", "digits", MLP, "--worker", "w1", url=url)
+    assert (gone.code, gone.err) == (0, "")
+    assert gone.out == (
+        f"digits/{MLP} was unloaded from w1. The plan does not place it there now; it may be "
+        "loaded again later, by a plan or for a query.\n"
+    )
+    assert gateway.live.unloaded == [("w1", "digits", MLP)]
+    shell("pin", "digits", MLP, url=url)
+    refused = shell("evict", "digits", MLP, url=url)
+    assert (refused.code, "is pinned by rule 1" in refused.err) == (1, True)

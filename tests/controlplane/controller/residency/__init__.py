@@ -1,0 +1,1 @@
+"""The control loop under rules of operators."""

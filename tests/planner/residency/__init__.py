@@ -1,0 +1,1 @@
+"""What operators said of what is loaded, as decisions go by it."""

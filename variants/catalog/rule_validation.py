@@ -1,0 +1,53 @@
+"""What a rule of an operator may be."""
+
+from variants.catalog.peak_validation import LATEST_S
+from variants.catalog.protocol import MOST_RULES
+from variants.errors import Conflict, InvalidInput
+from variants.types import NAME, Rule, RuleKind
+
+MOST_REPLICAS = 10_000
+MOST_WHY = 200
+"""Characters of a reason."""
+MOST_BY = 100
+"""Characters that name an operator."""
+
+
+def check_rule(rule: Rule) -> None:
+    """Refuse a rule that cannot be followed, or says more than its kind has.
+
+    Raises:
+        InvalidInput: the first thing found wrong, in one sentence.
+    """
+    freezes = rule.kind is RuleKind.FREEZE
+    if freezes and (rule.task or rule.variant or rule.device_kind):
+        raise InvalidInput("a freeze is of the whole plan: it names no task, variant or kind")
+    if not freezes:
+        for what, name in (("a task", rule.task), ("a variant", rule.variant)):
+            if not NAME.fullmatch(name):
+                raise InvalidInput(f"{name[:40]!r} cannot be the name of {what}")
+    if rule.device_kind and not NAME.fullmatch(rule.device_kind):
+        raise InvalidInput(f"{rule.device_kind[:40]!r} cannot be the name of a device kind")
+    if not 1 <= rule.replicas <= MOST_REPLICAS:
+        raise InvalidInput(f"a pin is of 1 to {MOST_REPLICAS:,} replicas")
+    if rule.replicas != 1 and rule.kind is not RuleKind.PIN:
+        raise InvalidInput("only a pin has a number of replicas")
+    if not 0.0 <= rule.at_s <= LATEST_S:  # neither is it when it is not a number
+        raise InvalidInput(f"a rule cannot begin at {rule.at_s!r} s of Unix time")
+    if rule.until_s is not None:
+        if not freezes:
+            raise InvalidInput("only a freeze ends by itself")
+        if not rule.at_s < rule.until_s <= LATEST_S:
+            raise InvalidInput("a freeze must end after it begins, and before 2100")
+    for what, text, most in (("reason", rule.why, MOST_WHY), ("operator", rule.by, MOST_BY)):
+        if len(text) > most or not text.isprintable():
+            raise InvalidInput(f"the {what} of a rule must be at most {most} printable characters")
+
+
+def check_rule_room(count: int) -> None:
+    """Refuse another rule where there are ``count``.
+
+    Raises:
+        Conflict: that is as many as a catalog holds.
+    """
+    if count >= MOST_RULES:
+        raise Conflict(f"there are {MOST_RULES:,} rules, the most possible: remove some")
