@@ -34,6 +34,10 @@ class ControlReads(Operations, Protocol):
     async def machines(self) -> Mapping[str, Any] | None:
         """What ``controlplane.controller.nodes.node_counts`` tells, where a control loop looked."""
 
+    async def canaries(self) -> Mapping[str, Any]:
+        """By the number of each share, what the control loop has found of it
+        (``controlplane.views.canary_schemas.judged_canary``)."""
+
     async def put_notice(self, notice: Mapping[str, Any], /) -> None:
         """Say that a node goes: ``node``, ``why`` and ``until_s``, a Unix time or 0."""
 

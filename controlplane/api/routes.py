@@ -15,6 +15,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controlplane.api.bodies import REGISTRATION_FORM
+from controlplane.api.canaries import canary_routes
 from controlplane.api.clients import client_routes
 from controlplane.api.context import ApiContext
 from controlplane.api.default_slo import default_slo_routes
@@ -143,6 +144,7 @@ def build_api(context: ApiContext) -> FastAPI:
     api.include_router(default_slo_routes(context))
     api.include_router(sharing_routes(context))
     api.include_router(removal_routes(context))
+    api.include_router(canary_routes(context))
     api.include_router(_registration_routes(context, registrations))
     for path, name in PAGES.items():
         _add_page(api, path, name)

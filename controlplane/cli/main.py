@@ -82,9 +82,19 @@ COMMANDS = {
             help="Peaks of demand that are known beforehand.",
         ),
         Entry(
+            name="canary",
+            target="controlplane.cli.commands.models.canary:canary",
+            help="Give a new version a share of the queries.",
+        ),
+        Entry(
             name="promote",
             target="controlplane.cli.commands.models.stage:promote",
             help="Make a model version live.",
+        ),
+        Entry(
+            name="rollback",
+            target="controlplane.cli.commands.models.canary:rollback",
+            help="End a canary's share, or go back to the version before.",
         ),
         Entry(
             name="retire",

@@ -20,6 +20,7 @@ from uuid import uuid4
 from controlplane.api.context import ApiContext
 from controlplane.exposure import own_addresses
 from controlplane.gateway.background import Background
+from controlplane.gateway.canaries.diversions import Diversions
 from controlplane.gateway.demand_report import DemandReport
 from controlplane.gateway.handover import SUFFIX, Handover
 from controlplane.gateway.http.access import Access
@@ -82,6 +83,7 @@ class Gateway:
         self.known = Knowledge(settings, catalog, store, secret, self.path, self._worker_left)
         self.shares = Shares(self.path)
         self.path.share = self.shares.take
+        self._diversions = Diversions(self.path)
         self._loads = OnDemandLoads(self.known)
         self._report = DemandReport(self.id, self.path, self.known)
         self._siblings = Siblings(settings.run_dir, self.id, self.path.counters)
@@ -283,6 +285,8 @@ class Gateway:
         if await self.known.refresh_catalog(marks.revision):
             self._loads.forget_failures()
             self.shares.follow(self.known.catalog)
+            self._diversions.follow(self.known.catalog.canaries)
+            self.path.canaries = self._diversions if self._diversions else None
         await self.known.refresh_plan(marks.plan_version)
         self.known.refresh_wanted(marks.inventory, await self._nodes())
 

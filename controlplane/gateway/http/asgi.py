@@ -90,6 +90,9 @@ class LiveReads:
     async def machines(self) -> Mapping[str, Any] | None:
         return await self._live.machines()
 
+    async def canaries(self) -> Mapping[str, Any]:
+        return await self._live.canaries()
+
     async def put_notice(self, notice: Mapping[str, Any], /) -> None:
         await self._live.put_notice(notice)
 
