@@ -257,8 +257,11 @@ async def _live(context: ApiContext) -> Live:
 
 
 async def _tell_live(context: ApiContext, rows: Iterable[VariantSchema]) -> None:
-    live = await _live(context)
+    live, said = await _live(context), await context.live.feedback()
     for row in rows:
+        right, wrong = said.get(row.task, {}).get(row.name, (0, 0))
+        if right or wrong:
+            row.live_accuracy, row.live_accuracy_rows = right / (right + wrong), right + wrong
         for device in row.devices:
             tell_device(device, row.task, row.name, live)
 

@@ -49,6 +49,11 @@ COMMANDS = {
             target="controlplane.cli.commands.query:query",
             help="Ask for a task within an SLO.",
         ),
+        Entry(
+            name="feedback",
+            target="controlplane.cli.commands.feedback:feedback",
+            help="Say which classes of an answer were right.",
+        ),
     ),
     "Change": (
         Entry(

@@ -21,6 +21,7 @@ from controlplane.api.context import ApiContext
 from controlplane.exposure import own_addresses
 from controlplane.gateway.background import Background
 from controlplane.gateway.canaries.diversions import Diversions
+from controlplane.gateway.canaries.feedback import Feedback
 from controlplane.gateway.demand_report import DemandReport
 from controlplane.gateway.handover import SUFFIX, Handover
 from controlplane.gateway.http.access import Access
@@ -87,6 +88,9 @@ class Gateway:
         self._loads = OnDemandLoads(self.known)
         self._report = DemandReport(self.id, self.path, self.known)
         self._siblings = Siblings(settings.run_dir, self.id, self.path.counters)
+        self._feedback = Feedback(
+            settings.run_dir, self.id, self.path.answers, self.path.counters, self.path.clock_ms
+        )
         node = named_after_node()
         self._handover = Handover(
             settings.run_dir / f"{node}-{self.id[:8]}{SUFFIX}",
@@ -157,6 +161,7 @@ class Gateway:
         if self.settings.grpc_port:
             await self._serve_grpc(access, max_body, caps.alike())
         await self._siblings.start()
+        await self._feedback.start()
         await self._handover.start()
         settle_memory()
         where = f"{self.settings.host}:{self.settings.port}"
@@ -202,6 +207,7 @@ class Gateway:
             ending.append(asyncio.wait_for(self._serving, 12))
         await asyncio.gather(*ending, return_exceptions=True)
         await self._background.cancel(self._loads.under_way())
+        await self._feedback.stop()
         await self._siblings.stop()
         self._reader.close()
         self._inflater.close()
@@ -231,7 +237,7 @@ class Gateway:
         )
         return build_asgi(
             context, self.path, self.views, self._repository, access, self._collector, max_body,
-            self._inflater,
+            self._inflater, self._feedback,
         )  # fmt: skip
 
     async def _collector(self) -> GatewayCollector:

@@ -53,6 +53,7 @@ def divert(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | str:
         if found.cold:
             return NOT_READY
         return found._replace(reason=_CANARY) if found.meets_slo else INFEASIBLE
-    if found.code is RefusalCode.OVERLOADED:
-        return OVERLOADED
+    loaded = any(one.ready for one in snapshot.tasks[query.task].by_cost)
+    if found.code is RefusalCode.OVERLOADED or (found.code is RefusalCode.COLD and loaded):
+        return OVERLOADED  # it could be loaded elsewhere, too
     return NOT_READY if found.code in _NOT_READY else INFEASIBLE

@@ -148,6 +148,7 @@ class DictLive:
         self.seen_nodes: dict[str, Any] | None = None
         self.client_rows: list[dict[str, Any]] = []
         self.seen_machines: dict[str, Any] | None = None
+        self.judged_rows: dict[str, dict[str, tuple[int, int]]] = {}
         self.judged_canaries: dict[str, Any] = {}
         self.said: list[dict[str, Any]] = []
         """Notices of nodes that go."""
@@ -180,6 +181,9 @@ class DictLive:
 
     async def machines(self) -> Mapping[str, Any] | None:
         return self.seen_machines
+
+    async def feedback(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
+        return self.judged_rows
 
     async def canaries(self) -> Mapping[str, Any]:
         if self.gone:

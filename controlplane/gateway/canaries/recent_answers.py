@@ -39,7 +39,7 @@ class Judged:
 
 
 class RecentAnswers:
-    """The newest answers of tasks with classes, by the request id that they carried."""
+    """The newest answers, by the request id that they carried."""
 
     def __init__(self, most: int = MOST_ANSWERS) -> None:
         self._most = most
@@ -64,35 +64,32 @@ class RecentAnswers:
         arm: Arm | None,
         now_ms: float,
     ) -> bytes:
-        """Keep an answer, if its task has classes; the header line that names its request.
+        """Keep an answer; the header line that names its request.
 
         Args:
             given_id: the caller's ``X-Request-Id``.
             arm: what counts the words of clients beside the variant.
         """
         id_ = request_id(given_id)
-        line = b"x-request-id: %s\r\n" % id_.encode()
-        if not task.labels:
-            return line
         at = self._next
         if self._ids[at] is not None:
             self._forget(at)
             self._oldest = (at + 1) % self._most
-        scores = outputs[0]
+        if task.labels:
+            scores = self._scores[at] = outputs[0]
+            self._size_bytes += scores.nbytes
         self._ids[at] = id_
         self._tasks[at] = task
         self._variants[at] = variant
-        self._scores[at] = scores
         self._arms[at] = arm
         self._at_ms[at] = now_ms
         self._at[id_] = at
         self._next = (at + 1) % self._most
-        self._size_bytes += scores.nbytes
         while self._size_bytes > MOST_BYTES:
             if self._ids[self._oldest] is not None:
                 self._forget(self._oldest)
             self._oldest = (self._oldest + 1) % self._most
-        return line
+        return b"x-request-id: %s\r\n" % id_.encode()
 
     def judge(self, id_: str, labels: Sequence[str], now_ms: float) -> tuple[Judged, Arm | None]:
         """Take in which classes were right, one for each row of an answer.
@@ -101,7 +98,7 @@ class RecentAnswers:
 
         Raises:
             NotFound: no such answer is known, or it is too old.
-            InvalidInput: the labels are not one class of the task for each row.
+            InvalidInput: the labels are not one class of the task for each row, or it has none.
             Conflict: something else was said of it before.
         """
         at = self._at.get(id_)
@@ -109,7 +106,8 @@ class RecentAnswers:
             raise NotFound(UNKNOWN)
         task, scores = self._tasks[at], self._scores[at]
         assert task is not None
-        assert scores is not None
+        if scores is None:
+            raise InvalidInput(f"task {task.name!r} has no classes that could be right or wrong")
         rows = scores.reshape(len(scores), -1)
         if len(labels) != len(rows):
             raise InvalidInput(

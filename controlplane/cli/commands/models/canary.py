@@ -158,6 +158,20 @@ def _table(rows: Sequence[Row]) -> None:
             typer.echo(printable(f"{row['model_version']}: {words}"))
 
 
+def canary_sentences(rows: Sequence[Row]) -> list[str]:
+    """What is known of each canary, in one sentence each."""
+    said = []
+    for row in rows:
+        name = f"{row['task']}/{row['model_version']}"
+        if row["ended"]:
+            said.append(f"{name} was rolled back, it was found worse: {row['ended']}")
+            continue
+        verdict = (row["verdict"] or "not judged yet").replace("_", " ")
+        why = f": {row['why']}" if row["why"] else ""
+        said.append(f"{name} is a canary on {percent(row['share'])} of queries, {verdict}{why}")
+    return said
+
+
 def _evidence(arm: Row | None) -> list[str]:
     if arm is None:
         return ["", "", "", ""]
