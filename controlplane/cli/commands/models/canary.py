@@ -132,7 +132,17 @@ def _rollback_words(row: Row) -> str:
 
 def _table(rows: Sequence[Row]) -> None:
     table(
-        ["TASK", "VERSION", "SHARE", "SINCE", "QUERIES", "LATE", "FAILED", "MEAN", "VERDICT"],
+        [
+            "TASK",
+            "VERSION",
+            ">SHARE",
+            "SINCE",
+            ">QUERIES",
+            ">LATE",
+            ">FAILED",
+            ">MEAN MS",
+            "VERDICT",
+        ],
         (
             [
                 row["task"],
