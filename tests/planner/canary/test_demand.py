@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from planner.canary.demand import CanaryDemand
 from planner.types import Demand, Objective
 from tests.planner.builders import DIGITS, catalog, profile, variant
-from variants.types import Canary, CatalogSnapshot, DeviceKindName, ModelName, Stage, VariantName
+from variants.types import (
+    Canary,
+    CatalogSnapshot,
+    DeviceKindName,
+    ModelName,
+    Stage,
+    TaskName,
+    VariantName,
+)
 
 KINDS = [DeviceKindName("cpu-1")]
 CNN = VariantName("cnn")
@@ -62,7 +70,7 @@ def test_all_of_it_may_be_asked_of_it() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.1])
 def test_other_demand_is_not_touched(share: float) -> None:
-    other = replace(demand(), task="letters")
+    other = replace(demand(), task=TaskName("letters"))
     pinned = demand(variant=VariantName("mlp"))
     assert divided(known(share), other, pinned) == (other, pinned)
 

@@ -68,7 +68,7 @@ class Loop:
             "live": {**nothing, "in_time": 10 * of},
             "not_diverted": {"overloaded": 1},
         }
-        return json.loads(json.dumps({"canaries": {str(self.canary.number): trial}}))
+        return dict(json.loads(json.dumps({"canaries": {str(self.canary.number): trial}})))
 
     @property
     def events(self) -> list[str]:
