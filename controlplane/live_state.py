@@ -11,6 +11,7 @@ Keys, all below ``modelless:``
 ``workers:status``   JSON: the workers' last status, written by the control loop
 ``nodes``            JSON: nodes by device kind, written by the control loop; expires
 ``machines``         JSON: nodes and what is asked for, written by the control loop; expires
+``canaries``         JSON: what was found of each canary, written by the control loop; expires
 ``notices``          list of JSON: nodes that go, as was said; read by the control loop; expires
 ``replacing``        JSON: of what one more is to run, by `modelless upgrade`; expires
 ``nodes_asked``      there while nodes are asked for, written by the control loop
@@ -172,6 +173,13 @@ class LiveState:
     async def machines(self) -> dict[str, Any] | None:
         """What ``controller.nodes.node_counts`` tells, if a control loop looked lately."""
         return await self._get("machines")
+
+    async def put_canaries(self, found: Mapping[str, Any]) -> None:
+        await self._put("canaries", found, expires_s=60)
+
+    async def canaries(self) -> dict[str, Any]:
+        """By the number of each share, what the control loop has found of it lately."""
+        return await self._get("canaries") or {}
 
     async def put_replacing(self, parts: list[str]) -> None:
         """Have one more run of each of these, device kinds or ``gateways``, for a few seconds."""

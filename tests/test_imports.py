@@ -23,8 +23,9 @@ ORDER = {
     "planner": (
         "worker_starts", "zone_demand", "upper_hull", "latency_curve", "latency_table",
         "live_model", "profile_drift", "slow_workers", "interference", "energy", "eviction",
-        "types", "planning_settings", "sentences", "forecasting", "selection", "zones", "batching",
-        "residency", "solver", "layouts", "reconcile", "simulation", "doubtful_profiles", "bounds",
+        "types", "planning_settings", "sentences", "forecasting", "selection", "canary", "zones",
+        "batching", "residency", "solver", "layouts", "reconcile", "simulation",
+        "doubtful_profiles", "bounds",
         "policies", "simulate", "approximate",
     ),
     "workers": ("types", "process", "runtimes", "channel", "execution", "host", "deployment"),

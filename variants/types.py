@@ -328,6 +328,32 @@ class DeviceKind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Canary:
+    """The share of a task's queries by which a canary version proves itself. A task has one."""
+
+    task: TaskName
+    model: ModelName
+    version: int
+    share: float
+    """Of the queries that name no variant, in [0, 1]; 0: it was ended, and ``ended`` says why."""
+    after: int = 1_000
+    """Queries that it has to have been given before it can be found good."""
+    promote: bool = False
+    """Whether it becomes live by itself once it was found good."""
+    number: int = 0
+    """Given by the catalog: the revision that set it. What is counted of it stands under this."""
+    set_at: str = ""
+    """ISO 8601, UTC."""
+    ended: str = ""
+    """Why the control loop has ended it, in one sentence; empty while it goes on."""
+
+    @property
+    def label(self) -> str:
+        """How its version is named: ``cnn-small-v2``."""
+        return f"{self.model}-v{self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
     """Everything that one registration adds; the catalog takes it whole or not at all."""
 
@@ -350,6 +376,8 @@ class CatalogSnapshot:
     device_kinds: tuple[DeviceKind, ...] = ()
     rules: tuple[Rule, ...] = ()
     """What operators said of what is loaded, by id."""
+    canaries: tuple[Canary, ...] = ()
+    """One for each task that has one, and the last one where the control loop has ended it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

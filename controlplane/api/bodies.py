@@ -57,6 +57,10 @@ _ANSWER_HEADERS: dict[str, Any] = {
         "`best_effort` and others.",
         "schema": {"type": "string"},
     },
+    "X-Request-Id": {
+        "description": "The caller's own, or one that was made: `POST /v1/feedback` takes it.",
+        "schema": {"type": "string"},
+    },
     "Cache-Status": {
         "description": "Of a task whose equal queries share answers: whether it was one of those.",
         "schema": {"type": "string"},

@@ -45,6 +45,13 @@ class ControlReads(Operations, Protocol):
     async def machines(self) -> Mapping[str, Any] | None:
         """What ``controlplane.controller.nodes.node_counts`` tells, where a control loop looked."""
 
+    async def feedback(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
+        """By task and variant, how many rows clients have said to be right and to be wrong."""
+
+    async def canaries(self) -> Mapping[str, Any]:
+        """By the number of each share, what the control loop has found of it
+        (``controlplane.views.canary_schemas.judged_canary``)."""
+
     async def put_notice(self, notice: Mapping[str, Any], /) -> None:
         """Say that a node goes: ``node``, ``why`` and ``until_s``, a Unix time or 0."""
 

@@ -16,6 +16,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controlplane.api.bodies import REGISTRATION_FORM
+from controlplane.api.canaries import canary_routes
 from controlplane.api.clients import client_routes
 from controlplane.api.context import ApiContext
 from controlplane.api.default_slo import default_slo_routes
@@ -155,6 +156,7 @@ def build_api(context: ApiContext) -> FastAPI:
     api.include_router(default_slo_routes(context))
     api.include_router(sharing_routes(context))
     api.include_router(removal_routes(context))
+    api.include_router(canary_routes(context))
     api.include_router(_registration_routes(context, registrations))
     for path, name in PAGES.items():
         _add_page(api, path, name)
@@ -267,8 +269,11 @@ async def _live(context: ApiContext) -> Live:
 
 
 async def _tell_live(context: ApiContext, rows: Iterable[VariantSchema]) -> None:
-    live = await _live(context)
+    live, said = await _live(context), await context.live.feedback()
     for row in rows:
+        right, wrong = said.get(row.task, {}).get(row.name, (0, 0))
+        if right or wrong:
+            row.live_accuracy, row.live_accuracy_rows = right / (right + wrong), right + wrong
         for device in row.devices:
             tell_device(device, row.task, row.name, live)
 

@@ -69,6 +69,11 @@ COMMANDS = {
             target="controlplane.cli.commands.asking.replay:replay",
             help="Play a trace against what runs, beside the simulator if need be.",
         ),
+        Entry(
+            name="feedback",
+            target="controlplane.cli.commands.feedback:feedback",
+            help="Say which classes of an answer were right.",
+        ),
     ),
     "Change": (
         Entry(
@@ -132,9 +137,19 @@ COMMANDS = {
             help="Peaks of demand that are known beforehand.",
         ),
         Entry(
+            name="canary",
+            target="controlplane.cli.commands.models.canary:canary",
+            help="Give a new version a share of the queries.",
+        ),
+        Entry(
             name="promote",
             target="controlplane.cli.commands.models.stage:promote",
             help="Make a model version live.",
+        ),
+        Entry(
+            name="rollback",
+            target="controlplane.cli.commands.models.canary:rollback",
+            help="End a canary's share, or go back to the version before.",
         ),
         Entry(
             name="retire",

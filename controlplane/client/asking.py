@@ -1,16 +1,19 @@
 """``modelless.Client`` and ``modelless.AsyncClient``: a task in, a typed reply or error out."""
 
+from collections.abc import Iterable
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from controlplane.client.exchange import (
     EXPLAIN_PATH,
+    FEEDBACK_PATH,
     HEADERS,
     PATH,
     TIMEOUT_S,
     Reply,
     connection_options,
+    feedback_content,
     named_url,
     query_content,
     read_document,
@@ -150,6 +153,28 @@ class Client:
             )
         return read_document(response, self.url)
 
+    def feedback(self, answer: Reply | str, labels: str | Iterable[str]) -> dict[str, Any]:
+        """Say which classes were right, of an answer of the last minutes.
+
+        ``answer`` is the reply, or the ``X-Request-Id`` that it carried; ``labels`` has the right
+        class of each row, and a single row's may stand alone.
+
+        Returns:
+            ``task``, ``variant``, how many rows were ``right`` and ``wrong``, and ``anew``: False
+            where the same was said before, which counts once.
+
+        Raises:
+            NotFound: the gateway does not know the answer, or not any more.
+            InvalidInput: the labels do not fit the answer, or its task has no classes.
+            Conflict: something else was said of it before.
+        """
+        content = feedback_content(answer, labels)
+        with typed_failures(self.url, self.timeout_s):
+            response = self._http.post(
+                FEEDBACK_PATH, content=content, headers=HEADERS, timeout=self.timeout_s
+            )
+        return read_document(response, self.url)
+
 
 class AsyncClient:
     """The same as ``Client`` for an event loop: many queries may wait at once.
@@ -244,5 +269,14 @@ class AsyncClient:
         with typed_failures(self.url, self.timeout_s):
             response = await self._http.post(
                 EXPLAIN_PATH, content=content, headers=HEADERS, timeout=self.timeout_s
+            )
+        return read_document(response, self.url)
+
+    async def feedback(self, answer: Reply | str, labels: str | Iterable[str]) -> dict[str, Any]:
+        """Say which classes were right, as ``Client.feedback``."""
+        content = feedback_content(answer, labels)
+        with typed_failures(self.url, self.timeout_s):
+            response = await self._http.post(
+                FEEDBACK_PATH, content=content, headers=HEADERS, timeout=self.timeout_s
             )
         return read_document(response, self.url)

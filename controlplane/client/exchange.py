@@ -2,7 +2,7 @@
 
 import os
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from os import PathLike
@@ -20,6 +20,7 @@ URL = "http://127.0.0.1:8000"
 TIMEOUT_S = 30.0
 PATH = "/v1/query"
 EXPLAIN_PATH = "/v1/explain"
+FEEDBACK_PATH = "/v1/feedback"
 HEADERS = {"Content-Type": "application/json"}
 
 
@@ -56,6 +57,8 @@ class Reply:
     choice_reason: str = ""
     """Why this variant: ``planned``, ``cheapest_that_fits``, ``pinned``, and others that the
     reference lists under ``X-Choice-Reason``."""
+    request_id: str = ""
+    """To say later which classes were right (``Client.feedback``)."""
 
 
 def named_url(url: str | None) -> str:
@@ -138,6 +141,15 @@ def query_content(task: str, about: Mapping[str, Any], **asked: Any) -> bytes:
         raise InvalidInput(f"the query cannot be sent: {error}") from error
 
 
+def feedback_content(answer: Reply | str, labels: str | Iterable[str]) -> bytes:
+    """The JSON body of ``POST /v1/feedback``."""
+    import orjson
+
+    id_ = answer if isinstance(answer, str) else answer.request_id
+    listed = [labels] if isinstance(labels, str) else [str(label) for label in labels]
+    return orjson.dumps({"request_id": id_, "labels": listed})
+
+
 @contextmanager
 def typed_failures(url: str, timeout_s: float) -> Iterator[None]:
     """What httpx raises while a request is under way, as errors of modelless.
@@ -172,6 +184,7 @@ def read_reply(response: "httpx.Response", url: str) -> Reply:
         for name in ("labels", "scores"):
             known[name] = tuple(known.get(name, ()))
         known["choice_reason"] = response.headers.get("X-Choice-Reason", "")
+        known["request_id"] = response.headers.get("X-Request-Id", "")
         return Reply(**known)
     except TypeError as error:
         raise Unreachable(f"what answers at {url} is not modelless") from error

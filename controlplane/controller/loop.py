@@ -19,6 +19,7 @@ from time import monotonic, time
 from controlplane.cluster.protocol import Cluster
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.arrivals import Arrivals
+from controlplane.controller.canaries.canary_watch import CanaryWatch
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.recorder import StatusRecorder
 from controlplane.controller.events.status_events import Target, damaged, in_quarantine
@@ -119,6 +120,7 @@ class ControlLoop:
         self._learned = LearnedState(catalog, self._journal, clock_s, wall_s)
         self._change_limits = ChangeLimits()
         self._calendar = PeakCalendar(self._journal, wall_s)
+        self._canaries = CanaryWatch(catalog, live, self._journal, clock_s, wall_s)
         self._roster = Roster(cluster, live, self._journal)
         self._applier = PlanApplier(cluster, self._pool, self._journal, clock_s, self._scaled)
         self._recorder = StatusRecorder(catalog, self._journal, clock_s)
@@ -210,6 +212,7 @@ class ControlLoop:
                 self._leader.epoch = epoch
                 self._leader.plan = await asyncio.to_thread(self._catalog.latest_plan)
                 await self._recorder.lead(self._leader.epoch, self._leader.plan)
+                await self._canaries.recall()
                 recalled = await self._learned.recall(self._settings, self._calendar)
                 self._arrivals.estimator, self._training = recalled
                 break
@@ -272,18 +275,20 @@ class ControlLoop:
         statuses = self._workers.values()
         self._corrected |= self._live_latency.look(self._clock_s(), self._known, statuses)
         self._corrected |= self._hourly.moved(self._wall_s())
+        catalog = self._hourly.at(self._live_latency.alone(self._known), self._wall_s())
+        canaries = self._canaries.demand(catalog, self._inventory, planning.objective)
         return Observation(
-            catalog=self._hourly.at(self._live_latency.alone(self._known), self._wall_s()),
+            catalog=catalog,
             workers=self._reports.of(self._node_counts.staying(self._pool.as_planned_for())),
-            demand=self._arrivals.demand,
+            demand=canaries.divided(self._arrivals.demand),
             inventory=self._inventory,
             running=dict(self._running),  # which changes when a kind was scaled
             plan=self._leader.plan,
             now_s=self._clock_s(),
             objective=planning.objective,
             eviction=planning.eviction,
-            expected=(*foreseen.expected, *self._arrivals.pinned),
-            envelope=(*foreseen.envelope, *self._arrivals.pinned),
+            expected=canaries.divided((*foreseen.expected, *self._arrivals.pinned)),
+            envelope=canaries.divided((*foreseen.envelope, *self._arrivals.pinned)),
             watched=estimator.watched,
             declared=foreseen.declared,
             elastic=planning.elastic,
@@ -372,6 +377,7 @@ class ControlLoop:
             reports = await self._live.gateways()
             self._recorder.gateways(reports)
             self._arrivals.count(reports, self._known, self._clock_s())
+            self._canaries.count(reports)
             self._corrected |= self._zones.count(reports, self._known, self._clock_s())
             if self._training is not None:
                 self._training.go_on()
@@ -395,6 +401,7 @@ class ControlLoop:
         version = self._leader.plan.version if self._leader.plan else 0
         try:
             await self._reprofiling.follow(self._clock_s(), self._known, observation, self._workers)
+            await self._canaries.follow(self._known, self._leader.epoch)
             await self._journal.store(
                 observation, decision, begun, epoch=self._leader.epoch, version=version
             )

@@ -50,6 +50,9 @@ class VariantCounters:
     """Runs of tasks whose answers are shared."""
     cache_miss_ms: float = 0.0
     """What looking for an answer and keeping the new one took."""
+    right: int = 0
+    """Rows whose class clients have said to be right."""
+    wrong: int = 0
 
     def add(self, told: Mapping[str, Any]) -> None:
         """Add what another gateway has counted of the variant (``Counters.add``)."""
@@ -61,7 +64,8 @@ class VariantCounters:
             if each.name == "last_ms":  # of one machine, so the clock is the same
                 self.last_ms = max(self.last_ms, told["last_ms"])
             elif each.name != "batches":
-                setattr(self, each.name, getattr(self, each.name) + told[each.name])
+                # A gateway of an earlier release does not tell what was added since.
+                setattr(self, each.name, getattr(self, each.name) + told.get(each.name, 0))
 
 
 @dataclass(slots=True)
@@ -153,7 +157,7 @@ class TaskCounters:
 
     def cache_missed(self, variant: str, took_ms: float) -> None:
         """Count a run whose answer was not kept yet."""
-        counters = self._of(variant)
+        counters = self.of(variant)
         counters.cache_misses += 1
         counters.cache_miss_ms += took_ms
 
@@ -161,7 +165,7 @@ class TaskCounters:
         self, variant: str, elapsed_ms: float, rows: int, met: bool, now_ms: float
     ) -> VariantCounters:
         """Count what answers of every kind have; the variant's counters, for the rest."""
-        counters = self._of(variant)
+        counters = self.of(variant)
         if met:
             counters.met += 1
         else:
@@ -173,7 +177,8 @@ class TaskCounters:
         self.latency_ms += elapsed_ms
         return counters
 
-    def _of(self, variant: str) -> VariantCounters:
+    def of(self, variant: str) -> VariantCounters:
+        """What is counted of a variant."""
         counters = self.variants.get(variant)
         if counters is None:
             counters = self.variants[variant] = VariantCounters()
@@ -189,7 +194,7 @@ class TaskCounters:
     def add(self, told: Mapping[str, Any]) -> None:
         """Add what another gateway has counted of the task (``Counters.add``)."""
         for name, counted in told["variants"].items():
-            self._of(name).add(counted)
+            self.of(name).add(counted)
         _add_each(self.errors, told["errors"])
         _add_each(self.choices, told["choices"])
         self.buckets = [a + b for a, b in zip(self.buckets, told["buckets"], strict=True)]

@@ -20,6 +20,8 @@ from uuid import uuid4
 from controlplane.api.context import ApiContext
 from controlplane.exposure import own_addresses
 from controlplane.gateway.background import Background
+from controlplane.gateway.canaries.diversions import Diversions
+from controlplane.gateway.canaries.feedback import Feedback
 from controlplane.gateway.handover import SUFFIX, Handover
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.http.asgi import LiveReads, build_asgi
@@ -82,9 +84,13 @@ class Gateway:
         self.known = Knowledge(settings, catalog, store, secret, self.path, self._worker_left)
         self.shares = Shares(self.path)
         self.path.share = self.shares.take
+        self._diversions = Diversions(self.path)
         self._loads = OnDemandLoads(self.known)
         self._report = DemandReport(self.id, self.path, self.known)
         self._siblings = Siblings(settings.run_dir, self.id, self.path.counters)
+        self._feedback = Feedback(
+            settings.run_dir, self.id, self.path.answers, self.path.counters, self.path.clock_ms
+        )
         node = named_after_node()
         self._handover = Handover(
             settings.run_dir / f"{node}-{self.id[:8]}{SUFFIX}",
@@ -155,6 +161,7 @@ class Gateway:
         if self.settings.grpc_port:
             await self._serve_grpc(access, max_body, caps.alike())
         await self._siblings.start()
+        await self._feedback.start()
         await self._handover.start()
         settle_memory()
         where = f"{self.settings.host}:{self.settings.port}"
@@ -200,6 +207,7 @@ class Gateway:
             ending.append(asyncio.wait_for(self._serving, 12))
         await asyncio.gather(*ending, return_exceptions=True)
         await self._background.cancel(self._loads.under_way())
+        await self._feedback.stop()
         await self._siblings.stop()
         self._reader.close()
         self._inflater.close()
@@ -231,7 +239,7 @@ class Gateway:
         )
         return build_asgi(
             context, self.path, self.views, self._repository, access, self._collector, max_body,
-            self._inflater,
+            self._inflater, self._feedback,
         )  # fmt: skip
 
     async def _collector(self) -> GatewayCollector:
@@ -285,6 +293,8 @@ class Gateway:
         if await self.known.refresh_catalog(marks.revision):
             self._loads.forget_failures()
             self.shares.follow(self.known.catalog)
+            self._diversions.follow(self.known.catalog.canaries)
+            self.path.canaries = self._diversions if self._diversions else None
         await self.known.refresh_plan(marks.plan_version)
         self.known.refresh_wanted(marks.inventory, await self._nodes())
 

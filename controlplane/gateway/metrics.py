@@ -44,6 +44,9 @@ Metric                                  Labels     Meaning
 ``modelless_cache_bytes``               task       What the kept answers take
 ``modelless_cache_answers``             task       Kept answers
 ``modelless_cache_evicted_total``       task       Answers forgotten for want of room
+``modelless_feedback_rows_total``       task,      Rows that clients have said to be right or wrong
+                                        variant,   (``outcome``)
+                                        outcome
 ``modelless_in_flight``                            Queries being answered now
 ``modelless_event_loop_busy_ratio``     gateway    Share of the last second that the loop computed
 ``modelless_workers``                   kind,      Workers this gateway is connected to
@@ -108,6 +111,7 @@ class GatewayCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._queries()
         yield from self._cache()
+        yield self._feedback()
         yield from self._latencies()
         yield from self._clients()
         yield from self._connections()
@@ -166,6 +170,19 @@ class GatewayCollector(Collector):
         for reason, count in list(self._counters.retries.items()):
             retries.add_metric([reason], count)
         yield from (queries, errors, rows, queue, run, cost, choices, blocked, infeasible, retries)
+
+    def _feedback(self) -> Metric:
+        found = CounterMetricFamily(
+            "modelless_feedback_rows",
+            "Rows that clients have said to be right or wrong",
+            labels=["task", "variant", "outcome"],
+        )
+        for task, counters in list(self._counters.tasks.items()):
+            for variant, c in list(counters.variants.items()):
+                if c.right or c.wrong:
+                    found.add_metric([task, variant, "right"], c.right)
+                    found.add_metric([task, variant, "wrong"], c.wrong)
+        return found
 
     def _cache(self) -> Iterator[Metric]:
         by_variant = ["task", "variant"]

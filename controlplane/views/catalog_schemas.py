@@ -316,6 +316,10 @@ class VariantSchema(Schema):
     )
     accuracy_high: float | None
     accuracy_rows: int = Field(description="Held-out rows that it was measured on.")
+    live_accuracy: float | None = Field(
+        None, description="By what clients have said of its answers; null where nobody has."
+    )
+    live_accuracy_rows: int = Field(0, description="Rows of which they have.")
     agreement: float | None = Field(
         description="Share of these rows that it answers as the model itself does in fp32, by what"
         " the task's metric takes for the same."

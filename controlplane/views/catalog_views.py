@@ -171,6 +171,8 @@ def variant_rows(
                 accuracy_low=low,
                 accuracy_high=high,
                 accuracy_rows=variant.accuracy_rows,
+                live_accuracy=None,
+                live_accuracy_rows=0,
                 agreement=variant.agreement,
                 note=variant.note,
                 size_bytes=variant.size_bytes,

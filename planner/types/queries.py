@@ -60,6 +60,8 @@ class Reason(StrEnum):
     LOADED_ON_DEMAND = "loaded_on_demand"
     BEST_EFFORT = "best_effort"
     PLANNED = "planned"
+    CANARY = "canary"
+    """The query was drawn for a new version that proves itself on a share of the queries."""
     CACHED = "cached"
     """Nothing was: a kept answer of the variant was given again."""
 

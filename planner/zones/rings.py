@@ -147,6 +147,10 @@ class Rings:
             return _refusal(refusals, query.task)
         return self._placed(best, query, home)
 
+    def snapshots(self) -> list[Snapshot]:
+        """The snapshot of each ring, the nearest first."""
+        return [ring.snapshot for ring in self._rings.values()]
+
     def as_there(self, query: Query, found: Choice) -> tuple[Query, Choice]:
         """A query and what was chosen for it, as the worker sees them: without the way."""
         worker = found.worker

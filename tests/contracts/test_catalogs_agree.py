@@ -21,7 +21,16 @@ from tests.variants.catalog_builders import (
 from variants.catalog.protocol import Catalog
 from variants.catalog.sql import open_catalog
 from variants.errors import ModellessError
-from variants.types import DeviceKindName, ModelName, Rule, RuleKind, Stage, TaskName, VariantName
+from variants.types import (
+    Canary,
+    DeviceKindName,
+    ModelName,
+    Rule,
+    RuleKind,
+    Stage,
+    TaskName,
+    VariantName,
+)
 
 Step = Callable[[Catalog], object]
 
@@ -76,6 +85,30 @@ def remove_rule(id: int) -> Step:
     return lambda catalog: (catalog.remove_rule(id), catalog.rules())
 
 
+def set_canary(of: str, model: str, number: int, share: float) -> Step:
+    one = Canary(task=TaskName(of), model=ModelName(model), version=number, share=share)
+    return lambda catalog: catalog.set_canary(one)
+
+
+def end_canary(of: str, model: str) -> Step:
+    return lambda catalog: catalog.end_canary(TaskName(of), ModelName(model))
+
+
+def settle_canary(of: str, promote: bool, epoch: int) -> Step:
+    def step(catalog: Catalog) -> object:
+        canaries = [one for one in catalog.snapshot().canaries if one.task == of]
+        return [
+            catalog.settle_canary(one, promote=promote, why="it was late", epoch=epoch)
+            for one in canaries
+        ]
+
+    return step
+
+
+def roll_back(of: str, model: str) -> Step:
+    return lambda catalog: catalog.roll_back(TaskName(of), ModelName(model))
+
+
 def free() -> Step:
     return lambda catalog: (catalog.leftovers(), catalog.free(lambda _: None), catalog.leftovers())
 
@@ -115,6 +148,10 @@ steps = st.one_of(
     st.builds(next_version, of, model),
     st.builds(remove_task, of),
     st.builds(remove_version, of, model, number),
+    st.builds(set_canary, of, model, number, st.sampled_from([0.0, 0.05, 1.0])),
+    st.builds(end_canary, of, model),
+    st.builds(settle_canary, of, st.booleans(), st.integers(0, 2)),
+    st.builds(roll_back, of, model),
     st.builds(free),
     st.builds(rule, of, model, number, cpu, st.integers(0, 2), st.sampled_from(RuleKind)),
     st.builds(remove_rule, st.integers(0, 3)),

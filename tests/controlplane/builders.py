@@ -148,6 +148,8 @@ class DictLive:
         self.seen_nodes: dict[str, Any] | None = None
         self.client_rows: list[dict[str, Any]] = []
         self.seen_machines: dict[str, Any] | None = None
+        self.judged_rows: dict[str, dict[str, tuple[int, int]]] = {}
+        self.judged_canaries: dict[str, Any] = {}
         self.said: list[dict[str, Any]] = []
         """Notices of nodes that go."""
         row = {"task": "digits", "requests": 10, "met": 8, "late": 1, "refused": 1}
@@ -189,6 +191,14 @@ class DictLive:
 
     async def machines(self) -> Mapping[str, Any] | None:
         return self.seen_machines
+
+    async def feedback(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
+        return self.judged_rows
+
+    async def canaries(self) -> Mapping[str, Any]:
+        if self.gone:
+            raise StateUnavailable("the live state does not answer")
+        return self.judged_canaries
 
     async def put_notice(self, notice: Mapping[str, Any], /) -> None:
         self.said.append(dict(notice))

@@ -1,10 +1,19 @@
 """A catalog in the memory of one process: for tests, simulations and trying things out."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from threading import Lock
 
+from variants.catalog.canaries import (
+    RolledBack,
+    VersionKey,
+    check_canary,
+    check_may_share,
+    none_to_end,
+    standing,
+    versions_to_swap,
+)
 from variants.catalog.peak_validation import check_learned, check_lift, check_peak, check_room
 from variants.catalog.protocol import EVENTS_KEPT, TICKS_KEPT, Marks, ordered
 from variants.catalog.removal import Freed, Removed, check_number, check_retired, freed
@@ -26,6 +35,7 @@ from variants.catalog.validation import (
 )
 from variants.errors import NotFound, StaleEpoch
 from variants.types import (
+    Canary,
     CatalogSnapshot,
     DeviceKind,
     DeviceKindName,
@@ -66,6 +76,7 @@ class MemoryCatalog:
         self._lifts: dict[tuple[TaskName, VariantName], QuarantineLift] = {}
         self._removed: dict[tuple[TaskName, ModelName, int], Digest] = {}
         self._leftovers: dict[Digest, str] = {}
+        self._lived: set[VersionKey] = set()
         self._peaks: dict[int, Peak] = {}
         self._peak_id = self._rule_id = 0
         self._learned: dict[str, tuple[float, bytes]] = {}
@@ -102,8 +113,10 @@ class MemoryCatalog:
                     variants=(*old.variants, *variants),
                     profiles=(*old.profiles, *registration.profiles),
                     device_kinds=tuple(kinds.values()),
+                    canaries=old.canaries,
                 )
             )
+            self._note_live()
 
     def snapshot(self) -> CatalogSnapshot:
         return self._snapshot
@@ -126,13 +139,79 @@ class MemoryCatalog:
         with self._writing:
             old = self._snapshot
             wanted = (task, model, version)
-            versions = tuple(
-                replace(v, stage=stage) if (v.task, v.model, v.version) == wanted else v
-                for v in old.versions
-            )
-            if not any((v.task, v.model, v.version) == wanted for v in versions):
+            if not any((v.task, v.model, v.version) == wanted for v in old.versions):
                 raise NotFound(f"task {task!r} has no version {model}-v{version}")
-            self._snapshot = replace(old, revision=old.revision + 1, versions=versions)
+            self._move({wanted: stage}, old.canaries)
+
+    def _move(self, stages: Mapping[VersionKey, Stage], canaries: Iterable[Canary]) -> None:
+        """Write stages of versions, and the canaries that there are then."""
+        old = self._snapshot
+        versions = tuple(
+            replace(v, stage=stages.get((v.task, v.model, v.version), v.stage))
+            for v in old.versions
+        )
+        kept = standing(canaries, versions)
+        self._snapshot = replace(old, revision=old.revision + 1, versions=versions, canaries=kept)
+        self._note_live()
+
+    def _note_live(self) -> None:
+        live = (v for v in self._snapshot.versions if v.stage is Stage.LIVE)
+        self._lived = self._lived | {(v.task, v.model, v.version) for v in live}
+
+    def set_canary(self, canary: Canary) -> Canary:
+        check_canary(canary)
+        with self._writing:
+            old, key = self._snapshot, (canary.task, canary.model, canary.version)
+            named = (v for v in old.versions if (v.task, v.model, v.version) == key)
+            known = next((one for one in old.canaries if one.task == canary.task), None)
+            check_may_share(canary, next(named, None), known)
+            stored = replace(canary, number=old.revision + 1, ended="")
+            others = (one for one in old.canaries if one.task != canary.task)
+            self._move({key: Stage.CANARY}, (*others, stored))
+            return stored
+
+    def end_canary(self, task: TaskName, model: ModelName) -> Canary:
+        with self._writing:
+            return self._end_canary(task, model)
+
+    def _end_canary(self, task: TaskName, model: ModelName) -> Canary:
+        known = self._canary_of(task, model)
+        if known is None:
+            raise none_to_end(task, model)
+        self._move({}, (one for one in self._snapshot.canaries if one is not known))
+        return known
+
+    def _canary_of(self, task: TaskName, model: ModelName) -> Canary | None:
+        of = (one for one in self._snapshot.canaries if (one.task, one.model) == (task, model))
+        return next((one for one in of if one.share), None)
+
+    def settle_canary(self, canary: Canary, *, promote: bool, why: str, epoch: int) -> bool:
+        with self._writing:
+            if epoch != self._epoch or not self._epoch:
+                raise StaleEpoch(f"epoch {epoch} judged a canary; the leader's is {self._epoch}")
+            known = self._canary_of(canary.task, canary.model)
+            if known is None or known.number != canary.number:
+                return False
+            others = tuple(one for one in self._snapshot.canaries if one is not known)
+            if promote:
+                key = (known.task, known.model, known.version)
+                self._move({key: Stage.LIVE}, others)
+            else:
+                self._move({}, (*others, replace(known, share=0.0, ended=why)))
+            return True
+
+    def roll_back(self, task: TaskName, model: ModelName) -> RolledBack:
+        with self._writing:
+            if self._canary_of(task, model) is not None:
+                return RolledBack(canary=self._end_canary(task, model))
+            old = self._snapshot
+            newest, before = versions_to_swap(task, model, old.versions, self._lived)
+            stages = {
+                (task, model, newest.version): Stage.RETIRED,
+                (task, model, before.version): Stage.LIVE,
+            }
+            self._move(stages, old.canaries)
+            return RolledBack(retired=newest, restored=before)
 
     def remove_task(self, task: TaskName) -> Removed:
         with self._writing:
@@ -169,10 +248,13 @@ class MemoryCatalog:
         self._leftovers = dict.fromkeys(removed.artifacts, subject) | self._leftovers
         self._requests = {k: r for k, r in self._requests.items() if k[:2] not in gone}
         self._lifts = {key: lift for key, lift in self._lifts.items() if key not in gone}
+        self._lived = self._lived - numbers.keys()
+        left = tuple(v for v in old.versions if v not in versions)
         self._snapshot = replace(
             old,
             revision=old.revision + 1,
-            versions=tuple(v for v in old.versions if v not in versions),
+            versions=left,
+            canaries=standing(old.canaries, left),
             variants=tuple(v for v in old.variants if v.key not in gone),
             profiles=tuple(p for p in old.profiles if (p.task, p.variant) not in gone),
             rules=tuple(rule for rule in old.rules if rule.key not in gone),

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from variants.catalog.canaries import RolledBack
 from variants.catalog.removal import Freed, Removed
 from variants.types import (
+    Canary,
     CatalogSnapshot,
     DeviceKind,
     DeviceKindName,
@@ -91,8 +93,55 @@ class Catalog(Protocol):
     def set_stage(self, task: TaskName, model: ModelName, version: int, stage: Stage) -> None:
         """Move a version to another stage. Advances the revision.
 
+        What is a canary no more has no share of the queries either.
+
         Raises:
             NotFound: there is no such version.
+        """
+
+    def set_canary(self, canary: Canary) -> Canary:
+        """Give a version that share of its task's queries from now on; return it with its number.
+
+        A version that is a candidate or retired becomes a canary by it. What the task had before
+        of this version is replaced, and so is what was ended. Advances the revision.
+
+        Raises:
+            Conflict: the version is live, or another one of the task has a share.
+            InvalidInput: the share is not above 0 and at most 1, or ``after`` is below 1.
+            NotFound: there is no such version. Nothing was written then.
+        """
+
+    def end_canary(self, task: TaskName, model: ModelName) -> Canary:
+        """Take its share from a model's canary, which stays one. Advances the revision.
+
+        Raises:
+            NotFound: no version of the model has a share. Nothing was written then.
+        """
+
+    def settle_canary(self, canary: Canary, *, promote: bool, why: str, epoch: int) -> bool:
+        """End exactly this share, as the control loop has found; whether it was there still.
+
+        Advances the revision where it was.
+
+        Args:
+            promote: the version becomes live, and nothing is kept of its share; else it stays a
+                canary without one.
+            why: what was found, in one sentence, which is kept unless it is promoted.
+
+        Raises:
+            StaleEpoch: ``epoch`` is not the newest one. Nothing was written then.
+        """
+
+    def roll_back(self, task: TaskName, model: ModelName) -> RolledBack:
+        """Take back what was done last for a model: the share of its canary; where it has none,
+        its newest live version is retired, and the one that was live before is live again.
+
+        Both happen at once. Versions are tried by their numbers: the one before is the newest one
+        below it that was ever live. Advances the revision.
+
+        Raises:
+            Conflict: there is no version to go back to. Nothing was written then.
+            NotFound: there is no such model. Nothing was written then.
         """
 
     def remove_task(self, task: TaskName) -> Removed:

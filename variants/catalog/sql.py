@@ -35,6 +35,7 @@ from variants.catalog.rows import (
     task_row,
     variant_row,
 )
+from variants.catalog.sql_canaries import note_live, read_canaries
 from variants.catalog.sql_planning import check_variant, leading_epoch, read_rules
 from variants.catalog.sql_tasks import SqlTaskTables, removed_versions
 from variants.catalog.validation import (
@@ -61,6 +62,7 @@ from variants.types import (
     Profile,
     ProfilingRequest,
     Registration,
+    Stage,
     TaskName,
     TickRecord,
     Variant,
@@ -130,6 +132,8 @@ class SqlCatalog(SqlTaskTables):
             if stored is None:
                 connection.execute(insert(tables.tasks), task_row(task))
             connection.execute(insert(tables.versions), asdict(version))
+            if version.stage is Stage.LIVE:
+                note_live(connection, (task.name, version.model, version.version))
             connection.execute(
                 insert(tables.variants),
                 [variant_row(variant) for variant in registration.variants],
@@ -147,11 +151,12 @@ class SqlCatalog(SqlTaskTables):
                 points.setdefault((row.task, row.variant, row.device_kind), []).append(
                     read_point(row)
                 )
+            versions = tuple(map(read_version, connection.execute(select(tables.versions))))
             return ordered(
                 CatalogSnapshot(
                     revision=counters.value_of(connection, "revision"),
                     tasks=tuple(map(read_task, connection.execute(select(tables.tasks)))),
-                    versions=tuple(map(read_version, connection.execute(select(tables.versions)))),
+                    versions=versions,
                     variants=tuple(map(read_variant, connection.execute(select(tables.variants)))),
                     profiles=tuple(
                         read_profile(row, points)
@@ -161,6 +166,7 @@ class SqlCatalog(SqlTaskTables):
                         map(read_device_kind, connection.execute(select(tables.device_kinds)))
                     ),
                     rules=read_rules(connection),
+                    canaries=read_canaries(connection, versions),
                 )
             )
 

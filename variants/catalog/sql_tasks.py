@@ -11,7 +11,7 @@ from variants.catalog import counters, tables
 from variants.catalog.removal import Freed, Removed, check_retired, freed
 from variants.catalog.rows import read_variant, read_version, sharing_row, slo_row
 from variants.catalog.sharing_validation import check_sharing
-from variants.catalog.sql_planning import SqlPlanningTables
+from variants.catalog.sql_canaries import SqlCanaryTables, forget_version, move_version
 from variants.catalog.validation import check_slo
 from variants.errors import NotFound
 from variants.types import (
@@ -27,22 +27,13 @@ from variants.types import (
 )
 
 
-class SqlTaskTables(SqlPlanningTables):
+class SqlTaskTables(SqlCanaryTables):
     """The part of ``variants.catalog.protocol.Catalog`` that changes what is registered."""
 
     def set_stage(self, task: TaskName, model: ModelName, version: int, stage: Stage) -> None:
         with self._transaction(self._writer) as connection:
             counters.advance(connection, "revision")
-            found = connection.execute(
-                update(tables.versions)
-                .where(
-                    tables.versions.c.task == task,
-                    tables.versions.c.model == model,
-                    tables.versions.c.version == version,
-                )
-                .values(stage=stage)
-            ).rowcount
-            if not found:
+            if not move_version(connection, (task, model, version), stage):
                 raise NotFound(f"task {task!r} has no version {model}-v{version}")
 
     def remove_task(self, task: TaskName) -> Removed:
@@ -127,6 +118,7 @@ def _remove_versions(
     variants: list[Variant] = []
     for one in versions:
         _remember(connection, one)
+        forget_version(connection, (one.task, one.model, one.version))
         of = tables.variants.c
         numbered = (of.task == one.task, of.model == one.model, of.version == one.version)
         rows = connection.execute(select(tables.variants).where(*numbered)).all()

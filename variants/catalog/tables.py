@@ -156,6 +156,30 @@ removed_versions = Table(
 )
 """Their numbers are not given again to other bytes."""
 
+lived_versions = Table(
+    "lived_versions",
+    metadata,
+    Column("task", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+)
+"""Versions that are or were live: those that `modelless rollback` may go back to."""
+
+canaries = Table(
+    "canaries",
+    metadata,
+    Column("task", Text, primary_key=True),
+    Column("model", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("share", Double, nullable=False),
+    Column("after", BigInteger, nullable=False),
+    Column("promote", Boolean, nullable=False),
+    Column("number", BigInteger, nullable=False),
+    Column("set_at", Text, nullable=False),
+    Column("ended", Text, nullable=False),
+)
+"""Refers to no version: processes of an earlier release, which do not know it, remove versions."""
+
 leftover_artifacts = Table(
     "leftover_artifacts",
     metadata,

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from controlplane.cli.commands.models.canary import canary_sentences
 from controlplane.cli.commands.workers import node_news, nodes_of, places_of
 from controlplane.cli.gateway_client import Client, UrlOption, connect
 from controlplane.cli.outcome import INTERRUPTED, NotRunning, Output, OutputOption, emit
@@ -22,7 +23,7 @@ from controlplane.cli.start_lines import err
 from controlplane.cli.starting import start_and_serve
 from controlplane.cli.state_settings import StateDir, read_settings
 from controlplane.settings import Settings
-from variants.errors import Conflict, InvalidInput, StateUnavailable
+from variants.errors import Conflict, InvalidInput, NotFound, StateUnavailable
 
 out = Console(highlight=False)
 Port = Annotated[
@@ -135,6 +136,7 @@ def _found(client: Client) -> tuple[dict[str, Any], StateUnavailable | None]:
         "tasks": with_readiness(_listed(index), index),
         "clients": client.get("/v1/clients")["clients"],
         **dict.fromkeys(("slo", "service", "nodes", "plan", "advice")),
+        "canaries": [],
     }
 
     def from_live_state() -> None:
@@ -146,6 +148,8 @@ def _found(client: Client) -> tuple[dict[str, Any], StateUnavailable | None]:
         tasks = client.get("/v1/tasks")["tasks"]
         found["plan"] = client.get("/v1/plan")
         found["advice"] = client.get("/v1/devices").get("advice", [])
+        with contextlib.suppress(NotFound):  # a gateway of an earlier release
+            found["canaries"] = client.get("/v1/canaries")["canaries"]
         found["tasks"] = with_readiness(tasks, index)
 
     away = None
@@ -189,6 +193,8 @@ def _status_table(found: Mapping[str, Any]) -> None:
     for sentence in plan.get("rules", ()):
         out.print(f"  [yellow]![/] {escape(printable(sentence))}", soft_wrap=True)
     for sentence in plan.get("zones", ()):
+        out.print(f"  [dim]{escape(printable(sentence))}[/]", soft_wrap=True)
+    for sentence in canary_sentences(found["canaries"]):
         out.print(f"  [dim]{escape(printable(sentence))}[/]", soft_wrap=True)
     news = node_news(found["nodes"]) if found["nodes"] else []
     idle = [f"{task['name']}: {why}" for task in found["tasks"] if (why := _unanswered(task))]

@@ -206,6 +206,7 @@ def _variant_table(rows: list[Row]) -> None:
     first = ["TASK"] if several else []
     energy = any(device.get("energy_j") is not None for row in rows for device in row["devices"])
     live = any(device.get("live_ms") is not None for row in rows for device in row["devices"])
+    said = any(row.get("live_accuracy_rows") for row in rows)
     table(
         [
             *first,
@@ -213,6 +214,7 @@ def _variant_table(rows: list[Row]) -> None:
             "VARIANT",
             "STAGE",
             ">ACCURACY",
+            *([">LIVE ACCURACY"] if said else []),
             ">± %",
             "DEVICE",
             ">P50 MS",
@@ -231,6 +233,7 @@ def _variant_table(rows: list[Row]) -> None:
                 row["name"],
                 row["stage"],
                 percent(row["accuracy"]),
+                *([_said(row)] if said else []),
                 half_interval(row),
                 device["device_kind"],
                 _guess(device) + ms(device["p50_ms"]),
@@ -268,6 +271,12 @@ def _guess(device: Row) -> str:
     return "~" if device["source"] == "predicted" else ""
 
 
+def _said(row: Row) -> str:
+    """The accuracy by what clients have said, and of how many rows."""
+    rows = row.get("live_accuracy_rows")
+    return f"{percent(row['live_accuracy'])} of {rows:,}" if rows else ""
+
+
 def _variant_details(row: Row, profiles: list[Row]) -> None:
     details(
         [
@@ -278,6 +287,7 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
                 "accuracy",
                 f"{percent(row['accuracy'])} on {row['accuracy_rows']} rows{interval(row)}",
             ),
+            ("live accuracy", _said(row) or "-"),
             ("as in fp32", "-" if row["agreement"] is None else percent(row["agreement"])),
             ("options", ", ".join(f"{k}={v}" for k, v in row["options"].items()) or "-"),
             ("note", row["note"] or "-"),

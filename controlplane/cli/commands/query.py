@@ -4,7 +4,6 @@ import sys
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import orjson
 import typer
 
 from controlplane.cli.asking.rows import read_inputs

@@ -13,6 +13,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
+from controlplane.gateway.canaries.feedback import Feedback
+from controlplane.gateway.canaries.feedback_routes import add_feedback_route
 from controlplane.gateway.counters import ClientCounters, Counters
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.http.guarded import AsgiApp, Guarded
@@ -104,6 +106,20 @@ class LiveReads:
     async def machines(self) -> Mapping[str, Any] | None:
         return await self._live.machines()
 
+    async def feedback(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
+        total = await self._total()
+        return {
+            name: {
+                variant: (counted.right, counted.wrong)
+                for variant, counted in task.variants.items()
+                if counted.right or counted.wrong
+            }
+            for name, task in total.tasks.items()
+        }
+
+    async def canaries(self) -> Mapping[str, Any]:
+        return await self._live.canaries()
+
     async def put_notice(self, notice: Mapping[str, Any], /) -> None:
         await self._live.put_notice(notice)
 
@@ -124,6 +140,7 @@ def build_asgi(
     collector: Callable[[], Awaitable[GatewayCollector]],
     max_body: int,
     inflater: Inflater,
+    feedback: Feedback,
 ) -> AsgiApp:
     """The ASGI application for all requests that do not take the short way.
 
@@ -134,11 +151,13 @@ def build_asgi(
         repository: loads what is asked for by name.
         max_body: the longest body of a request, in bytes.
         inflater: unpacks those that come compressed.
+        feedback: takes in what clients say of answers.
     """
     api = build_api(context)
     add_metrics_route(api, collector)
     add_protocol_routes(api, views, repository)
     add_query_routes(api, path, max_body, inflater, access)
+    add_feedback_route(api, feedback)
     return Guarded(api, access, max_body)
 
 

@@ -96,8 +96,9 @@ def _fields(lines: bytes) -> dict[str, str]:
 
 
 def asks(method: str, path: str) -> bool:
-    """Whether a request is one that a client's key opens: a query, or a look at what there is."""
-    if path in ("/v1/query", "/v1/explain"):
+    """Whether a request is one that a client's key opens: a query, a word on its answer, or a look
+    at what there is."""
+    if path in ("/v1/query", "/v1/explain", "/v1/feedback"):
         return method == "POST"
     if path == "/v2/repository/index" or is_query(path.encode("latin-1", "replace")):
         return True

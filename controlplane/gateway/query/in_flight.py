@@ -7,6 +7,7 @@ left of the deadline; a variant that is not loaded is waited for where the deadl
 
 import asyncio
 
+from controlplane.gateway.canaries.arms import failed, turned_back
 from controlplane.gateway.query.deadline_guard import GRACE_MS, GUARD_MS
 from controlplane.gateway.query.one_answer import OneAnswer
 from controlplane.gateway.query.parsing import ParsedQuery
@@ -23,6 +24,7 @@ from planner.types import (
     RETURN_MS,
     TRANSPORT_MS,
     Candidate,
+    Choice,
     PlacedReason,
     Query,
     Reason,
@@ -100,6 +102,7 @@ class InFlight(OneAnswer):
         self.refused = _OK
         self.why = ""
         """Why the first worker did not answer."""
+        self.arm = None
         self.candidate: Candidate | None = None
         self.worker: WorkerView | None = None
         self.reason: Reason | PlacedReason = Reason.PLANNED
@@ -110,7 +113,11 @@ class InFlight(OneAnswer):
         """Select a variant and a worker and send the query there, or answer why not."""
         path = self.path
         now_ms = path.clock_ms()
-        found = path.choose(query, now_ms)
+        found: Choice | Refusal | None = None
+        if path.canaries is not None and path.waiting is None:
+            found = path.canaries.choose(self, query, now_ms)
+        if found is None:
+            found = path.choose(query, now_ms)
         if path.waiting is not None and path.waiting.hold(self, query, found):
             return
         if isinstance(found, Refusal):
@@ -187,6 +194,7 @@ class InFlight(OneAnswer):
                 )
         if code is ReplyCode.LOST and reply.batch_size and self._was_lethal(reply, now_ms):
             if not self.done:
+                failed(self)
                 self.fail(ReplicaLost(WHILE_RUNNING))
             return
         if self.done:
@@ -197,6 +205,8 @@ class InFlight(OneAnswer):
                 path, query = self.path, self.parsed.query
                 if path.under_pressure() and self.candidate is not None and not query.best_effort:
                     path.refusals.took(worker.id, self.candidate, query, self.slack_ms, now_ms)
+            elif self.arm is not None and turned_back(self, code):
+                self._as_always(code)
             elif code is ReplyCode.COLD and self._load_again(now_ms):
                 pass
             elif code in _RETRY:
@@ -230,6 +240,15 @@ class InFlight(OneAnswer):
         self.refused, self.why = code, message
         self.path.counters.retried(code.name.lower())
         self.dispatch(query._replace(avoid=worker.id))
+
+    def _as_always(self, code: ReplyCode) -> None:
+        """Have a live version answer a query that its canary did not."""
+        query, worker = self.parsed.query, self.worker
+        assert worker is not None
+        self.tries -= 1  # no live version was asked
+        self.path.counters.retried(code.name.lower())
+        gone = code is ReplyCode.LOST or code is ReplyCode.DRAINING
+        self.dispatch(query._replace(avoid=worker.id) if gone else query)
 
     def _turned_down(self, refusal: Refusal) -> None:
         """Answer a query that selection has refused.

@@ -6,6 +6,7 @@ the client's socket; or an error is. What leads there is in ``in_flight``.
 
 from collections.abc import Sequence
 
+from controlplane.gateway.canaries.arms import Arm
 from controlplane.gateway.protection.compression import packed
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_context import QueryContext, Respond
@@ -24,6 +25,7 @@ class OneAnswer:
     """A query that is answered once. ``InFlight`` fills in what is known of it."""
 
     __slots__ = (
+        "arm",
         "candidate",
         "done",
         "given_id",
@@ -51,6 +53,8 @@ class OneAnswer:
     sent_ms: float
     """When it was sent to the worker that has it now."""
     done: bool
+    arm: Arm | None
+    """What it counts for, where a canary of its task has a share."""
     candidate: Candidate | None
     worker: WorkerView | None
     reason: Reason | PlacedReason
@@ -101,7 +105,10 @@ class OneAnswer:
             body, headers = encode(parsed, reply.outputs, metadata._replace(slo_met=False))
         self.done = True
         path.counters.in_flight -= 1
-        self._release()(200, body, headers + path.choice_lines(self.reason))
+        id_line = path.answers.note(
+            self.given_id, parsed.task, candidate.variant, reply.outputs, self.arm, now_ms
+        )
+        self._release()(200, body, headers + path.choice_lines(self.reason) + id_line)
         # What is learned from it is no part of the time that its client waits.
         path.advice.answered(now_ms)
         if path.clients.only is None:
@@ -109,6 +116,8 @@ class OneAnswer:
             path.clients.use(query.client, took_ms, now_ms)
         path.asked.query((query.task, candidate.variant))
         path.lethal.answered(query.task, candidate.variant, parsed.tensors)
+        if self.arm is not None:
+            self.arm.answered(elapsed_ms, in_time=elapsed_ms <= query.latency_ms)
         counters = path.counters.task(query.task)
         counters.chosen(self.reason)
         if not met and path.is_infeasible(query, now_ms):
@@ -125,6 +134,8 @@ class OneAnswer:
             return
         self.done = True
         self.path.counters.in_flight -= 1
+        if self.arm is not None:
+            self.arm.ended(error, sent=self.sent_ms > 0.0)
         task = self.parsed.query.task
         self.path.fail(error, self._release(), task, self.given_id)
 

@@ -9,6 +9,8 @@ from typing import Protocol
 
 import orjson
 
+from controlplane.gateway.canaries.diversions import Diversions
+from controlplane.gateway.canaries.recent_answers import RecentAnswers
 from controlplane.gateway.counters import Counters
 from controlplane.gateway.overload.held_answers import HeldAnswers
 from controlplane.gateway.overload.recent_refusals import RecentRefusals
@@ -137,6 +139,10 @@ class QueryContext:
         """The variant that a version of the Open Inference Protocol names."""
         self.sharing: frozenset[TaskName] = frozenset()
         """Tasks whose answers are shared: a query that would have to wait may be answered."""
+        self.canaries: Diversions | None = None
+        """Which queries go to a new version; None while none has a share."""
+        self.answers = RecentAnswers()
+        """Which classes answers named lately, for clients to say whether they were right."""
         self.load = loader
         self.clock_ms = clock_ms
         self.guard = DeadlineGuard(clock_ms, self.catch_up)
@@ -202,6 +208,10 @@ class QueryContext:
         if self._rings is not None:
             return self._rings.choose(query, now_ms)
         return choose(self.snapshot, self.routes, self.congestion, query, now_ms)
+
+    def snapshots(self) -> list[Snapshot]:
+        """What can be chosen, the nearest workers first."""
+        return [self.snapshot] if self._rings is None else self._rings.snapshots()
 
     def is_infeasible(self, query: Query, now_ms: float) -> bool:
         """Whether no variant could meet the SLO of a query, on an idle worker."""

@@ -53,7 +53,8 @@ class DemandReport:
             met, missed and refused, ``lately``, the same of the last minute, how many
             ``seconds`` that is and, by error code, what was ``turned_away`` before its task was
             known, ``in_flight``, and ``busy``, the share of the time since the last
-            report that the event loop computed; ``zone``, the gateway's own, and
+            report that the event loop computed; ``canaries``, what is counted of those with a
+            share (``gateway.canaries.diversions``); ``zone``, the gateway's own, and
             ``round_trips_ms`` to the workers of each zone.
         """
         tightest: dict[str, float] = {}
@@ -69,7 +70,7 @@ class DemandReport:
         self._path.asked.tell(self._path.clock_ms() / 1_000)
         counters = self._path.counters
         busy = counters.busy[self._gateway] = self._busy(now_s)
-        counted = self._counted()
+        counted, canaries = self._counted(), self._path.canaries
         self.latest = {
             "demand": self._demand,
             "at_s": now_s,
@@ -78,6 +79,7 @@ class DemandReport:
             **_by_task(counted, *self._outcomes.grown(now_s, counted)),
             "in_flight": counters.in_flight,
             "busy": busy,
+            "canaries": {} if canaries is None else canaries.counted(),
             "zone": self._known.zone,
             "round_trips_ms": self._known.workers.round_trips_ms(),
         }

@@ -141,7 +141,7 @@ class Shares:
             kept.variant, kept.model_version, kept.worker, kept.batch_size,
             0.0, 0.0, candidate.accuracy, 0.0, True,
         )  # fmt: skip
-        answer = self._encoded(parsed, kept.outputs, made, lookup_ms, Reason.CACHED)
+        answer = self._encoded(parsed, given_id, kept.outputs, made, lookup_ms, Reason.CACHED)
         if answer is None:
             path.fail(expired_error(query), respond, query.task, given_id)
             return
@@ -151,6 +151,7 @@ class Shares:
     def _encoded(
         self,
         parsed: ParsedQuery,
+        given_id: bytes | None,
         outputs: Sequence[Tensor],
         made: ReplyMetadata,
         lookup_ms: float,
@@ -182,7 +183,8 @@ class Shares:
             lookup_ms=lookup_ms + now_ms - began_ms,
             kept=reason is Reason.CACHED,
         )
-        return body, headers + path.choice_lines(reason)
+        id_line = path.answers.note(given_id, parsed.task, made.variant, outputs, None, now_ms)
+        return body, headers + path.choice_lines(reason) + id_line
 
     # -- queries that share a run ---------------------------------------------------------------
 
@@ -274,7 +276,9 @@ class Shares:
             candidate.variant, candidate.model_version, worker.id, reply.batch_size,
             reply.queue_us / 1000, reply.run_us / 1000, candidate.accuracy, 0.0, True,
         )  # fmt: skip
-        answer = self._encoded(flight.parsed, reply.outputs, made, flight.lookup_ms, run.reason)
+        answer = self._encoded(
+            flight.parsed, flight.given_id, reply.outputs, made, flight.lookup_ms, run.reason
+        )
         if answer is None:
             flight.fail(expired_error(flight.parsed.query))
         else:

@@ -26,6 +26,7 @@ from tests.controlplane.dashboard.browser import need_browser, show
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog
 from variants.types import (
+    Canary,
     DeviceKind,
     DeviceKindName,
     LatencyPoint,
@@ -308,6 +309,26 @@ def test_rules_of_operators_are_shown_and_mark_their_variants(page: Page) -> Non
     assert f"{INT8} live pinned" in shown["variants"]
     assert f"{FP32} live forbidden" in shown["variants"]
     assert "The plan is frozen since" in shown["plan"]
+
+
+def test_a_canary_stands_beside_the_live_versions(page: Page) -> None:
+    assert "hidden" in page.shown()["canaries-part.is"]
+    model = ModelName("mlp")
+    page.catalog.set_stage(DIGITS.name, model, 1, Stage.CANARY)
+    canary = page.catalog.set_canary(Canary(task=DIGITS.name, model=model, version=1, share=0.05))
+    own = {"queries": 90, "late": 2, "failed": 1, "mean_ms": 2.5, "right": 3, "wrong": 1}
+    live = own | {"queries": 1_900, "late": 0, "failed": 0, "right": 0, "wrong": 0}
+    page.live.judged_canaries = {
+        str(canary.number): {
+            "verdict": "not_yet", "why": "90 of 1,000", "not_diverted": {},
+            "canary": own | {"in_time": 87}, "live": live | {"in_time": 1_900},
+        }
+    }  # fmt: skip
+    shown = page.shown()
+    assert "hidden" not in shown["canaries-part.is"]
+    assert "digits mlp-v1 5.00 % 90 2 1 2.50 75.00 % of 4" in shown["canaries"]
+    assert "live versions 1,900 0 0 2.50 –" in shown["canaries"]
+    assert "not yet 90 of 1,000" in shown["canaries"]
 
 
 def test_scaled_to_zero_names_the_command_that_helps(page: Page) -> None:

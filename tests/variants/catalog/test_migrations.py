@@ -188,10 +188,10 @@ def test_a_migration_that_fails_leaves_no_table(url: str) -> None:
 
 
 ADDED = {
-    "0009_since_0008": True,
+    "0010_since_0008": True,
     "0012_since_0007": True,
-    "0009_since_0009": False,
-    "0009": False,
+    "0010_since_0010": False,
+    "0010": False,
     "0012_since_0010": False,
 }
 

@@ -1,0 +1,102 @@
+"""Routes of canaries: a version gets a share of the queries, and a model is rolled back."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+
+from controlplane.api.context import ApiContext
+from controlplane.api.path_parameters import ModelPath, TaskPath
+from controlplane.timestamps import timestamp
+from controlplane.views import catalog_views
+from controlplane.views.canary_schemas import Canaries, CanarySchema, CanaryShare, RollbackSchema
+from variants.errors import NotFound, StateUnavailable
+from variants.figures import percent
+from variants.types import Canary, Event, ModelName, Stage, TaskName
+
+VersionPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of a version.")]
+
+
+def canary_routes(context: ApiContext) -> APIRouter:
+    """``GET /v1/canaries``, and what changes them."""
+    routes = APIRouter(prefix="/v1", tags=["registration"])
+
+    @routes.get(
+        "/canaries",
+        summary="Canaries with a share of the queries, and what is known of them",
+        description="Also the last one of a task where the control loop has taken its share away.",
+    )
+    async def canaries() -> Canaries:
+        judged = await _judged()
+        known = (await context.snapshot()).canaries
+        return Canaries(
+            canaries=[CanarySchema.of(one, judged.get(str(one.number))) for one in known]
+        )
+
+    @routes.put(
+        "/models/{task}/{model}/versions/{version}/canary",
+        summary="Give a version a share of the queries",
+        description="Of the task's queries that name no variant, that share goes to this version "
+        "where it can meet their SLO. A candidate or a retired version becomes a canary by it. A "
+        "task has one canary with a share at a time: else `CONFLICT`. Set anew, it is judged anew.",
+    )
+    async def share(
+        task: TaskPath, model: ModelPath, version: VersionPath, change: CanaryShare
+    ) -> CanarySchema:
+        catalog_views.find_task(await context.snapshot(), task)
+        asked = Canary(
+            task=TaskName(task), model=ModelName(model), version=version, share=change.share,
+            after=change.after, promote=change.promote, set_at=timestamp(),
+        )  # fmt: skip
+        if not change.share:
+            known = next((c for c in (await context.snapshot()).canaries if c.task == task), None)
+            if known is None or known.label != asked.label or not known.share:
+                raise NotFound(f"{asked.label[:140]} of task {task!r} has no share of its queries")
+            await asyncio.to_thread(context.catalog.end_canary, known.task, known.model)
+            await _tell("canary_ended", asked, "its share was ended")
+            return CanarySchema.of(asked, (await _judged()).get(str(known.number)))
+        stored = await asyncio.to_thread(context.catalog.set_canary, asked)
+        words = f"it gets {percent(asked.share)} % of the queries that name no variant"
+        await _tell("canary_set", asked, words)
+        return CanarySchema.of(stored, None)
+
+    @routes.post(
+        "/models/{task}/{model}/rollback",
+        summary="Take back what was done last for a model",
+        description="Ends the share of its canary. Where no version has one, the newest live "
+        "version is retired, and the one that was live before is live again: at once, so that a "
+        "version is live at all times. `CONFLICT` where there is none before.",
+    )
+    async def roll_back(task: TaskPath, model: ModelPath) -> RollbackSchema:
+        catalog_views.find_task(await context.snapshot(), task)
+        done = await asyncio.to_thread(context.catalog.roll_back, TaskName(task), ModelName(model))
+        if done.canary is not None:
+            await _tell("canary_ended", done.canary, "it was rolled back")
+        for version, stage in ((done.restored, Stage.LIVE), (done.retired, Stage.RETIRED)):
+            if version is not None and version.stage is not stage:
+                subject = f"{task}/{version.label}"
+                words = f"{version.stage} -> {stage}, rolled back"
+                event = Event(at=timestamp(), kind="stage_changed", subject=subject, message=words)
+                await asyncio.to_thread(context.catalog.add_event, event)
+        return RollbackSchema(
+            task=task,
+            model=model,
+            ended=None if done.canary is None else done.canary.label,
+            retired=None if done.retired is None else done.retired.label,
+            live=None if done.restored is None else done.restored.label,
+        )
+
+    async def _judged() -> Mapping[str, Any]:
+        """What the control loop tells; nothing while the live state is away."""
+        with contextlib.suppress(StateUnavailable):
+            return await context.live.canaries()
+        return {}
+
+    async def _tell(kind: str, canary: Canary, words: str) -> None:
+        subject = f"{canary.task}/{canary.label}"
+        event = Event(at=timestamp(), kind=kind, subject=subject, message=words)
+        await asyncio.to_thread(context.catalog.add_event, event)
+
+    return routes

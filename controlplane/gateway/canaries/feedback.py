@@ -1,0 +1,142 @@
+"""Feedback: what clients say of answers, brought to the gateway that gave them.
+
+A client's word comes to whichever gateway the kernel picks. One that did not give the answer asks
+the others of its machine, over Unix sockets in the run directory, as ``gateway.siblings`` does for
+counters: one line of JSON, one line back.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from controlplane.gateway.canaries.recent_answers import UNKNOWN, RecentAnswers
+from controlplane.gateway.counters import Counters
+from controlplane.gateway.siblings import files_of_others, named_after_node
+from controlplane.http_errors import error_body, parse_error, status_of
+from variants.errors import ModellessError, NotFound
+
+log = logging.getLogger(__name__)
+
+SUFFIX = ".answers"
+PATIENCE_S = 0.5
+"""How long another gateway may take to say whether the answer was its own."""
+MOST_BYTES = 2**20
+"""Of a line."""
+
+
+class Feedback:
+    """Takes in what clients say of the answers of this gateway and of its siblings."""
+
+    def __init__(
+        self,
+        folder: Path,
+        gateway: str,
+        answers: RecentAnswers,
+        counters: Counters,
+        clock_ms: Callable[[], float],
+    ) -> None:
+        """
+        Args:
+            folder: the run directory, which only this user may enter.
+            gateway: the id of this one.
+            answers: its own, lately.
+            counters: its own.
+            clock_ms: the clock of the answers.
+        """
+        self._node = named_after_node()
+        self._socket = folder / f"{self._node}-{gateway[:8]}{SUFFIX}"
+        self._answers = answers
+        self._counters = counters
+        self._clock_ms = clock_ms
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Answer the others. A gateway that cannot goes on with its own clients."""
+        try:
+            self._server = await asyncio.start_unix_server(
+                self._tell, self._socket, limit=MOST_BYTES
+            )
+        except OSError as error:
+            log.warning("other gateways cannot bring feedback to this one: %s", error)
+
+    async def stop(self) -> None:
+        """What it answered is known no more."""
+        if self._server is not None:
+            self._server.close()
+            self._socket.unlink(missing_ok=True)
+
+    async def give(self, request_id: str, labels: Sequence[str]) -> dict[str, Any]:
+        """Take in which classes were right, one for each row of an answer.
+
+        Returns:
+            ``task``, ``variant``, how many rows were ``right`` and ``wrong``, and ``anew``: False
+            where the same was said before.
+
+        Raises:
+            NotFound: no gateway of this machine has given such an answer lately.
+            InvalidInput: the labels do not fit the answer.
+            Conflict: something else was said of it before.
+        """
+        try:
+            return self._own(request_id, labels)
+        except NotFound:
+            line = orjson.dumps({"request_id": request_id, "labels": list(labels)}) + b"\n"
+            others = files_of_others(self._socket, f"{self._node}-*{SUFFIX}")
+            for told in await asyncio.gather(*(_asked(other, line) for other in others)):
+                if isinstance(told, NotFound):
+                    continue
+                if isinstance(told, ModellessError):
+                    raise told from None
+                return told
+            raise NotFound(UNKNOWN) from None
+
+    def _own(self, request_id: str, labels: Sequence[str]) -> dict[str, Any]:
+        judged, arm = self._answers.judge(request_id, labels, self._clock_ms())
+        if judged.anew:
+            counters = self._counters.task(judged.task).of(judged.variant)
+            for counted in (counters, arm):
+                if counted is not None:
+                    counted.right += judged.right
+                    counted.wrong += judged.wrong
+        return {
+            "task": judged.task,
+            "variant": judged.variant,
+            "right": judged.right,
+            "wrong": judged.wrong,
+            "anew": judged.anew,
+        }
+
+    async def _tell(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one line of another gateway."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                asked = orjson.loads(await reader.readline())
+            answer: dict[str, Any] = {"judged": self._own(asked["request_id"], asked["labels"])}
+        except ModellessError as error:
+            answer = {"error": error_body(error, ""), "status": status_of(error)}
+        except (ValueError, KeyError, TypeError, TimeoutError, OSError):
+            writer.close()
+            return
+        writer.write(orjson.dumps(answer) + b"\n")
+        writer.close()
+
+
+async def _asked(socket: Path, line: bytes) -> dict[str, Any] | ModellessError:
+    """What another gateway says; that it knows nothing, where it does not answer."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            reader, writer = await asyncio.open_unix_connection(socket, limit=MOST_BYTES)
+            try:
+                writer.write(line)
+                told = orjson.loads(await reader.readline())
+            finally:
+                writer.close()
+        if "error" in told:
+            return parse_error(told["status"], orjson.dumps(told["error"]))
+        return dict(told["judged"])
+    except (OSError, TimeoutError, ValueError, KeyError, TypeError):
+        return NotFound(UNKNOWN)

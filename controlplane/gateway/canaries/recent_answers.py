@@ -1,0 +1,136 @@
+"""RecentAnswers: which classes answers named lately, so that clients can say which were right.
+
+A ring of a fixed length. It keeps references to what was sent anyway, in lists of their own: so
+many tuples would each be looked at by the garbage collector. Which class is the best is found only
+when somebody asks.
+"""
+
+from array import array
+from collections.abc import Sequence
+
+from controlplane.gateway.canaries.arms import Arm
+from controlplane.http_errors import request_id
+from variants.errors import Conflict, InvalidInput, NotFound
+from variants.types import Task, TaskName, VariantName
+from workers.runtimes.protocol import Tensor
+
+MOST_ANSWERS = 16_384
+MOST_BYTES = 64 * 2**20
+"""Of all outputs that are kept."""
+LONGEST_MS = 600_000.0
+UNKNOWN = "no answer with this request id was given through this installation in the last minutes"
+
+
+class Judged:
+    """What came of a client's word on an answer."""
+
+    __slots__ = ("anew", "right", "task", "variant", "wrong")
+
+    def __init__(
+        self, task: TaskName, variant: VariantName, right: int, wrong: int, *, anew: bool
+    ) -> None:
+        self.task = task
+        self.variant = variant
+        self.right = right
+        """Rows."""
+        self.wrong = wrong
+        self.anew = anew
+        """False where the same was said before, which counts once."""
+
+
+class RecentAnswers:
+    """The newest answers, by the request id that they carried."""
+
+    def __init__(self, most: int = MOST_ANSWERS) -> None:
+        self._most = most
+        self._next = 0
+        self._oldest = 0
+        self._size_bytes = 0
+        self._at: dict[str, int] = {}
+        self._ids: list[str | None] = [None] * most
+        self._tasks: list[Task | None] = [None] * most
+        self._variants: list[str] = [""] * most
+        self._scores: list[Tensor | None] = [None] * most
+        self._arms: list[Arm | None] = [None] * most
+        self._given: list[tuple[str, ...] | None] = [None] * most
+        self._at_ms = array("d", bytes(8 * most))
+
+    def note(
+        self,
+        given_id: bytes | None,
+        task: Task,
+        variant: str,
+        outputs: Sequence[Tensor],
+        arm: Arm | None,
+        now_ms: float,
+    ) -> bytes:
+        """Keep an answer; the header line that names its request.
+
+        Args:
+            given_id: the caller's ``X-Request-Id``.
+            arm: what counts the words of clients beside the variant.
+        """
+        id_ = request_id(given_id)
+        at = self._next
+        if self._ids[at] is not None:
+            self._forget(at)
+            self._oldest = (at + 1) % self._most
+        if task.labels:
+            scores = self._scores[at] = outputs[0]
+            self._size_bytes += scores.nbytes
+        self._ids[at] = id_
+        self._tasks[at] = task
+        self._variants[at] = variant
+        self._arms[at] = arm
+        self._at_ms[at] = now_ms
+        self._at[id_] = at
+        self._next = (at + 1) % self._most
+        while self._size_bytes > MOST_BYTES:
+            if self._ids[self._oldest] is not None:
+                self._forget(self._oldest)
+            self._oldest = (self._oldest + 1) % self._most
+        return b"x-request-id: %s\r\n" % id_.encode()
+
+    def judge(self, id_: str, labels: Sequence[str], now_ms: float) -> tuple[Judged, Arm | None]:
+        """Take in which classes were right, one for each row of an answer.
+
+        Said twice, the same counts once.
+
+        Raises:
+            NotFound: no such answer is known, or it is too old.
+            InvalidInput: the labels are not one class of the task for each row, or it has none.
+            Conflict: something else was said of it before.
+        """
+        at = self._at.get(id_)
+        if at is None or now_ms - self._at_ms[at] > LONGEST_MS:
+            raise NotFound(UNKNOWN)
+        task, scores = self._tasks[at], self._scores[at]
+        assert task is not None
+        if scores is None:
+            raise InvalidInput(f"task {task.name!r} has no classes that could be right or wrong")
+        rows = scores.reshape(len(scores), -1)
+        if len(labels) != len(rows):
+            raise InvalidInput(
+                f"the answer has {len(rows)} rows, and there are {len(labels)} labels"
+            )
+        unknown = next((label for label in labels if label not in task.labels), None)
+        if unknown is not None:
+            raise InvalidInput(f"task {task.name!r} has no class {unknown[:128]!r}")
+        said, before = tuple(labels), self._given[at]
+        if before is not None and before != said:
+            raise Conflict("other labels were given for this request before")
+        best = rows.argmax(axis=1).tolist()
+        right = sum(task.labels[index] == label for index, label in zip(best, labels, strict=True))
+        self._given[at] = said
+        variant = VariantName(self._variants[at])
+        judged = Judged(task.name, variant, right, len(rows) - right, anew=before is None)
+        return judged, self._arms[at]
+
+    def _forget(self, at: int) -> None:
+        id_, scores = self._ids[at], self._scores[at]
+        if scores is not None:
+            self._size_bytes -= scores.nbytes
+        if id_ is not None and self._at.get(id_) == at:
+            del self._at[id_]
+        self._ids[at] = self._tasks[at] = self._scores[at] = None
+        self._arms[at] = self._given[at] = None

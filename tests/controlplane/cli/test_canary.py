@@ -1,0 +1,68 @@
+"""``modelless canary`` and ``rollback`` against a real control API."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controlplane.cli.commands.models.canary import share_of
+from tests.controlplane.cli.shell import Shell
+from tests.controlplane.cli.test_commands import Gateway
+from variants.errors import InvalidInput
+from variants.types import ModelName, Stage, TaskName
+
+DIGITS, MLP = TaskName("digits"), ModelName("mlp")
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    with Gateway(tmp_path) as gateway:
+        gateway.catalog.set_stage(DIGITS, MLP, 1, Stage.CANARY)
+        yield gateway
+
+
+def test_a_share_is_given_listed_and_rolled_back(gateway: Gateway, shell: Shell) -> None:
+    given = shell("canary", "digits", "mlp", "--share", "5%", url=gateway.url)
+    assert (given.code, given.err) == (0, "")
+    assert given.out.startswith("mlp-v1 gets 5.00 % of the queries of digits that name no variant")
+    [stored] = gateway.catalog.snapshot().canaries
+    assert (stored.label, stored.share, stored.after) == ("mlp-v1", 0.05, 1_000)
+    listed = shell("canary", "list", url=gateway.url).out.splitlines()
+    assert listed[-1].split()[:4] == ["digits", "mlp-v1", "5.00", "%"]
+    told = shell("status", url=gateway.url).out
+    assert "digits/mlp-v1 is a canary on 5.00 % of queries, not judged yet" in told
+    back = shell("rollback", "digits", "mlp", url=gateway.url)
+    assert back.out.startswith("mlp-v1 has no share of the queries any more")
+    none = shell("canary", "list", url=gateway.url).out
+    assert none == "No canary has a share of the queries.\n"
+    again = shell("rollback", "digits", "mlp", url=gateway.url)
+    assert again.code == 1
+    assert "neither a canary nor a live version" in again.err
+
+
+def test_a_share_of_0_ends_it(gateway: Gateway, shell: Shell) -> None:
+    shell("canary", "digits", "mlp", "1", "--share", "0.5", "--promote", url=gateway.url)
+    assert gateway.catalog.snapshot().canaries[0].promote
+    row = shell("canary", "digits", "mlp", "--share", "0", "-o", "json", url=gateway.url).json()
+    assert row["share"] == 0.0
+    assert gateway.catalog.snapshot().canaries == ()
+
+
+@pytest.mark.parametrize("words", [("canary",), ("canary", "digits"), ("canary", "digits", "mlp")])
+def test_what_is_not_said_is_asked_for(
+    gateway: Gateway, shell: Shell, words: tuple[str, ...]
+) -> None:
+    assert shell(*words, url=gateway.url).code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("5%", 0.05), ("0.05", 0.05), ("100%", 1.0), ("1", 1.0), ("0", 0.0)]
+)
+def test_a_share_is_a_percentage_or_a_part(text: str, share: float) -> None:
+    assert share_of(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["", "%", "5", "-1%", "101%", "nan", "a"])
+def test_what_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="--share"):
+        share_of(text)

@@ -1,0 +1,76 @@
+"""A client's word finds the gateway that gave the answer."""
+
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from controlplane.gateway.canaries.arms import Trial
+from controlplane.gateway.canaries.feedback import Feedback
+from controlplane.gateway.canaries.recent_answers import RecentAnswers
+from controlplane.gateway.counters import Counters
+from tests.variants.catalog_builders import task
+from variants.errors import Conflict, InvalidInput, NotFound
+
+SAID = {"task": "digits", "variant": "mlp", "right": 1, "wrong": 1}
+
+
+class Gateway:
+    """What one gateway has for it, and a trial that its answers count for."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.answers, self.counters, self.trial = RecentAnswers(), Counters(), Trial()
+        self.feedback = Feedback(folder, name, self.answers, self.counters, lambda: 0.0)
+
+    def answered(self, id_: str) -> None:
+        scores = np.eye(3, dtype=np.float32)[[0, 1]]
+        self.answers.note(id_.encode(), task(), "mlp", [scores], self.trial.canary, 0.0)
+
+    @property
+    def counted(self) -> tuple[int, int]:
+        variant = self.counters.task("digits").of("mlp")
+        return variant.right, variant.wrong
+
+
+@pytest.fixture
+async def gateways() -> AsyncIterator[list[Gateway]]:
+    # A socket's path may hold 107 bytes, too few for a test's own folder.
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        made = [Gateway(Path(folder), name) for name in ("one", "two", "three")]
+        for each in made:
+            await each.feedback.start()
+        yield made
+        for each in made:
+            await each.feedback.stop()
+
+
+async def test_it_counts_once_where_the_answer_was_given(gateways: list[Gateway]) -> None:
+    first, second, _ = gateways
+    second.answered("r-1")
+    assert await first.feedback.give("r-1", ["a", "a"]) == {**SAID, "anew": True}
+    assert await second.feedback.give("r-1", ["a", "a"]) == {**SAID, "anew": False}
+    assert [each.counted for each in gateways] == [(0, 0), (1, 1), (0, 0)]
+    assert (second.trial.canary.right, second.trial.canary.wrong) == (1, 1)
+
+
+async def test_the_other_gateway_s_refusal_comes_back_with_its_type(
+    gateways: list[Gateway],
+) -> None:
+    first, second, _ = gateways
+    second.answered("r-1")
+    with pytest.raises(InvalidInput, match="has 2 rows"):
+        await first.feedback.give("r-1", ["a"])
+    await first.feedback.give("r-1", ["a", "b"])
+    with pytest.raises(Conflict):
+        await first.feedback.give("r-1", ["b", "b"])
+
+
+async def test_what_nobody_knows_is_not_found(gateways: list[Gateway]) -> None:
+    with pytest.raises(NotFound, match="no answer with this request id"):
+        await gateways[0].feedback.give("r-1", ["a"])
+    gateways[1].answered("r-1")
+    await gateways[1].feedback.stop()
+    with pytest.raises(NotFound):
+        await gateways[0].feedback.give("r-1", ["a", "a"])

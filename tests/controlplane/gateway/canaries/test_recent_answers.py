@@ -1,0 +1,101 @@
+"""Which answers clients may still judge, and what comes of that."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from controlplane.gateway.canaries.recent_answers import LONGEST_MS, RecentAnswers
+from tests.variants.catalog_builders import task
+from variants.errors import Conflict, InvalidInput, NotFound
+
+DIGITS = task(labels=("a", "b", "c"))
+MIB = 2**20
+
+
+def scores(*best: int) -> np.ndarray[Any, Any]:
+    """One row for each class that is the best in it."""
+    return np.eye(3, dtype=np.float32)[list(best)]
+
+
+def noted(answers: RecentAnswers, id_: str, *best: int, at_ms: float = 0.0) -> bytes:
+    return answers.note(id_.encode(), DIGITS, "mlp", [scores(*best)], None, at_ms)
+
+
+def test_rows_are_right_where_the_best_class_is_the_one_that_was_said() -> None:
+    answers = RecentAnswers()
+    assert noted(answers, "r-1", 0, 2, 1) == b"x-request-id: r-1\r\n"
+    judged, arm = answers.judge("r-1", ["a", "c", "a"], 0.0)
+    assert (judged.task, judged.variant, judged.right, judged.wrong, judged.anew, arm) == (
+        "digits", "mlp", 2, 1, True, None,
+    )  # fmt: skip
+
+
+def test_the_same_said_again_counts_once_and_something_else_is_refused() -> None:
+    answers = RecentAnswers()
+    noted(answers, "r-1", 0)
+    answers.judge("r-1", ["a"], 0.0)
+    again, _ = answers.judge("r-1", ["a"], 1.0)
+    assert (again.right, again.anew) == (1, False)
+    with pytest.raises(Conflict):
+        answers.judge("r-1", ["b"], 2.0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "why"), [(["a", "b"], "has 1 rows"), (["z"], "no class 'z'"), ([], "has 1 rows")]
+)
+def test_labels_have_to_fit_the_answer(labels: list[str], why: str) -> None:
+    answers = RecentAnswers()
+    noted(answers, "r-1", 0)
+    with pytest.raises(InvalidInput, match=why):
+        answers.judge("r-1", labels, 0.0)
+    assert answers.judge("r-1", ["a"], 0.0)[0].anew
+
+
+def test_a_task_without_classes_has_none_to_be_right() -> None:
+    answers = RecentAnswers()
+    answers.note(b"r-1", task(labels=()), "mlp", [scores(0)], None, 0.0)
+    with pytest.raises(InvalidInput, match="has no classes"):
+        answers.judge("r-1", ["a"], 0.0)
+
+
+def test_what_is_too_old_or_too_many_ago_is_not_known() -> None:
+    answers = RecentAnswers(most=3)
+    for number in range(5):
+        noted(answers, f"r-{number}", 0)
+    for forgotten in ("r-0", "r-1", "nobody"):
+        with pytest.raises(NotFound):
+            answers.judge(forgotten, ["a"], 0.0)
+    for known in ("r-2", "r-3", "r-4"):
+        assert answers.judge(known, ["a"], LONGEST_MS)[0].right == 1
+    with pytest.raises(NotFound):
+        answers.judge("r-4", ["a"], LONGEST_MS + 1.0)
+
+
+def test_large_outputs_leave_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controlplane.gateway.canaries.recent_answers.MOST_BYTES", 10 * 12)
+    answers = RecentAnswers(most=100)
+    for number in range(50):
+        noted(answers, f"r-{number}", 1)
+    known = [number for number in range(50) if f"r-{number}" in answers._at]
+    assert known == list(range(40, 50))
+    noted(answers, "many", *[2] * 10)
+    assert list(answers._at) == ["many"]
+
+
+def test_an_id_that_is_given_again_means_the_newest_answer() -> None:
+    answers = RecentAnswers(most=3)
+    noted(answers, "same", 0)
+    noted(answers, "same", 1)
+    assert answers.judge("same", ["b"], 0.0)[0].right == 1
+    for number in range(2):  # the older one leaves, which takes nothing from the newer one
+        noted(answers, f"r-{number}", 0)
+    assert answers.judge("same", ["b"], 0.0)[0].right == 1
+
+
+def test_an_id_that_is_none_is_replaced() -> None:
+    answers = RecentAnswers()
+    line = noted(answers, "not plain!", 0)
+    id_ = line.decode().removeprefix("x-request-id: ").strip()
+    assert len(id_) == 16
+    assert answers.judge(id_, ["a"], 0.0)[0].right == 1

@@ -1,0 +1,171 @@
+"""What a catalog says of canaries and of the way back, wherever it is kept."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.places import migrated_place
+from tests.variants.catalog_builders import registration, version
+from variants.catalog.canaries import RolledBack
+from variants.catalog.protocol import Catalog
+from variants.errors import Conflict, InvalidInput, NotFound, StaleEpoch
+from variants.types import Canary, ModelName, Stage, TaskName
+
+DIGITS, MLP, CNN = TaskName("digits"), ModelName("mlp"), ModelName("cnn")
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
+    """``mlp-v1`` is live, ``mlp-v2`` a canary, at revision 2."""
+    with migrated_place(request.param, request, tmp_path) as made:
+        opened = made.open()
+        opened.register(registration())
+        opened.register(
+            replace(registration(number=2), version=version(number=2, stage=Stage.CANARY))
+        )
+        yield opened
+
+
+def canary(number: int = 2, share: float = 0.05, model: ModelName = MLP) -> Canary:
+    return Canary(task=DIGITS, model=model, version=number, share=share, set_at="now")
+
+
+def stages(catalog: Catalog, model: ModelName = MLP) -> dict[int, Stage]:
+    versions = (one for one in catalog.snapshot().versions if one.model == model)
+    return {one.version: one.stage for one in versions}
+
+
+def test_a_share_is_kept_under_the_revision_that_set_it(catalog: Catalog) -> None:
+    stored = catalog.set_canary(canary())
+    assert stored == replace(canary(), number=3)
+    assert catalog.snapshot().canaries == (stored,)
+    assert catalog.revision() == catalog.marks().revision == 3
+
+
+def test_a_new_share_replaces_the_one_before(catalog: Catalog) -> None:
+    catalog.set_canary(canary())
+    stored = catalog.set_canary(canary(share=0.5))
+    assert catalog.snapshot().canaries == (stored,)
+    assert stored.number == 4
+
+
+def test_a_retired_version_becomes_a_canary(catalog: Catalog) -> None:
+    catalog.set_stage(DIGITS, MLP, 2, Stage.RETIRED)
+    catalog.set_canary(canary())
+    assert stages(catalog) == {1: Stage.LIVE, 2: Stage.CANARY}
+
+
+@pytest.mark.parametrize("share", [0.0, -0.1, 1.1, float("nan")])
+def test_a_share_is_above_0_and_at_most_1(catalog: Catalog, share: float) -> None:
+    with pytest.raises(InvalidInput, match="share"):
+        catalog.set_canary(canary(share=share))
+
+
+def test_a_live_version_and_an_unknown_one_get_no_share(catalog: Catalog) -> None:
+    with pytest.raises(Conflict, match="mlp-v1 of task 'digits' is live"):
+        catalog.set_canary(canary(1))
+    with pytest.raises(NotFound, match="has no version mlp-v3"):
+        catalog.set_canary(canary(3))
+    assert catalog.revision() == 2
+
+
+def test_a_task_has_one_canary_at_a_time(catalog: Catalog) -> None:
+    first = catalog.set_canary(canary())
+    other = version("cnn", stage=Stage.CANARY)
+    catalog.register(replace(registration("cnn"), version=other))
+    with pytest.raises(Conflict, match="mlp-v2 of task 'digits' has a share"):
+        catalog.set_canary(canary(1, model=CNN))
+    assert catalog.end_canary(DIGITS, MLP) == first
+    assert catalog.set_canary(canary(1, model=CNN)).model == CNN
+
+
+def test_a_share_that_is_not_there_cannot_be_ended(catalog: Catalog) -> None:
+    with pytest.raises(NotFound, match="no version of model 'mlp'"):
+        catalog.end_canary(DIGITS, MLP)
+
+
+@pytest.mark.parametrize("stage", [Stage.LIVE, Stage.RETIRED])
+def test_what_is_no_canary_any_more_has_no_share(catalog: Catalog, stage: Stage) -> None:
+    catalog.set_canary(canary())
+    catalog.set_stage(DIGITS, MLP, 2, stage)
+    assert catalog.snapshot().canaries == ()
+
+
+def test_a_share_goes_with_its_task(catalog: Catalog) -> None:
+    catalog.set_canary(canary())
+    catalog.remove_task(DIGITS)
+    catalog.register(registration(number=1))
+    catalog.register(replace(registration(number=2), version=version(number=2, stage=Stage.CANARY)))
+    assert catalog.snapshot().canaries == ()
+
+
+def test_what_the_control_loop_ends_stays_to_be_read(catalog: Catalog) -> None:
+    stored = catalog.set_canary(canary())
+    epoch = catalog.acquire_leadership("here")
+    assert catalog.settle_canary(stored, promote=False, why="it was late", epoch=epoch)
+    ended = replace(stored, share=0.0, ended="it was late")
+    assert catalog.snapshot().canaries == (ended,)
+    assert stages(catalog) == {1: Stage.LIVE, 2: Stage.CANARY}
+    assert not catalog.settle_canary(stored, promote=False, why="again", epoch=epoch)
+    with pytest.raises(NotFound):
+        catalog.end_canary(DIGITS, MLP)
+    assert catalog.set_canary(canary()).ended == ""
+
+
+def test_what_the_control_loop_promotes_is_live(catalog: Catalog) -> None:
+    stored = catalog.set_canary(canary())
+    epoch = catalog.acquire_leadership("here")
+    assert catalog.settle_canary(stored, promote=True, why="it is as good", epoch=epoch)
+    assert stages(catalog) == {1: Stage.LIVE, 2: Stage.LIVE}
+    assert catalog.snapshot().canaries == ()
+
+
+def test_only_the_leader_settles_and_only_what_it_judged(catalog: Catalog) -> None:
+    before = catalog.set_canary(canary())
+    epoch = catalog.acquire_leadership("here")
+    now = catalog.set_canary(canary(share=0.5))
+    assert not catalog.settle_canary(before, promote=True, why="", epoch=epoch)
+    with pytest.raises(StaleEpoch):
+        catalog.settle_canary(now, promote=True, why="", epoch=epoch - 1)
+    assert catalog.snapshot().canaries == (now,)
+
+
+def test_rolling_back_ends_a_share_first(catalog: Catalog) -> None:
+    stored = catalog.set_canary(canary())
+    assert catalog.roll_back(DIGITS, MLP) == RolledBack(canary=stored)
+    assert catalog.snapshot().canaries == ()
+    assert stages(catalog) == {1: Stage.LIVE, 2: Stage.CANARY}
+
+
+def test_rolling_back_brings_the_version_before_back(catalog: Catalog) -> None:
+    catalog.set_stage(DIGITS, MLP, 2, Stage.LIVE)
+    catalog.set_stage(DIGITS, MLP, 1, Stage.RETIRED)
+    revision = catalog.revision()
+    done = catalog.roll_back(DIGITS, MLP)
+    assert (done.retired, done.restored) == (
+        version(number=2, stage=Stage.LIVE),
+        version(number=1, stage=Stage.RETIRED),
+    )
+    assert stages(catalog) == {1: Stage.LIVE, 2: Stage.RETIRED}
+    assert catalog.revision() == revision + 1
+    with pytest.raises(Conflict, match="was live before mlp-v1"):
+        catalog.roll_back(DIGITS, MLP)
+
+
+def test_a_version_that_was_never_live_is_not_gone_back_to(catalog: Catalog) -> None:
+    catalog.register(replace(registration(number=3), version=version(number=3, stage=Stage.LIVE)))
+    catalog.set_stage(DIGITS, MLP, 1, Stage.RETIRED)
+    catalog.set_stage(DIGITS, MLP, 2, Stage.RETIRED)
+    done = catalog.roll_back(DIGITS, MLP)
+    assert done.restored is not None
+    assert done.restored.version == 1
+
+
+def test_where_nothing_is_live_or_known_there_is_no_way_back(catalog: Catalog) -> None:
+    with pytest.raises(NotFound, match="has no model 'cnn'"):
+        catalog.roll_back(DIGITS, CNN)
+    catalog.set_stage(DIGITS, MLP, 1, Stage.RETIRED)
+    with pytest.raises(Conflict, match="neither a canary nor a live version"):
+        catalog.roll_back(DIGITS, MLP)

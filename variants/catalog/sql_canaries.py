@@ -1,0 +1,145 @@
+"""Canaries and the way back, in a SQL catalog: shares of queries, and stages that follow."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+
+from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select, update
+
+from variants.catalog import counters, tables
+from variants.catalog.canaries import (
+    RolledBack,
+    VersionKey,
+    check_canary,
+    check_may_share,
+    none_to_end,
+    standing,
+    versions_to_swap,
+)
+from variants.catalog.rows import read_version
+from variants.catalog.sql_planning import SqlPlanningTables, leading_epoch
+from variants.errors import StaleEpoch
+from variants.types import Canary, ModelName, ModelVersion, Stage, TaskName
+
+
+class SqlCanaryTables(SqlPlanningTables):
+    """The part of ``variants.catalog.protocol.Catalog`` about canaries."""
+
+    def set_canary(self, canary: Canary) -> Canary:
+        check_canary(canary)
+        with self._transaction(self._writer) as connection:
+            number = counters.advance(connection, "revision")
+            own = _versions(connection, canary.task, canary.model)
+            named = (v for v in own if v.version == canary.version)
+            known = next((c for c in read_canaries(connection) if c.task == canary.task), None)
+            check_may_share(canary, next(named, None), known)
+            stored = replace(canary, number=number, ended="")
+            move_version(connection, _key(canary), Stage.CANARY)
+            _forget(connection, canary.task)
+            connection.execute(insert(tables.canaries), asdict(stored))
+            return stored
+
+    def end_canary(self, task: TaskName, model: ModelName) -> Canary:
+        with self._transaction(self._writer) as connection:
+            counters.advance(connection, "revision")
+            known = _sharing(connection, task, model)
+            if known is None:
+                raise none_to_end(task, model)
+            _forget(connection, task)
+            return known
+
+    def settle_canary(self, canary: Canary, *, promote: bool, why: str, epoch: int) -> bool:
+        with self._transaction(self._writer) as connection:
+            newest = leading_epoch(connection)
+            if epoch != newest or not newest:
+                raise StaleEpoch(f"epoch {epoch} judged a canary; the leader's is {newest}")
+            counters.lock(connection, "revision")
+            known = _sharing(connection, canary.task, canary.model)
+            if known is None or known.number != canary.number:
+                return False
+            counters.advance(connection, "revision")
+            if promote:
+                move_version(connection, _key(known), Stage.LIVE)
+            else:
+                ended = update(tables.canaries).where(tables.canaries.c.task == known.task)
+                connection.execute(ended.values(share=0.0, ended=why))
+            return True
+
+    def roll_back(self, task: TaskName, model: ModelName) -> RolledBack:
+        with self._transaction(self._writer) as connection:
+            counters.advance(connection, "revision")
+            known = _sharing(connection, task, model)
+            if known is not None:
+                _forget(connection, task)
+                return RolledBack(canary=known)
+            lived = {
+                (row.task, row.model, row.version)
+                for row in connection.execute(select(tables.lived_versions))
+            }
+            own = _versions(connection, task, model)
+            newest, before = versions_to_swap(task, model, own, lived)
+            move_version(connection, (task, model, newest.version), Stage.RETIRED)
+            move_version(connection, (task, model, before.version), Stage.LIVE)
+            return RolledBack(retired=newest, restored=before)
+
+
+def read_canaries(
+    connection: Connection, versions: Iterable[ModelVersion] | None = None
+) -> tuple[Canary, ...]:
+    """Those that stand, by task; ``versions`` are all that there are, where they were read."""
+    rows = connection.execute(select(tables.canaries)).all()
+    if rows and versions is None:
+        versions = map(read_version, connection.execute(select(tables.versions)))
+    return standing((Canary(**row._mapping) for row in rows), versions or ())
+
+
+def move_version(connection: Connection, key: VersionKey, stage: Stage) -> bool:
+    """Write the stage of a version, and what follows from it; whether there is such a version."""
+    if not connection.execute(
+        update(tables.versions).where(*_same(tables.versions, key)).values(stage=stage)
+    ).rowcount:
+        return False
+    if stage is Stage.LIVE:
+        note_live(connection, key)
+    if stage is not Stage.CANARY:
+        connection.execute(delete(tables.canaries).where(*_same(tables.canaries, key)))
+    return True
+
+
+def note_live(connection: Connection, key: VersionKey) -> None:
+    """Remember that a version is live."""
+    lived = tables.lived_versions
+    connection.execute(delete(lived).where(*_same(lived, key)))
+    row = dict(zip(("task", "model", "version"), key, strict=True))
+    connection.execute(insert(lived), row)
+
+
+def forget_version(connection: Connection, key: VersionKey) -> None:
+    """Forget of a version that it was live, or had a share."""
+    for table in (tables.lived_versions, tables.canaries):
+        connection.execute(delete(table).where(*_same(table, key)))
+
+
+def _same(table: Table, key: VersionKey) -> tuple[ColumnElement[bool], ...]:
+    """The condition that selects the rows of a version."""
+    task, model, version = key
+    return table.c.task == task, table.c.model == model, table.c.version == version
+
+
+def _key(canary: Canary) -> VersionKey:
+    return canary.task, canary.model, canary.version
+
+
+def _versions(connection: Connection, task: TaskName, model: ModelName) -> list[ModelVersion]:
+    table = tables.versions
+    of = select(table).where(table.c.task == task, table.c.model == model)
+    return list(map(read_version, connection.execute(of)))
+
+
+def _sharing(connection: Connection, task: TaskName, model: ModelName) -> Canary | None:
+    """The canary of a model that has a share."""
+    found = (c for c in read_canaries(connection) if (c.task, c.model) == (task, model))
+    return next((one for one in found if one.share), None)
+
+
+def _forget(connection: Connection, task: TaskName) -> None:
+    connection.execute(delete(tables.canaries).where(tables.canaries.c.task == task))
