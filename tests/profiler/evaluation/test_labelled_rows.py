@@ -119,7 +119,7 @@ def test_targets_of_one_number_may_have_an_axis_for_it(
 
 
 def test_an_input_may_be_called_targets_where_none_are_wanted(tmp_path: Path) -> None:
-    arrays = {"targets": np.zeros((2, 1)), "labels": np.array([2**40, -1])}
+    arrays: dict[str, Any] = {"targets": np.zeros((2, 1)), "labels": np.array([2**40, -1])}
     found = rows_of(tmp_path, "nearest", "targets", **arrays)
     assert (list(found.inputs), found.labels.tolist()) == (["targets"], [2**40, -1])
     with pytest.raises(InvalidArtifact, match="an input is called 'targets', where the targets go"):
