@@ -62,12 +62,12 @@ def frozen_plan(
     }
     routes = tuple(replace(one, worker=heirs.get(one.worker, one.worker)) for one in plan.routes)
     routes = tuple(one for one in routes if goes_on(one.worker, one.task, one.variant))
-    placements, found = _with_pins(observation, placements, memory_mib)
+    with_pins, found = _with_pins(observation, placements, memory_mib)
     kept = (one for one in plan.explanation if not one.startswith(FROZEN))
     frozen = Plan(
         version=0,
         epoch=0,
-        placements=tuple(placements.values()),
+        placements=tuple(with_pins.values()),
         workers=plan.workers,
         explanation=(sentence(rule), *kept),
         routes=routes,
@@ -87,11 +87,11 @@ def _with_pins(
     workers = {worker.id: worker for worker in observation.workers if not worker.draining}
     taken_mib = dict.fromkeys(workers, 0.0)
     beside_mib = dict.fromkeys(workers, 0.0)
-    for id_, *key in placements:
+    for id_, task, variant in placements:
         if id_ in workers:
-            size_mib = memory_mib[workers[id_].device_kind, key[0], key[1]]
+            size_mib = memory_mib[workers[id_].device_kind, task, variant]
             taken_mib[id_] += size_mib
-            beside_mib[id_] += 0.0 if (*key,) in pinned else size_mib
+            beside_mib[id_] += 0.0 if (task, variant) in pinned else size_mib
     found = arrange(catalog, observation.workers, placements.values(), beside_mib)
     with_pins = dict(placements)
     for id_, keys in sorted(found.held.items()):

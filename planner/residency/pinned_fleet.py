@@ -1,9 +1,9 @@
 """How many workers it takes to hold what is pinned, and whether any fleet could hold it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from planner.residency.pins import Arrangement, arrange, pins_of
+from planner.residency.pins import Arrangement, arrange, pins_of, sizes_of
 from planner.types import Observation, WorkerReport
 from variants.types import CatalogSnapshot, DeviceKind, DeviceKindName, WorkerId
 
@@ -20,7 +20,8 @@ def pinned_least(
 ) -> dict[DeviceKindName, int]:
     """Fewest workers of each kind, so that they hold of what is pinned as much as any could.
 
-    To those that are there anyway, the cheapest that hold more are added one by one.
+    To those that are there anyway come as many of the cheapest as each pin needs by itself, and
+    then one by one those that hold more.
 
     Args:
         most: upper bound for each kind.
@@ -31,6 +32,7 @@ def pinned_least(
         return counts
     prices = {kind.name: kind.usd_per_hour for kind in catalog.device_kinds}
     kinds = sorted((kind for kind in most if kind in prices), key=lambda k: (prices[k], k))
+    counts = _one_for_each_replica(catalog, kinds, most, counts)
     missing = _missing(held_by(catalog, counts))
     while missing:
         for kind in kinds:
@@ -40,6 +42,33 @@ def pinned_least(
                 break
         else:
             break
+    return counts
+
+
+def _one_for_each_replica(
+    catalog: CatalogSnapshot, kinds: Sequence[DeviceKindName], most: Counts, least: Counts
+) -> dict[DeviceKindName, int]:
+    """The workers that pins need were each of them the only one: one for each of its replicas.
+
+    Args:
+        kinds: the cheapest first.
+    """
+    sizes = sizes_of(catalog)
+    rooms = {kind.name: kind.memory_mib for kind in catalog.device_kinds}
+    counts = dict(least)
+    for rule in pins_of(catalog.rules):
+        able = [
+            kind
+            for kind in kinds
+            if rule.device_kind in ("", kind)
+            and (size_mib := sizes.get((kind, rule.key))) is not None
+            and size_mib <= rooms[kind]
+        ]
+        wanted = rule.replicas - sum(counts[kind] for kind in able)
+        for kind in able:
+            more = max(0, min(wanted, most[kind] - counts[kind]))
+            counts[kind] += more
+            wanted -= more
     return counts
 
 

@@ -327,7 +327,7 @@ def _why(catalog: CatalogSnapshot, rule: Rule, own: Sequence[_Host], sizes: Size
         return f"it is in quarantine, or failed to load, on {', '.join(bad[:5])}"
     if len(able) < rule.replicas:
         verb = "is" if len(able) == 1 else "are"
-        return f"{counted(len(able), 'worker')} that could hold it {verb} running"
+        return f"only {counted(len(able), 'worker')} that could hold it {verb} running"
     need_mib = min(sizes[host.kind, rule.key] for host in able)
     return f"it needs {figure(need_mib)} MiB, which no other worker has beside what is pinned there"
 

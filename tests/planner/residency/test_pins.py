@@ -117,7 +117,7 @@ def test_where_not_all_have_room_the_older_pin_is_held() -> None:
             [report()],
             "its version a-v1 is retired",
         ),
-        (sized(a=100), pin("a", 2), [report()], "1 worker that could hold it is running"),
+        (sized(a=100), pin("a", 2), [report()], "only 1 worker that could hold it is running"),
         (sized(a=100), pin("a"), [report(draining=True)], "no worker of cpu-1 is running"),
         (sized(a=100), pin("b"), [report()], "there is no such variant"),
         (
@@ -153,6 +153,12 @@ def test_so_many_workers_are_there_that_all_pins_have_room() -> None:
     assert pinned_least(registered, {CPU: 5}, {CPU: 0}) == {CPU: 3}
     assert pinned_least(registered, {CPU: 2}, {CPU: 1}) == {CPU: 2}
     assert pinned_least(replace(registered, rules=()), {CPU: 5}, {CPU: 1}) == {CPU: 1}
+
+
+def test_many_replicas_are_counted_quickly() -> None:
+    """Adding the workers one by one would take hours."""
+    registered = ruled(sized(a=100), pin("a", 3_000))
+    assert pinned_least(registered, {CPU: 10_000}, {}) == {CPU: 3_000}
 
 
 def test_the_cheapest_kind_is_taken_that_holds_a_pin() -> None:

@@ -127,7 +127,8 @@ def test_a_pinned_variant_itself_may_be_given_the_demand() -> None:
 def test_what_cannot_be_held_stands_in_the_explanation() -> None:
     decision = tick(observation(ruled(sized(a=100), pin("a", 2)), report()))
     assert decision.plan.explanation[0] == (
-        "Of pin 1, digits/a, 1 of 2 replicas can be held: 1 worker that could hold it is running."
+        "Of pin 1, digits/a, 1 of 2 replicas can be held: only 1 worker that could hold it is "
+        "running."
     )
 
 

@@ -187,12 +187,18 @@ def test_a_migration_that_fails_leaves_no_table(url: str) -> None:
     engine.dispose()
 
 
+def later(by: int, since: int | None = None) -> str:
+    """The name of a migration after the newest, and of the one that it goes on beside."""
+    number = f"{int(NUMBER) + by:04}"
+    return number if since is None else f"{number}{SINCE}{int(NUMBER) + since:04}"
+
+
 ADDED = {
-    "0010_since_0008": True,
-    "0012_since_0007": True,
-    "0010_since_0010": False,
-    "0010": False,
-    "0012_since_0010": False,
+    later(1, since=0): True,
+    later(4, since=-1): True,
+    later(1, since=1): False,
+    later(1): False,
+    later(4, since=2): False,
 }
 
 
