@@ -177,7 +177,7 @@ def _sum(counted: Iterable[Mapping[str, Any]]) -> Counts:
     totals: dict[str, Any] = dict.fromkeys(Counts.__dataclass_fields__, 0)
     for one in counted:
         for name in totals:
-            totals[name] += one[name]
+            totals[name] += one.get(name, 0)  # one of another release may not count all
     return Counts(**totals)
 
 

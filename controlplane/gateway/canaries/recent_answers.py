@@ -75,7 +75,7 @@ class RecentAnswers:
         if self._ids[at] is not None:
             self._forget(at)
             self._oldest = (at + 1) % self._most
-        if task.labels:
+        if task.labels or len(task.outputs[0].shape) == 1:
             scores = self._scores[at] = outputs[0]
             self._size_bytes += scores.nbytes
         self._ids[at] = id_
@@ -113,14 +113,15 @@ class RecentAnswers:
             raise InvalidInput(
                 f"the answer has {len(rows)} rows, and there are {len(labels)} labels"
             )
-        unknown = next((label for label in labels if label not in task.labels), None)
+        classes = task.labels or tuple(map(str, range(rows.shape[1])))  # unnamed ones are numbered
+        unknown = next((label for label in labels if label not in classes), None)
         if unknown is not None:
             raise InvalidInput(f"task {task.name!r} has no class {unknown[:128]!r}")
         said, before = tuple(labels), self._given[at]
         if before is not None and before != said:
             raise Conflict("other labels were given for this request before")
         best = rows.argmax(axis=1).tolist()
-        right = sum(task.labels[index] == label for index, label in zip(best, labels, strict=True))
+        right = sum(classes[index] == label for index, label in zip(best, labels, strict=True))
         self._given[at] = said
         variant = VariantName(self._variants[at])
         judged = Judged(task.name, variant, right, len(rows) - right, anew=before is None)

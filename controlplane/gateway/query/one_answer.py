@@ -103,11 +103,11 @@ class OneAnswer:
                 return
             met = False
             body, headers = encode(parsed, reply.outputs, metadata._replace(slo_met=False))
-        self.done = True
-        path.counters.in_flight -= 1
         id_line = path.answers.note(
             self.given_id, parsed.task, candidate.variant, reply.outputs, self.arm, now_ms
         )
+        self.done = True
+        path.counters.in_flight -= 1
         self._release()(200, body, headers + path.choice_lines(self.reason) + id_line)
         # What is learned from it is no part of the time that its client waits.
         path.advice.answered(now_ms)

@@ -19,6 +19,7 @@ from controlplane.client import (
     Internal,
     InvalidInput,
     ModellessError,
+    NotFound,
     Overloaded,
     RateLimited,
     ReplicaLost,
@@ -72,7 +73,27 @@ async def test_a_query_is_answered_with_what_was_used(served: Served) -> None:
         cost_usd_per_1k=reply.cost_usd_per_1k,
         slo_met=True,
         choice_reason="cheapest_that_fits",
+        request_id=reply.request_id,
     )
+
+
+async def test_clients_say_which_classes_were_right(served: Served) -> None:
+    async def ask_and_tell(client: Any) -> Any:
+        reply = await client.query("letters", [[1, 2, 3, 4]], accuracy=0.9)
+        return await client.feedback(reply, "d"), await client.feedback(reply.request_id, ["d"])
+
+    url = f"http://127.0.0.1:{served.port}"
+    async with AsyncClient(url, token=TOKEN) as client:
+        first, again = await ask_and_tell(client)
+    told = {"task": "letters", "variant": FAST, "right": 1, "wrong": 0}
+    assert {name: first[name] for name in told} == told
+    assert (first["anew"], again["anew"]) == (True, False)
+    assert first["request_id"] == again["request_id"]
+    reply = await using(served, lambda client: client.query("letters", [[1, 2, 3, 4]]))
+    found = await using(served, lambda client: client.feedback(reply, "a"))
+    assert found["wrong"] == 1
+    with pytest.raises(NotFound):
+        await using(served, lambda client: client.feedback("nobody", "a"))
 
 
 async def test_what_would_become_of_a_query_is_explained(served: Served) -> None:

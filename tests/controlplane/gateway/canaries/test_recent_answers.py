@@ -8,6 +8,7 @@ import pytest
 from controlplane.gateway.canaries.recent_answers import LONGEST_MS, RecentAnswers
 from tests.variants.catalog_builders import task
 from variants.errors import Conflict, InvalidInput, NotFound
+from variants.types import TensorSpec
 
 DIGITS = task(labels=("a", "b", "c"))
 MIB = 2**20
@@ -54,9 +55,18 @@ def test_labels_have_to_fit_the_answer(labels: list[str], why: str) -> None:
 
 def test_a_task_without_classes_has_none_to_be_right() -> None:
     answers = RecentAnswers()
-    answers.note(b"r-1", task(labels=()), "mlp", [scores(0)], None, 0.0)
+    several = (TensorSpec(name="boxes", dtype="float32", shape=(3, 4)),)
+    answers.note(b"r-1", task(labels=(), outputs=several), "mlp", [scores(0)], None, 0.0)
     with pytest.raises(InvalidInput, match="has no classes"):
         answers.judge("r-1", ["a"], 0.0)
+
+
+def test_classes_without_names_are_numbered() -> None:
+    answers = RecentAnswers()
+    answers.note(b"r-1", task(labels=()), "mlp", [scores(0, 2)], None, 0.0)
+    with pytest.raises(InvalidInput, match="no class '3'"):
+        answers.judge("r-1", ["0", "3"], 0.0)
+    assert answers.judge("r-1", ["0", "1"], 0.0)[0].right == 1
 
 
 def test_what_is_too_old_or_too_many_ago_is_not_known() -> None:
