@@ -19,7 +19,7 @@ from controlplane.views.fleet_status import (
 from controlplane.views.plan_schemas import InventoryRow
 from controlplane.views.schemas import Schema
 from controlplane.views.worker_schemas import WorkerSchema
-from variants.catalog.validation import MAX_WORKERS
+from variants.catalog.validity.registrations import MAX_WORKERS
 from variants.errors import NotFound
 from variants.types import DeviceKindName, Event, Plan
 

@@ -11,8 +11,8 @@ from controlplane.timestamps import spoken, timestamp
 from controlplane.views.peak_schemas import PeakDeclaration, PeakSchema
 from controlplane.views.schemas import Schema
 from planner.forecasting.peaks import is_over, words
-from variants.catalog.peak_validation import check_peak
 from variants.catalog.protocol import MOST_PEAKS, Catalog
+from variants.catalog.validity.peaks import check_peak
 from variants.errors import InvalidInput, NotFound, TaskNotFound
 from variants.types import Event, Peak
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.energy import DAY_HOURS
-from variants.catalog.peak_validation import MOST_FACTOR, MOST_QPS
+from variants.catalog.validity.peaks import MOST_FACTOR, MOST_QPS
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+/-]{0,127}")
 """What a name in a file may be: wider than ``variants.types.NAME``, because catalogs of others name

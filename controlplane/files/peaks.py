@@ -13,8 +13,8 @@ from controlplane.files.fields import (
     quoted,
 )
 from controlplane.files.table import BadFile, Columns, Table
-from variants.catalog.peak_validation import check_course
 from variants.catalog.protocol import MOST_PEAKS
+from variants.catalog.validity.peaks import check_course
 from variants.errors import InvalidInput
 from variants.types import Peak, TaskName
 

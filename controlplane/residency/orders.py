@@ -7,7 +7,7 @@ from controlplane.settings import Settings
 from controlplane.timestamps import spoken, timestamp
 from planner.residency.possible import check_possible
 from variants.catalog.protocol import Catalog
-from variants.catalog.rule_validation import check_rule
+from variants.catalog.validity.rules import check_rule
 from variants.figures import counted
 from variants.types import CatalogSnapshot, DeviceKindName, Event, Rule, RuleKind
 

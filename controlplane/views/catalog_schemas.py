@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 
 from controlplane.files.fields import MAX_LATENCY_MS
 from controlplane.views.schemas import Schema
-from variants.catalog.sharing_validation import LONGEST_TTL_S, MOST_MEMORY_MIB
+from variants.catalog.validity.sharing import LONGEST_TTL_S, MOST_MEMORY_MIB
 from variants.metrics.metric import parse_metric
 from variants.types import (
     DEFAULT_LATENCY_MS,

@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, ConfigDict, Field
 
 from controlplane.views.schemas import Schema
 from planner.forecasting.peaks import is_over, occurrence
-from variants.catalog.peak_validation import LATEST_S, MOST_FACTOR, MOST_NOTE, MOST_QPS
+from variants.catalog.validity.peaks import LATEST_S, MOST_FACTOR, MOST_NOTE, MOST_QPS
 from variants.errors import InvalidInput
 from variants.types import Peak, TaskName
 

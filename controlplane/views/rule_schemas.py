@@ -7,8 +7,8 @@ from pydantic import ConfigDict, Field
 
 from controlplane.timestamps import spoken, timestamp_of
 from controlplane.views.schemas import Schema
-from variants.catalog.peak_validation import LATEST_S
-from variants.catalog.rule_validation import MOST_BY, MOST_REPLICAS, MOST_WHY
+from variants.catalog.validity.peaks import LATEST_S
+from variants.catalog.validity.rules import MOST_BY, MOST_REPLICAS, MOST_WHY
 from variants.types import DeviceKindName, Rule, RuleKind, TaskName, VariantName
 
 MOST_FOR_S = 366 * 86_400.0

@@ -80,7 +80,7 @@ def test_a_peak_that_cannot_be_is_refused(
 
 def test_there_is_a_most_of_peaks(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST_PEAKS == 1_000
-    monkeypatch.setattr("variants.catalog.peak_validation.MOST_PEAKS", 2)
+    monkeypatch.setattr("variants.catalog.validity.peaks.MOST_PEAKS", 2)
     for _ in range(2):
         catalog.add_peak(SALE)
     with pytest.raises(Conflict, match="2 declared peaks, the most possible"):

@@ -14,12 +14,10 @@ from variants.catalog.canaries import (
     standing,
     versions_to_swap,
 )
-from variants.catalog.peak_validation import check_learned, check_lift, check_peak, check_room
 from variants.catalog.protocol import EVENTS_KEPT, TICKS_KEPT, Marks, ordered
 from variants.catalog.removal import Freed, Removed, check_number, check_retired, freed
-from variants.catalog.rule_validation import check_rule, check_rule_room
-from variants.catalog.sharing_validation import check_sharing
-from variants.catalog.validation import (
+from variants.catalog.validity.peaks import check_learned, check_lift, check_peak, check_room
+from variants.catalog.validity.registrations import (
     check_addition,
     check_conflicts,
     check_device_kind,
@@ -33,6 +31,8 @@ from variants.catalog.validation import (
     plain_body,
     version_of,
 )
+from variants.catalog.validity.rules import check_rule, check_rule_room
+from variants.catalog.validity.sharing import check_sharing
 from variants.errors import NotFound, StaleEpoch
 from variants.types import (
     Canary,

@@ -38,7 +38,7 @@ from variants.catalog.rows import (
 from variants.catalog.sql_canaries import note_live, read_canaries
 from variants.catalog.sql_planning import check_variant, leading_epoch, read_rules
 from variants.catalog.sql_tasks import SqlTaskTables, removed_versions
-from variants.catalog.validation import (
+from variants.catalog.validity.registrations import (
     check_addition,
     check_conflicts,
     check_device_kind,

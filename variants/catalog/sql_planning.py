@@ -19,8 +19,8 @@ from variants.catalog.database import (
     snapshot_reader,
     writer,
 )
-from variants.catalog.peak_validation import check_learned, check_lift, check_peak, check_room
-from variants.catalog.rule_validation import check_rule, check_rule_room
+from variants.catalog.validity.peaks import check_learned, check_lift, check_peak, check_room
+from variants.catalog.validity.rules import check_rule, check_rule_room
 from variants.errors import NotFound, StaleEpoch
 from variants.types import Peak, QuarantineLift, Rule, RuleKind, TaskName, VariantName
 

@@ -10,9 +10,9 @@ from sqlalchemy import delete as sql_delete
 from variants.catalog import counters, tables
 from variants.catalog.removal import Freed, Removed, check_retired, freed
 from variants.catalog.rows import read_variant, read_version, sharing_row, slo_row
-from variants.catalog.sharing_validation import check_sharing
 from variants.catalog.sql_canaries import SqlCanaryTables, forget_version, move_version
-from variants.catalog.validation import check_slo
+from variants.catalog.validity.registrations import check_slo
+from variants.catalog.validity.sharing import check_sharing
 from variants.errors import NotFound
 from variants.types import (
     Digest,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from variants.catalog.validation import MAX_AXES
+from variants.catalog.validity.registrations import MAX_AXES
 from variants.checks.onnx_walk import graphs, nodes, sparse_tensors, tensors
 from variants.errors import InvalidArtifact
 from variants.figures import apart

@@ -11,7 +11,7 @@ from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import clock, printable, table
 from controlplane.views.peak_schemas import EVERY_S, Repeat
-from variants.catalog.peak_validation import check_peak
+from variants.catalog.validity.peaks import check_peak
 from variants.errors import InvalidInput
 from variants.types import Peak, TaskName
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from sqlalchemy import MetaData
+from sqlalchemy import MetaData, select
 
 from controlplane.backups.archive import Summary
 from controlplane.backups.reading import read_backup
@@ -176,6 +176,8 @@ def test_an_earlier_version_of_the_tables_is_brought_up_to_date(
     engine = make_engine(sqlite(tmp_path, "then"))
     then = MetaData()
     then.reflect(engine)
+    with engine.connect() as connection:
+        counters = set(connection.scalars(select(then.tables["counters"].c.name)))
     engine.dispose()
 
     def as_then(members: Members) -> None:
@@ -183,7 +185,7 @@ def test_an_earlier_version_of_the_tables_is_brought_up_to_date(
         kept = [
             [table, {name: row[name] for name in row if name in then.tables[table].columns}]
             for table, row in rows
-            if table in then.tables
+            if table in then.tables and (table != "counters" or row["name"] in counters)
         ]
         assert len(kept) > 10
         change_catalog(members, b"".join(orjson.dumps(row) + b"\n" for row in kept))

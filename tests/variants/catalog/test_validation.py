@@ -17,7 +17,12 @@ from tests.variants.catalog_builders import (
     variant,
     version,
 )
-from variants.catalog.validation import check_event, check_plan, check_registration, plain_body
+from variants.catalog.validity.registrations import (
+    check_event,
+    check_plan,
+    check_registration,
+    plain_body,
+)
 from variants.errors import InvalidInput
 from variants.types import DeviceKindName, Registration, Slo, TensorSpec
 

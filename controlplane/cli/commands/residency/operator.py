@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from variants.catalog.rule_validation import MOST_BY
+from variants.catalog.validity.rules import MOST_BY
 
 WhyOption = Annotated[str, typer.Option("--why", metavar="TEXT", help="For people.")]
 

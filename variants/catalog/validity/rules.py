@@ -1,7 +1,7 @@
 """What a rule of an operator may be."""
 
-from variants.catalog.peak_validation import LATEST_S
 from variants.catalog.protocol import MOST_RULES
+from variants.catalog.validity.peaks import LATEST_S
 from variants.errors import Conflict, InvalidInput
 from variants.types import NAME, Rule, RuleKind
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from variants.catalog.sharing_validation import check_sharing
+from variants.catalog.validity.sharing import check_sharing
 from variants.errors import Conflict, InvalidInput, NotFound
 from variants.metrics.metric import Metric, parse_metric
 from variants.types import (
