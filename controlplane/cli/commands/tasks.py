@@ -37,7 +37,7 @@ def list_tasks(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None
 
 @tasks.command("get")
 def get_task(task: TaskArgument, url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
-    """One task: signature, labels, what accuracy means, and default needs."""
+    """One task: signature, metric and default needs."""
     with connect(url) as client:
         row = client.get(at("v1", "tasks", task))
     emit(row, output, lambda: _task_details(row))
