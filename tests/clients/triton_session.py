@@ -67,6 +67,7 @@ def http(port: int) -> tuple[Any, str]:
     best = client.infer("digits", inputs(over_http), outputs=classes, **same)
     labels = [int(row[0].decode().split(":")[1]) for row in best.as_numpy("scores")]
     assert labels == found.argmax(axis=1).tolist()
+    client.unload_model("digits")  # takes the pin of the load back
     client.close()
     return found, variant
 
@@ -78,6 +79,8 @@ def grpc(port: int, expected: Any, variant: str) -> None:
     assert client.is_server_ready()
     assert client.is_model_ready("digits")
     assert client.get_model_config("digits").config.max_batch_size >= 3
+    client.load_model("digits")
+    client.unload_model("digits")
     reply = client.infer("digits", inputs(over_grpc), **same)
     assert np.allclose(reply.as_numpy("scores"), expected, atol=1e-3)
     for coding in ("gzip", "deflate"):

@@ -312,11 +312,12 @@ class Loading:
         evicts = demanded is not None and demanded.evicts
         evicted = self._leaving(spec, need_mib, demanded, now_s) if demanded and evicts else None
         if evicted is None:
-            may_change = self.room.may_change(tuple(self._replicas.values()), now_s)
+            held = tuple(self._replicas.values())
+            may_change = self.room.may_change(held, now_s)
             if demanded and evicts and demanded.waiting and not last and may_change:
                 return False
             free_mib = self.memory_mib - self.reserved_mib
-            raise Overloaded(self.room.refusal(spec, free_mib, asked=evicts))
+            raise Overloaded(self.room.refusal(spec, free_mib, held, asked=evicts))
         residents = self.room.residents(evicted, now_s)
         for replica, resident in zip(evicted, residents, strict=True):
             name, left = f"{spec.task}/{spec.variant}", replica.spec

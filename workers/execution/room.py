@@ -129,12 +129,16 @@ class Room:
         """The share of the memory that is evicted per second."""
         return self._churn.per_s(now_s)
 
-    def refusal(self, spec: LoadSpec, free_mib: float, *, asked: bool) -> str:
-        """Why there is no room for a load, of which ``asked`` says whether queries ask for it."""
+    def refusal(
+        self, spec: LoadSpec, free_mib: float, replicas: Iterable[Replica], *, asked: bool
+    ) -> str:
+        """Why there is no room for a load beside these, of which ``asked`` says whether queries ask
+        for it."""
         needs, free = apart(spec.memory_mib, max(0.0, free_mib), 1, fixed)
         text = f"{spec.task}/{spec.variant} needs {needs} MiB, {free} MiB are free here"
         if asked and spec.memory_mib <= self.memory_mib:
-            text += ", and what is loaded is pinned, in use or asked for more"
+            pinned = "pinned, " if any(replica.spec.pinned for replica in replicas) else ""
+            text += f", and what is loaded is {pinned}in use or asked for more"
         return text
 
     def may_change(self, replicas: Iterable[Replica], now_s: float) -> bool:
