@@ -124,7 +124,7 @@ COMMANDS = {
         Entry(
             name="rules",
             target="controlplane.cli.commands.residency.rules:rules",
-            help="Pins, forbidden variants and the freeze: list them, take one back.",
+            help="What operators said: list it, take one back.",
         ),
         Entry(
             name="keys",

@@ -200,6 +200,7 @@ def _resident(
             replica.inflation,
             True,
             urgent,
+            False,  # the simulator knows no pins
         ),
     )
 
