@@ -14,7 +14,7 @@ def feedback(
         str, typer.Argument(metavar="REQUEST_ID", help="The X-Request-Id that the answer carried.")
     ],
     labels: Annotated[
-        list[str], typer.Argument(metavar="LABEL...", help="The right class of each row.")
+        list[str], typer.Argument(metavar="LABELS", help="The right class of each row.")
     ],
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,

@@ -34,6 +34,7 @@ CHOSEN = {
     "energy_not_measured": "the cheapest that fits: no energy was measured",
     "pinned": "the query names it",
     "loaded_on_demand": "it was loaded for this query",
+    "canary": "a new version proves itself on a share of the queries",
     "best_effort": "none fits, this is the nearest",
     "cached": "it had answered the same before",
 }

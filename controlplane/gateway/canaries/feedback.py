@@ -84,7 +84,7 @@ class Feedback:
         try:
             return self._own(request_id, labels)
         except NotFound:
-            line = orjson.dumps({"request_id": request_id, "labels": list(labels)}) + b"\n"
+            line = _line(request_id, labels)
             others = files_of_others(self._socket, f"{self._node}-*{SUFFIX}")
             for told in await asyncio.gather(*(_asked(other, line) for other in others)):
                 if isinstance(told, NotFound):
@@ -123,6 +123,18 @@ class Feedback:
             return
         writer.write(orjson.dumps(answer) + b"\n")
         writer.close()
+
+
+def _line(request_id: str, labels: Sequence[str]) -> bytes:
+    """A client's word for another gateway.
+
+    Raises:
+        NotFound: it holds what is no text, which no answer carries and no class is called.
+    """
+    try:
+        return orjson.dumps({"request_id": request_id, "labels": list(labels)}) + b"\n"
+    except orjson.JSONEncodeError as error:
+        raise NotFound(UNKNOWN) from error
 
 
 async def _asked(socket: Path, line: bytes) -> dict[str, Any] | ModellessError:

@@ -54,6 +54,11 @@ def canary(running: Deployment) -> dict[str, Any]:
     return dict(found)
 
 
+def events(running: Deployment) -> set[str]:
+    """The kinds of what happened lately."""
+    return {event["kind"] for event in running.get("/v1/events?limit=200")["events"]}
+
+
 def queries_of(canary: dict[str, Any]) -> int:
     """How many queries it was given; the control loop may not have looked yet."""
     return int(canary["canary"]["queries"]) if canary["canary"] else 0
@@ -97,8 +102,7 @@ def test_a_canary_proves_to_be_worse_and_a_model_goes_back(proof: Deployment) ->
     ended = proof.until(lambda: (found := canary(proof))["ended"] and found, "the verdict")
     assert ended["share"] == 0.0
     assert ended["ended"].startswith("wrong 100.0 % of ")
-    kinds = {e["kind"] for e in proof.get("/v1/events?limit=200")["events"]}
-    assert {"canary_set", "canary_rolled_back"} <= kinds
+    proof.until(lambda: {"canary_set", "canary_rolled_back"} <= events(proof), "the events")
     proof.until(lambda: ask(proof, drawn[61])["model_version"] == "m-v1", "all as before")
     rows = proof.get(f"/v1/tasks/{TASK}/variants")["variants"]
     own = [row for row in rows if row["model_version"] == "m-v2"]

@@ -70,6 +70,9 @@ async def test_the_other_gateway_s_refusal_comes_back_with_its_type(
 async def test_what_nobody_knows_is_not_found(gateways: list[Gateway]) -> None:
     with pytest.raises(NotFound, match="no answer with this request id"):
         await gateways[0].feedback.give("r-1", ["a"])
+    for odd in (("\ud800", ["a"]), ("r-1", ["\ud800"])):
+        with pytest.raises(NotFound):
+            await gateways[0].feedback.give(*odd)
     gateways[1].answered("r-1")
     await gateways[1].feedback.stop()
     with pytest.raises(NotFound):
