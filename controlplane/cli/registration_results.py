@@ -67,7 +67,8 @@ def what_it_answers(version: "ModelVersion") -> str:
         case Stage.CANARY:
             return (
                 f"{version.label} answers only queries that name one of its variants, until"
-                f" `modelless promote {named}`"
+                f" `modelless canary {named} --share 5%` gives it a share of the others or"
+                f" `modelless promote {named}` makes it live"
             )
         case _:
             return f"{version.label} answers nothing until `modelless promote {named}`"

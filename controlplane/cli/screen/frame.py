@@ -91,7 +91,9 @@ def _sentence(text: str, width: int) -> list[str]:
 
 # -- tables ---------------------------------------------------------------------------------------
 
-TASKS = ("TASK", ">/S NOW", ">/S LATELY", ">IN TIME", ">LATE", ">REFUSED", "WHY")
+TASKS = (
+    "TASK", ">/S NOW", ">P50 MS", ">P95 MS", ">/S LATELY", ">IN TIME", ">LATE", ">REFUSED", "WHY",
+)  # fmt: skip
 KINDS = ("KIND", ">WORKERS", ">BUSY", ">MEMORY MIB", ">VARIANTS", ">QUEUED", ">WORK LEFT")
 VARIANTS = ("VARIANT", ">WORKERS", ">BATCHES/S", ">QUEUED", "BATCH OF: MEAN / P95 MS")
 
@@ -109,6 +111,7 @@ def _tasks(reading: Reading, rates: Rates) -> Iterator[list[str]]:
         yield [
             task,
             _rate(rates.queries(task)),
+            *map(ms, reading.latencies_ms(task)),
             _rate(lately),
             percent(row.get("share_met")),
             f"{row.get('late', 0):,}",

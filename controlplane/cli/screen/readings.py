@@ -17,7 +17,7 @@ EVENTS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What one frame is drawn from: four requests, half of what the page asks each time."""
+    """What one frame is drawn from: five requests, fewer than the page makes each time."""
 
     at_s: float
     """On a monotonic clock."""
@@ -28,6 +28,8 @@ class Reading:
     slo: Row | None
     events: Sequence[Row] | None
     """The newest last."""
+    history: Row | None = None
+    """How the last ten seconds went, and the ten before."""
     away: str = ""
     """Why something is None."""
 
@@ -41,6 +43,16 @@ class Reading:
         """Queries by task, since the gateways started."""
         rows = self.slo["tasks"] if self.slo is not None else ()
         return Counter({row["task"]: row["requests"] for row in rows})
+
+    def latencies_ms(self, task: str) -> tuple[float | None, float | None]:
+        """The p50 and p95 of a task's answers in the last ten seconds that are known; None where
+        there were none."""
+        rows = self.history["tasks"] if self.history is not None else ()
+        for row in rows:
+            if row["task"] == task:
+                known = [pair for pair in zip(row["p50_ms"], row["p95_ms"], strict=True) if pair[0]]
+                return known[-1] if known else (None, None)
+        return None, None
 
     def batches(self) -> Counter[str]:
         """Batches by task and variant, since the variants were loaded."""
@@ -71,6 +83,7 @@ def read(client: Client, at_s: float) -> Reading:
 
     plan, workers, slo = part("/v1/plan"), part("/v1/workers"), part("/v1/slo")
     events = part("/v1/events", limit=EVENTS)
+    history = part("/v1/history", seconds=2 * NOW_S)
     return Reading(
         at_s=at_s,
         url=client.url,
@@ -78,6 +91,7 @@ def read(client: Client, at_s: float) -> Reading:
         workers=None if workers is None else workers["workers"],
         slo=slo,
         events=None if events is None else events["events"][::-1],
+        history=history,
         away=away[0].message if away else "",
     )
 

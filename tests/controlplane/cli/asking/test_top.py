@@ -72,6 +72,8 @@ def reading(at_s: float = 0.0, **more: Any) -> Reading:
              "message": "\x1b[31mred"},
         ],
     }  # fmt: skip
+    past = {"task": "digits", "p50_ms": [1.5, None], "p95_ms": [12.25, None]}
+    given["history"] = {"begins_s": 0.0, "step_s": 10.0, "tasks": [past]}
     return Reading(at_s=at_s, url="http://host", **(given | more))
 
 
@@ -98,6 +100,8 @@ def test_a_frame_shows_standing_tasks_kinds_variants_and_events() -> None:
     assert task == [
         "digits",
         "15.0",
+        "1.50",
+        "12.2",
         "2.0",
         "95.00",
         "%",
