@@ -108,7 +108,11 @@ class Asker:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._in_flight):
                     group.create_task(self._work(connections, chunks, progress))
-        except* ModellessError as failed:
+        except ExceptionGroup as failed:
+            # Not ``except*``: early versions of Python 3.11 wrap what is raised there once more.
+            wrong = [one for one in failed.exceptions if not isinstance(one, ModellessError)]
+            if wrong:
+                raise
             raise failed.exceptions[0] from None
         finally:
             await connections.close()
