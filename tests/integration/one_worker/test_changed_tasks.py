@@ -56,6 +56,7 @@ def loaded(running: Deployment) -> set[str]:
 
 def test_a_task_is_removed_while_it_is_asked_and_comes_back(digits: Deployment) -> None:
     before = artifacts(digits)
+    newest = max(one["seq"] for one in digits.get("/v1/events?limit=200")["events"])
     register_spare(digits)
     assert artifacts(digits) > before
     query = {"task": "spare", "inputs": ROW, "slo": PATIENT}
@@ -71,7 +72,7 @@ def test_a_task_is_removed_while_it_is_asked_and_comes_back(digits: Deployment) 
     assert digits.request("DELETE", "/v1/tasks/spare").body["code"] == "TASK_NOT_FOUND"
 
     def freed() -> list[str]:
-        told = digits.get("/v1/events?limit=200")["events"]
+        told = digits.get(f"/v1/events?limit=200&after={newest}")["events"]
         return [one["message"] for one in told if one["kind"] == "artifacts_freed"]
 
     digits.until(freed, "the artifacts")
@@ -86,4 +87,5 @@ def test_a_task_is_removed_while_it_is_asked_and_comes_back(digits: Deployment) 
     digits.request("DELETE", "/v1/tasks/spare")
     digits.until(lambda: not loaded(digits), "unloading")
     digits.until(lambda: len(freed()) == 2, "the artifacts")
-    assert artifacts(digits) == before
+    # Fewer, where those of other tests that were removed were freed meanwhile.
+    assert artifacts(digits) <= before
