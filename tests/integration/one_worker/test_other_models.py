@@ -80,7 +80,9 @@ def test_the_cheapest_regressor_that_is_good_enough_answers(digits: Deployment) 
         slo = PATIENT | {"accuracy": floor}
         return digits.query(HELD_OUT[:4].tolist(), task="diabetes", slo=slo)
 
-    better = ask((poor + good) / 2).body
+    answer = ask((poor + good) / 2)
+    assert answer.status == 200, answer.body
+    better = answer.body
     assert (better["model_version"], better["accuracy"]) == ("forest-v1", good)
     assert ask(poor).body["accuracy"] >= poor
     refused = ask((1 + good) / 2)
@@ -103,6 +105,7 @@ def test_a_measured_accuracy_is_the_share_of_answers_within_the_tolerance(
         reply = digits.query(
             rows.tolist(), task="diabetes", slo=PATIENT | asked, variant=best["name"]
         )
+        assert reply.status == 200, reply.body
         close += int((np.abs(np.ravel(reply.body["outputs"]) - truth) <= 60).sum())
     assert close / len(HELD_OUT) == pytest.approx(best["accuracy"], abs=0.05)
 
