@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,10 @@ def diabetes(digits: Deployment, tmp_path_factory: pytest.TempPathFactory) -> It
             digits, "register", file, "--task", "diabetes", "--eval", evaluation, "--metric",
             "within:60", "--variants", "onnx-fp32",
         )  # fmt: skip
-    ask = {"task": "diabetes", "inputs": HELD_OUT[:1].tolist(), "slo": PATIENT}
-    digits.until(lambda: digits.request("POST", "/v1/query", ask).status == 200, "the new task")
+    row = HELD_OUT[:1].tolist()
+    for one in digits.get("/v1/tasks/diabetes/variants")["variants"]:
+        asked = partial(digits.query, row, task="diabetes", variant=one["name"])
+        digits.until(lambda asked=asked: asked().status == 200, one["name"])
     yield evaluation
     assert digits.request("DELETE", "/v1/tasks/diabetes").status == 200
 

@@ -119,7 +119,10 @@ def test_operators_say_what_stays_what_may_not_run_and_when_nothing_changes(
     forbidden = told(digits, "forbid", "digits", kept, "--why", "wrong labels")
     assert forbidden.returncode == 0, forbidden.stderr
     digits.until(lambda: kept not in {one["variant"] for one in replicas(digits)}, "it left")
-    asked = digits.query(ROW, variant=kept)
+    # Gateways look for new rules twice a second.
+    asked = digits.until(
+        lambda: (found := digits.query(ROW, variant=kept)).status != 200 and found, "the rule"
+    )
     assert (asked.status, "an operator has forbidden it" in asked.body["error"]) == (404, True)
     impossible = digits.query(ROW, slo={"accuracy": 1.0} | PATIENT)
     assert "wrong labels" in impossible.body["reasons"][kept]
