@@ -55,13 +55,19 @@ def frozen_plan(
         replace(one, worker=new) for new, like in copies.items() for one in moved
         if one.worker == like
     ]  # fmt: skip
-    placements = {
+    going_on = {
         (one.worker, one.task, one.variant): one
         for one in moved
         if goes_on(one.worker, one.task, one.variant)
     }
+    placements, left_out = _fitting(observation, going_on, memory_mib)
     routes = tuple(replace(one, worker=heirs.get(one.worker, one.worker)) for one in plan.routes)
-    routes = tuple(one for one in routes if goes_on(one.worker, one.task, one.variant))
+    routes = tuple(
+        one
+        for one in routes
+        if goes_on(one.worker, one.task, one.variant)
+        and (one.worker, one.task, one.variant) not in left_out
+    )
     with_pins, found = _with_pins(observation, placements, memory_mib)
     kept = (one for one in plan.explanation if not one.startswith(FROZEN))
     frozen = Plan(
@@ -73,6 +79,25 @@ def frozen_plan(
         routes=routes,
     )
     return frozen, found
+
+
+def _fitting(
+    observation: Observation, placements: Mapping[ReplicaKey, Placement], memory_mib: MemoryMib
+) -> tuple[dict[ReplicaKey, Placement], set[ReplicaKey]]:
+    """The placements that their workers have memory for, the first ones first, and the others: who
+    takes over from a worker may have less than that had."""
+    workers = {worker.id: worker for worker in observation.workers}
+    left_mib = {id_: worker.memory_mib for id_, worker in workers.items()}
+    fitting: dict[ReplicaKey, Placement] = {}
+    for key, one in placements.items():
+        id_, task, variant = key
+        if id_ in workers:
+            size_mib = memory_mib[workers[id_].device_kind, task, variant]
+            if size_mib > left_mib[id_]:
+                continue
+            left_mib[id_] -= size_mib
+        fitting[key] = one
+    return fitting, placements.keys() - fitting.keys()
 
 
 def _with_pins(

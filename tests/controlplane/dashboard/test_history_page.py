@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 from time import time
 
 import pytest
+from redis import asyncio as aioredis
 
 from controlplane.live_state import LiveState
 from controlplane.views.history import slot_of
@@ -23,6 +24,8 @@ async def test_the_last_hour_is_drawn_once_something_was_asked(
         async with serving(Path(folder), live_url) as running:
             await running.worker("w1", FAST)
             url = f"http://127.0.0.1:{running.port}/#letters"
+            async with aioredis.Redis.from_url(live_url) as client:
+                await client.delete("modelless:history")  # that other tests have left
             before = await asyncio.to_thread(show, url, tmp_path / "a")
             assert 'id="history-part" hidden' in before.body
 

@@ -213,6 +213,15 @@ def test_a_worker_that_comes_beside_the_others_may_replace_one_of_them() -> None
     assert alone.actions == ()
 
 
+def test_a_worker_that_takes_over_holds_what_it_has_memory_for() -> None:
+    seen = frozen(planned(report("cpu-1-old", replica("a"), replica("b")), a=700, b=300))
+    heir = replace(report("cpu-1-new"), memory_mib=500.0)
+    decision = tick(replace(seen, workers=(heir,)))
+    assert placed(decision) == {("cpu-1-new", "b")}
+    assert done(decision.actions) == ["load b cpu-1-new"]
+    assert {one.variant for one in decision.plan.routes} <= {"b"}
+
+
 def test_pins_and_a_frozen_plan_together_do_not_take_more_than_there_is() -> None:
     """The plan places the pinned variant on both workers, and the pin is of one."""
     workers = (
