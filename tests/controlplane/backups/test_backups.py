@@ -258,6 +258,23 @@ def test_what_is_registered_is_never_replaced(
 # -- files that are not what they should be -----------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A backup, made once."""
+    folder = tmp_path_factory.mktemp("made")
+    store = FileArtifactStore(folder / "artifacts")
+    filled(sqlite(folder), store, folder)
+    return saved(sqlite(folder), store, folder).read_bytes()
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether nothing is registered where a backup was to be restored: mostly no tables are there."""
+    if not (folder / "there.db").exists():
+        return True
+    with closing(open_catalog(sqlite(folder))) as catalog:
+        return catalog.snapshot().tasks == ()
+
+
 def read_members(file: Path) -> Members:
     with tarfile.open(file) as tar:
         return {m.name: tar.extractfile(m).read() for m in tar}  # type: ignore[union-attr]
@@ -317,37 +334,31 @@ WRONG: dict[str, tuple[Callable[[Members], None], str]] = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_file_is_refused_and_restores_nothing(
-    name: str, store: FileArtifactStore, other: FileArtifactStore, tmp_path: Path
+    name: str, made: bytes, other: FileArtifactStore, tmp_path: Path
 ) -> None:
-    here = sqlite(tmp_path, "here")
-    filled(here, store, tmp_path)
     change, said = WRONG[name]
-    file = rewritten(saved(here, store, tmp_path), change)
+    file = tmp_path / "backup.tar"
+    file.write_bytes(made)
 
     with pytest.raises(InvalidInput, match=said):
-        restored(file, sqlite(tmp_path), other, tmp_path)
+        restored(rewritten(file, change), sqlite(tmp_path), other, tmp_path)
 
-    with closing(open_catalog(sqlite(tmp_path))) as catalog:
-        assert catalog.snapshot().tasks == ()
+    assert is_empty(tmp_path)
     assert not list(tmp_path.glob("restore-*"))
 
 
 @pytest.mark.parametrize("part", [0.05, 0.3, 0.5, 0.7, 0.95])
 def test_a_file_that_is_cut_off_restores_nothing(
-    part: float, store: FileArtifactStore, other: FileArtifactStore, tmp_path: Path
+    part: float, made: bytes, other: FileArtifactStore, tmp_path: Path
 ) -> None:
-    here = sqlite(tmp_path, "here")
-    filled(here, store, tmp_path)
-    file = saved(here, store, tmp_path)
-    whole = file.read_bytes()
+    file = tmp_path / "backup.tar"
     # Tar pads its end with zeros, which may be missing.
-    file.write_bytes(whole[: int(part * len(whole.rstrip(b"\0")))])
+    file.write_bytes(made[: int(part * len(made.rstrip(b"\0")))])
 
     with pytest.raises(ModellessError):
         restored(file, sqlite(tmp_path), other, tmp_path)
 
-    with closing(open_catalog(sqlite(tmp_path))) as catalog:
-        assert catalog.snapshot().tasks == ()
+    assert is_empty(tmp_path)
 
 
 def test_a_restore_that_failed_can_be_done_again(
