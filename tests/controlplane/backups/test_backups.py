@@ -268,7 +268,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether nothing is registered where a backup was to be restored: mostly no tables are there."""
+    """Whether nothing is registered where a backup was to be restored."""
     if not (folder / "there.db").exists():
         return True
     with closing(open_catalog(sqlite(folder))) as catalog:
