@@ -27,6 +27,7 @@ from sqlalchemy import (
 from variants.catalog import tables
 from variants.catalog.database import (
     failures_explained,
+    is_newest,
     make_engine,
     snapshot_reader,
     writer,
@@ -55,11 +56,17 @@ def all_rows(url: str) -> Iterator[CatalogRows]:
     """Read the rows of a catalog whose tables are up to date; others may write meanwhile.
 
     Raises:
+        Conflict: its tables are not those of this version, or there are none. Nothing is changed.
         InvalidInput: the URL is of another kind of database.
         StateUnavailable: the database cannot be read.
     """
     engine = make_engine(url)
     try:
+        if not is_newest(url):
+            raise Conflict(
+                f"the catalog at {engine.url.render_as_string()} has no tables as this version of "
+                "modelless makes them: use the version that it is used by, or start this one first"
+            )
         with failures_explained(engine.url), snapshot_reader(engine).connect() as connection:
             migration = connection.scalar(text("SELECT version_num FROM alembic_version"))
             yield CatalogRows(str(migration), _rows(connection))

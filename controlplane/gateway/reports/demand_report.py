@@ -93,11 +93,14 @@ class DemandReport:
 
     def sample(self, *, last: bool = False) -> Mapping[str, Any] | None:
         """How the last ten seconds went, once they are over, or at the end (``HistorySamples``)."""
+        wall_s = time()
+        if not last and not self._samples.is_due(wall_s):
+            return None
         accuracies: dict[tuple[str, str], float] = {
             v.key: v.accuracy for v in self._known.catalog.variants
         }
         counters = self._path.counters.tasks
-        return self._samples.take(time(), self._counted(), counters, accuracies, last=last)
+        return self._samples.take(wall_s, self._counted(), counters, accuracies, last=last)
 
     def _counted(self) -> dict[str, Counted]:
         """By task; under the empty name what was refused before its task was known."""

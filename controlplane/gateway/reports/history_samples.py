@@ -32,6 +32,10 @@ class HistorySamples:
         self._slot = slot_of(wall_s)
         self._seen: dict[str, _Seen] = {}
 
+    def is_due(self, wall_s: float) -> bool:
+        """Whether ten seconds have ended since the last sample."""
+        return slot_of(wall_s) != self._slot
+
     def take(
         self,
         wall_s: float,

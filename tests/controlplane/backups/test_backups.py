@@ -386,3 +386,18 @@ def test_an_empty_catalog_can_be_saved(store: FileArtifactStore, tmp_path: Path)
 
     assert (summary.tasks, summary.artifacts) == (0, 0)
     restored(tmp_path / "backup.tar", sqlite(tmp_path), store, tmp_path)
+
+
+@pytest.mark.parametrize("older", ["", "0007"])
+def test_tables_of_another_version_are_left_alone(
+    older: str, store: FileArtifactStore, tmp_path: Path
+) -> None:
+    here = sqlite(tmp_path, "here")
+    if older:
+        upgrade(here, older)
+
+    with pytest.raises(Conflict, match="has no tables as this version of modelless makes them"):
+        saved(here, store, tmp_path)
+
+    assert (tmp_path / "here.db").exists() is bool(older)
+    assert not (tmp_path / "backup.tar").exists()

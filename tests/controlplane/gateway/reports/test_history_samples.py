@@ -35,8 +35,10 @@ def test_a_sample_has_what_came_since_the_one_before() -> None:
     answer(task, "fast", 1.5, rows=3)
     answer(task, "slow", 99_999.0, met=False)
     task.failed("OVERLOADED")
+    assert not samples.is_due(1009.9)
     assert take(samples, 1009.9, task) is None
 
+    assert samples.is_due(1010.1)
     assert take(samples, 1010.1, task) == {
         "slot": 100,
         "tasks": {
