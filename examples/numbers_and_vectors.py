@@ -14,6 +14,7 @@ import argparse
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,16 @@ def register(model: Path, task: str, metric: str, evaluation: Path) -> None:
     subprocess.run([modelless_command, "register", str(model), *options, *kinds], check=True)
 
 
+def wait_until_answered(client: modelless.Client, task: str, row: np.ndarray) -> None:
+    for _ in range(60):
+        try:
+            client.query(task, row, latency_ms=2_000)
+            return
+        except modelless.ModellessError:
+            time.sleep(0.5)
+    raise SystemExit(f"{task} is not answered; see: modelless status")
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--url", default="http://127.0.0.1:8000")
@@ -92,6 +103,10 @@ def main() -> None:
 
     token = os.environ.get("MODELLESS_API_TOKEN", "")
     with modelless.Client(given.url, token=token) as client:
+        # What runs takes a new task up within seconds.
+        for task, row in (("diabetes", patients[:1]), ("likeness", images[:1])):
+            wait_until_answered(client, task, row)
+
         reply = client.query("diabetes", patients[1:6:2], accuracy=0.5, latency_ms=2_000)
         said = ", ".join(f"{row[0]:.0f}" for row in reply.outputs)
         truth = ", ".join(f"{target:.0f}" for target in progression[1:6:2])
