@@ -42,7 +42,7 @@ def replica_of(running: Deployment, application: str) -> psutil.Process:
 
 
 def live_state_of(running: Deployment) -> psutil.Process:
-    (found,) = [p for p in running.processes() if "valkey" in p.name()]
+    (found,) = [p for p in running.processes() if "valkey-server" in title(p)]
     return found
 
 
