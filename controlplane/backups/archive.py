@@ -25,6 +25,10 @@ MOST_SUMMARY_BYTES = 64 * 2**20
 MOST_ROW_BYTES = 256 * 2**20
 
 
+NAMED_BY = {"versions": "source", "variants": "artifact"}
+"""The tables of the catalog whose rows name an artifact, and the column that does."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """What a backup holds."""

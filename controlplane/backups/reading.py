@@ -17,6 +17,7 @@ from controlplane.backups.archive import (
     KEYS,
     MOST_ROW_BYTES,
     MOST_SUMMARY_BYTES,
+    NAMED_BY,
     SUMMARY,
     Summary,
 )
@@ -129,11 +130,7 @@ def _rows(file: Path) -> Iterator[Row]:
 
 def _check_complete(rows: Path, stored: set[str], summary: Summary, source: Path) -> None:
     """Whether all artifacts that the catalog names came, but for those known to be missing."""
-    named = {
-        str(row.get("source" if table == "versions" else "artifact"))
-        for table, row in _rows(rows)
-        if table in ("versions", "variants")
-    }
+    named = {str(row.get(NAMED_BY[table])) for table, row in _rows(rows) if table in NAMED_BY}
     if lacking := named - stored - set(summary.missing):
         raise InvalidInput(
             f"{source} is cut off: {len(lacking)} of {summary.artifacts} artifacts are not in it"

@@ -12,7 +12,7 @@ from typing import IO
 
 import orjson
 
-from controlplane.backups.archive import ARTIFACTS, CATALOG, KEYS, SUMMARY, Summary
+from controlplane.backups.archive import ARTIFACTS, CATALOG, KEYS, NAMED_BY, SUMMARY, Summary
 from controlplane.timestamps import timestamp
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.copying import all_rows
@@ -87,8 +87,8 @@ def _copy_rows(url: str, to: IO[bytes]) -> tuple[str, int, int, list[Digest]]:
             to.write(orjson.dumps([table, row]) + b"\n")
             count += 1
             tasks += table == "tasks"
-            if table in ("versions", "variants"):
-                digests[Digest(row["source" if table == "versions" else "artifact"])] = None
+            if table in NAMED_BY:
+                digests[Digest(row[NAMED_BY[table]])] = None
         return copied.migration, count, tasks, list(digests)
 
 
