@@ -302,6 +302,7 @@ class ControlLoop:
             frozen=frozen_by(self._known.rules, self._wall_s()),
             corrected=self._corrected,
             interference=self._live_latency.interference,
+            swaps_s=self._settings.tick_s,
             zones=self._zones.known,
             zones_settled=self._zones.settled,
             kind_zones=self._kind_zones.of(self._settings.kinds, statuses, self._clock_s())

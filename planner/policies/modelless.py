@@ -237,6 +237,7 @@ class Modelless:
             elastic=planning.elastic,
             transport_ms=0.0,
             corrected=corrected,
+            swaps_s=setting.tick_s if setting.loads_in_turn else inf,
         )
         observation = self._layouts.observed(observation, running, planning.linger_s)
         decision = tick(observation, self._planner, self._decision)

@@ -5,14 +5,17 @@ before. What cannot be done now (a replica is still in use, memory is not free y
 found again at the next tick.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from planner.types import Action, Load, ReplicaKey, Unload, WorkerReport
+from planner.eviction.rules import absence_s, per_mib
+from planner.types import Action, Load, ReplicaKey, ReplicaReport, Unload, WorkerReport
 from variants.types import (
     DeviceKindName,
     Placement,
     ReplicaState,
     TaskName,
+    VariantKey,
     VariantName,
     WorkerId,
 )
@@ -21,11 +24,23 @@ MemoryMib = Mapping[tuple[DeviceKindName, TaskName, VariantName], float]
 """What a variant takes on a device kind."""
 
 
+class Pace(NamedTuple):
+    """How quickly a worker may swap what it holds for what is planned."""
+
+    swaps_s: float
+    """So many seconds of loading may be under way before nothing more leaves for a load."""
+    load_s: MemoryMib
+    """What a load takes on a device kind, in seconds."""
+    forbidden: Callable[[VariantKey, DeviceKindName], bool]
+    """What must not run, and leaves at once."""
+
+
 def diff(
     placements: Iterable[Placement],
     workers: Iterable[WorkerReport],
     memory_mib: MemoryMib,
     pinned: Collection[ReplicaKey] = (),
+    pace: Pace | None = None,
 ) -> tuple[Action, ...]:
     """What brings the workers nearer to the placements, safe to apply in this order.
 
@@ -40,6 +55,9 @@ def diff(
 
     What is ``pinned`` by an operator does not wait until others are idle: for its load those that
     are in use leave as well, as soon as their queries are answered.
+
+    A worker loads one variant after the other. With a ``pace``, what is there serves until its
+    successor's turn comes: only so much leaves as the loads need that begin soon.
     """
     wanted: dict[WorkerId, list[Placement]] = {}
     for placement in placements:
@@ -52,9 +70,66 @@ def diff(
             leaving = _unloads(worker, placed)
             if pinned:
                 leaving += _making_room(worker, placed, memory_mib, pinned, leaving)
+            coming = _loads(worker, placed, memory_mib, {(u.task, u.variant) for u in leaving})
+            if pace is not None:
+                leaving, coming = _paced(worker, leaving, coming, memory_mib, pinned, pace)
             unloads += leaving
-            loads += _loads(worker, placed, memory_mib, {(u.task, u.variant) for u in leaving})
+            loads += coming
     return (*unloads, *loads)
+
+
+def _paced(
+    worker: WorkerReport,
+    leaving: Sequence[Unload],
+    coming: Sequence[Load],
+    memory_mib: MemoryMib,
+    pinned: Collection[ReplicaKey],
+    pace: Pace,
+) -> tuple[list[Unload], list[Load]]:
+    """Of a worker's unloads and loads, those whose turn has come.
+
+    Where a load has to wait for its turn, what is worth most and need not leave yet stays.
+    """
+    kind, load_s = worker.device_kind, pace.load_s
+    held = {(replica.task, replica.variant): replica for replica in worker.replicas}
+    under_way_s = sum(
+        load_s.get((kind, *key), 0.0)
+        for key, replica in held.items()
+        if replica.state is ReplicaState.LOADING
+    )
+
+    def may_stay(unload: Unload) -> bool:
+        key = (unload.task, unload.variant)
+        return (kind, *key) in memory_mib and not pace.forbidden(key, kind)
+
+    def worth(unload: Unload) -> float:
+        replica = held[unload.task, unload.variant]
+        reload_s = load_s.get((kind, unload.task, unload.variant), 0.0)
+        return per_mib(absence_s(replica.rate_qps, reload_s, replica.urgent), replica.memory_mib)
+
+    gone = [unload for unload in leaving if not may_stay(unload)]
+    free_mib = free(worker) + _size_mib(gone, held)
+    staying = sorted(filter(may_stay, leaving), key=worth)
+    begun: list[Load] = []
+    for load in coming:
+        need_mib = memory_mib[kind, load.task, load.variant]
+        replaces = need_mib > free_mib
+        in_turn = under_way_s < pace.swaps_s or (load.worker, load.task, load.variant) in pinned
+        if replaces and not in_turn:
+            continue
+        while need_mib > free_mib and staying:
+            gone.append(staying.pop(0))
+            free_mib += _size_mib(gone[-1:], held)
+        begun.append(load)
+        free_mib -= need_mib
+        under_way_s += load_s.get((kind, load.task, load.variant), 0.0)
+    if len(begun) == len(coming):
+        return list(leaving), list(coming)
+    return [unload for unload in leaving if unload in gone], begun
+
+
+def _size_mib(unloads: Iterable[Unload], held: Mapping[VariantKey, ReplicaReport]) -> float:
+    return sum(held[unload.task, unload.variant].memory_mib for unload in unloads)
 
 
 def _making_room(

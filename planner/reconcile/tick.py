@@ -16,13 +16,14 @@ All of it looks at one snapshot, which is built once.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
 from planner.reconcile.by_layout.layout_change import until_changed
 from planner.reconcile.by_layout.layout_choice import split
 from planner.reconcile.by_zone.zoned_sizing import NeededNear, needed_near
-from planner.reconcile.diff import MemoryMib, diff
+from planner.reconcile.diff import MemoryMib, Pace, diff
 from planner.reconcile.division import divided, of_zones
 from planner.reconcile.explanation import explanation
 from planner.reconcile.kept.routes import unserved
@@ -40,6 +41,7 @@ from planner.residency.frozen_plan import frozen_plan, restoring
 from planner.residency.pinned_fleet import pinned_least, pinning_layouts
 from planner.residency.pinned_room import PinnedRoom
 from planner.residency.pins import Arrangement, arrange
+from planner.selection.eligibility import forbidding
 from planner.selection.snapshot import build_snapshot
 from planner.solver.greedy import greedy
 from planner.solver.problem import Planner
@@ -159,7 +161,9 @@ def tick(
         changed=_differs(plan, observation.plan),
         actions=(
             *_scaling(counts, seen.running, why),
-            *diff(placements, observation.workers, memory_mib, pinned),
+            *diff(
+                placements, observation.workers, memory_mib, pinned, _pace(observation, snapshot)
+            ),
         ),
         targets=replica_targets(plan, snapshot, rates, observation.interference, pinned),
         basis=_Basis(seen, snapshot, load),
@@ -182,7 +186,7 @@ def _as_frozen(observation: Observation, snapshot: Snapshot, before: Plan, rule:
         counts = {kind: n for kind, n in sorted(observation.inventory.items()) if n > 0}
         plan = replace(plan, workers=counts)
         scaled = tuple(_scaling(counts, observation.running, "the inventory"))
-    actions = diff(plan.placements, workers, memory_mib, pinned)
+    actions = diff(plan.placements, workers, memory_mib, pinned, _pace(observation, snapshot))
     return Decision(
         plan=plan,
         changed=_differs(plan, before),
@@ -231,6 +235,22 @@ def _snapshot(observation: Observation, before: Snapshot | None) -> Snapshot:
         [(view, ()) for view in kept],
         transport_ms=observation.transport_ms,
         before=before,
+    )
+
+
+def _pace(observation: Observation, snapshot: Snapshot) -> Pace | None:
+    """How quickly workers may swap variants; None where they may at once."""
+    if observation.swaps_s == inf:
+        return None
+    rules = observation.catalog.rules
+    return Pace(
+        swaps_s=observation.swaps_s,
+        load_s={
+            (candidate.device_kind, candidate.task, candidate.variant): candidate.load_ms / 1_000
+            for view in snapshot.tasks.values()
+            for candidate in view.by_cost
+        },
+        forbidden=lambda key, kind: forbidding(rules, key, kind) is not None,
     )
 
 

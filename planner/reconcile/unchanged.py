@@ -36,6 +36,7 @@ def unchanged(before: Observation, now: Observation) -> bool:
         and before.absent == now.absent
         and before.frozen == now.frozen
         and before.interference == now.interference
+        and before.swaps_s == now.swaps_s
         and before.running == now.running
         and (before.zones, before.zones_settled) == (now.zones, now.zones_settled)
         and before.kind_zones == now.kind_zones

@@ -2,8 +2,9 @@
 
 It plays the hardware and the thin shell around it; every decision is the policy's or its queue's.
 
-* A device runs one batch at a time; loads run beside serving and beside each other. Memory is
-  reserved from the start of a load until the variant is gone.
+* A device runs one batch at a time; loads run beside serving, and beside each other unless
+  ``Setting.loads_in_turn`` says otherwise. Memory is reserved from the moment of the decision to
+  load a variant until it is gone.
 * A query that waits for a load is offered to the queue when the load is done.
 * When a device fails, its queries are offered to the policy once more, whatever the policy.
 
@@ -17,6 +18,7 @@ from typing import Any, cast
 
 from planner.batching.protocol import Batch, Queue, Verdict
 from planner.batching.variant_queues import Item
+from planner.eviction.victims import in_turn
 from planner.simulation.devices import Devices
 from planner.simulation.energy_meter import meter_of
 from planner.simulation.fleet import Fleet, Replica, Ticket, Worker
@@ -28,7 +30,7 @@ from planner.simulation.setting import Setting
 from planner.simulation.shared_cores import on_shared_cores
 from planner.simulation.tally import Tally
 from planner.simulation.trace import Trace
-from planner.types import Action, Choice, Load, Query, Refusal, Scale, Unload
+from planner.types import Action, Candidate, Choice, Load, Query, Refusal, Scale, Unload
 from variants.types import ReplicaState, VariantKey, WorkerId
 
 # Looking a member up in its enumeration takes ten times as long as a name.
@@ -220,7 +222,8 @@ class Engine:
         key = (candidate.task, candidate.variant)
         replica = worker.replicas.get(key)
         if replica is None:
-            replica = self._load(worker, key, waiting=True)
+            patience_ms = self._patience_ms(query, candidate)
+            replica = self._load(worker, key, waiting=True, patience_ms=patience_ms)
             if replica is None:
                 return False
         elif replica.state is UNLOADING:
@@ -242,6 +245,11 @@ class Engine:
         else:
             worker.view.busy_until_ms = now_ms + queue.backlog_ms(now_ms)
         return True
+
+    def _patience_ms(self, query: Query, candidate: Candidate) -> float:
+        """How much later than now a load may begin for a query to be answered in time."""
+        left_ms = query.received_ms + query.latency_ms - self._now_ms
+        return left_ms - candidate.load_ms - candidate.table.ms[query.rows]
 
     def _admits(self, queue: Queue, ticket: Ticket) -> bool:
         """Whether a worker takes a query into its queue; the policy hears of it if not."""
@@ -342,14 +350,29 @@ class Engine:
     # -- loads ------------------------------------------------------------------------------------
 
     def _load(
-        self, worker: Worker, key: VariantKey, *, waiting: bool | None = None
+        self,
+        worker: Worker,
+        key: VariantKey,
+        *,
+        waiting: bool | None = None,
+        patience_ms: float = 0.0,
     ) -> Replica | None:
-        """Begin a load, evicting what the rule says; None when there is no room. ``waiting``:
-        whether the query that asks for it waits; None: no query asks."""
+        """Begin a load, evicting what the rule says; None when there is no room.
+
+        Args:
+            waiting: whether the query that asks for it waits; None: no query asks.
+            patience_ms: how much later than now it may begin, for the query that waits.
+        """
         candidate = self.fleet.offers[worker.kind.name].get(key)
         if candidate is None:
             return None
         setting, now_ms = self._setting, self._now_ms
+        if waiting is not None and candidate.memory_mib > worker.free_mib:
+            busy_s, patience_s = (worker.loads_until_ms - now_ms) / 1_000, patience_ms / 1_000
+            if not in_turn(busy_s, waiting=waiting, patience_s=patience_s):
+                self._memories.missed(key, waits=False)
+                return None
+            waiting = waiting and busy_s <= max(0.0, patience_s)
         leave = self._memories.to_evict(worker, candidate, now_ms, waiting=waiting)
         if leave is None:
             return None
@@ -365,7 +388,11 @@ class Engine:
         if setting.instant:
             self._ready(replica)
         else:
-            self._at(now_ms + candidate.load_ms, self._ready, replica)
+            begins_ms = now_ms
+            if setting.loads_in_turn:
+                begins_ms = max(now_ms, worker.loads_until_ms)
+                worker.loads_until_ms = begins_ms + candidate.load_ms
+            self._at(begins_ms + candidate.load_ms, self._ready, replica)
         return replica
 
     def _ready(self, replica: Replica) -> None:

@@ -88,8 +88,8 @@ class Worker:
 
     __slots__ = (
         "_holds", "_ready", "batch", "batch_ends_ms", "busy_ms", "churn", "draining", "id",
-        "inflation", "kind", "ordered_ms", "queue", "ran_last", "released_ms", "replicas",
-        "reserved_mib", "view",
+        "inflation", "kind", "loads_until_ms", "ordered_ms", "queue", "ran_last", "released_ms",
+        "replicas", "reserved_mib", "view",
     )  # fmt: skip
 
     def __init__(self, id_: WorkerId, kind: AvailableKind, queue: Queue, ordered_ms: float) -> None:
@@ -106,6 +106,8 @@ class Worker:
         """The same, as it was asked for last; None once that has changed."""
         self.reserved_mib = 0.0
         self.busy_ms = 0.0
+        self.loads_until_ms = 0.0
+        """When the last load ends that has begun or waits for its turn."""
         self.batch: list[Item] | None = None
         """What runs now."""
         self.ran_last: VariantKey | None = None

@@ -21,26 +21,37 @@ pytestmark = NEEDS_GPU
 VARIANTS = "onnx-fp32-cuda,onnx-fp16-cuda"
 
 
+def registered(state: Path, task: str, model: Path, rows: Path, *more: str) -> None:
+    command = [*CLI, "register", str(model), "--task", task, "--eval", str(rows)]
+    said = subprocess.run(
+        [*command, "--variants", VARIANTS, *more],
+        env=environment(state, free_port()), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert said.returncode == 0, said.stdout + said.stderr
+
+
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     for kind in VARIANTS.split(","):
         need(kind)
     files = tmp_path_factory.mktemp("model")
-    model, rows = files / "model.onnx", files / "rows.npz"
+    model, rows, vectors = files / "model.onnx", files / "rows.npz", files / "vectors.npz"
     onnx.save(convolutional(), str(model))
     np.savez(rows, image=images(64), labels=np.zeros(64, np.int64))
+    np.savez(vectors, image=images(64), targets=of_the_model(model, images(64)))
     with short() as home:
         state = Path(home)
-        said = subprocess.run(
-            [
-                *CLI, "register", str(model), "--task", "digits", "--eval", str(rows),
-                "--variants", VARIANTS,
-            ],
-            env=environment(state, free_port()), capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert said.returncode == 0, said.stdout + said.stderr
+        registered(state, "digits", model, rows)
+        registered(state, "vectors", model, vectors, "--metric", "cosine")
         with deployed(state) as deployment:
             yield deployment
+
+
+def of_the_model(model: Path, rows: Any) -> Any:
+    import onnxruntime as ort
+
+    session = ort.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    return session.run(["scores"], {"image": rows})[0]
 
 
 def on_gpu(running: Deployment) -> list[dict[str, Any]]:
@@ -75,6 +86,29 @@ def test_a_query_is_answered_on_the_gpu(running: Deployment, number: int) -> Non
     assert answer.status == 200, answer.body
     assert answer.body["variant"] == variant
     assert answer.body["worker"] in {w["worker"] for w in on_gpu(running)}
+
+
+def test_vectors_come_from_the_gpu_too(running: Deployment, tmp_path: Path) -> None:
+    """A model that is no classifier: its accuracy is measured there, by the task's metric."""
+    model = tmp_path / "model.onnx"
+    onnx.save(convolutional(), str(model))
+    variants = [v for v in running.get("/v1/tasks/vectors/variants")["variants"]
+                if v["name"].endswith("cuda")]  # fmt: skip
+    assert len(variants) == 2
+    assert all(v["accuracy"] > 0.999 for v in variants), variants
+
+    def loaded() -> bool:
+        (worker,) = on_gpu(running)
+        replicas = [r for r in worker["replicas"] if r["task"] == "vectors"]
+        return [r["state"] for r in replicas] == ["ready", "ready"]
+
+    running.until(loaded, "the GPU's worker holds the encoder")
+    for variant in variants:
+        answer = running.query(images(2).tolist(), task="vectors", variant=variant["name"])
+        assert answer.status == 200, answer.body
+        np.testing.assert_allclose(
+            answer.body["outputs"], of_the_model(model, images(2)), atol=2e-3, rtol=0
+        )
 
 
 def test_profiles_are_of_the_gpu(running: Deployment) -> None:

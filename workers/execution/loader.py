@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 
+from planner.eviction.victims import in_turn
 from planner.latency_table import LatencyTable
 from variants.artifacts.integrity import Seen
 from variants.errors import (
@@ -262,7 +263,7 @@ class Loading:
                     if not existing.state.kept_out:
                         return existing
                     self._admit(spec, variant, existing)
-                if await self._make_room(spec, demanded, last=time.monotonic() >= until_s):
+                if await self._make_room(spec, demanded, until_s):
                     return self._start(spec, variant, runtime, demanded, file)
             # What others load, or have just loaded for their queries, may leave after those.
             await asyncio.sleep(AGAIN_S)
@@ -289,12 +290,15 @@ class Loading:
         task.add_done_callback(self._tasks.discard)
         return replica
 
-    async def _make_room(self, spec: LoadSpec, demanded: Demanded | None, *, last: bool) -> bool:
+    async def _make_room(self, spec: LoadSpec, demanded: Demanded | None, until_s: float) -> bool:
         """Wait for what is leaving anyway, as long as room is short; then evict for queries.
 
+        Args:
+            until_s: when the load has to begin for the query that waits for it.
+
         Returns:
-            Whether there is room now. False only when there may be some soon, and not when this
-            is the ``last`` try.
+            Whether there is room now. False only when there may be some soon, and before
+            ``until_s``.
 
         Raises:
             Overloaded: there is no room, and no more of it to come.
@@ -310,11 +314,13 @@ class Loading:
         # later, and the second would say that nothing leaves soon.
         now_s = time.monotonic()
         evicts = demanded is not None and demanded.evicts
+        if demanded and evicts:
+            demanded = self._in_turn(spec, demanded, until_s - now_s)
         evicted = self._leaving(spec, need_mib, demanded, now_s) if demanded and evicts else None
         if evicted is None:
             held = tuple(self._replicas.values())
             may_change = self.room.may_change(held, now_s)
-            if demanded and evicts and demanded.waiting and not last and may_change:
+            if demanded and evicts and demanded.waiting and now_s < until_s and may_change:
                 return False
             free_mib = self.memory_mib - self.reserved_mib
             raise Overloaded(self.room.refusal(spec, free_mib, held, asked=evicts))
@@ -327,6 +333,22 @@ class Loading:
             replica.state = ReplicaState.UNLOADING
         await asyncio.gather(*map(self._unload, evicted))
         return True
+
+    def _in_turn(self, spec: LoadSpec, demanded: Demanded, patience_s: float) -> Demanded:
+        """What asks for a load for which others would have to leave, if its turn comes soon.
+
+        Raises:
+            Overloaded: others are loaded before it.
+        """
+        loading = [r for r in self._replicas.values() if r.state is ReplicaState.LOADING]
+        busy_s = max(0.0, sum(r.spec.load_s for r in loading) - self.thread.at_work_s())
+        waits = demanded.waiting and busy_s <= max(0.0, patience_s)
+        if not in_turn(busy_s, waiting=waits, patience_s=patience_s):
+            raise Overloaded(
+                f"{spec.task}/{spec.variant} has no room here before others are loaded, which "
+                f"takes {busy_s:.1f} s"
+            )
+        return demanded if waits == demanded.waiting else demanded._replace(waiting=waits)
 
     def _leaving(
         self, spec: LoadSpec, need_mib: float, demanded: Demanded, now_s: float

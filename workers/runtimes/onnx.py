@@ -80,8 +80,9 @@ class OnnxRuntime:
         options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
         options.log_severity_level = 3
         # A pattern is a second copy of the activations, beside what its first run has left in the
-        # arena: twice the memory for a microsecond a run. docs/decisions/0015 has the figures.
-        options.enable_mem_pattern = on_gpu
+        # arena: twice the memory for a microsecond a run. docs/decisions/0015 has the figures, and
+        # 0029 those of a GPU.
+        options.enable_mem_pattern = False
         options.add_session_config_entry("session.intra_op.spin_duration_us", str(SPIN_US))
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
         try:

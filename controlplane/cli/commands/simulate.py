@@ -79,6 +79,14 @@ FixedFleetOption = Annotated[
         help="All devices are there throughout, as an installation runs by default.",
     ),
 ]
+LoadsInTurnOption = Annotated[
+    bool,
+    typer.Option(
+        "--loads-in-turn",
+        help="A device loads one variant after the other, as workers do; else all beside each "
+        "other.",
+    ),
+]
 LayoutsOption = Annotated[
     str | None,
     typer.Option(
@@ -145,6 +153,7 @@ def simulate(
     instant: InstantOption = False,
     failures_every_s: FailuresOption = None,
     fixed_fleet: FixedFleetOption = False,
+    loads_in_turn: LoadsInTurnOption = False,
     layouts: LayoutsOption = None,
     linger_s: LingerOption = DEFAULTS.linger_s,
     peaks: PeaksOption = None,
@@ -185,7 +194,8 @@ def simulate(
         catalog=known, kinds=kinds, peaks=declared, objective=objective, eviction=eviction,
         seed=seed, tick_s=tick_s, provision_s=provision_s, instant=instant,
         failures_every_s=failures_every_s, elastic=False if fixed_fleet else None,
-        linger_s=linger_s, split=split, latency_error=error, latency_noise=noise,
+        loads_in_turn=loads_in_turn, linger_s=linger_s, split=split, latency_error=error,
+        latency_noise=noise,
     )  # fmt: skip
     if approximate:
         played = _sample(setting, trace, catalog)

@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 
 from planner.eviction.registry import RULES
 from planner.eviction.rules import Resident, loss_s
-from planner.eviction.victims import HYSTERESIS, is_protected, room_for, victims, worth
+from planner.eviction.victims import (
+    AHEAD_S,
+    HYSTERESIS,
+    in_turn,
+    is_protected,
+    room_for,
+    victims,
+    worth,
+)
 from variants.errors import InvalidInput
 from variants.registry import Entry
 
@@ -197,3 +205,12 @@ def test_victims_suffice_and_each_is_needed(
     assert set(chosen) <= {r.key for r in may_go}
     assert freed_mib >= need_mib
     assert all(freed_mib - sizes[name] < need_mib for name in chosen)
+
+
+def test_nothing_leaves_for_a_load_whose_turn_comes_late() -> None:
+    assert in_turn(0.0)
+    assert in_turn(AHEAD_S / 2)
+    assert not in_turn(AHEAD_S)
+    assert in_turn(4.0, waiting=True, patience_s=5.0)
+    assert not in_turn(4.0, waiting=True, patience_s=3.0)
+    assert not in_turn(4.0, waiting=False, patience_s=5.0)

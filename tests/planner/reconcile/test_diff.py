@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.reconcile.diff import MemoryMib, diff, free
+from planner.reconcile.diff import MemoryMib, Pace, diff, free
 from planner.types import Action, Load, ReplicaReport, Unload, WorkerReport
 from tests.planner.builders import DIGITS, key, placement, replica, report
 from variants.types import DeviceKindName, Placement, ReplicaState, VariantName, WorkerId
@@ -176,3 +176,71 @@ def test_following_the_diff_reaches_the_plan_within_memory(
     assert diff(plan, workers, sizes(**MIB)) == ()
     reached = {(w.id, r.variant) for w in workers for r in w.replicas}
     assert reached == {(p.worker, p.variant) for p in plan}
+
+
+# -- in turn ---------------------------------------------------------------------------------------
+
+
+def paced(swaps_s: float, forbidden: str = "", **load_s: float) -> Pace:
+    return Pace(
+        swaps_s=swaps_s,
+        load_s=sizes(**load_s),
+        forbidden=lambda key, kind: key[1] == forbidden,
+    )
+
+
+def test_what_is_there_serves_until_its_successor_s_turn() -> None:
+    plan, mib = [placement("a"), placement("b")], sizes(a=300, b=300, c=300, d=300)
+    full = report("w1", replica("c", memory_mib=300), replica("d", memory_mib=300, rate_qps=9.0))
+    full = replace(full, memory_mib=600.0)
+    slow = paced(1.0, a=4.0, b=4.0, c=4.0, d=4.0)
+
+    # The one that is asked for least leaves for the first load; the second is held back.
+    assert diff(plan, [full], mib, pace=slow) == (unload("c"), load("a"))
+    assert set(diff(plan, [full], mib)) == {unload("c"), unload("d"), load("a"), load("b")}
+
+
+def test_nothing_leaves_while_others_are_loaded() -> None:
+    plan, mib = [placement("a"), placement("b")], sizes(a=300, b=300, d=300)
+    loads = replica("a", memory_mib=300, state=ReplicaState.LOADING)
+    busy = replace(report("w1", loads, replica("d", memory_mib=300)), memory_mib=600.0)
+
+    assert diff(plan, [busy], mib, pace=paced(1.0, a=4.0, b=4.0, d=4.0)) == ()
+    assert diff(plan, [busy], mib, pace=paced(1.0, a=0.5, b=4.0, d=4.0)) == (
+        unload("d"), load("b"),
+    )  # fmt: skip
+
+
+def test_quick_loads_all_begin_at_once() -> None:
+    plan, mib = [placement("a"), placement("b")], sizes(a=300, b=300, c=300, d=300)
+    full = report("w1", replica("c", memory_mib=300), replica("d", memory_mib=300))
+    full = replace(full, memory_mib=600.0)
+
+    assert diff(plan, [full], mib, pace=paced(1.0, a=0.1, b=0.1)) == diff(plan, [full], mib)
+
+
+def test_free_memory_is_filled_at_once() -> None:
+    plan, mib = [placement("a"), placement("b")], sizes(a=300, b=300)
+
+    assert diff(plan, [report()], mib, pace=paced(1.0, a=4.0, b=4.0)) == (load("a"), load("b"))
+
+
+def test_what_is_forbidden_or_unknown_leaves_at_once() -> None:
+    plan, mib = [placement("a"), placement("e")], sizes(a=300, b=300, c=300, d=300, e=600)
+    loads = replica("c", memory_mib=300, state=ReplicaState.LOADING)
+    held = report("w1", loads, *(replica(name, memory_mib=300) for name in "bdx"))
+    held = replace(held, memory_mib=1_200.0)
+    slow = paced(1.0, "b", a=4.0, b=4.0, c=4.0, d=4.0, e=4.0)
+
+    assert diff(plan, [held], mib, pace=slow) == (unload("b"), unload("x"), load("a"))
+
+
+def test_pinned_variants_do_not_wait_for_their_turn() -> None:
+    plan, mib = [placement("a")], sizes(a=300, b=300, c=300)
+    loads = replica("c", memory_mib=300, state=ReplicaState.LOADING)
+    held = replace(report("w1", loads, replica("b", memory_mib=300)), memory_mib=600.0)
+    slow = paced(1.0, a=4.0, b=4.0, c=4.0)
+
+    assert diff(plan, [held], mib, pace=slow) == ()
+    pinned = {(WorkerId("w1"), *key("a"))}
+    assert diff(plan, [held], mib, pinned, slow) == (unload("b"), load("a"))

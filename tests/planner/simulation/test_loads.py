@@ -1,7 +1,7 @@
 """Memory and loads, worked out by hand."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -161,3 +161,25 @@ class _Looking(Watched):
         names: Sequence[str] = [task for task, _ in resident(worker)]
         self._seen.loaded.append(tuple(names))
         return super().choose(query, now_ms)
+
+
+def test_in_turn_a_device_loads_one_after_the_other() -> None:
+    both = [Model(name, memory_mib=400, load_s=5.0) for name in "ab"]
+    asked = [Asked(6.0, 500, task="b"), Asked(11.0, 500, task="b")]
+    acts = {0.0: [load("a"), load("b")]}
+
+    beside = play(setting(*both), *asked, acts=acts)
+    in_turn = play(replace(setting(*both), loads_in_turn=True), *asked, acts=acts)
+
+    assert (beside.in_time, beside.rejected) == (2, 0)
+    assert (in_turn.in_time, in_turn.rejected) == (1, 1)
+
+
+def test_in_turn_nothing_leaves_for_a_load_that_has_to_wait() -> None:
+    three = [Model(name, memory_mib=400, load_s=5.0) for name in "abc"]
+    asked = [Asked(6.0, 8_000, task="c"), Asked(6.5, 500, task="a")]
+    acts = {0.0: [load("a"), load("b")]}  # the second one ends at 10 s
+
+    report = play(replace(setting(*three), loads_in_turn=True), *asked, acts=acts)
+
+    assert (report.in_time, report.rejected, report.evictions) == (1, 1, 0)

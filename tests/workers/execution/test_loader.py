@@ -290,6 +290,28 @@ async def test_a_load_waits_for_the_room_of_what_has_failed_and_is_being_closed(
     closing.cancel()
 
 
+async def test_nothing_leaves_for_a_load_whose_turn_comes_late(gates: Gates) -> None:
+    """The worker loads one after the other; what is there serves until then."""
+    ledger = CrashLedger("")
+    loading = Loading(Executor(ledger), ledger, 100.0, 1)
+    await loading.load(half("there"))
+    gates.loads.clear()
+    slow = replace(half("slow"), load_s=60.0, runtime="gated")
+    first = asyncio.create_task(loading.load(slow))
+    await until(lambda: "slow" in {r.spec.variant for r in loading.executor.replicas.values()})
+
+    for late in (Demanded(waiting=False), Demanded(waiting=True, patience_s=1.0)):
+        with pytest.raises(Overloaded, match="no room here before others are loaded"):
+            await loading.load(half("next"), demanded=late)
+    assert loaded(loading.executor) == {"there", "slow"}
+
+    gates.loads.set()
+    await first
+    await loading.load(half("next"), demanded=Demanded(waiting=True, patience_s=1.0))
+    assert loaded(loading.executor) == {"slow", "next"}
+    loading.shutdown()
+
+
 async def test_what_was_loaded_for_a_query_stays_until_the_query_has_come(
     loading: Loading, monkeypatch: pytest.MonkeyPatch
 ) -> None:

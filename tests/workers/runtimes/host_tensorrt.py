@@ -95,6 +95,10 @@ class HostTensorRt:
         self.refuse_to_build = False
         self.fail_on_device = False
         self.fail_to_set_shapes = False
+        self.tells_the_first_range = False
+        """Of outputs, engines tell the rows of their first range, as TensorRT 8.6 does."""
+        self.keeps_the_first_range = False
+        """And that is what they compute, whatever the batch."""
 
     def Builder(self, logger: Any) -> "HostBuilder":
         return HostBuilder(self, logger)
@@ -303,7 +307,10 @@ class HostEngine:
         return str({"float": "float32", "double": "float64"}.get(kind, kind))
 
     def get_tensor_shape(self, name: str) -> Shape:
-        return tuple(n if isinstance(n, int) else -1 for n in self.nodes[name].shape)
+        rows, *shape = (n if isinstance(n, int) else -1 for n in self.nodes[name].shape)
+        if self.trt.tells_the_first_range and name in self.outputs:
+            rows = 1
+        return (rows, *shape)
 
     def create_execution_context(
         self,
@@ -345,6 +352,12 @@ class HostContext:
         if fits:
             self._shapes[name] = shape
         return fits and not self._engine.trt.fail_to_set_shapes
+
+    def get_tensor_shape(self, name: str) -> Shape:
+        rows, *_ = next(iter(self._shapes.values()))
+        if self._engine.trt.keeps_the_first_range:
+            rows = 1
+        return (rows, *self._engine.get_tensor_shape(name)[1:])
 
     def execute_async_v3(self, stream_handle: int) -> bool:
         engine = self._engine

@@ -240,6 +240,19 @@ def test_a_model_of_another_signature(
         bench.loaded(replace(bench.spec(), inputs=(inputs,), outputs=(outputs,)))
 
 
+def test_an_engine_may_tell_the_shape_of_its_first_range(bench: Bench) -> None:
+    bench.trt.tells_the_first_range = True
+    runtime = bench.loaded()
+    np.testing.assert_array_equal(runtime.run([rows(3)])[0], rows(3) * 2)
+    runtime.close()
+
+
+def test_an_engine_of_one_batch_size_is_refused(bench: Bench) -> None:
+    bench.trt.tells_the_first_range = bench.trt.keeps_the_first_range = True
+    with pytest.raises(RuntimeFailed, match=r"for 2 rows, tensor 'y' has the shape \(1, 4\)"):
+        bench.loaded()
+
+
 def test_outputs_beyond_the_task_s_are_not_computed(bench: Bench) -> None:
     model = onnx.load(bench.model)
     model.graph.node.append(onnx.helper.make_node("Neg", ["y"], ["more"]))

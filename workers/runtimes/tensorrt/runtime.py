@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from variants.errors import RuntimeFailed
 from variants.types import TensorSpec
 from workers.runtimes.cuda import Device, first_device
-from workers.runtimes.engine_store import EngineCache, EngineKey, digest_of
+from workers.runtimes.engine_store import BatchRange, EngineCache, EngineKey, digest_of
 from workers.runtimes.gpu_thread import RECORDING
 from workers.runtimes.protocol import Tensor, rows_of
 from workers.runtimes.signature import Signature
@@ -115,6 +115,7 @@ class TensorRtRuntime:
             for slot in {id(slot): slot for slot in self._slots}.values():
                 zeros = [[np.zeros((slot.least, *p.spec.shape), p.dtype)] for p in self._inputs]
                 self._run(slot, slot.least, zeros)
+                self._check_outputs(slot)
         except Exception as error:  # the bindings raise a different type for each cause
             self.close()
             raise RuntimeFailed(f"{self._name} cannot be loaded: {_cause(error)}") from error
@@ -162,7 +163,7 @@ class TensorRtRuntime:
         logger.take()
         self._runtime = trt.Runtime(logger)
         engine = self._find_engine(trt, logger, options)
-        self._check_signature(trt, engine)
+        self._check_signature(trt, engine, options.ranges[0])
         self._stream = device.stream()
         held.callback(device.end_stream, self._stream)
         self._allocate(options.ranges[-1].high)
@@ -218,13 +219,18 @@ class TensorRtRuntime:
             cached.put(timings, grown)
         return plan
 
-    def _check_signature(self, trt: Any, engine: Any) -> None:
-        """Refuse an engine whose tensors are not the task's, or not plain tensors on the device."""
+    def _check_signature(self, trt: Any, engine: Any, first: BatchRange) -> None:
+        """Refuse an engine whose tensors are not the task's, or not plain tensors on the device.
+
+        Of outputs an engine may tell the shape that they have in its first range: one row, where
+        that range is of one batch size. What they have in each range is asked after its first run.
+        """
         wants = {(True, p.spec.name): p for p in self._inputs}
         wants |= {(False, p.spec.name): p for p in self._outputs}
         for index in range(engine.num_io_tensors):
             name = engine.get_tensor_name(index)
-            port = wants.pop((engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT, name), None)
+            is_input = engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
+            port = wants.pop((is_input, name), None)
             if port is None:
                 raise RuntimeFailed(f"its engine has a tensor {name!r}, which the task has not")
             if engine.get_tensor_location(name) != trt.TensorLocation.DEVICE:
@@ -234,13 +240,23 @@ class TensorRtRuntime:
                 has = np.dtype(trt.nptype(dtype))
             except TypeError as error:
                 raise RuntimeFailed(f"tensor {name!r} is {dtype}, which numpy has not") from error
-            if has != port.dtype or shape != (-1, *port.spec.shape):
+            rows = {-1} if is_input or first.low < first.high else {-1, first.low}
+            if has != port.dtype or shape not in {(n, *port.spec.shape) for n in rows}:
                 raise RuntimeFailed(
                     f"tensor {name!r} is {has} {shape}, the task's is {port.dtype} "
                     f"{(-1, *port.spec.shape)}"
                 )
         if wants:
             raise RuntimeFailed(f"its engine lacks {', '.join(sorted(n for _, n in wants))}")
+
+    def _check_outputs(self, slot: _Slot) -> None:
+        """Refuse an engine whose outputs have other rows than the batch that it ran."""
+        for port in self._outputs:
+            shape = tuple(slot.context.get_tensor_shape(port.spec.name))
+            if shape != (slot.rows, *port.spec.shape):
+                raise RuntimeFailed(
+                    f"for {slot.rows} rows, tensor {port.spec.name!r} has the shape {shape}"
+                )
 
     def _allocate(self, rows: int) -> None:
         """Lay out all tensors for so many rows in one block on the host and one on the device."""

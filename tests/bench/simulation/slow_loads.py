@@ -1,0 +1,90 @@
+"""Loads that take seconds: ``python -m tests.bench.simulation.slow_loads``.
+
+What ``tests.bench.gpu.many`` plays on a GPU, in the simulator: 100 tasks, of which every other one
+is a ResNet-50 (880 MiB, 4 s to load) and the rest encoders of BERT-base's size (582 MiB, 0.5 s), on
+one device of 8 GiB that loads one after the other. Queries follow a Zipf distribution whose head
+moves twice, 40 a second, with deadlines of 100, 300 and 1,000 ms. The device begins empty, and has
+40 s to fill its memory before the first query.
+"""
+
+import argparse
+import random
+import tempfile
+import time
+from pathlib import Path
+
+from controlplane.files.catalog import catalog_snapshot, read_catalog, read_devices
+from controlplane.files.demand import read_trace
+from planner.simulate import simulate
+from planner.simulation.results import Report
+from planner.simulation.setting import Setting
+from tests.bench.live.residency import SLOS_MS, drawn
+
+TASKS = 100
+MEMORY_MIB = 8_192
+MODELS = (
+    ("bert-base", 582.0, 0.54, ((1, 1.0), (8, 1.5), (64, 6.3))),
+    ("resnet50", 880.0, 3.96, ((1, 1.1), (8, 2.4), (64, 14.5))),
+)
+"""Name, MiB, seconds to load, and ms by batch size, as measured on an H100 (decision 29)."""
+LEAD_S = 40.0
+
+
+def write(folder: Path, seconds: float, qps: float, moves: int, seed: int) -> None:
+    """The catalog, the device and the trace."""
+    rows = ["task,model,variant,accuracy,device_kind,batch_size,latency_ms,memory_mib,load_s"]
+    for task in range(TASKS):
+        name, memory_mib, load_s, latency = MODELS[task % len(MODELS)]
+        rows += [
+            f"task-{task:03},{name},{name}-fp16,0.9,gpu,{size},{ms},{memory_mib},{load_s}"
+            for size, ms in latency
+        ]
+    (folder / "catalog.csv").write_text("\n".join([*rows, ""]))
+    (folder / "devices.csv").write_text(
+        f"device_kind,count,memory_mib,usd_per_hour\ngpu,1,{MEMORY_MIB},2\n"
+    )
+    draw = random.Random(seed)
+    slos_ms = [draw.choice(SLOS_MS) for _ in range(TASKS)]
+    queries, _ = drawn(seconds, qps, moves, seed, TASKS)
+    lines = ["arrival_s,task,latency_slo_ms,min_accuracy,max_cost_usd_per_1k"]
+    lines += [f"{q.at_s + LEAD_S},task-{q.task:03},{slos_ms[q.task]:g},," for q in queries]
+    (folder / "trace.csv").write_text("\n".join([*lines, ""]))
+
+
+def played(folder: Path, rule: str) -> Report:
+    catalog = folder / "catalog.csv"
+    kinds = read_devices(folder / "devices.csv")
+    known = catalog_snapshot(read_catalog(catalog, kinds, devices=folder / "devices.csv"), kinds)
+    setting = Setting(
+        catalog=known, kinds=kinds, eviction=rule, tick_s=1.0, elastic=False, loads_in_turn=True
+    )
+    trace = read_trace(
+        folder / "trace.csv", {task.name for task in known.tasks}, seed=0, catalog=catalog
+    )
+    return simulate(setting, trace, "modelless", clock=time.perf_counter)
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(prog="python -m tests.bench.simulation.slow_loads")
+    asked.add_argument("--seconds", type=float, default=45.0)
+    asked.add_argument("--qps", type=float, default=40.0)
+    asked.add_argument("--moves", type=int, default=2)
+    asked.add_argument("--seed", default="0,1,2")
+    asked.add_argument("--rules", default="lru,gdsf,modelless")
+    chosen = asked.parse_args()
+    print("| seed | rule | loads | s of loading | in time | refused | late |")
+    print("|--:|---|--:|--:|--:|--:|--:|", flush=True)
+    for seed in map(int, chosen.seed.split(",")):
+        with tempfile.TemporaryDirectory() as folder:
+            write(Path(folder), chosen.seconds, chosen.qps, chosen.moves, seed)
+            for rule in chosen.rules.split(","):
+                found = played(Path(folder), rule)
+                print(
+                    f"| {seed} | {rule} | {found.loads} | {found.load_s_total:.1f} "
+                    f"| {found.in_time} | {found.rejected} | {found.late} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
