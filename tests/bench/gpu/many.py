@@ -2,7 +2,8 @@
 
 ResNet-50 and an encoder of BERT-base's size are registered and measured on the GPU. Each of 100
 tasks then gets one of them in turn: the same artifact and the same profile under the task's own
-name, so that to the worker these are 100 models. Queries follow a Zipf distribution whose head
+name, so that to the worker these are 100 models. The variants for the CPU, which registration
+measures beside them, are left out. Queries follow a Zipf distribution whose head
 moves. The same trace is played with each eviction rule, each beginning with a fresh installation.
 The GPU's worker may take 8 GiB for variants.
 """
@@ -12,6 +13,7 @@ import json
 import shutil
 import subprocess
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 from controlplane.gpus import machine_gpus
@@ -50,7 +52,13 @@ def prepare(state: Path, folder: Path, memory_mib: float, seed: int) -> None:
         closing(open_catalog(f"sqlite:///{originals / 'catalog.db'}")) as measured,
         closing(open_catalog(f"sqlite:///{state / 'catalog.db'}")) as catalog,
     ):
-        register_copies(measured.snapshot(), catalog, seed, TASKS)
+        known = measured.snapshot()
+        on_gpu = replace(
+            known,
+            variants=tuple(one for one in known.variants if one.name.endswith(VARIANT)),
+            profiles=tuple(one for one in known.profiles if one.variant.endswith(VARIANT)),
+        )
+        register_copies(on_gpu, catalog, seed, TASKS)
 
 
 def requests(original: str) -> list[tuple[bytes, bytes]]:
