@@ -18,6 +18,12 @@ VIOLATION_S = 0.3
 costs loading: on the bench of residency 0.3 has 5 to 11 % fewer such queries than 0 at the same
 loading, 1 has 8 to 17 % fewer at up to 6 % more (docs/decisions/0005-eviction.md)."""
 
+MOST_LOAD_S = 1.0
+"""So much of a load counts, at most, for a query that cannot wait for it. Such a query is refused
+whether or not the variant is loaded then; where a load takes seconds, it mostly is not. To count
+all of it would fill the memory with what loads longest, whatever answers that costs
+(docs/decisions/0005-eviction.md)."""
+
 _LEAST_MIB = 1e-3
 """A variant that needs no memory must not divide by zero."""
 
@@ -53,10 +59,12 @@ def absence_s(qps: float, load_s: float, urgent: float = 0.0) -> float:
     """What the absence of a variant costs, in seconds of loading per second.
 
     It is the rate of the variant's queries times what loading it again takes, and what it weighs
-    that the urgent ones are refused. What plans load and unload, what leaves for a load on demand
-    and on which host, all follow from this.
+    that the urgent ones are refused; of long loads a part counts for those. What plans load and
+    unload, what leaves for a load on demand and on which host, all follow from this.
     """
     waits_s = load_s if load_s > LEAST_LOAD_S else LEAST_LOAD_S
+    if waits_s > MOST_LOAD_S:
+        waits_s -= urgent * (waits_s - MOST_LOAD_S)
     return qps * (waits_s + VIOLATION_S * urgent)
 
 

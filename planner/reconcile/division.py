@@ -41,6 +41,10 @@ from variants.types import (
 
 WORTH_MOVING = 1.1
 """Where not all can be served, a plan has to serve so many times as much to replace another."""
+VAIN_S = 10.0
+"""After another plan was looked for in vain because not all can be served, none is looked for
+within so long. That takes longest where it finds nothing: each try leaves less headroom, then
+serves less of every class."""
 
 
 class Division(NamedTuple):
@@ -50,6 +54,8 @@ class Division(NamedTuple):
     shares: Mapping[WorkerId, Mapping[VariantKey, float]]
     again: bool
     """Whether it is new, and not that of the plan."""
+    vain_s: float = -inf
+    """When another was last looked for in vain, because not all can be served."""
 
 
 def divided(
@@ -59,11 +65,14 @@ def divided(
     planner: Planner,
     likely_load: float | None,
     pinned: PinnedRoom | None = None,
+    vain_s: float = -inf,
 ) -> Division:
     """The division of the plan, or a new one where that no longer fits.
 
     Args:
         likely_load: as of ``assign_demand``, as ``pinned`` is.
+        vain_s: when another was last looked for in vain, on the clock of the observation, if
+            neither workers nor catalog have changed since.
     """
     workers = sorted((w for w in observation.workers if not w.draining), key=lambda w: w.id)
     room_mib = _room_mib(workers)
@@ -93,6 +102,9 @@ def divided(
     if shares is not None and fits and not (observation.corrected or asked_else):
         return Division(kept, shares, False)
     stays = _staying(observation, snapshot, known, by_zone, kept) if fits else None
+    lately = 0.0 <= observation.now_s - vain_s < VAIN_S
+    if shares is not None and fits and stays is None and lately:
+        return Division(kept, shares, False, vain_s)
     if shares is not None and stays is not None and not stays.may_be_beaten():
         return stays.division(snapshot) if asked_else else Division(kept, shares, False)
     kinds = {kind.name: kind for kind in observation.catalog.device_kinds}
@@ -106,7 +118,7 @@ def divided(
         asked, served = sum(d.qps for d in known), _served(made.routes, known)
         if served < SERVED * asked and served < WORTH_MOVING * _served(routes, known):
             # The demand is too much, and which part is left out would differ with every tick.
-            return Division(kept, shares, False)
+            return Division(kept, shares, False, observation.now_s)
         if stays is not None and new and not stays.beaten(made.routes):
             return stays.division(snapshot) if asked_else else Division(kept, shares, False)
     return Division(replace(made, out_of_reach=far), new, True)

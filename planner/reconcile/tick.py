@@ -72,6 +72,8 @@ class _Basis(NamedTuple):
     snapshot: Snapshot
     load: float | None = None
     """The even load that the plan was made for."""
+    vain_s: float = -inf
+    """When another division was last looked for in vain (``planner.reconcile.division``)."""
 
 
 def tick(
@@ -83,7 +85,8 @@ def tick(
     come in the order to apply: scaling, unloads, loads.
 
     ``before`` is an earlier decision: it is returned where nothing that counts has changed since,
-    and otherwise what did not change is taken from it; the result is the same.
+    and otherwise what did not change is taken from it; the result is the same. But a division that
+    was looked for in vain is not looked for again at once (``planner.reconcile.division.VAIN_S``).
     """
     basis = before.basis if before is not None and isinstance(before.basis, _Basis) else None
     if before is not None and basis and unchanged(basis.observation, observation):
@@ -106,9 +109,10 @@ def tick(
     likely_load = None if basis is None else basis.load
     before_now = observation.plan.placements if observation.plan else ()
     pins = arrange(observation.catalog, observation.workers, before_now)
-    assignment, shares, again = divided(
+    assignment, shares, again, vain_s = divided(
         observation, snapshot, expected, planner, likely_load,
         PinnedRoom(pins.held, snapshot) if pins.held else None,
+        -inf if basis is None else _vain_s(basis, seen),
     )  # fmt: skip
     load = assignment.load if again else likely_load
     rows = rows_per_query(observation.workers)
@@ -166,8 +170,17 @@ def tick(
             ),
         ),
         targets=replica_targets(plan, snapshot, rates, observation.interference, pinned),
-        basis=_Basis(seen, snapshot, load),
+        basis=_Basis(seen, snapshot, load, vain_s),
     )
+
+
+def _vain_s(basis: _Basis, now: Observation) -> float:
+    """When another division was last looked for in vain, if that still says something."""
+    before = basis.observation
+    same = before.catalog.revision == now.catalog.revision and [
+        (w.id, w.draining) for w in before.workers
+    ] == [(w.id, w.draining) for w in now.workers]
+    return basis.vain_s if same else -inf
 
 
 def _as_frozen(observation: Observation, snapshot: Snapshot, before: Plan, rule: Rule) -> Decision:

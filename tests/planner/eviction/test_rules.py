@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.eviction.registry import RULES
-from planner.eviction.rules import Resident, loss_s
+from planner.eviction.rules import (
+    MOST_LOAD_S,
+    VIOLATION_S,
+    Resident,
+    absence_s,
+    loss_s,
+)
 from planner.eviction.victims import (
     AHEAD_S,
     HYSTERESIS,
@@ -214,3 +220,12 @@ def test_nothing_leaves_for_a_load_whose_turn_comes_late() -> None:
     assert in_turn(4.0, waiting=True, patience_s=5.0)
     assert not in_turn(4.0, waiting=True, patience_s=3.0)
     assert not in_turn(4.0, waiting=False, patience_s=5.0)
+
+
+def test_a_query_that_cannot_wait_does_not_cost_all_of_a_long_load() -> None:
+    """It is refused, whether or not the variant is loaded then."""
+    waits, cannot = absence_s(2.0, 4.0, 0.0), absence_s(2.0, 4.0, 1.0)
+    assert (waits, cannot) == (8.0, 2.0 * (MOST_LOAD_S + VIOLATION_S))
+    assert absence_s(2.0, 4.0, 0.5) == (waits + cannot) / 2
+    quick = MOST_LOAD_S / 2
+    assert absence_s(1.0, quick, 1.0) == quick + VIOLATION_S

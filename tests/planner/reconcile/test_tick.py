@@ -6,11 +6,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from planner.reconcile.division import VAIN_S
 from planner.reconcile.tick import tick
+from planner.solver.greedy import greedy
+from planner.solver.problem import Problem, Solution
 from planner.types import (
     Decision,
     Demand,
     Load,
+    Objective,
     Observation,
     ReplicaTarget,
     Scale,
@@ -233,6 +237,43 @@ def test_a_plan_that_cannot_serve_all_stays_until_another_serves_clearly_more() 
     assert not tick(seen(50.0, 52.0, first)).changed
     moved = tick(seen(40.0, 50.0, first)).plan
     assert {route.task for route in moved.routes} == {"y"}
+
+
+def test_what_was_looked_for_in_vain_is_not_looked_for_again_at_once() -> None:
+    """Three tasks of which one fits: each try takes several solves and changes nothing."""
+    names = "xyz"
+    tasks = catalog(
+        [variant("a", task=name) for name in names],
+        [profile("a", task=name, memory_mib=600) for name in names],
+    )
+    solved = 0
+
+    def counting(problem: Problem, objective: Objective) -> Solution:
+        nonlocal solved
+        solved += 1
+        return greedy(problem, objective)
+
+    def seen(now_s: float, *qps: float, **changes: Any) -> Observation:
+        wanted = [demand(rate, task=name) for name, rate in zip(names, qps, strict=True)]
+        there = observation(tasks, report(), demand=wanted, plan=first.plan)
+        return replace(there, now_s=now_s, **changes)
+
+    wanted = [demand(50.0, task="x"), demand(40.0, task="y"), demand(40.0, task="z")]
+    first = tick(observation(tasks, report(), demand=wanted), counting)
+    vain = tick(seen(100.0, 50.0, 52.0, 40.0), counting, first)
+    assert not vain.changed
+    assert solved > 2
+
+    solved = 0
+    soon = tick(seen(101.0, 50.0, 53.0, 41.0), counting, vain)
+    assert (soon.changed, solved) == (False, 0)
+    tick(seen(100.0 + VAIN_S, 50.0, 52.0, 41.0), counting, soon)
+    assert solved > 0
+
+    solved = 0
+    moved = seen(101.0, 50.0, 53.0, 41.0, workers=(report(), report("w2")))
+    assert tick(moved, counting, vain).changed
+    assert solved > 0
 
 
 # -- sizing --------------------------------------------------------------------------------------
