@@ -13,7 +13,7 @@ from tests.integration import uneven
 from tests.integration.deployment import Deployment
 from tests.integration.trace_player import Asked, Told, play
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.campaign]
 ROWS = 4
 """Of each query. The largest batch that is measured has 64, so a row may not take long."""
 RATE_QPS = 107.5

@@ -15,7 +15,7 @@ from tests.integration.deployment import BUSY, Deployment, Load, deployed, short
 from tests.integration.digits import GOOD
 from tests.integration.machines.lab import register
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.campaign]
 
 FIRST, SMALLER, SAME, OTHER = "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"
 ANSWERED = {"200", *BUSY}
@@ -101,7 +101,6 @@ def test_a_node_of_a_new_kind_answers_and_no_query_is_lost_meanwhile(
     assert SMALLER in devices["cpu-1"]["nodes"][0]
 
 
-@pytest.mark.campaign
 def test_a_control_loop_that_takes_over_keeps_its_worker(
     digits: Deployment, nodes: ChangingNodes
 ) -> None:
@@ -121,7 +120,6 @@ def _takeovers(digits: Deployment) -> list[dict[str, Any]]:
     return [one for one in _events(digits) if one["kind"].startswith("controller_")]
 
 
-@pytest.mark.campaign
 def test_workers_that_are_bound_to_nodes_by_name_are_started_anew_for_one_more(
     digits: Deployment, nodes: ChangingNodes
 ) -> None:
@@ -142,7 +140,6 @@ def test_workers_that_are_bound_to_nodes_by_name_are_started_anew_for_one_more(
     assert load.outcomes.keys() <= ANSWERED, load.outcomes
 
 
-@pytest.mark.campaign
 def test_its_kind_ends_when_its_nodes_leave_and_the_others_go_on(
     digits: Deployment, nodes: ChangingNodes
 ) -> None:
@@ -163,7 +160,6 @@ def test_its_kind_ends_when_its_nodes_leave_and_the_others_go_on(
     assert [one for one in _events(digits) if one["kind"] == "scale_failed"] == []
 
 
-@pytest.mark.campaign
 def test_one_more_node_of_a_known_kind_is_one_more_worker(
     digits: Deployment, nodes: ChangingNodes
 ) -> None:
@@ -178,7 +174,6 @@ def test_one_more_node_of_a_known_kind_is_one_more_worker(
     assert before.keys() < _workers(digits).keys()
 
 
-@pytest.mark.campaign
 def test_an_installation_begins_without_kinds_and_has_those_of_its_nodes() -> None:
     with (
         short_directory() as state,

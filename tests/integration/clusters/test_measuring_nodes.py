@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.deployment import short_directory
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.campaign]
 
 ROOT = Path(__file__).parents[3]
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.deployment import ANSWER_S, CLI, Deployment, environment
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.campaign]
 
 AHEAD_S = 30.0
 """From the declaration to the peak: more than the first guess at how long workers take."""

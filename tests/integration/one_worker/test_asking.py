@@ -62,6 +62,7 @@ def test_a_trace_is_replayed_beside_the_simulator(
     assert found["difference"]["in_time"] == 0
 
 
+@pytest.mark.campaign
 def test_queries_of_priority_1_are_answered_while_a_batch_runs(
     digits: Deployment, held_out: tuple[Rows, list[int]], tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.deployment import CLI, PATIENT, Answer, Deployment, environment
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.campaign]
 
 PATIENCE_S = 600.0
 

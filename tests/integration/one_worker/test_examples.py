@@ -76,6 +76,7 @@ def test_two_models_of_a_new_task(digits: Deployment, tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.campaign
 def test_a_regressor_and_an_encoder_from_training_to_an_answer(
     digits: Deployment, tmp_path: Path
 ) -> None:

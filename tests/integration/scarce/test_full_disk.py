@@ -11,7 +11,7 @@ from tests.integration.deployment import BUSY, Deployment, Load
 from tests.integration.digits import GOOD
 from tests.services import missing
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.campaign]
 
 
 def command_line(process: psutil.Process) -> str:

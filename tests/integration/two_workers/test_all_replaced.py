@@ -59,6 +59,7 @@ def test_everything_is_replaced_and_every_query_is_answered(two: Deployment) -> 
         assert two.ready(worker) == held
 
 
+@pytest.mark.campaign
 def test_what_is_new_already_stays(two: Deployment) -> None:
     before = named(two)
     with upgrade(two, eviction="lru") as command:
@@ -67,6 +68,7 @@ def test_what_is_new_already_stays(two: Deployment) -> None:
     assert named(two) == before
 
 
+@pytest.mark.campaign
 def test_a_worker_that_cannot_start_ends_it_and_the_other_one_answers_on(two: Deployment) -> None:
     """It is told to listen on an address of another machine; set right, it goes on."""
     elsewhere = "tcp:192.0.2.1"
