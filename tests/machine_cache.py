@@ -9,11 +9,17 @@ change of that makes it anew.
 import fcntl
 import hashlib
 import os
+import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from controlplane.registry.example_models import train_digits
+
+ROOT = Path(__file__).parents[1]
+UNUSED_S = 7 * 24 * 3_600.0
+"""What was not used for so long is removed."""
 
 
 def digits_folder() -> Path:
@@ -41,6 +47,23 @@ def kept(name: str, depends_on: Sequence[str], make: Callable[[], str]) -> str:
         return file.read_text()
 
 
+def compiled_folder() -> Path:
+    """A folder for programs that PyTorch compiles; changed code that compiles has another one.
+
+    Compiling a small one takes half a minute of one core.
+    """
+    compiling = sorted((ROOT / "workers" / "runtimes" / "pytorch").glob("*.py"))
+    digest = hashlib.sha256(b"\0".join(source.read_bytes() for source in compiling)).hexdigest()
+    with _locked("compiled") as cache:
+        folder = cache / f"compiled-{digest[:16]}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        os.utime(folder)
+        for other in cache.glob("compiled-*"):
+            if other.stat().st_mtime < time.time() - UNUSED_S:
+                shutil.rmtree(other)
+    return folder
+
+
 @contextmanager
 def _locked(name: str) -> Iterator[Path]:
     """The cache's folder, while no other process makes a thing of that name."""
@@ -52,4 +75,7 @@ def _locked(name: str) -> Iterator[Path]:
 
 
 if __name__ == "__main__":
+    from tests.contracts.contenders import compile_all
+
     digits_folder()
+    compile_all()

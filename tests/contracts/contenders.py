@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 
 import numpy as np
@@ -20,6 +21,7 @@ from tests.contracts.network import (
     write_archive,
     write_onnx,
 )
+from tests.machine_cache import compiled_folder
 from tests.services import missing
 from tests.workers.builders import onnx_spec
 from variants.builders.protocol import Material, Needs
@@ -74,7 +76,10 @@ class Workshop:
 
     @contextmanager
     def compiling_ahead(self, kinds: Collection[str]) -> Iterator[None]:
-        """Compile those of the kinds that are, while other tests run: it takes 20 s."""
+        """Compile those of the kinds that are, while other tests run: it takes 20 s.
+
+        What this machine has compiled before by the same code is kept.
+        """
         threads = []
         for kind in sorted(kind for kind in kinds if kind.endswith("-compiled")):
             if missing_here(kind) is None:
@@ -103,7 +108,7 @@ class Workshop:
             calibration={INPUT.name: images(128, seed=7)},
         )
         builder.build(material, artifact)
-        options = {**builder.options, "engines": str(self._folder / "engines")}
+        options = {**builder.options, "engines": str(compiled_folder())}
         spec = self._spec(builder.runtime, artifact, options)
         tolerance = TOLERANCE[builder.precision]
         return Contender(kind=kind, spec=spec, answers=reference, tolerance=tolerance)
@@ -118,6 +123,12 @@ class Workshop:
     def _spec(self, runtime: str, artifact: Path, options: dict[str, str]) -> LoadSpec:
         made = onnx_spec(artifact, options=tuple(sorted(options.items())))
         return replace(made, runtime=runtime, inputs=(INPUT,), outputs=(OUTPUT,))
+
+
+def compile_all() -> None:
+    """Compile what is compiled, ahead of the tests."""
+    with TemporaryDirectory() as folder, Workshop(Path(folder)).compiling_ahead(KINDS):
+        pass
 
 
 def _load_and_close(runtime: Runtime) -> None:

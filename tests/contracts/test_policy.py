@@ -95,7 +95,7 @@ def test_every_query_has_one_outcome_and_no_device_is_over_its_memory(
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(known=grounds, rows=traces)
 def test_the_same_seed_gives_the_same_report(name: str, known: Setting, rows: Trace) -> None:
     assert guarded(name, known, rows)[1] == guarded(name, known, rows)[1]

@@ -248,7 +248,7 @@ class Unplanned(Watched):
         return ()
 
 
-@pytest.mark.parametrize("rule", ["modelless", "gdsf"])
+@pytest.mark.parametrize("rule", ["modelless", pytest.param("gdsf", marks=pytest.mark.campaign)])
 async def test_queries_that_find_a_variant_missing_are_counted_alike(
     valkey_url: str, rule: str
 ) -> None:

@@ -7,10 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -159,7 +161,26 @@ def children() -> set[psutil.Process]:
     return set(psutil.Process().children(recursive=True))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def tried(cases: Sequence[Case]) -> list[Any]:
+    """All cases; most of those of which a process is started are left to ``make campaign``.
+
+    It takes most of the time. Of the others, which run nothing of the model, every third of a file
+    is tried here: what is said of each is tested in ``tests/variants/checks`` and
+    ``tests/profiler/evaluation``.
+    """
+    counts: Counter[str] = Counter()
+    found = []
+    for case in cases:
+        alike = case.make.__module__
+        counts[alike] += case.step in (Step.CHECK, Step.ROWS)
+        left_out = case.step in (Step.CHECK, Step.ROWS) and counts[alike] % 3 != 1
+        found.append(
+            pytest.param(case, id=case.name, marks=[pytest.mark.campaign] if left_out else [])
+        )
+    return found
+
+
+@pytest.mark.parametrize("case", tried(CASES))
 def test_a_bad_artefact_gets_one_sentence_and_leaves_nothing(
     outcomes: dict[str, Future[Outcome]], case: Case
 ) -> None:
@@ -184,6 +205,7 @@ def test_what_is_sound_is_registered(tmp_path: Path, empty_catalog: Path) -> Non
     assert sorted(models) == ["net", "sound"]
 
 
+@pytest.mark.campaign
 def test_the_corpus_can_be_written_to_a_folder(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.corpus.make", str(tmp_path / "corpus")],

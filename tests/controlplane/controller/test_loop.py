@@ -663,7 +663,7 @@ async def test_a_load_that_finds_no_room_is_tried_again_and_is_no_failure(tmp_pa
 async def test_an_elastic_fleet_shrinks_once_its_demand_is_known_and_grows_at_once(
     tmp_path: Path,
 ) -> None:
-    async with fleet(tmp_path, workers=2, elastic=True, linger_s=10.0) as it:
+    async with fleet(tmp_path, workers=2, elastic=True, linger_s=3.0) as it:
         it.register("a")
         it.control()
         await it.until_ready(w1=[A], w2=[A])

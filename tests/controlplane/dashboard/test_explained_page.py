@@ -37,6 +37,7 @@ async def test_a_link_asks_what_would_answer(served: Served, tmp_path: Path) -> 
     assert f"✗ {FAST} cpu-1 accuracy 0.9 &lt; 0.975 90.00 %" in page.text
 
 
+@pytest.mark.campaign
 async def test_a_refusal_says_what_is_in_the_way(served: Served, tmp_path: Path) -> None:
     page = await shown(served, "letters?latency_ms=0,5&accuracy=99", tmp_path)
 
@@ -45,6 +46,7 @@ async def test_a_refusal_says_what_is_in_the_way(served: Served, tmp_path: Path)
     assert f"→ {SLOW}" not in page.text
 
 
+@pytest.mark.campaign
 async def test_what_is_no_number_is_not_sent(served: Served, tmp_path: Path) -> None:
     page = await shown(served, "letters?latency_ms=soon", tmp_path)
 

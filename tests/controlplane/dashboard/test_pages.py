@@ -156,6 +156,7 @@ def test_all_as_planned_is_green_and_says_as_of_when(page: Page) -> None:
     assert "cpu-4 1 wanted · 1 running" in shown["workers"]
 
 
+@pytest.mark.campaign
 def test_what_holds_for_queries_that_name_nothing_stands_beside_the_signature(page: Page) -> None:
     page.catalog.set_slo(DIGITS.name, Slo(latency_ms=50.0, accuracy=0.9, prefer=Prefer.LATENCY))
     said = "by default 50 ms, accuracy 90.00 %, prefers latency"
@@ -167,11 +168,13 @@ def test_what_accuracy_means_stands_above_the_variants(page: Page) -> None:
     assert page.shown()["metric"] == said
 
 
+@pytest.mark.campaign
 def test_what_the_plan_gives_most_time_to_is_shown(page: Page) -> None:
     page.plan(share=0.25)
     assert "Variant Share when full mlp-v1-onnx-int8 25.0 %" in page.shown()["plan"]
 
 
+@pytest.mark.campaign
 def test_what_the_plan_gives_hardly_any_time_is_counted(page: Page) -> None:
     page.plan(share=0.25, others=0.004)
     assert "25.0 % 1 more placement with 0.4 %" in page.shown()["plan"]
@@ -207,6 +210,7 @@ def busy() -> dict[str, Any]:
     )
 
 
+@pytest.mark.campaign
 def test_queries_that_miss_their_slo_are_told_though_all_runs_as_planned(page: Page) -> None:
     page.plan()
     page.live.slo = busy()
@@ -232,6 +236,7 @@ def test_the_banner_tells_of_the_fleet_and_of_the_queries(page: Page) -> None:
     assert "digits: 3 of 10 queries" in shown["banner"]
 
 
+@pytest.mark.campaign
 def test_what_is_asked_lately_is_told_apart_from_all_since_the_start(page: Page) -> None:
     page.live.slo = busy()
     shown = page.shown()
@@ -243,6 +248,7 @@ def test_what_is_asked_lately_is_told_apart_from_all_since_the_start(page: Page)
     )
 
 
+@pytest.mark.campaign
 def test_what_answers_stands_first_and_the_task_that_is_asked_is_shown(page: Page) -> None:
     other = replace(DIGITS, name=TaskName("a-first"))
     version = ModelVersion(
@@ -260,6 +266,7 @@ def test_what_answers_stands_first_and_the_task_that_is_asked_is_shown(page: Pag
     assert sorted(names, key=variants.index) == list(names)  # the last one is the fastest
 
 
+@pytest.mark.campaign
 def test_variants_of_several_tasks_are_told_apart_on_a_worker(page: Page) -> None:
     assert "digits/" not in page.shown()["workers"]
     status = worker("w1", INT8)
@@ -270,7 +277,12 @@ def test_variants_of_several_tasks_are_told_apart_on_a_worker(page: Page) -> Non
 
 
 @pytest.mark.parametrize(
-    ("met", "missed", "share"), [(141, 19, "88.13 %"), (99_999, 1, "99.99 %"), (7, 0, "100.00 %")]
+    ("met", "missed", "share"),
+    [
+        pytest.param(141, 19, "88.13 %", marks=pytest.mark.campaign),
+        (99_999, 1, "99.99 %"),
+        pytest.param(7, 0, "100.00 %", marks=pytest.mark.campaign),
+    ],
 )
 def test_a_share_is_written_as_on_a_terminal(page: Page, met: int, missed: int, share: str) -> None:
     told = {"digits": {"met": met, "missed": missed, "errors": {}}}
@@ -279,6 +291,7 @@ def test_a_share_is_written_as_on_a_terminal(page: Page, met: int, missed: int, 
     assert share in page.shown()["queries"]
 
 
+@pytest.mark.campaign
 def test_declared_peaks_stand_above_the_plan(page: Page) -> None:
     page.catalog.add_peak(Peak(start_s=0.0, end_s=100.0, factor=9.0, note="long gone"))
     page.catalog.add_peak(
@@ -331,6 +344,7 @@ def test_a_canary_stands_beside_the_live_versions(page: Page) -> None:
     assert "not yet 90 of 1,000" in shown["canaries"]
 
 
+@pytest.mark.campaign
 def test_scaled_to_zero_names_the_command_that_helps(page: Page) -> None:
     page.catalog.set_inventory(CPU.name, 0)
     page.live.statuses = []
@@ -340,6 +354,7 @@ def test_scaled_to_zero_names_the_command_that_helps(page: Page) -> None:
     assert "0 wanted · 0 running" in shown["workers"]
 
 
+@pytest.mark.campaign
 def test_latencies_are_of_the_kind_that_runs_here(page: Page) -> None:
     """More variants were measured on another kind, as after a move to another machine."""
     page.plan()
@@ -350,6 +365,7 @@ def test_latencies_are_of_the_kind_that_runs_here(page: Page) -> None:
     assert shown["device"] == "cpu-4 gpu-a · not running"
 
 
+@pytest.mark.campaign
 def test_several_kinds_that_run_are_told_apart(page: Page) -> None:
     page.measure(OTHER, 777.0)
     page.catalog.set_inventory(OTHER.name, 2)
@@ -386,6 +402,7 @@ def test_the_dashboard_draws_each_variant_and_labels_those_that_none_beats(page:
     assert "as run_ms in replies" in shown.text
 
 
+@pytest.mark.campaign
 def test_what_is_out_of_service_is_grey_and_the_legend_says_so(page: Page) -> None:
     page.catalog.set_stage(DIGITS.name, ModelName("slow"), 1, Stage.RETIRED)
     shown = page.shown()
@@ -393,6 +410,7 @@ def test_what_is_out_of_service_is_grey_and_the_legend_says_so(page: Page) -> No
     assert shown["variant-count"] == "3 of 4 in service"
 
 
+@pytest.mark.campaign
 def test_of_many_variants_on_a_worker_their_number_is_shown_and_what_is_not_ready(
     page: Page,
 ) -> None:

@@ -132,6 +132,7 @@ KINDS = (
 )  # fmt: skip
 
 
+@pytest.mark.campaign
 def test_all_kinds_of_variants_are_built_of_a_regressor_with_two_outputs(
     house: House, diabetes: tuple[Path, Path, Path]
 ) -> None:
@@ -187,6 +188,7 @@ def test_an_encoder_with_targets_is_judged_by_their_directions(house: House) -> 
     assert int8.agreement > 0.5
 
 
+@pytest.mark.campaign
 def test_a_regressor_gets_more_variants_later_and_is_repaired_with_its_rows(
     house: House, diabetes: tuple[Path, Path, Path]
 ) -> None:
@@ -282,6 +284,7 @@ def test_what_does_not_fit_the_metric_gets_one_sentence_and_leaves_nothing(
     house.assert_untouched()
 
 
+@pytest.mark.campaign
 def test_a_classifier_is_refused_as_ever_and_told_of_other_metrics(
     house: House, diabetes: tuple[Path, Path, Path]
 ) -> None:

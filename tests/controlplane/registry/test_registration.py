@@ -184,6 +184,7 @@ def test_progress_only_grows_and_ends_complete(first: House) -> None:
     assert (last.step, last.done) == ("store", last.total)
 
 
+@pytest.mark.campaign
 def test_a_folder_gives_every_version_in_order(house: House) -> None:
     folder = house.folder / "cnn"
     models.write(folder / "1" / "model.onnx")
@@ -284,7 +285,13 @@ class BrokenCatalog(MemoryCatalog):
         super().register(registration)
 
 
-@pytest.mark.parametrize("error", [StateUnavailable("the disk is full"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error",
+    [
+        StateUnavailable("the disk is full"),
+        pytest.param(KeyboardInterrupt(), marks=pytest.mark.campaign),
+    ],
+)
 def test_a_catalog_that_fails_leaves_nothing_behind(tmp_path: Path, error: BaseException) -> None:
     house = House(tmp_path, BrokenCatalog(takes=0, error=error))
     with pytest.raises(type(error)):
@@ -336,7 +343,15 @@ def test_a_failure_keeps_artifacts_that_somebody_uses(tmp_path: Path) -> None:
     assert sorted(house.store.digests()) == before
 
 
-@pytest.mark.parametrize("step", ["check", "build", "measure", "store"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        "check",
+        pytest.param("build", marks=pytest.mark.campaign),
+        pytest.param("measure", marks=pytest.mark.campaign),
+        "store",
+    ],
+)
 def test_an_interrupt_at_any_step_leaves_nothing_behind(house: House, step: str) -> None:
     def interrupt(one: Progress) -> None:
         if one.step == step:

@@ -178,7 +178,10 @@ def test_errors_are_zero_where_windows_are_alike_and_grow_where_they_differ() ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", [Objective.ACCURACY, Objective.COST])
+@pytest.mark.parametrize(
+    "objective",
+    [Objective.ACCURACY, pytest.param(Objective.COST, marks=pytest.mark.campaign)],
+)
 def test_an_estimate_is_near_the_exact_run(objective: Objective) -> None:
     """Half of the time the fleet is far too small, so that much is at stake."""
     trace = rates(25.0, 130.0, 25.0, 130.0, seconds=240)

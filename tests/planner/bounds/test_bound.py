@@ -34,7 +34,7 @@ def bound(given_setting: Setting, asked: Trace, *levels: int) -> Bound:
 
 @pytest.mark.slow
 @given(settings(), traces())
-@effort(max_examples=120, deadline=None)
+@effort(max_examples=40, deadline=None)
 def test_no_schedule_beats_it(small: Setting, few: Trace) -> None:
     best = best_accuracies(small, few)
     most = max(n for n, accuracy in enumerate(best) if accuracy > -inf)
@@ -46,6 +46,7 @@ def test_no_schedule_beats_it(small: Setting, few: Trace) -> None:
         assert found.accuracy(count) >= best[count] / count - CLOSE
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 @given(settings(devices=4, objective=Objective.COST), traces(queries=4, spells_s=150))
 @effort(max_examples=4, deadline=None)
@@ -65,7 +66,7 @@ def test_no_fleet_is_cheaper(small: Setting, few: Trace) -> None:
     st.sampled_from(Objective).flatmap(lambda objective: settings(objective=objective)),
     traces(queries=12, spells_s=60),
 )
-@effort(max_examples=4, deadline=None)
+@effort(max_examples=2, deadline=None)
 def test_no_policy_beats_it(small: Setting, few: Trace) -> None:
     reports = [simulate(small, few, name, clock=lambda: 0.0) for name in POLICIES]
 
@@ -80,7 +81,7 @@ def test_no_policy_beats_it(small: Setting, few: Trace) -> None:
 
 @pytest.mark.slow
 @given(settings(objective=Objective.COST), traces(queries=12, spells_s=60), st.integers(1, 150))
-@effort(max_examples=10, deadline=None)
+@effort(max_examples=3, deadline=None)
 def test_no_policy_is_billed_less_after_the_beginning(
     small: Setting, few: Trace, beginning_s: int
 ) -> None:
@@ -182,7 +183,13 @@ def test_a_ceiling_is_of_what_policies_are_told_where_devices_are_slower() -> No
 
 
 @pytest.mark.parametrize(
-    ("beginning_s", "least_s"), [(0.0, 70.0), (40.0, 70.0), (80.0, 40.0), (110.0, 10.0)]
+    ("beginning_s", "least_s"),
+    [
+        pytest.param(0.0, 70.0, marks=pytest.mark.campaign),
+        (40.0, 70.0),
+        (80.0, 40.0),
+        pytest.param(110.0, 10.0, marks=pytest.mark.campaign),
+    ],
 )
 def test_what_is_billed_before_the_beginning_is_over_is_told_apart(
     beginning_s: float, least_s: float

@@ -93,6 +93,7 @@ def test_least_energy_is_not_least_cost(objective: Objective, chosen: float) -> 
     assert found.effective_accuracy == about(chosen)
 
 
+@pytest.mark.campaign
 def test_devices_that_are_not_needed_go_under_energy_too() -> None:
     """In twenty minutes: more of them, each time that the time watched has doubled."""
     known = drawing(setting(Model(energy_j=1.0), devices=8, objective=Objective.ENERGY), 50.0)

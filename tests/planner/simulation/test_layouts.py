@@ -72,6 +72,7 @@ def test_more_small_queries_than_one_worker_serves_split_the_machine() -> None:
     assert alone.layout_changes == ()
 
 
+@pytest.mark.campaign
 def test_a_large_model_with_a_tight_slo_has_it_put_together_again() -> None:
     asked = sorted([*smalls(0.0, 60.0, 150.0), *larges(100.0, 200.0, 2.0)])
     report = played(setting(), *asked)

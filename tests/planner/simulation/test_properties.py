@@ -186,7 +186,7 @@ def test_instantly_the_eviction_rules_answer_the_same_queries(known: Setting, as
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(known=grounds, asked=traces)
 def test_every_policy_keeps_the_books(policy: str, known: Setting, asked: Trace) -> None:
     brief = Brief(

@@ -288,11 +288,16 @@ def _least(problem: Problem, devices: list[State], served: float | None) -> floa
 
 
 SEEDS = [seed for seed in range(60) if len(small(seed).offers) <= 4][:9]
+LONG = {5, 7, 9, 13}
+"""Those of which trying all plans takes seconds."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("erratic", [False, True])
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(n, marks=pytest.mark.campaign) if n in LONG else n for n in SEEDS],
+)
 def test_no_plan_beats_the_bound_and_ours_is_near_the_best(seed: int, erratic: bool) -> None:
     """Near the best where the quickest batch is also about the thriftiest."""
     problem = powered(seed, erratic=erratic)

@@ -13,7 +13,7 @@ import pytest
 from tests.bench.profiling import grids
 from tests.bench.profiling.search import Outcome, replayed
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 
 GRIDS = Path(__file__).parents[2] / "cases/grids/two-cores.json"
 

@@ -103,13 +103,15 @@ def _module(function: Any, weights: Sequence[Any]) -> Any:
 def compile_to(order: Order, target: Path) -> None:
     """Compile in this process. Takes seconds and a lot of memory."""
     import torch
-    from torch._inductor import aoti_compile_and_package
 
     from workers.runtimes.pytorch.program import read_program
 
     torch.set_num_threads(1)
     dtype = getattr(torch, order.precision) if order.precision else None
     program = read_program(order.path, dtype=dtype, device=order.device)
+    # Seconds, which what is no program does not need.
+    from torch._inductor import aoti_compile_and_package
+
     rows = torch.export.Dim("batch")
     example = tuple(
         torch.zeros(_TRACED_ROWS, *shape, dtype=getattr(torch, dtype), device=order.device)

@@ -105,7 +105,9 @@ BOUND_KEYS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("objective", ["cost", "accuracy"])
+@pytest.mark.parametrize(
+    "objective", ["cost", pytest.param("accuracy", marks=pytest.mark.campaign)]
+)
 def test_the_bound_stands_beside_every_policy_and_none_beats_it(
     objective: str, shell: Shell, tmp_path: Path
 ) -> None:

@@ -36,7 +36,9 @@ def files(load: Workload, share: float, folder: Path) -> list[str]:
     return options
 
 
-@pytest.mark.parametrize("kind", ["Zipf 0.9", "shifting head"])
+@pytest.mark.parametrize(
+    "kind", ["Zipf 0.9", pytest.param("shifting head", marks=pytest.mark.campaign)]
+)
 def test_ours_reloads_a_fifth_less_than_lru_and_no_more_than_gdsf(
     kind: str, shell: Shell, tmp_path: Path
 ) -> None:

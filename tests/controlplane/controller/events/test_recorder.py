@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from controlplane import live_state
+from controlplane.controller.events import sightings
 from controlplane.gateway.gateway import Gateway
 from controlplane.load_specs import Specs
 from tests.controlplane.fleet import KIND, Fleet, eventually, fleet
@@ -109,7 +111,7 @@ async def test_a_live_state_that_comes_back_empty_is_told_once(tmp_path: Path) -
 
 
 async def test_a_gateway_tells_its_start_and_stop_and_is_missed_when_it_tells_neither(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with fleet(tmp_path, port=free_port()) as it:
         it.control()
@@ -122,6 +124,8 @@ async def test_a_gateway_tells_its_start_and_stop_and_is_missed_when_it_tells_ne
         [stopped] = await until_told(it, "gateway_stopped")
         assert stopped.subject == first.id
 
+        monkeypatch.setattr(live_state, "GATEWAY_TTL_S", 2)
+        monkeypatch.setattr(sightings, "SILENT_S", 1.0)
         await it.live.put_gateway("killed", {"tasks": {}})
         [lost] = await until_told(it, "gateway_lost")
         assert lost.subject == "killed"

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.gateway.overload.repeated_refusals import (
@@ -179,6 +179,7 @@ def test_json_of_v2_has_one_outline_if_all_around_the_numbers_is_the_same() -> N
         assert outline(unusual) is None
 
 
+@settings(max_examples=25)
 @given(
     numbers=st.tuples(
         st.lists(st.integers(0, 9), min_size=600, max_size=640),
@@ -539,7 +540,7 @@ async def test_who_asks_as_others_do_is_answered_as_often_as_who_does_not(
 
 @pytest.mark.parametrize("memory", [True, False], ids=["remembered", "asked each time"])
 @pytest.mark.parametrize("modest", ["alike", "apart"])
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.campaign)])
 async def test_a_client_below_its_share_is_not_refused_because_one_above_was(
     memory: bool, modest: str, workers: int
 ) -> None:

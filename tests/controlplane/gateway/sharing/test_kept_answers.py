@@ -150,7 +150,7 @@ def test_a_sweep_forgets_what_is_too_old() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("floats", [4, 1_000])
+@pytest.mark.parametrize("floats", [4, pytest.param(1_000, marks=pytest.mark.campaign)])
 def test_memory_is_bounded_in_truth(floats: int) -> None:
     """As Python's allocator counts it, and not only as the answers count themselves."""
     answers = kept(memory_mib=4.0)

@@ -84,7 +84,7 @@ def crowded(seed: int, tasks: int) -> Problem:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("interference", [0.0, 0.3])
+@pytest.mark.parametrize("interference", [pytest.param(0.0, marks=pytest.mark.campaign), 0.3])
 def test_crowded_devices_are_planned_better_than_by_memory_in_sum(interference: float) -> None:
     """By what the relaxation and packing alone find."""
     problem = crowded(1, 40)
