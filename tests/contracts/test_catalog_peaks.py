@@ -48,6 +48,15 @@ def test_a_peak_is_taken_back_and_its_id_is_not_given_again(catalog: Catalog) ->
 
 
 @pytest.mark.parametrize(
+    "somewhere",
+    [
+        "memory",
+        pytest.param("sqlite", marks=pytest.mark.campaign),
+        pytest.param("postgresql", marks=[pytest.mark.campaign, pytest.mark.slow]),
+    ],
+    indirect=True,
+)
+@pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"end_s": 1_000.0}, "must end after it starts"),

@@ -164,7 +164,7 @@ def children() -> set[psutil.Process]:
 def tried(cases: Sequence[Case]) -> list[Any]:
     """All cases; most of those of which a process is started are left to ``make campaign``.
 
-    It takes most of the time. Of the others, which run nothing of the model, every third of a file
+    It takes most of the time. Of the others, which run nothing of the model, every fifth of a file
     is tried here: what is said of each is tested in ``tests/variants/checks`` and
     ``tests/profiler/evaluation``.
     """
@@ -173,7 +173,7 @@ def tried(cases: Sequence[Case]) -> list[Any]:
     for case in cases:
         alike = case.make.__module__
         counts[alike] += case.step in (Step.CHECK, Step.ROWS)
-        left_out = case.step in (Step.CHECK, Step.ROWS) and counts[alike] % 3 != 1
+        left_out = case.step in (Step.CHECK, Step.ROWS) and counts[alike] % 5 != 1
         found.append(
             pytest.param(case, id=case.name, marks=[pytest.mark.campaign] if left_out else [])
         )

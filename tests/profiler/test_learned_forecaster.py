@@ -78,6 +78,7 @@ def test_calm_minutes_stay_calm(model: Model) -> None:
     assert 0.9 * CALM_QPS < middle < high < 1.2 * CALM_QPS
 
 
+@pytest.mark.campaign
 def test_without_the_clock_the_same_jump_is_a_surprise() -> None:
     forecaster: LearnedForecaster[str] = LearnedForecaster(levels=(0.5,), clock=False)
     forecaster.adopt(fitted(data_of(fed(HOURS, forecaster))))

@@ -75,6 +75,15 @@ def test_a_rule_is_taken_back_and_its_id_is_not_given_again(catalog: Catalog) ->
 
 
 @pytest.mark.parametrize(
+    "somewhere",
+    [
+        "memory",
+        pytest.param("sqlite", marks=pytest.mark.campaign),
+        pytest.param("postgresql", marks=[pytest.mark.campaign, pytest.mark.slow]),
+    ],
+    indirect=True,
+)
+@pytest.mark.parametrize(
     ("rule", "change", "reason"),
     [
         (PIN, {"replicas": 0}, "1 to 10,000 replicas"),

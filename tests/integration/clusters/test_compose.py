@@ -93,6 +93,7 @@ def test_without_a_variant_that_fits_it_says_what_comes_closest(composed: Compos
     check_infeasible(composed.gateway)
 
 
+@pytest.mark.campaign
 def test_a_killed_worker_loses_nothing_and_comes_back(composed: Composed) -> None:
     check_killed_worker(composed.gateway, composed.kill)
 

@@ -48,7 +48,7 @@ async def test_a_body_comes_as_it_was(inflater: Inflater, size: int, data: bytes
     assert await inflater.inflated(body, b"identity") == body
 
 
-@pytest.mark.parametrize("times", [2, 1_000])
+@pytest.mark.parametrize("times", [2, 100])
 async def test_a_bomb_is_refused_before_it_is_unpacked(inflater: Inflater, times: int) -> None:
     stream = zlib.compressobj(9, zlib.DEFLATED, 31)
     bomb = b"".join(stream.compress(bytes(MAX_BODY)) for _ in range(times)) + stream.flush()

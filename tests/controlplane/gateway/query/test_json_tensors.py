@@ -230,9 +230,15 @@ ADVERSARIAL = {
 
 @pytest.mark.parametrize("kind", ADVERSARIAL)
 @pytest.mark.parametrize(
-    "one", [task("float32", 64), task("float32", 3, 8, 8), task("int64", 4), task("bool", 8)],
+    "one",
+    [
+        task("float32", 64),
+        pytest.param(task("float32", 3, 8, 8), marks=pytest.mark.campaign),
+        pytest.param(task("int64", 4), marks=pytest.mark.campaign),
+        pytest.param(task("bool", 8), marks=pytest.mark.campaign),
+    ],
     ids=lambda one: str(one.name),
-)  # fmt: skip
+)
 def test_a_wrong_body_costs_in_proportion_to_its_size(kind: str, one: Task) -> None:
     """Beyond what reading JSON itself takes, which is a peak of 12 to 40 times the body."""
     tasks = {one.name: one}
