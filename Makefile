@@ -25,7 +25,7 @@ test: $(VENV)/.dev  ## all tests that this machine has the services for
 quick: $(VENV)/.dev  ## lint, types and the quick tests, in at most 90 s on two idle cores
 	@$(MAKE) --no-print-directory -j 4 -O -k quick-lint quick-types quick-gateway quick-control quick-others
 
-QUICK := MODELLESS_TEST_EXAMPLES=0.25 $(BIN)/pytest -q -r fE -m "not slow and not integration and not gpu"
+QUICK := MODELLESS_TEST_EXAMPLES=0.25 $(BIN)/pytest -q -r fE -m "not slow and not integration and not gpu and not campaign"
 quick-lint:
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/ruff check -q .
@@ -42,10 +42,10 @@ quick-control:
 quick-others:
 	@$(QUICK) tests --ignore tests/controlplane --ignore tests/integration --ignore tests/gpu --ignore tests/corpus
 
-campaign: $(VENV)/.dev  ## properties, with 20 times as many examples, and all tests of clusters
+campaign: $(VENV)/.dev  ## properties, with 20 times as many examples, and all that `make test` leaves out
 	@MODELLESS_TEST_EXAMPLES=20 $(BIN)/pytest -n $(JOBS) -m "hypothesis and not integration" $(ARGS)
 	@$(BIN)/pytest -m "campaign or integration" tests/integration/clusters $(ARGS)
-	@$(BIN)/pytest -m campaign tests/integration tests/controlplane --ignore tests/integration/clusters $(ARGS)
+	@$(BIN)/pytest -m "campaign and not hypothesis" tests --ignore tests/integration/clusters $(ARGS)
 
 lint: $(VENV)/.dev  ## format, lint and strict types
 	@$(BIN)/ruff format --check .

@@ -61,7 +61,11 @@ def postgres_server() -> Iterator[str]:
         options = {
             "listen_addresses": "",
             "unix_socket_directories": folder,
+            # Nothing of it has to outlive the test.
             "fsync": "off",
+            "synchronous_commit": "off",
+            "full_page_writes": "off",
+            "autovacuum": "off",
             "shared_buffers": "16MB",
         }
         command: list[str | Path] = [programs / "postgres", "-D", data]

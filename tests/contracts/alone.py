@@ -21,7 +21,7 @@ from variants.types import TensorSpec
 from workers.runtimes.registry import make_runtime
 from workers.types import LoadSpec
 
-ROUNDS = 25
+ROUNDS = 12
 WARM_UP_ROUNDS = 10
 _ROOT = Path(__file__).parent.parent.parent
 

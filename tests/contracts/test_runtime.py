@@ -22,7 +22,7 @@ from workers.runtimes.registry import RUNTIMES, make_runtime
 pytestmark = pytest.mark.slow
 
 GROWTH_MIB = 0.5
-"""Allowed over 25 rounds, which would leave 4 MiB if weights alone were leaked."""
+"""Allowed over 12 rounds, which would leave 2 MiB if weights alone were leaked."""
 GROWING = {
     "onnx": ["onnx-fp32", "onnx-fp16", "onnx-int8"],
     "openvino": ["openvino-fp32", "openvino-int8"],
@@ -197,7 +197,7 @@ def test_an_unknown_runtime_is_named() -> None:
 
 @pytest.mark.parametrize("kinds", GROWING.values(), ids=GROWING)
 def test_loading_again_and_again_takes_no_more_memory(workshop: Workshop, kinds: list[str]) -> None:
-    """Resident memory after 25 rounds, each variant of a back end in turn, after 10 to warm up."""
+    """Resident memory after 12 rounds, each variant of a back end in turn, after 10 to warm up."""
     specs = [workshop.contender(kind).spec for kind in kinds]
     grown = dict(zip(kinds, alone.ask("rounds", specs, 1), strict=True))
     assert {kind: mib for kind, mib in grown.items() if mib > GROWTH_MIB} == {}

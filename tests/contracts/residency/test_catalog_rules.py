@@ -9,8 +9,7 @@ import pytest
 
 from tests.contracts.places import Place, migrated_place
 from tests.variants.catalog_builders import registration
-from variants.catalog.protocol import Catalog
-from variants.catalog.validity import rules
+from variants.catalog.protocol import MOST_RULES, Catalog
 from variants.errors import Conflict, InvalidInput, NotFound
 from variants.types import (
     DeviceKindName,
@@ -117,8 +116,8 @@ def test_an_unknown_variant_has_no_rules(catalog: Catalog) -> None:
 
 def test_there_are_so_many_at_most(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand, of which each takes a database milliseconds: here only a few."""
-    assert rules.MOST_RULES == 1_000
-    monkeypatch.setattr(rules, "MOST_RULES", FEW)
+    assert MOST_RULES == 1_000
+    monkeypatch.setattr("variants.catalog.validity.rules.MOST_RULES", FEW)
     kinds = [DeviceKindName(f"cpu-{n}") for n in range(1, FEW + 1)]
     for kind in kinds:
         catalog.put_rule(replace(PIN, device_kind=kind))

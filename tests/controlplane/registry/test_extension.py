@@ -94,6 +94,7 @@ def test_a_kind_that_cannot_be_built_is_left_out_with_its_reason(house: House) -
     assert "GPU" in skipped.reason
 
 
+@pytest.mark.campaign
 def test_the_newest_version_that_is_not_retired_is_extended(house: House) -> None:
     house.register(path=house.model.rename(house.folder / "other.onnx"), model="other", kinds=())
     result = more(house, "onnx-int8", model="other", number=1)

@@ -61,6 +61,7 @@ async def register(client: httpx.AsyncClient, model: bytes) -> dict[str, Any]:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.campaign
 async def test_a_model_registered_over_rest_is_in_the_catalog_or_nothing_is(tmp_path: Path) -> None:
     settings = load_settings(state_dir=tmp_path)
     catalog = open_catalog(settings.catalog_url)

@@ -8,7 +8,7 @@ import pytest
 from tests.integration.deployment import PATIENT, Answer, Deployment
 from tests.integration.digits import live
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.campaign]
 
 
 def test_a_floor_that_only_a_cold_variant_meets_is_cold_and_then_warm(scarce: Deployment) -> None:
