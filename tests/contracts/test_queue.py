@@ -129,7 +129,7 @@ slow = st.sampled_from((0.5, 1.0, 1.0, 3.0))
 
 
 @pytest.mark.parametrize("make", MADE)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(found=steps, slowness=slow)
 def test_what_is_admitted_comes_out_exactly_once(
     make: Callable[[], Queue], found: list[Step], slowness: float
@@ -145,7 +145,7 @@ def test_what_is_admitted_comes_out_exactly_once(
 
 
 @pytest.mark.parametrize("make", MADE)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(found=steps, slowness=slow)
 def test_the_same_queries_are_batched_the_same(
     make: Callable[[], Queue], found: list[Step], slowness: float
@@ -160,7 +160,7 @@ def test_the_same_queries_are_batched_the_same(
 
 
 @pytest.mark.parametrize("make", MADE)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(found=steps)
 def test_the_backlog_is_positive_exactly_while_there_is_work(
     make: Callable[[], Queue], found: list[Step]

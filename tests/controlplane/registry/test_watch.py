@@ -167,7 +167,7 @@ LISTINGS = st.lists(
 OUTCOMES = st.lists(st.sampled_from([None, REFUSED, BUSY]), min_size=40, max_size=40)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(looks=LISTINGS, outcomes=OUTCOMES)
 def test_each_state_of_a_version_is_tried_once_and_only_when_it_is_at_rest(
     looks: list[Listing], outcomes: list[ModellessError | None]

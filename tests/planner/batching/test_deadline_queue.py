@@ -288,7 +288,7 @@ arrivals = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(tables, min_size=3, max_size=3), arrivals, st.sampled_from((0, 4, EXACT_QUEUE)))
 def test_with_exact_latencies_no_admitted_query_is_late(
     found: list[LatencyTable], queries: list[tuple[int, int, int, int]], exact_queue: int

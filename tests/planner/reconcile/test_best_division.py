@@ -73,7 +73,7 @@ demands = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(catalogs(), demands, st.sampled_from(list(Objective)), st.sampled_from([planner, greedy]))
 def test_no_division_beats_it(
     known: CatalogSnapshot, asked: list[Demand], objective: Objective, by: object

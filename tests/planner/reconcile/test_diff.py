@@ -155,7 +155,7 @@ def subsets(draw: st.DrawFn) -> list[str]:
     in_use=st.sets(st.sampled_from(NAMES)),
     lazy=st.lists(st.booleans(), max_size=3),
 )
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_following_the_diff_reaches_the_plan_within_memory(
     plans: list[list[str]], loaded: list[list[str]], in_use: set[str], lazy: list[bool]
 ) -> None:

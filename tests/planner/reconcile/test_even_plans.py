@@ -259,7 +259,7 @@ def test_the_load_that_is_worth_most_is_planned_for(
 
 
 @given(instances())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_the_plan_is_the_same_wherever_the_search_begins(
     instance: tuple[CatalogSnapshot, list[WorkerReport], list[Demand]],
 ) -> None:

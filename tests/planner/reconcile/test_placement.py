@@ -410,7 +410,7 @@ wanted_classes = st.lists(
 
 
 @given(catalogs(), fleets(), wanted_classes)
-@settings(max_examples=150)
+@settings(max_examples=75)
 def test_memory_and_time_of_a_worker_are_never_exceeded(
     registered: CatalogSnapshot, workers: tuple[WorkerReport, ...], wanted: tuple[Demand, ...]
 ) -> None:
@@ -433,7 +433,7 @@ def test_memory_and_time_of_a_worker_are_never_exceeded(
 
 
 @given(catalogs(), fleets(), wanted_classes)
-@settings(max_examples=150)
+@settings(max_examples=75)
 def test_a_plan_is_its_own_successor(
     registered: CatalogSnapshot, workers: tuple[WorkerReport, ...], wanted: tuple[Demand, ...]
 ) -> None:

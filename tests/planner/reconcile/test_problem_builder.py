@@ -33,7 +33,7 @@ def alone(problem: Problem, objective: Objective) -> Solution:
     return sharing(replace(problem, common=None), objective)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(catalogs(), fleets(), wanted_classes, st.sampled_from(Objective), st.floats(1.0, 100.0))
 def test_an_assignment_is_that_of_problems_that_share_nothing(
     known: CatalogSnapshot,

@@ -172,7 +172,7 @@ def test_an_empty_catalog_plans_nothing() -> None:
 
 
 @given(catalogs(), fleets(), wanted_classes)
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_the_same_observation_gives_the_same_decision(
     registered: CatalogSnapshot, workers: tuple[WorkerReport, ...], wanted: tuple[Demand, ...]
 ) -> None:

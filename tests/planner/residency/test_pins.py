@@ -264,7 +264,7 @@ def fits(
 
 
 @given(cases())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_pin_is_missing_that_could_be_held(
     case: tuple[CatalogSnapshot, list[WorkerReport]],
 ) -> None:
@@ -295,7 +295,7 @@ def _first(pins: Sequence[Rule], rule: Rule) -> int:
 
 
 @given(cases())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_an_arrangement_that_is_carried_out_stays(
     case: tuple[CatalogSnapshot, list[WorkerReport]],
 ) -> None:

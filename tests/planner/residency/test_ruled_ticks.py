@@ -296,7 +296,7 @@ def rules(draw: st.DrawFn) -> tuple[Rule, ...]:
     catalogs(), fleets(), wanted_classes, rules(), st.sampled_from(Objective), st.booleans(),
     st.booleans(),
 )  # fmt: skip
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_every_plan_goes_by_the_rules(
     registered: CatalogSnapshot,
     workers: tuple[WorkerReport, ...],
@@ -336,7 +336,7 @@ def test_every_plan_goes_by_the_rules(
 
 
 @given(catalogs(), rules(), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_nothing_forbidden_is_ever_selected(
     registered: CatalogSnapshot, given_rules: tuple[Rule, ...], data: st.DataObject
 ) -> None:
@@ -380,7 +380,7 @@ def test_nothing_forbidden_is_ever_selected(
     st.sampled_from((50.0, 100.0, 400.0)),
     st.booleans(),
 )
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_no_eviction_drops_what_is_pinned(
     rule: str, residents: list[Resident[Any]], need_mib: float, waiting: bool
 ) -> None:

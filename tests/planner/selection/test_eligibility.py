@@ -160,7 +160,7 @@ def fits_now(finding: Finding, asked: Query) -> bool:
 
 
 @given(snapshots(), st.lists(queries, min_size=5, max_size=10))
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_the_search_loops_keep_to_the_rule(view: Snapshot, questions: list[Query]) -> None:
     """They choose a ready variant exactly where the rule finds one that is done in time."""
     assume(DIGITS in view.tasks)
@@ -188,7 +188,7 @@ def everywhere(view: Snapshot, asked: Query) -> list[Route]:
 
 
 @given(snapshots(), st.lists(queries, min_size=5, max_size=10))
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_following_the_plan_keeps_to_the_rule(view: Snapshot, questions: list[Query]) -> None:
     """Whatever the plan names, a query goes only to a ready variant without an obstacle."""
     for asked in questions:
@@ -201,7 +201,7 @@ def test_following_the_plan_keeps_to_the_rule(view: Snapshot, questions: list[Qu
 
 
 @given(snapshots(), st.lists(queries, min_size=5, max_size=10))
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_choosing_by_prices_keeps_to_the_rule(view: Snapshot, questions: list[Query]) -> None:
     """A query goes only to a ready variant without an obstacle, on a worker that is not avoided."""
     for asked in questions:
@@ -227,7 +227,7 @@ moments = st.sampled_from((0.0, 5.0, 40.0, 3_000.0))
     moments,
     st.sampled_from((None, "w0", "w1")),
 )
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_a_variant_that_was_chosen_is_never_named_infeasible(
     view: Snapshot, questions: list[Query], later_ms: float, busy_ms: float, avoid: str | None
 ) -> None:
@@ -256,7 +256,7 @@ def infeasible_reasons(view: Snapshot, asked: Query) -> set[str]:
 
 
 @given(snapshots(), queries, moments, st.sampled_from(Prefer))
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_a_variant_that_is_called_infeasible_is_never_chosen(
     view: Snapshot, asked: Query, later_ms: float, prefer: Prefer
 ) -> None:

@@ -105,7 +105,7 @@ def assert_is_plain_scan(view: Snapshot, asked: Query) -> None:
 
 
 @given(snapshots(), queries)
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_the_frontier_changes_nothing(view: Snapshot, asked: Query) -> None:
     if asked.task in view.tasks:
         assert_is_plain_scan(view, asked._replace(variant=None, best_effort=False))
@@ -208,7 +208,7 @@ def is_true(text: str, name: str, asked: Query, view: Snapshot) -> bool:
 
 
 @given(snapshots(), queries)
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_a_refusal_gives_a_true_reason_for_every_variant(view: Snapshot, asked: Query) -> None:
     if asked.task not in view.tasks:
         return
@@ -223,7 +223,7 @@ def test_a_refusal_gives_a_true_reason_for_every_variant(view: Snapshot, asked: 
 
 
 @given(snapshots(), queries)
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_a_refusal_is_a_sentence_and_its_reasons_are_parts_of_one(
     view: Snapshot, asked: Query
 ) -> None:
@@ -236,7 +236,7 @@ def test_a_refusal_is_a_sentence_and_its_reasons_are_parts_of_one(
 
 
 @given(snapshots(), queries)
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_a_refusal_for_now_means_that_another_moment_would_do(view: Snapshot, asked: Query) -> None:
     """Overloaded: an idle worker that has it loaded would answer. Too late: it would have."""
     answer = select(view, asked, NOW_MS)

@@ -74,7 +74,7 @@ def candidates(snapshot: Snapshot) -> list[Candidate]:
     return [c for view in snapshot.tasks.values() for c in view.by_cost]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(
         st.tuples(st.none() | catalogs(), fleets(), st.none() | failures), min_size=2, max_size=6

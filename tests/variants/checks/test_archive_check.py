@@ -431,7 +431,7 @@ PROGRAM = pt2.program()
 PLACES = sorted(places(PROGRAM), key=str)
 
 
-@settings(fuzzed, max_examples=150)
+@settings(fuzzed, max_examples=75)
 @given(place=st.sampled_from(PLACES), value=json_values)
 def test_any_program_is_sound_or_refused(place: tuple[Any, ...], value: Any) -> None:
     document = copy.deepcopy(PROGRAM)

@@ -97,7 +97,7 @@ options_of_a_task = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     tasks=st.lists(st.tuples(st.integers(10, 600), options_of_a_task), min_size=1, max_size=2),
     devices=st.integers(1, 3),

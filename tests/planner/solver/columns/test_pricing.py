@@ -124,7 +124,7 @@ def tried(rows: list[Row]) -> float:
     return best
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(ROWS, st.sampled_from([1, 3, 1_000]), st.floats(0.01, 5.0))
 def test_no_device_is_worth_more_than_the_bound(
     rows: list[Row], labels: int, enough: float
