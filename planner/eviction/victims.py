@@ -23,8 +23,8 @@ WAITING_S = 0.5
 many seconds of loading per second: what a variant costs that takes 0.05 s to load and is asked for
 ten times a second. The queries of what leaves can mostly wait for its reload, so it is large."""
 AHEAD_S = 0.1
-"""So many seconds of loading may be under way where something leaves for one more load: as many as
-a tick has, after which the plan is looked at again."""
+"""So many seconds of loading may be under way where something leaves for one more load. Many quick
+loads overlap so, and where loads take seconds, the next one begins when nothing is loaded."""
 HYSTERESIS = 1.2
 """What is loaded has to be worth so many times what leaves for it."""
 

@@ -71,7 +71,7 @@ def diff(
             if pinned:
                 leaving += _making_room(worker, placed, memory_mib, pinned, leaving)
             coming = _loads(worker, placed, memory_mib, {(u.task, u.variant) for u in leaving})
-            if pace is not None:
+            if pace is not None and coming:
                 leaving, coming = _paced(worker, leaving, coming, memory_mib, pinned, pace)
             unloads += leaving
             loads += coming

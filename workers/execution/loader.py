@@ -41,6 +41,9 @@ EXPECTED_S = 0.5
 done, and takes a moment to come."""
 AGAIN_S = 0.005
 """How often a load that waits for others to be loaded, or used, looks for room again."""
+SOON_S = 1.0
+"""A load for queries to come waits for its turn where that comes so soon; later it is not
+known whether they still come, and the next query asks again."""
 
 
 class Loading:
@@ -297,8 +300,8 @@ class Loading:
             until_s: when the load has to begin for the query that waits for it.
 
         Returns:
-            Whether there is room now. False only when there may be some soon, and before
-            ``until_s``.
+            Whether there is room now. False when there may be some soon: before ``until_s`` where a
+            query waits, else when others have been loaded.
 
         Raises:
             Overloaded: there is no room, and no more of it to come.
@@ -315,7 +318,16 @@ class Loading:
         now_s = time.monotonic()
         evicts = demanded is not None and demanded.evicts
         if demanded and evicts:
-            demanded = self._in_turn(spec, demanded, until_s - now_s)
+            busy_s, patience_s = self._busy_s(), until_s - now_s
+            waits = demanded.waiting and busy_s <= max(0.0, patience_s)
+            if not in_turn(busy_s, waiting=waits, patience_s=patience_s):
+                if busy_s < SOON_S and not demanded.waiting:
+                    return False
+                raise Overloaded(
+                    f"{spec.task}/{spec.variant} has no room here before others are loaded, which "
+                    f"takes {busy_s:.1f} s"
+                )
+            demanded = demanded._replace(waiting=waits)
         evicted = self._leaving(spec, need_mib, demanded, now_s) if demanded and evicts else None
         if evicted is None:
             held = tuple(self._replicas.values())
@@ -334,21 +346,10 @@ class Loading:
         await asyncio.gather(*map(self._unload, evicted))
         return True
 
-    def _in_turn(self, spec: LoadSpec, demanded: Demanded, patience_s: float) -> Demanded:
-        """What asks for a load for which others would have to leave, if its turn comes soon.
-
-        Raises:
-            Overloaded: others are loaded before it.
-        """
+    def _busy_s(self) -> float:
+        """How long the loads that have begun still take, by their profiles."""
         loading = [r for r in self._replicas.values() if r.state is ReplicaState.LOADING]
-        busy_s = max(0.0, sum(r.spec.load_s for r in loading) - self.thread.at_work_s())
-        waits = demanded.waiting and busy_s <= max(0.0, patience_s)
-        if not in_turn(busy_s, waiting=waits, patience_s=patience_s):
-            raise Overloaded(
-                f"{spec.task}/{spec.variant} has no room here before others are loaded, which "
-                f"takes {busy_s:.1f} s"
-            )
-        return demanded if waits == demanded.waiting else demanded._replace(waiting=waits)
+        return max(0.0, sum(r.spec.load_s for r in loading) - self.thread.at_work_s())
 
     def _leaving(
         self, spec: LoadSpec, need_mib: float, demanded: Demanded, now_s: float

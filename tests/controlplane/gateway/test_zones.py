@@ -93,6 +93,7 @@ async def two(tmp_path: Path, port: int) -> AsyncIterator[Zones]:
         yield made
 
 
+@pytest.mark.campaign
 async def test_queries_stay_in_their_zone_while_it_has_room_and_leave_it_when_not(
     two: Zones,
 ) -> None:

@@ -64,6 +64,7 @@ def test_what_other_fleets_would_have_done(digits: Deployment, tmp_path: Path) -
     assert {line.split(",")[1] for line in trace[1:]} == {"digits"}
 
 
+@pytest.mark.campaign
 def test_two_models_of_a_new_task(digits: Deployment, tmp_path: Path) -> None:
     told = run(digits, "register_models.py", "--folder", tmp_path)
     for preference in ("cost", "accuracy"):

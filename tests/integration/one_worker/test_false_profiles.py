@@ -57,6 +57,7 @@ def ask(digits: Deployment, latency_ms: float, **pin: str) -> Answer:
     return digits.query([[0.0] * 64], slo={"latency_ms": latency_ms}, **pin)
 
 
+@pytest.mark.campaign
 def test_ten_times_too_slow(digits: Deployment, measured: dict[str, Profile]) -> None:
     """All that is asked is what the false profile refuses."""
     true = largest(measured)

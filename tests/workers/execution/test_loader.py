@@ -20,7 +20,7 @@ from variants.types import ReplicaState, VariantName
 from workers.channel.frames import HEADER, Chunk, infer_frame, layout_of, unpack_infer, unpack_reply
 from workers.execution.batch_runner import FAILURES
 from workers.execution.executor import Executor
-from workers.execution.loader import AGAIN_S, Loading
+from workers.execution.loader import AGAIN_S, SOON_S, Loading
 from workers.execution.replicas import Replica
 from workers.execution.room import Demanded, Room
 from workers.process.quarantine import CrashLedger
@@ -309,6 +309,27 @@ async def test_nothing_leaves_for_a_load_whose_turn_comes_late(gates: Gates) -> 
     await first
     await loading.load(half("next"), demanded=Demanded(waiting=True, patience_s=1.0))
     assert loaded(loading.executor) == {"slow", "next"}
+    loading.shutdown()
+
+
+async def test_a_load_for_queries_to_come_waits_for_its_turn_where_that_comes_soon(
+    gates: Gates,
+) -> None:
+    ledger = CrashLedger("")
+    loading = Loading(Executor(ledger), ledger, 100.0, 1)
+    await loading.load(half("there"))
+    gates.loads.clear()
+    quick = replace(half("quick"), load_s=SOON_S / 2, runtime="gated")
+    first = asyncio.create_task(loading.load(quick))
+    await until(lambda: len(loaded(loading.executor)) == 2)
+
+    next_one = asyncio.create_task(loading.load(half("next"), demanded=Demanded(waiting=False)))
+    await asyncio.sleep(10 * AGAIN_S)  # it has looked for room meanwhile
+    assert loaded(loading.executor) == {"there", "quick"}
+    gates.loads.set()
+    await first
+    assert (await next_one).state is ReplicaState.READY
+    assert loaded(loading.executor) == {"quick", "next"}
     loading.shutdown()
 
 

@@ -1,4 +1,4 @@
-"""Loads that take seconds: ``python -m tests.bench.simulation.slow_loads``.
+"""Loads that take seconds: ``python -m tests.bench.gpu.slow_loads``.
 
 What ``tests.bench.gpu.many`` plays on a GPU, in the simulator: 100 tasks, of which every other one
 is a ResNet-50 (880 MiB, 4 s to load) and the rest encoders of BERT-base's size (582 MiB, 0.5 s), on
@@ -65,7 +65,7 @@ def played(folder: Path, rule: str) -> Report:
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(prog="python -m tests.bench.simulation.slow_loads")
+    asked = argparse.ArgumentParser(prog="python -m tests.bench.gpu.slow_loads")
     asked.add_argument("--seconds", type=float, default=45.0)
     asked.add_argument("--qps", type=float, default=40.0)
     asked.add_argument("--moves", type=int, default=2)
