@@ -41,6 +41,9 @@ SMALLER = 0.97
 """Factor on what was served at last, for the next attempt."""
 EVEN_LOADS = (0.2, 0.35, 0.5, 0.65, 0.8)
 """Loads to plan for when all can be served at one of them, ascending, to find the best."""
+HALF = 0.5
+"""Devices of which none is busier have time for more. What they leave out does not fit into their
+memory, whatever its rate."""
 SERVED = 1.0 - 1e-6
 """Part of the demand from which on all of it counts as served."""
 
@@ -119,7 +122,7 @@ def assign_demand(
                 even_load = made.problem.load
                 break
         found = planner(made.problem, objective)
-        if found.feasible:
+        if found.feasible or _has_time(found, len(workers)):
             break
         # Less headroom first; then less of every class rather than nothing of some.
         asked_qps = sum(d.qps for d in made.problem.demand)
@@ -144,6 +147,19 @@ def assign_demand(
         notes=found.notes,
         power=found.power,
     )
+
+
+def _has_time(found: Solution, workers: int) -> bool:
+    """Whether memory is what limits: all devices are there, and none is more than half busy.
+
+    Then neither less headroom nor less of every class would have more of them served.
+    """
+    if len(found.devices) < workers:
+        return False
+    busy = [0.0] * len(found.devices)
+    for one in found.assignments:
+        busy[one.device] += one.share
+    return max(busy, default=1.0) <= HALF
 
 
 def _evened(

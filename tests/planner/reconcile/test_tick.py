@@ -276,6 +276,31 @@ def test_what_was_looked_for_in_vain_is_not_looked_for_again_at_once() -> None:
     assert solved > 0
 
 
+def test_where_memory_is_what_limits_one_look_is_enough() -> None:
+    """The worker has time for all three tasks, and memory for one."""
+    names = "xyz"
+    tasks = catalog(
+        [variant("a", task=name) for name in names],
+        [profile("a", task=name, memory_mib=600) for name in names],
+    )
+    problems: list[Problem] = []
+
+    def counting(problem: Problem, objective: Objective) -> Solution:
+        problems.append(problem)
+        return greedy(problem, objective)
+
+    def routed(qps: float) -> set[str]:
+        problems.clear()
+        wanted = [demand(qps + number, task=name) for number, name in enumerate(names)]
+        found = tick(observation(tasks, report(), demand=wanted), counting)
+        return {str(route.task) for route in found.plan.routes}
+
+    assert routed(5.0) == {"z"}
+    assert len(problems) == 1
+    assert routed(60.0) == {"z"}  # more than its time: less of every class is tried
+    assert len(problems) > 2
+
+
 # -- sizing --------------------------------------------------------------------------------------
 
 
