@@ -14,8 +14,13 @@ def test_two_workers_share_the_work(two: Deployment) -> None:
     with Load(two, GOOD, clients=8) as load:
         two.until(lambda: load.snapshot()["200"] > 300, "load")
     assert load.outcomes.keys() <= {"200", *BUSY}
-    used = {two.query([[0.0] * 64]).body["worker"] for _ in range(60)}
-    assert len(used) == 2
+    used: set[str] = set()
+
+    def both_answer() -> bool:
+        used.add(two.query([[0.0] * 64]).body["worker"])
+        return len(used) == 2
+
+    two.until(both_answer, "both answer")
 
 
 def test_shrinking_from_two_workers_to_one_loses_no_query_and_no_worker(two: Deployment) -> None:
