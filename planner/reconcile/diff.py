@@ -29,8 +29,8 @@ class Pace(NamedTuple):
 
     swaps_s: float
     """So many seconds of loading may be under way before nothing more leaves for a load."""
-    load_s: MemoryMib
-    """What a load takes on a device kind, in seconds."""
+    load_s: Callable[[VariantKey, DeviceKindName], float]
+    """What a load takes on a device kind, in seconds; 0 where that is not known."""
     forbidden: Callable[[VariantKey, DeviceKindName], bool]
     """What must not run, and leaves at once."""
 
@@ -93,9 +93,7 @@ def _paced(
     kind, load_s = worker.device_kind, pace.load_s
     held = {(replica.task, replica.variant): replica for replica in worker.replicas}
     under_way_s = sum(
-        load_s.get((kind, *key), 0.0)
-        for key, replica in held.items()
-        if replica.state is ReplicaState.LOADING
+        load_s(key, kind) for key, replica in held.items() if replica.state is ReplicaState.LOADING
     )
 
     def may_stay(unload: Unload) -> bool:
@@ -104,7 +102,7 @@ def _paced(
 
     def worth(unload: Unload) -> float:
         replica = held[unload.task, unload.variant]
-        reload_s = load_s.get((kind, unload.task, unload.variant), 0.0)
+        reload_s = load_s((unload.task, unload.variant), kind)
         return per_mib(absence_s(replica.rate_qps, reload_s, replica.urgent), replica.memory_mib)
 
     gone = [unload for unload in leaving if not may_stay(unload)]
@@ -122,7 +120,7 @@ def _paced(
             free_mib += _size_mib(gone[-1:], held)
         begun.append(load)
         free_mib -= need_mib
-        under_way_s += load_s.get((kind, load.task, load.variant), 0.0)
+        under_way_s += load_s((load.task, load.variant), kind)
     if len(begun) == len(coming):
         return list(leaving), list(coming)
     return [unload for unload in leaving if unload in gone], begun

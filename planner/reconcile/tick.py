@@ -62,6 +62,7 @@ from variants.types import (
     Placement,
     Plan,
     Rule,
+    VariantKey,
 )
 
 
@@ -256,13 +257,16 @@ def _pace(observation: Observation, snapshot: Snapshot) -> Pace | None:
     if observation.swaps_s == inf:
         return None
     rules = observation.catalog.rules
+
+    def load_s(key: VariantKey, kind: DeviceKindName) -> float:
+        task, variant = key
+        view = snapshot.tasks.get(task)
+        candidate = None if view is None else view.of(variant, kind)
+        return 0.0 if candidate is None else candidate.load_ms / 1_000
+
     return Pace(
         swaps_s=observation.swaps_s,
-        load_s={
-            (candidate.device_kind, candidate.task, candidate.variant): candidate.load_ms / 1_000
-            for view in snapshot.tasks.values()
-            for candidate in view.by_cost
-        },
+        load_s=load_s,
         forbidden=lambda key, kind: forbidding(rules, key, kind) is not None,
     )
 
