@@ -12,6 +12,17 @@ from tests.services import drop_database, fresh_database
 from variants.catalog.protocol import Catalog
 from variants.catalog.sql import open_catalog
 
+MEMORY_IN_EACH_RUN = pytest.mark.parametrize(
+    "somewhere",
+    [
+        "memory",
+        pytest.param("sqlite", marks=pytest.mark.campaign),
+        pytest.param("postgresql", marks=[pytest.mark.campaign, pytest.mark.slow]),
+    ],
+    indirect=True,
+)
+"""A mark of tests whose code is the same in all places: the databases are for ``make campaign``."""
+
 
 @dataclass(slots=True)
 class Place:

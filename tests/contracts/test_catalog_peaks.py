@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.places import Place, migrated_place
+from tests.contracts.places import MEMORY_IN_EACH_RUN, Place, migrated_place
 from variants.catalog.protocol import MOST_LEARNED_BYTES, MOST_PEAKS, Catalog
 from variants.errors import Conflict, InvalidInput, NotFound, StaleEpoch
 from variants.types import Peak, TaskName
@@ -47,15 +47,7 @@ def test_a_peak_is_taken_back_and_its_id_is_not_given_again(catalog: Catalog) ->
     assert catalog.add_peak(SALE).id == 2
 
 
-@pytest.mark.parametrize(
-    "somewhere",
-    [
-        "memory",
-        pytest.param("sqlite", marks=pytest.mark.campaign),
-        pytest.param("postgresql", marks=[pytest.mark.campaign, pytest.mark.slow]),
-    ],
-    indirect=True,
-)
+@MEMORY_IN_EACH_RUN
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

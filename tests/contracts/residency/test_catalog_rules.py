@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.places import Place, migrated_place
+from tests.contracts.places import MEMORY_IN_EACH_RUN, Place, migrated_place
 from tests.variants.catalog_builders import registration
 from variants.catalog.protocol import MOST_RULES, Catalog
 from variants.errors import Conflict, InvalidInput, NotFound
@@ -73,15 +73,7 @@ def test_a_rule_is_taken_back_and_its_id_is_not_given_again(catalog: Catalog) ->
     assert catalog.put_rule(PIN).id == 2
 
 
-@pytest.mark.parametrize(
-    "somewhere",
-    [
-        "memory",
-        pytest.param("sqlite", marks=pytest.mark.campaign),
-        pytest.param("postgresql", marks=[pytest.mark.campaign, pytest.mark.slow]),
-    ],
-    indirect=True,
-)
+@MEMORY_IN_EACH_RUN
 @pytest.mark.parametrize(
     ("rule", "change", "reason"),
     [
