@@ -69,11 +69,10 @@ class ConnectedWorker:
         self.view.evictable = status.evictable
         self.view.churn_per_s = status.churn_per_s
         self.view.zone = status.zone
-        self.view.loading = tuple(
-            (replica.task, replica.variant)
-            for replica in status.replicas
-            if replica.state is ReplicaState.LOADING
-        )
+        loading = [one for one in status.replicas if one.state is ReplicaState.LOADING]
+        loading.sort(key=lambda one: not one.asked)
+        self.view.loading = tuple([(one.task, one.variant) for one in loading])
+        self.view.loading_asked = sum([one.asked for one in loading])
         return changed
 
     def measured(self) -> bool:
@@ -89,8 +88,7 @@ class ConnectedWorker:
         """A load is about to be sent to it, so what leaves for that does not leave for another.
         Its next report says so, too."""
         view = self.view
-        if (key := (task, variant)) not in view.loading:
-            view.loading += (key,)
+        if view.will_load((task, variant), asked=True):
             view.free_mib, view.evictable = after_load(view.evictable, view.free_mib, memory_mib)
 
     def cannot_load(self, task: TaskName, variant: VariantName, why: str) -> None:

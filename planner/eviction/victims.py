@@ -22,9 +22,6 @@ WAITING_S = 0.5
 """A query that waits for a load, and would be refused without it, weighs as much as a loss of so
 many seconds of loading per second: what a variant costs that takes 0.05 s to load and is asked for
 ten times a second. The queries of what leaves can mostly wait for its reload, so it is large."""
-AHEAD_S = 0.1
-"""So many seconds of loading may be under way where something leaves for one more load. Many quick
-loads overlap so, and where loads take seconds, the next one begins when nothing is loaded."""
 HYSTERESIS = 1.2
 """What is loaded has to be worth so many times what leaves for it."""
 
@@ -126,21 +123,6 @@ def room_for(
     if chosen is not None and sum(map(loss_s, chosen)) < gain_s / HYSTERESIS:
         return tuple(resident.key for resident in chosen)
     return None
-
-
-def in_turn(busy_s: float, *, waiting: bool = False, patience_s: float = 0.0) -> bool:
-    """Whether something may leave now for a load that queries ask for.
-
-    A worker loads one variant after the other. What leaves for a load whose turn comes later is
-    missing until then, and its memory serves nobody. So nothing leaves where loads for longer than
-    ``AHEAD_S`` are under way, unless a query waits that can still be answered after them.
-
-    Args:
-        busy_s: how long the loads that were begun before still take.
-        waiting: a query waits for this load.
-        patience_s: how much later than now the load may begin for that query.
-    """
-    return busy_s < AHEAD_S or (waiting and busy_s <= patience_s)
 
 
 def ranked(residents: Iterable[Resident[KeyT]], rule: str) -> list[Resident[KeyT]]:

@@ -27,7 +27,7 @@ from planner.selection.refusal_reasons import Reasons, in_words
 from planner.types import Candidate, Query, Refusal, RefusalCode, Snapshot, TaskView, WorkerView
 from variants.errors import Alternative
 from variants.figures import apart, ms, seconds
-from variants.types import VariantName, WorkerId
+from variants.types import VariantKey, VariantName, WorkerId
 
 ALTERNATIVES = 3
 NAMED = 3
@@ -230,15 +230,23 @@ def room_at_ms(snapshot: Snapshot, query: Query, refused: Collection[WorkerId]) 
 
 
 def load_wait_ms(snapshot: Snapshot, candidate: Candidate, host: WorkerView) -> float:
-    """Until a candidate is loaded on a host, which loads one after the other, by their profiles."""
-    wait_ms = 0.0
-    for task, variant in host.loading:
-        view = snapshot.tasks.get(task)
-        known = () if view is None else view.by_variant.get(variant, ())
-        wait_ms += sum(one.load_ms for one in known if one.device_kind == host.device_kind)
-        if (task, variant) == (candidate.task, candidate.variant):
-            return wait_ms
-    return wait_ms + candidate.load_ms
+    """Until a candidate is loaded on a host, by the profiles of what comes before it.
+
+    A host loads one after the other, first what queries ask for. One of the others may be under
+    way; which one is not known, so the longest counts.
+    """
+
+    def load_ms(key: VariantKey) -> float:
+        view = snapshot.tasks.get(key[0])
+        known = () if view is None else view.by_variant.get(key[1], ())
+        return sum([one.load_ms for one in known if one.device_kind == host.device_kind])
+
+    key = (candidate.task, candidate.variant)
+    asked, others = host.loading[: host.loading_asked], host.loading[host.loading_asked :]
+    if key in asked:
+        asked = asked[: asked.index(key)]
+    under_way_ms = max([load_ms(other) for other in others if other != key], default=0.0)
+    return under_way_ms + sum(map(load_ms, asked)) + candidate.load_ms
 
 
 def _load(

@@ -2,7 +2,7 @@
 
 It plays the hardware and the thin shell around it; every decision is the policy's or its queue's.
 
-* A device runs one batch at a time; loads run beside serving, and beside each other unless
+* A device runs one batch at a time; loads run beside serving, one after the other unless
   ``Setting.loads_in_turn`` says otherwise. Memory is reserved from the moment of the decision to
   load a variant until it is gone.
 * A query that waits for a load is offered to the queue when the load is done.
@@ -18,10 +18,10 @@ from typing import Any, cast
 
 from planner.batching.protocol import Batch, Queue, Verdict
 from planner.batching.variant_queues import Item
-from planner.eviction.victims import in_turn
+from planner.eviction.turns import ASKED, AWAITED, turn_of
 from planner.simulation.devices import Devices
 from planner.simulation.energy_meter import meter_of
-from planner.simulation.fleet import Fleet, Replica, Ticket, Worker
+from planner.simulation.fleet import Fleet, Replica, Ticket, Worker, load_rank
 from planner.simulation.memory import ToldLadder, memories_of
 from planner.simulation.played_latencies import played_latencies
 from planner.simulation.policy import Learning, Policy, Refusable, Targeting
@@ -210,6 +210,8 @@ class Engine:
             self._load(worker, key, waiting=False)
         elif replica.state is LOADING:
             self._memories.missed(key, waits=False)
+            replica.asked = True
+            worker.view.will_load(key, asked=True)
         else:
             self._memories.asked(key)
 
@@ -234,6 +236,7 @@ class Engine:
         ticket = Ticket(replica, query, tries)
         if replica.state is LOADING:
             replica.waiting.append(ticket)
+            worker.view.will_load(key, asked=True)
         elif not self._admits(queue, ticket):
             return False
         replica.in_flight += 1
@@ -356,23 +359,32 @@ class Engine:
         *,
         waiting: bool | None = None,
         patience_ms: float = 0.0,
+        counted: bool = False,
     ) -> Replica | None:
-        """Begin a load, evicting what the rule says; None when there is no room.
+        """Begin a load, evicting what the rule says; None when there is no room, or none yet.
 
         Args:
             waiting: whether the query that asks for it waits; None: no query asks.
             patience_ms: how much later than now it may begin, for the query that waits.
+            counted: that a query asks was counted before, and the load's turn did not come.
         """
         candidate = self.fleet.offers[worker.kind.name].get(key)
         if candidate is None:
             return None
         setting, now_ms = self._setting, self._now_ms
+        turn = None
         if waiting is not None and candidate.memory_mib > worker.free_mib:
-            busy_s, patience_s = (worker.loads_until_ms - now_ms) / 1_000, patience_ms / 1_000
-            if not in_turn(busy_s, waiting=waiting, patience_s=patience_s):
-                self._memories.missed(key, waits=False)
-                return None
-            waiting = waiting and busy_s <= max(0.0, patience_s)
+            rank = AWAITED if waiting else ASKED
+            busy_ms = worker.loads_before_ms(rank, now_ms)
+            turn = turn_of(busy_ms / 1_000, waiting=waiting, patience_s=patience_ms / 1_000)
+            waiting = turn.waits
+        if waiting is not None and not counted:
+            self._memories.missed(key, waits=waiting)  # refused or not
+        if turn is not None and not turn.now:
+            if turn.soon and key not in worker.put_off:
+                worker.put_off.add(key)
+                self._at(now_ms + busy_ms, self._load_put_off, worker, key)
+            return None
         leave = self._memories.to_evict(worker, candidate, now_ms, waiting=waiting)
         if leave is None:
             return None
@@ -383,25 +395,47 @@ class Engine:
         worker.replicas[key] = replica
         worker.reserved_mib += candidate.memory_mib
         worker.view.free_mib = worker.free_mib
-        worker.view.loading += (key,)
+        replica.asked = waiting is not None
+        worker.view.will_load(key, asked=replica.asked)
         self.tally.loaded(now_ms, candidate.load_ms / 1_000)
         if setting.instant:
             self._ready(replica)
+        elif setting.loads_in_turn:
+            worker.to_load.append(replica)
+            self._load_next(worker)
         else:
-            begins_ms = now_ms
-            if setting.loads_in_turn:
-                begins_ms = max(now_ms, worker.loads_until_ms)
-                worker.loads_until_ms = begins_ms + candidate.load_ms
-            self._at(begins_ms + candidate.load_ms, self._ready, replica)
+            self._at(now_ms + candidate.load_ms, self._ready, replica)
         return replica
+
+    def _load_next(self, worker: Worker) -> None:
+        """Begin the load that is most urgent of those that wait for their turn."""
+        if worker.loads is not None or not worker.to_load:
+            return
+        replica = min(worker.to_load, key=load_rank)
+        worker.to_load.remove(replica)
+        worker.loads = replica
+        worker.loads_until_ms = self._now_ms + replica.candidate.load_ms
+        self._at(worker.loads_until_ms, self._loaded, replica)
+
+    def _loaded(self, replica: Replica) -> None:
+        worker = replica.worker
+        if worker.loads is replica:  # the device has not failed meanwhile
+            worker.loads = None
+            self._load_next(worker)
+            self._ready(replica)
+
+    def _load_put_off(self, worker: Worker, key: VariantKey) -> None:
+        """The turn of a load may have come that queries asked for while others were loaded."""
+        worker.put_off.discard(key)
+        there = self.fleet.workers.get(worker.id) is worker and not worker.draining
+        if there and key not in worker.replicas:
+            self._load(worker, key, waiting=False, counted=True)
 
     def _ready(self, replica: Replica) -> None:
         worker = replica.worker
         if worker.replicas.get(replica.key) is not replica:
             return  # the device failed meanwhile
-        loading = worker.view.loading
-        at = loading.index(replica.key)
-        worker.view.loading = loading[:at] + loading[at + 1 :]
+        worker.view.loads_no_more(replica.key)
         replica.state = READY
         worker.holds(replica.key, ready=True)
         replica.loaded_ms = self._now_ms

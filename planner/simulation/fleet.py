@@ -10,6 +10,7 @@ from planner.batching.protocol import Queue
 from planner.batching.variant_queues import Item, VariantQueue
 from planner.eviction.churn import Churn
 from planner.eviction.query_rates import QueryRates
+from planner.eviction.turns import Rank, rank_of
 from planner.solver.problem import AvailableKind
 from planner.types import Candidate, Query, ReplicaReport, WorkerReport, WorkerView
 from variants.types import (
@@ -46,8 +47,9 @@ class Replica:
     """A variant on a device, from the start of its load until it is gone."""
 
     __slots__ = (
-        "arrived", "candidate", "done", "done_ms", "in_flight", "inflation", "key", "last_used_ms",
-        "loaded_ms", "planned_qps", "queue", "rate_qps", "state", "urgent", "waiting", "worker",
+        "arrived", "asked", "candidate", "done", "done_ms", "in_flight", "inflation", "key",
+        "last_used_ms", "loaded_ms", "planned_qps", "queue", "rate_qps", "state", "urgent",
+        "waiting", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +64,8 @@ class Replica:
         self.last_used_ms = 0.0
         self.in_flight = 0
         """Waiting for the load, queued or running."""
+        self.asked = False
+        """Queries ask for it, and did when its load began."""
         self.waiting: list[Ticket] = []
         self.inflation = worker.inflation
         """The device's when it was last used."""
@@ -88,8 +92,8 @@ class Worker:
 
     __slots__ = (
         "_holds", "_ready", "batch", "batch_ends_ms", "busy_ms", "churn", "draining", "id",
-        "inflation", "kind", "loads_until_ms", "ordered_ms", "queue", "ran_last", "released_ms",
-        "replicas", "reserved_mib", "view",
+        "inflation", "kind", "loads", "loads_until_ms", "ordered_ms", "put_off", "queue",
+        "ran_last", "released_ms", "replicas", "reserved_mib", "to_load", "view",
     )  # fmt: skip
 
     def __init__(self, id_: WorkerId, kind: AvailableKind, queue: Queue, ordered_ms: float) -> None:
@@ -107,7 +111,13 @@ class Worker:
         self.reserved_mib = 0.0
         self.busy_ms = 0.0
         self.loads_until_ms = 0.0
-        """When the last load ends that has begun or waits for its turn."""
+        """When the load under way ends, where it loads one after the other."""
+        self.loads: Replica | None = None
+        """What it loads now, likewise."""
+        self.to_load: list[Replica] = []
+        """What waits for its turn, in the order in which it came."""
+        self.put_off: set[VariantKey] = set()
+        """What queries to come ask for, and is looked at again after the loads before it."""
         self.batch: list[Item] | None = None
         """What runs now."""
         self.ran_last: VariantKey | None = None
@@ -120,6 +130,11 @@ class Worker:
     @property
     def free_mib(self) -> float:
         return self.kind.memory_mib - self.reserved_mib
+
+    def loads_before_ms(self, rank: Rank, now_ms: float) -> float:
+        """How long the loads still take that come before one of a rank."""
+        coming = [one.candidate.load_ms for one in self.to_load if load_rank(one) <= rank]
+        return max(0.0, self.loads_until_ms - now_ms) + sum(coming)
 
     def holds(self, key: VariantKey, *, ready: bool) -> None:
         """Note that a variant became ready here, or is not any more."""
@@ -140,6 +155,8 @@ class Worker:
     def clear(self) -> None:
         """Forget all replicas."""
         self.replicas.clear()
+        self.to_load.clear()
+        self.loads = None
         self._holds.clear()
         self._ready = frozenset()
 
@@ -154,6 +171,11 @@ class Worker:
             churn_per_s=self.view.churn_per_s,
             replicas=tuple([_reported(replica, now_ms) for replica in self.replicas.values()]),
         )
+
+
+def load_rank(replica: Replica) -> Rank:
+    """When its load begins, of those that wait for their turn."""
+    return rank_of(asked=replica.asked, awaited=bool(replica.waiting))
 
 
 def _reported(replica: Replica, now_ms: float) -> ReplicaReport:

@@ -87,8 +87,6 @@ class Memories:
             return None
         short_mib = need_mib - worker.free_mib
         key = (candidate.task, candidate.variant)
-        if waiting is not None:
-            self.missed(key, waits=waiting)  # refused or not
         self._asked.tell(now_ms / 1_000)
         if short_mib <= 0.0:
             return ()

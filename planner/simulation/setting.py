@@ -64,7 +64,7 @@ class Setting:
     """From the order of a device to its use; also how long a failed one is away."""
     instant: bool = False
     """Runs and loads take no time, every query is admitted, and nothing is planned."""
-    loads_in_turn: bool = False
+    loads_in_turn: bool = True
     """A device loads one variant after the other, as workers do; otherwise all at once."""
     peaks: tuple[Peak, ...] = ()
     """That were declared to our own policy; times from the beginning."""

@@ -35,7 +35,10 @@ class WorkerView:
     free_mib: float = 0.0
     draining: bool = False
     loading: tuple[tuple[TaskName, VariantName], ...] = ()
-    """What it loads, and then what it will load after that."""
+    """What it loads and will load: first what queries ask for."""
+    loading_asked: int = 0
+    """So many of them queries ask for; their loads come before the others, but for one of these
+    that may be under way."""
     evictable: Ladder = ()
     """What may leave it for a load, in the order in which it would, and what that would cost."""
     churn_per_s: float = 0.0
@@ -51,6 +54,25 @@ class WorkerView:
     """To it and back, as measured; 0 where that is noise, as on one machine."""
     return_ms: float = RETURN_MS
     """Kept back from the time that a query has left when it is sent."""
+
+    def will_load(self, key: tuple[TaskName, VariantName], *, asked: bool) -> bool:
+        """Note that it loads a variant, and whether queries ask for it. Returns whether it did not
+        load it before."""
+        loading = self.loading
+        new = key not in loading
+        if asked and key not in loading[: self.loading_asked]:
+            first = (*loading[: self.loading_asked], key)
+            self.loading = (*first, *[one for one in loading if one not in first])
+            self.loading_asked += 1
+        elif new:
+            self.loading = (*loading, key)
+        return new
+
+    def loads_no_more(self, key: tuple[TaskName, VariantName]) -> None:
+        """Note that a load is over."""
+        at = self.loading.index(key)
+        self.loading = self.loading[:at] + self.loading[at + 1 :]
+        self.loading_asked -= at < self.loading_asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

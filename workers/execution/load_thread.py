@@ -1,20 +1,24 @@
 """The thread in which a worker reads artifacts, and loads and closes runtimes, one at a time.
 
+What queries wait for comes first, then what queries to come ask for, then what a plan has loaded:
+a worker that has just started loads all that fits, which takes minutes where models are large, and
+queries come meanwhile. Closing comes before all loads, because it takes little and frees memory.
+
 The event loop goes on taking and answering queries meanwhile. What is being loaded is a suspect in
 the crash ledger until the load is over. What another machine has is fetched first, in a second
 thread: nothing that is here waits for it.
 """
 
-import asyncio
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from planner.eviction.turns import CLOSING, Rank
 from variants.artifacts.integrity import Seen
 from variants.errors import Internal, RuntimeFailed
 from workers.execution.artifacts import Artifacts, Read, SeenArtifacts
 from workers.execution.replicas import Replica
+from workers.process.ordered_thread import OrderedThread
 from workers.process.quarantine import CrashLedger
 from workers.runtimes.protocol import Runtime
 from workers.types import LoadSpec, variant_id
@@ -36,10 +40,10 @@ class LoadThread:
         self._ledger = ledger
         self.artifacts = artifacts or SeenArtifacts()
         self._stuck_s = stuck_s
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="load")
-        self._fetching = self._pool
+        self._thread = OrderedThread("load")
+        self._fetching = self._thread
         if self.artifacts.fetches:
-            self._fetching = ThreadPoolExecutor(1, thread_name_prefix="fetch")
+            self._fetching = OrderedThread("fetch")
         self._fetch_s: dict[int, float] = {}
         """What fetching took, of variants that are not loaded yet."""
         self._at_work: tuple[LoadSpec, float] | None = None
@@ -64,25 +68,24 @@ class LoadThread:
             self._ledger.hung(key, spec.task, spec.variant, why)
             raise Internal(why)
 
-    def at_work_s(self) -> float:
-        """How much of what its profile says the load under way has taken."""
+    def at_work(self) -> tuple[LoadSpec | None, float]:
+        """What is read or loaded now, and how much of what its profile says that has taken."""
         if (at_work := self._at_work) is None:
-            return 0.0
+            return None, 0.0
         spec, began_s = at_work
-        return min(spec.load_s, time.monotonic() - began_s)
+        return spec, min(spec.load_s, time.monotonic() - began_s)
 
     def fetch_s(self, variant: int) -> float:
         """What fetching a variant took that is being loaded now."""
         return self._fetch_s.pop(variant, 0.0)
 
-    async def read(self, spec: LoadSpec) -> Read:
+    async def read(self, spec: LoadSpec, rank: Rank) -> Read:
         """Have an artifact here and compare it with its digest."""
-        loop = asyncio.get_running_loop()
         if not self.artifacts.fetches:
-            return await loop.run_in_executor(self._pool, self._read, spec)
+            return await self._thread.run(lambda: self._read(spec), lambda: rank)
         began_s = time.monotonic()
         try:
-            return await loop.run_in_executor(self._fetching, self.artifacts.read, spec)
+            return await self._fetching.run(lambda: self.artifacts.read(spec), lambda: rank)
         finally:
             took_s = time.monotonic() - began_s
             self.fetched_s += took_s
@@ -95,17 +98,16 @@ class LoadThread:
             RuntimeFailed: it cannot be loaded, or its outputs are not the task's.
             VariantNotLoadable: the artifact was changed meanwhile.
         """
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._pool, self._load, replica, runtime, file)
+        await self._thread.run(lambda: self._load(replica, runtime, file), replica.load_rank)
 
     async def close(self, runtime: Runtime) -> None:
         """Close a runtime; raises what its back end raises."""
-        await asyncio.get_running_loop().run_in_executor(self._pool, runtime.close)
+        await self._thread.run(runtime.close, lambda: CLOSING)
 
     def shutdown(self) -> None:
         """Wait for what is under way and drop what waits behind it."""
-        self._fetching.shutdown(wait=False, cancel_futures=True)
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._fetching.shutdown(wait=False)
+        self._thread.shutdown(wait=True)
 
     # -- in the thread ----------------------------------------------------------------------------
 

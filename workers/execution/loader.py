@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 
-from planner.eviction.victims import in_turn
+from planner.eviction.turns import ASKED, AWAITED, PLANNED, Rank, turn_of
 from planner.latency_table import LatencyTable
 from variants.artifacts.integrity import Seen
 from variants.errors import (
@@ -41,9 +41,6 @@ EXPECTED_S = 0.5
 done, and takes a moment to come."""
 AGAIN_S = 0.005
 """How often a load that waits for others to be loaded, or used, looks for room again."""
-SOON_S = 1.0
-"""A load for queries to come waits for its turn where that comes so soon; later it is not
-known whether they still come, and the next query asks again."""
 
 
 class Loading:
@@ -122,7 +119,7 @@ class Loading:
         replica = await self._staying(variant)
         if replica is None or replica.state.kept_out:
             self._admit(spec, variant, replica)
-            file = await self._verify(spec)
+            file = await self._verify(spec, _rank(demanded))
             if demanded is not None:
                 self.executor.usage.missed(variant, time.monotonic(), waits=demanded.waiting)
             replica = await self._begin(spec, variant, demanded, file)
@@ -230,7 +227,7 @@ class Loading:
         if replica is not None:
             raise Conflict(f"{replica.name} is in quarantine: {replica.message}")
 
-    async def _verify(self, spec: LoadSpec) -> Seen | None:
+    async def _verify(self, spec: LoadSpec, rank: Rank) -> Seen | None:
         """How the artifact looks, which is sound; None for a variant that has none.
 
         Raises:
@@ -240,7 +237,7 @@ class Loading:
             return None
         if (known := self._artifacts.known(spec)) is not None:
             return known
-        file, error = await self.thread.read(spec)
+        file, error = await self.thread.read(spec, rank)
         if error is not None:
             raise self._absent.fail(spec, error, file) from error
         return file
@@ -318,16 +315,16 @@ class Loading:
         now_s = time.monotonic()
         evicts = demanded is not None and demanded.evicts
         if demanded and evicts:
-            busy_s, patience_s = self._busy_s(), until_s - now_s
-            waits = demanded.waiting and busy_s <= max(0.0, patience_s)
-            if not in_turn(busy_s, waiting=waits, patience_s=patience_s):
-                if busy_s < SOON_S and not demanded.waiting:
-                    return False
+            busy_s = self._busy_s(_rank(demanded))
+            turn = turn_of(busy_s, waiting=demanded.waiting, patience_s=until_s - now_s)
+            if turn.soon:
+                return False
+            if not turn.now:
                 raise Overloaded(
                     f"{spec.task}/{spec.variant} has no room here before others are loaded, which "
                     f"takes {busy_s:.1f} s"
                 )
-            demanded = demanded._replace(waiting=waits)
+            demanded = demanded._replace(waiting=turn.waits)
         evicted = self._leaving(spec, need_mib, demanded, now_s) if demanded and evicts else None
         if evicted is None:
             held = tuple(self._replicas.values())
@@ -346,10 +343,16 @@ class Loading:
         await asyncio.gather(*map(self._unload, evicted))
         return True
 
-    def _busy_s(self) -> float:
-        """How long the loads that have begun still take, by their profiles."""
-        loading = [r for r in self._replicas.values() if r.state is ReplicaState.LOADING]
-        return max(0.0, sum(r.spec.load_s for r in loading) - self.thread.at_work_s())
+    def _busy_s(self, rank: Rank) -> float:
+        """How long the loads that come before one of a rank still take, by their profiles."""
+        now, done_s = self.thread.at_work()
+        coming_s = [
+            replica.spec.load_s
+            for replica in self._replicas.values()
+            if replica.state is ReplicaState.LOADING
+            and (replica.spec is now or replica.load_rank() <= rank)
+        ]
+        return max(0.0, sum(coming_s) - done_s)
 
     def _leaving(
         self, spec: LoadSpec, need_mib: float, demanded: Demanded, now_s: float
@@ -428,3 +431,10 @@ class Loading:
         if not replica.gone.done():
             replica.gone.set_result(None)
         self.changed.set()
+
+
+def _rank(demanded: Demanded | None) -> Rank:
+    """In which order a load begins that is asked for so."""
+    if demanded is None:
+        return PLANNED
+    return AWAITED if demanded.waiting else ASKED

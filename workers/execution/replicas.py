@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.batching.variant_queues import Item, VariantQueue
 from planner.eviction.rules import Resident
+from planner.eviction.turns import Rank, rank_of
 from planner.latency_table import LatencyTable, latency_table
 from planner.live_model import LiveModel
 from planner.profile_drift import LiveRatio
@@ -275,6 +276,10 @@ class Replica:
             load_no=self.load_no,
             loaded_for_s=max(0.0, now_s - self.loaded_s) if self.loaded.done() else 0.0,
         )
+
+    def load_rank(self) -> Rank:
+        """When its load begins, of those that wait. Asked by the thread that loads, too."""
+        return rank_of(asked=self.asked, awaited=self.awaited)
 
     def replan(self, spec: LoadSpec) -> LatencyTable:
         """Take over the share, the pin and the latencies of a newer load spec.

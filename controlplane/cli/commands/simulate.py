@@ -82,9 +82,9 @@ FixedFleetOption = Annotated[
 LoadsInTurnOption = Annotated[
     bool,
     typer.Option(
-        "--loads-in-turn",
-        help="A device loads one variant after the other, as workers do; else all beside each "
-        "other.",
+        "--loads-in-turn/--loads-at-once",
+        help="A device loads one variant after the other, as workers do; or all at once, beside "
+        "each other.",
     ),
 ]
 LayoutsOption = Annotated[
@@ -153,7 +153,7 @@ def simulate(
     instant: InstantOption = False,
     failures_every_s: FailuresOption = None,
     fixed_fleet: FixedFleetOption = False,
-    loads_in_turn: LoadsInTurnOption = False,
+    loads_in_turn: LoadsInTurnOption = True,
     layouts: LayoutsOption = None,
     linger_s: LingerOption = DEFAULTS.linger_s,
     peaks: PeaksOption = None,

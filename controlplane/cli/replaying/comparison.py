@@ -175,7 +175,6 @@ def simulated(
         eviction=known.eviction,
         seed=seed,
         tick_s=TICK_S,
-        loads_in_turn=True,
     )
     lead_s = lead_of(known.catalog)
     later = replace(trace, arrival_s=array("d", (at_s + lead_s for at_s in trace.arrival_s)))

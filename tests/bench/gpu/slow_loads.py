@@ -55,9 +55,7 @@ def played(folder: Path, rule: str) -> Report:
     catalog = folder / "catalog.csv"
     kinds = read_devices(folder / "devices.csv")
     known = catalog_snapshot(read_catalog(catalog, kinds, devices=folder / "devices.csv"), kinds)
-    setting = Setting(
-        catalog=known, kinds=kinds, eviction=rule, tick_s=1.0, elastic=False, loads_in_turn=True
-    )
+    setting = Setting(catalog=known, kinds=kinds, eviction=rule, tick_s=1.0, elastic=False)
     trace = read_trace(
         folder / "trace.csv", {task.name for task in known.tasks}, seed=0, catalog=catalog
     )

@@ -79,7 +79,7 @@ def main() -> None:
     print("|---|--:|---|--:|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as folder:
         for case in CASES:
-            options = ["--fixed-fleet", "--loads-in-turn", "--tick-s", "1", "--seed", "1", "--json"]
+            options = ["--fixed-fleet", "--tick-s", "1", "--seed", "1", "--json"]
             for what, lines in files(case).items():
                 path = Path(folder) / f"{what}.csv"
                 path.write_text("\n".join([*lines, ""]))

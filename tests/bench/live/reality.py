@@ -40,7 +40,7 @@ SLO_MS = 300.0
 FULL_QPS = 210.0
 """What both kinds serve together at batches of eight, half of the queries with the floor."""
 START_S = 600.0
-LIKE_INSTALLED = ("--fixed-fleet", "--loads-in-turn", "--tick-s", "1")
+LIKE_INSTALLED = ("--fixed-fleet", "--tick-s", "1")
 CLASSES = tuple((task, floor) for task in TASKS for floor in FLOORS)
 ZIPF = (12.0, 4.0, 3.0, 6.0)
 """How often each class is asked for: in proportion to 1, 1/2, 1/3 and 1/4."""

@@ -280,7 +280,7 @@ def simulated(
     files = ["--catalog", str(folder / "catalog.csv"), "--devices", str(folder / "devices.csv")]
     ran = subprocess.run(
         [*CLI, "simulate", *files, "--trace", str(trace), "--eviction", rule, "--json",
-         "--fixed-fleet", "--loads-in-turn", "--tick-s", "1"],
+         "--fixed-fleet", "--tick-s", "1"],
         stdout=subprocess.PIPE,
         check=True,
     )  # fmt: skip

@@ -12,10 +12,9 @@ from planner.eviction.rules import (
     absence_s,
     loss_s,
 )
+from planner.eviction.turns import AHEAD_S, SOON_S, turn_of
 from planner.eviction.victims import (
-    AHEAD_S,
     HYSTERESIS,
-    in_turn,
     is_protected,
     room_for,
     victims,
@@ -214,12 +213,19 @@ def test_victims_suffice_and_each_is_needed(
 
 
 def test_nothing_leaves_for_a_load_whose_turn_comes_late() -> None:
-    assert in_turn(0.0)
-    assert in_turn(AHEAD_S / 2)
-    assert not in_turn(AHEAD_S)
-    assert in_turn(4.0, waiting=True, patience_s=5.0)
-    assert not in_turn(4.0, waiting=True, patience_s=3.0)
-    assert not in_turn(4.0, waiting=False, patience_s=5.0)
+    assert turn_of(0.0).now
+    assert turn_of(AHEAD_S / 2).now
+    assert not turn_of(AHEAD_S).now
+    assert turn_of(4.0, waiting=True, patience_s=5.0) == (True, True, False)
+    assert turn_of(4.0, waiting=True, patience_s=3.0) == (False, False, False)
+    assert turn_of(4.0, waiting=False, patience_s=5.0) == (False, False, False)
+
+
+def test_a_load_for_queries_to_come_waits_for_a_turn_that_comes_soon() -> None:
+    assert turn_of(SOON_S / 2) == (False, False, True)
+    assert not turn_of(SOON_S).soon
+    assert not turn_of(SOON_S / 2, waiting=True, patience_s=SOON_S).soon
+    assert not turn_of(SOON_S / 2, waiting=True).soon
 
 
 def test_a_query_that_cannot_wait_does_not_cost_all_of_a_long_load() -> None:

@@ -133,10 +133,38 @@ def test_a_load_waits_for_those_in_line_before_it() -> None:
     snapshot = fleet(Wanted(), host, loaded=False)
     (cpu,) = (c for c in snapshot.tasks[query().task].by_cost if c.device_kind == CPU)
     assert load_wait_ms(snapshot, cpu, host) == 2_000.0
-    host.loading = (key("a"), key("gone"))
+    host.loading, host.loading_asked = (key("a"), key("gone")), 2
     # It is in line itself: what comes after it does not count, nor what the catalog lacks.
     assert load_wait_ms(snapshot, cpu, host) == 2_000.0
     assert refused(snapshot, query())[2] == 2.0
+
+
+def test_of_loads_that_nobody_asks_for_only_the_one_under_way_comes_before() -> None:
+    known = catalog(
+        [variant(name) for name in "abcd"],
+        [profile(name, load_s=2.0 + at) for at, name in enumerate("abcd")],
+    )
+    host = worker()
+    host.loading, host.loading_asked = (key("b"), key("c"), key("d")), 1
+    snapshot = build_snapshot(known, [(host, ())], transport_ms=0.0)
+    found = snapshot.tasks[query().task].by_cost
+    waits = {one.variant: load_wait_ms(snapshot, one, host) for one in found}
+    # `b` is asked for; `c` or `d` may be under way, and which of them is not known.
+    assert waits == {"a": 10_000.0, "b": 8_000.0, "c": 12_000.0, "d": 12_000.0}
+
+
+def test_what_queries_ask_for_is_told_from_what_else_a_worker_loads() -> None:
+    host = worker()
+    assert host.will_load(key("a"), asked=False)
+    assert host.will_load(key("b"), asked=True)
+    assert host.will_load(key("c"), asked=False)
+    assert (host.loading, host.loading_asked) == ((key("b"), key("a"), key("c")), 1)
+    assert not host.will_load(key("c"), asked=True)
+    assert not host.will_load(key("c"), asked=True)
+    assert (host.loading, host.loading_asked) == ((key("b"), key("c"), key("a")), 2)
+    host.loads_no_more(key("a"))
+    host.loads_no_more(key("b"))
+    assert (host.loading, host.loading_asked) == ((key("c"),), 1)
 
 
 def test_what_another_task_loads_there_counts() -> None:
@@ -145,7 +173,7 @@ def test_what_another_task_loads_there_counts() -> None:
         [profile("a", load_s=2.0), profile("b", task="other", load_s=3.0)],
     )
     host = worker()
-    host.loading = (key("b", "other"),)
+    host.loading, host.loading_asked = (key("b", "other"),), 1
     snapshot = build_snapshot(known, [(host, ())], transport_ms=0.0)
     code, _, retry_s = refused(snapshot, query())
     assert (code, retry_s) == (RefusalCode.COLD, 5.0)

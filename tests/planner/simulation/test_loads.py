@@ -8,7 +8,8 @@ import pytest
 from planner.eviction.registry import RULES
 from planner.simulation.fleet import Fleet
 from planner.simulation.policy import Policy
-from planner.types import Choice, Query, Refusal
+from planner.simulation.results import Report
+from planner.types import Choice, Query, Refusal, RefusalCode
 from tests.planner.simulation.builders import (
     Asked,
     Model,
@@ -66,7 +67,7 @@ def test_what_is_larger_than_a_device_is_not_loaded() -> None:
 def test_loads_run_beside_each_other_and_beside_serving() -> None:
     # Both are ready at 2 s; the device serves meanwhile.
     report = play(
-        setting(Model("a"), Model("b"), Model("c")),
+        replace(setting(Model("a"), Model("b"), Model("c")), loads_in_turn=False),
         Asked(1.0, 2_000, task="b"),
         Asked(1.0, 2_000, task="c"),
         Asked(1.5, 10, task="a"),
@@ -168,8 +169,8 @@ def test_in_turn_a_device_loads_one_after_the_other() -> None:
     asked = [Asked(6.0, 500, task="b"), Asked(11.0, 500, task="b")]
     acts = {0.0: [load("a"), load("b")]}
 
-    beside = play(setting(*both), *asked, acts=acts)
-    in_turn = play(replace(setting(*both), loads_in_turn=True), *asked, acts=acts)
+    beside = play(replace(setting(*both), loads_in_turn=False), *asked, acts=acts)
+    in_turn = play(setting(*both), *asked, acts=acts)
 
     assert (beside.in_time, beside.rejected) == (2, 0)
     assert (in_turn.in_time, in_turn.rejected) == (1, 1)
@@ -180,6 +181,46 @@ def test_in_turn_nothing_leaves_for_a_load_that_has_to_wait() -> None:
     asked = [Asked(6.0, 8_000, task="c"), Asked(6.5, 500, task="a")]
     acts = {0.0: [load("a"), load("b")]}  # the second one ends at 10 s
 
-    report = play(replace(setting(*three), loads_in_turn=True), *asked, acts=acts)
+    report = play(setting(*three), *asked, acts=acts)
 
     assert (report.in_time, report.rejected, report.evictions) == (1, 1, 0)
+
+
+def test_in_turn_what_a_query_waits_for_comes_before_what_nobody_has_asked_for() -> None:
+    four = [Model(name, memory_mib=200, load_s=5.0) for name in "abcd"]
+    # One is under way, to 5 s; then comes what waits, to 10 s; then the others, to 20 s.
+    asked = [Asked(1.0, 10_000, task="d"), Asked(14.0, 2_000, task="b"), Asked(14.0, 2_000, "c")]
+    acts = {0.0: [load("a"), load("b"), load("c"), load("d")]}
+
+    report = play(setting(*four), *asked, acts=acts)
+
+    assert (report.in_time, report.rejected, report.loads) == (2, 1, 4)
+
+
+def test_in_turn_a_load_for_queries_to_come_waits_for_a_turn_that_comes_soon() -> None:
+    times_s = {"a": 1.0, "b": 5.0, "c": 1.0}
+    three = [Model(name, memory_mib=400, load_s=times_s[name]) for name in times_s]
+    # `b` is being loaded until 6 s; `c` would have to replace `a`, and its query cannot wait.
+    acts = {0.0: [load("a"), load("b")]}
+
+    def played(first_s: float) -> Report:
+        asked = [Asked(first_s, 300, task="c"), Asked(9.0, 300, task="c")]
+        return play(setting(*three), *asked, acts=acts, watch=_RefusedWhileCold)
+
+    early, late = played(4.0), played(5.5)
+
+    assert (early.in_time, early.rejected) == (0, 2)
+    assert (late.in_time, late.rejected, late.loads) == (1, 1, 3)
+
+
+class _RefusedWhileCold(Watched):
+    """Refuses what would have to wait for a load, and has it loaded for those to come."""
+
+    def choose(self, query: Query, now_ms: float) -> Choice | Refusal:
+        found = super().choose(query, now_ms)
+        assert isinstance(found, Choice)
+        candidate, worker = found.candidate, self.fleet.workers[found.worker.id]
+        if (candidate.task, candidate.variant) in worker.ready:
+            return found
+        load = (candidate, worker.view)
+        return Refusal(code=RefusalCode.COLD, message="not loaded", load=load)

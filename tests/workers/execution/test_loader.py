@@ -11,6 +11,7 @@ from weakref import ref
 import numpy as np
 import pytest
 
+from planner.eviction.turns import SOON_S
 from planner.latency_table import LatencyTable
 from tests.workers.builders import echo_spec, row, until, vid
 from tests.workers.gated import Gates
@@ -20,7 +21,7 @@ from variants.types import ReplicaState, VariantName
 from workers.channel.frames import HEADER, Chunk, infer_frame, layout_of, unpack_infer, unpack_reply
 from workers.execution.batch_runner import FAILURES
 from workers.execution.executor import Executor
-from workers.execution.loader import AGAIN_S, SOON_S, Loading
+from workers.execution.loader import AGAIN_S, Loading
 from workers.execution.replicas import Replica
 from workers.execution.room import Demanded, Room
 from workers.process.quarantine import CrashLedger
@@ -331,6 +332,36 @@ async def test_a_load_for_queries_to_come_waits_for_its_turn_where_that_comes_so
     assert (await next_one).state is ReplicaState.READY
     assert loaded(loading.executor) == {"quick", "next"}
     loading.shutdown()
+
+
+async def test_what_queries_ask_for_is_loaded_before_what_nobody_has_asked_for(
+    gates: Gates,
+) -> None:
+    ledger = CrashLedger("")
+    loading = Loading(Executor(ledger), ledger, 1_000.0, 1)
+    gates.loads.clear()
+    order: list[str] = []
+
+    async def load(name: str, demanded: Demanded | None = None) -> None:
+        spec = replace(half(name), runtime="gated" if name == "first" else "echo")
+        await loading.load(spec, demanded=demanded)
+        order.append(name)
+
+    begun = [asyncio.create_task(load("first"))]
+    await until(lambda: loading.thread.at_work()[0] is not None)
+    begun += [asyncio.create_task(load(name)) for name in ("planned", "raised")]
+    await until(lambda: len(loaded(loading.executor)) == 3)
+    begun.append(asyncio.create_task(load("asked", Demanded(waiting=False))))
+    begun.append(asyncio.create_task(load("awaited", Demanded(waiting=True, patience_s=9.0))))
+    begun.append(asyncio.create_task(load("raised", Demanded(waiting=False))))
+    await asyncio.sleep(0.05)
+    gates.loads.set()
+    await asyncio.gather(*begun)
+    loading.shutdown()
+
+    assert order[0] == "first"
+    assert order.index("awaited") < order.index("raised") < order.index("planned")
+    assert order.index("asked") < order.index("planned")
 
 
 async def test_what_was_loaded_for_a_query_stays_until_the_query_has_come(

@@ -454,7 +454,7 @@ async def test_loads_in_line_count_into_when_to_come_back(slow_to_load: Served) 
     served = slow_to_load
     await served.worker("w1")
     view = served.gateway.known.workers[WorkerId("w1")].view
-    view.loading = 20 * ((TASK.name, VariantName(SLOW)),)
+    view.loading, view.loading_asked = 20 * ((TASK.name, VariantName(SLOW)),), 20
     answer = await served.ask(query(4, variant=FAST, slo=TOO_SOON))
     assert answer.error[:2] == (503, "COLD")
     assert answer.json["retry_after_s"] == pytest.approx(21 * 60.0)
