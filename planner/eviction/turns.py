@@ -1,17 +1,15 @@
 """Loads one after the other: whose turn comes when, and what may leave for a load meanwhile."""
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-Rank = Literal[0, 1, 2, 3]
-"""In which order loads begin that wait for each other; of equals, the first that came."""
-CLOSING: Rank = 0
+from planner.eviction.rules import LEAST_LOAD_S
+
+Order = tuple[int, float]
+"""When the turn of a load comes: what is less comes first, and of equals what came first."""
+CLOSING: Order = (0, 0.0)
 """What leaves comes before all loads: it takes little, and they need its memory."""
-AWAITED: Rank = 1
-"""Queries wait for it."""
-ASKED: Rank = 2
-"""Queries to come ask for it."""
-PLANNED: Rank = 3
-"""A plan has it loaded, and no query has asked yet."""
+IN_LINE: Order = (2, 0.0)
+"""After all that queries ask for, one after the other."""
 
 AHEAD_S = 0.1
 """So many seconds of loading may be under way where something leaves for one more load. Many quick
@@ -21,9 +19,19 @@ SOON_S = 1.0
 known whether they still come, and the next query asks again."""
 
 
-def rank_of(*, asked: bool, awaited: bool) -> Rank:
-    """In which order a load begins that waits for its turn."""
-    return AWAITED if awaited else ASKED if asked else PLANNED
+def order_of(qps: float | None, load_s: float) -> Order:
+    """When the turn of a load comes, of those that wait for each other.
+
+    What queries ask for comes before what a plan has loaded and nobody has asked for yet, and of
+    that what has most queries per second of loading: so the fewest queries find their variant
+    missing until all are loaded (Smith, *Various optimizers for single-stage production*, 1956).
+
+    Args:
+        qps: queries per second that ask for it; None: none has, or others had to leave for it.
+            Memory that was freed for a load serves nobody until its turn comes, so such a load
+            keeps its place in line.
+    """
+    return IN_LINE if qps is None else (1, -qps / max(load_s, LEAST_LOAD_S))
 
 
 class Turn(NamedTuple):
@@ -45,7 +53,7 @@ def turn_of(busy_s: float, *, waiting: bool = False, patience_s: float = 0.0) ->
     ``AHEAD_S`` are under way, unless a query waits that can still be answered after them.
 
     Args:
-        busy_s: how long the loads still take that come before it.
+        busy_s: how long the loads that were begun before still take.
         waiting: a query waits for this load.
         patience_s: how much later than now the load may begin for that query.
     """

@@ -18,10 +18,10 @@ from typing import Any, cast
 
 from planner.batching.protocol import Batch, Queue, Verdict
 from planner.batching.variant_queues import Item
-from planner.eviction.turns import ASKED, AWAITED, turn_of
+from planner.eviction.turns import turn_of
 from planner.simulation.devices import Devices
 from planner.simulation.energy_meter import meter_of
-from planner.simulation.fleet import Fleet, Replica, Ticket, Worker, load_rank
+from planner.simulation.fleet import Fleet, Replica, Ticket, Worker, load_order
 from planner.simulation.memory import ToldLadder, memories_of
 from planner.simulation.played_latencies import played_latencies
 from planner.simulation.policy import Learning, Policy, Refusable, Targeting
@@ -210,8 +210,7 @@ class Engine:
             self._load(worker, key, waiting=False)
         elif replica.state is LOADING:
             self._memories.missed(key, waits=False)
-            replica.asked = True
-            worker.view.will_load(key, asked=True)
+            self._asked(replica)
         else:
             self._memories.asked(key)
 
@@ -236,7 +235,7 @@ class Engine:
         ticket = Ticket(replica, query, tries)
         if replica.state is LOADING:
             replica.waiting.append(ticket)
-            worker.view.will_load(key, asked=True)
+            self._asked(replica)
         elif not self._admits(queue, ticket):
             return False
         replica.in_flight += 1
@@ -374,8 +373,7 @@ class Engine:
         setting, now_ms = self._setting, self._now_ms
         turn = None
         if waiting is not None and candidate.memory_mib > worker.free_mib:
-            rank = AWAITED if waiting else ASKED
-            busy_ms = worker.loads_before_ms(rank, now_ms)
+            busy_ms = worker.loading_ms(now_ms)
             turn = turn_of(busy_ms / 1_000, waiting=waiting, patience_s=patience_ms / 1_000)
             waiting = turn.waits
         if waiting is not None and not counted:
@@ -395,8 +393,10 @@ class Engine:
         worker.replicas[key] = replica
         worker.reserved_mib += candidate.memory_mib
         worker.view.free_mib = worker.free_mib
-        replica.asked = waiting is not None
-        worker.view.will_load(key, asked=replica.asked)
+        replica.displaces = bool(leave)
+        worker.view.will_load(key, asked=waiting is not None)
+        if waiting is not None:
+            self._asked(replica)
         self.tally.loaded(now_ms, candidate.load_ms / 1_000)
         if setting.instant:
             self._ready(replica)
@@ -407,11 +407,18 @@ class Engine:
             self._at(now_ms + candidate.load_ms, self._ready, replica)
         return replica
 
+    def _asked(self, replica: Replica) -> None:
+        """Queries ask for what is being loaded, or waits for its turn."""
+        worker = replica.worker
+        worker.view.will_load(replica.key, asked=True)
+        if self._setting.loads_in_turn and worker.loads is not replica and not replica.displaces:
+            replica.asked_qps = self._memories.learned_qps(replica.key, self._now_ms / 1_000)
+
     def _load_next(self, worker: Worker) -> None:
-        """Begin the load that is most urgent of those that wait for their turn."""
+        """Begin the load whose turn it is."""
         if worker.loads is not None or not worker.to_load:
             return
-        replica = min(worker.to_load, key=load_rank)
+        replica = min(worker.to_load, key=load_order)
         worker.to_load.remove(replica)
         worker.loads = replica
         worker.loads_until_ms = self._now_ms + replica.candidate.load_ms

@@ -10,7 +10,7 @@ from planner.batching.protocol import Queue
 from planner.batching.variant_queues import Item, VariantQueue
 from planner.eviction.churn import Churn
 from planner.eviction.query_rates import QueryRates
-from planner.eviction.turns import Rank, rank_of
+from planner.eviction.turns import Order, order_of
 from planner.solver.problem import AvailableKind
 from planner.types import Candidate, Query, ReplicaReport, WorkerReport, WorkerView
 from variants.types import (
@@ -47,9 +47,9 @@ class Replica:
     """A variant on a device, from the start of its load until it is gone."""
 
     __slots__ = (
-        "arrived", "asked", "candidate", "done", "done_ms", "in_flight", "inflation", "key",
-        "last_used_ms", "loaded_ms", "planned_qps", "queue", "rate_qps", "state", "urgent",
-        "waiting", "worker",
+        "arrived", "asked_qps", "candidate", "displaces", "done", "done_ms", "in_flight",
+        "inflation", "key", "last_used_ms", "loaded_ms", "planned_qps", "queue", "rate_qps",
+        "state", "urgent", "waiting", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -64,8 +64,11 @@ class Replica:
         self.last_used_ms = 0.0
         self.in_flight = 0
         """Waiting for the load, queued or running."""
-        self.asked = False
-        """Queries ask for it, and did when its load began."""
+        self.displaces = False
+        """Others had to leave for it."""
+        self.asked_qps: float | None = None
+        """Queries per second that ask for it while it waits for its turn to be loaded; None as long
+        as none has, or where it keeps its place in line."""
         self.waiting: list[Ticket] = []
         self.inflation = worker.inflation
         """The device's when it was last used."""
@@ -131,10 +134,10 @@ class Worker:
     def free_mib(self) -> float:
         return self.kind.memory_mib - self.reserved_mib
 
-    def loads_before_ms(self, rank: Rank, now_ms: float) -> float:
-        """How long the loads still take that come before one of a rank."""
-        coming = [one.candidate.load_ms for one in self.to_load if load_rank(one) <= rank]
-        return max(0.0, self.loads_until_ms - now_ms) + sum(coming)
+    def loading_ms(self, now_ms: float) -> float:
+        """How long the load under way and those that wait for their turn still take."""
+        coming_ms = sum([replica.candidate.load_ms for replica in self.to_load])
+        return max(0.0, self.loads_until_ms - now_ms) + coming_ms
 
     def holds(self, key: VariantKey, *, ready: bool) -> None:
         """Note that a variant became ready here, or is not any more."""
@@ -173,9 +176,9 @@ class Worker:
         )
 
 
-def load_rank(replica: Replica) -> Rank:
-    """When its load begins, of those that wait for their turn."""
-    return rank_of(asked=replica.asked, awaited=bool(replica.waiting))
+def load_order(replica: Replica) -> Order:
+    """When the turn of its load comes."""
+    return order_of(replica.asked_qps, replica.candidate.load_ms / 1_000)
 
 
 def _reported(replica: Replica, now_ms: float) -> ReplicaReport:

@@ -55,6 +55,11 @@ class Memories:
         self.asked(key)
         self.urgency.missed(key, waits=waits)
 
+    def learned_qps(self, key: VariantKey, now_s: float) -> float:
+        """Queries per second that ask for a variant, from those that came."""
+        self._asked.tell(now_s)
+        return learned_qps(self._asked, (key,), now_s)[0]
+
     def report(self, workers: Iterable[Worker], now_ms: float, *, heard: bool = True) -> None:
         """What has to be said now and then: what is asked for, and how fast memories turn over.
 

@@ -1,8 +1,8 @@
 """The thread in which a worker reads artifacts, and loads and closes runtimes, one at a time.
 
-What queries wait for comes first, then what queries to come ask for, then what a plan has loaded:
-a worker that has just started loads all that fits, which takes minutes where models are large, and
-queries come meanwhile. Closing comes before all loads, because it takes little and frees memory.
+What queries ask for comes first (``planner.eviction.turns``): a worker that has just started loads
+all that fits, which takes minutes where models are large, and queries come meanwhile. Closing comes
+before all loads, because it takes little and frees memory.
 
 The event loop goes on taking and answering queries meanwhile. What is being loaded is a suspect in
 the crash ledger until the load is over. What another machine has is fetched first, in a second
@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from planner.eviction.turns import CLOSING, Rank
+from planner.eviction.turns import CLOSING, Order
 from variants.artifacts.integrity import Seen
 from variants.errors import Internal, RuntimeFailed
 from workers.execution.artifacts import Artifacts, Read, SeenArtifacts
@@ -79,13 +79,13 @@ class LoadThread:
         """What fetching a variant took that is being loaded now."""
         return self._fetch_s.pop(variant, 0.0)
 
-    async def read(self, spec: LoadSpec, rank: Rank) -> Read:
+    async def read(self, spec: LoadSpec, order: Order) -> Read:
         """Have an artifact here and compare it with its digest."""
         if not self.artifacts.fetches:
-            return await self._thread.run(lambda: self._read(spec), lambda: rank)
+            return await self._thread.run(lambda: self._read(spec), lambda: order)
         began_s = time.monotonic()
         try:
-            return await self._fetching.run(lambda: self.artifacts.read(spec), lambda: rank)
+            return await self._fetching.run(lambda: self.artifacts.read(spec), lambda: order)
         finally:
             took_s = time.monotonic() - began_s
             self.fetched_s += took_s
@@ -98,7 +98,7 @@ class LoadThread:
             RuntimeFailed: it cannot be loaded, or its outputs are not the task's.
             VariantNotLoadable: the artifact was changed meanwhile.
         """
-        await self._thread.run(lambda: self._load(replica, runtime, file), replica.load_rank)
+        await self._thread.run(lambda: self._load(replica, runtime, file), replica.order)
 
     async def close(self, runtime: Runtime) -> None:
         """Close a runtime; raises what its back end raises."""

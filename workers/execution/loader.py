@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 
-from planner.eviction.turns import ASKED, AWAITED, PLANNED, Rank, turn_of
+from planner.eviction.turns import IN_LINE, Order, order_of, turn_of
 from planner.latency_table import LatencyTable
 from variants.artifacts.integrity import Seen
 from variants.errors import (
@@ -119,15 +119,17 @@ class Loading:
         replica = await self._staying(variant)
         if replica is None or replica.state.kept_out:
             self._admit(spec, variant, replica)
-            file = await self._verify(spec, _rank(demanded))
             if demanded is not None:
                 self.executor.usage.missed(variant, time.monotonic(), waits=demanded.waiting)
+            file = await self._verify(spec, self._order(spec, demanded))
             replica = await self._begin(spec, variant, demanded, file)
         elif demanded is not None and replica.state is ReplicaState.LOADING:
             self.executor.usage.missed(variant, time.monotonic(), waits=demanded.waiting)
         if demanded is not None:
             replica.asked = True
             replica.awaited |= demanded.waiting
+            if not replica.displaces:
+                replica.asked_qps = self._asked_qps(variant)
         if replica.state is ReplicaState.LOADING:
             if begin:
                 return replica.status(time.monotonic())
@@ -227,7 +229,7 @@ class Loading:
         if replica is not None:
             raise Conflict(f"{replica.name} is in quarantine: {replica.message}")
 
-    async def _verify(self, spec: LoadSpec, rank: Rank) -> Seen | None:
+    async def _verify(self, spec: LoadSpec, order: Order) -> Seen | None:
         """How the artifact looks, which is sound; None for a variant that has none.
 
         Raises:
@@ -237,7 +239,7 @@ class Loading:
             return None
         if (known := self._artifacts.known(spec)) is not None:
             return known
-        file, error = await self.thread.read(spec, rank)
+        file, error = await self.thread.read(spec, order)
         if error is not None:
             raise self._absent.fail(spec, error, file) from error
         return file
@@ -263,8 +265,9 @@ class Loading:
                     if not existing.state.kept_out:
                         return existing
                     self._admit(spec, variant, existing)
-                if await self._make_room(spec, demanded, until_s):
-                    return self._start(spec, variant, runtime, demanded, file)
+                left = await self._make_room(spec, demanded, until_s)
+                if left is not None:
+                    return self._start(spec, variant, runtime, demanded, file, left > 0)
             # What others load, or have just loaded for their queries, may leave after those.
             await asyncio.sleep(AGAIN_S)
 
@@ -275,13 +278,15 @@ class Loading:
         runtime: Runtime,
         demanded: Demanded | None,
         file: Seen | None,
+        displaces: bool,
     ) -> Replica:
         queue = self.executor.queue.add_variant(spec.task, LatencyTable(spec.latency), spec.share)
         self._loads += 1
         now_s = time.monotonic()
         replica = Replica(
-            spec, queue, runtime, now_s, load_no=self._loads, asked=demanded is not None
-        )
+            spec, queue, runtime, now_s, load_no=self._loads, asked=demanded is not None,
+            displaces=displaces,
+        )  # fmt: skip
         self.room.used(replica)
         self._replicas[variant] = replica
         self.changed.set()
@@ -290,15 +295,17 @@ class Loading:
         task.add_done_callback(self._tasks.discard)
         return replica
 
-    async def _make_room(self, spec: LoadSpec, demanded: Demanded | None, until_s: float) -> bool:
+    async def _make_room(
+        self, spec: LoadSpec, demanded: Demanded | None, until_s: float
+    ) -> int | None:
         """Wait for what is leaving anyway, as long as room is short; then evict for queries.
 
         Args:
             until_s: when the load has to begin for the query that waits for it.
 
         Returns:
-            Whether there is room now. False when there may be some soon: before ``until_s`` where a
-            query waits, else when others have been loaded.
+            How many left for it, now that there is room. None when there may be some soon: before
+            ``until_s`` where a query waits, else when others have been loaded.
 
         Raises:
             Overloaded: there is no room, and no more of it to come.
@@ -309,16 +316,16 @@ class Loading:
                 break
             await asyncio.wait(leaving, return_when=asyncio.FIRST_COMPLETED)
         if need_mib <= 0:
-            return True
+            return 0
         # One moment for both questions: what stays by the first may no longer be protected a moment
         # later, and the second would say that nothing leaves soon.
         now_s = time.monotonic()
         evicts = demanded is not None and demanded.evicts
         if demanded and evicts:
-            busy_s = self._busy_s(_rank(demanded))
+            busy_s = self._busy_s()
             turn = turn_of(busy_s, waiting=demanded.waiting, patience_s=until_s - now_s)
             if turn.soon:
-                return False
+                return None
             if not turn.now:
                 raise Overloaded(
                     f"{spec.task}/{spec.variant} has no room here before others are loaded, which "
@@ -330,7 +337,7 @@ class Loading:
             held = tuple(self._replicas.values())
             may_change = self.room.may_change(held, now_s)
             if demanded and evicts and demanded.waiting and now_s < until_s and may_change:
-                return False
+                return None
             free_mib = self.memory_mib - self.reserved_mib
             raise Overloaded(self.room.refusal(spec, free_mib, held, asked=evicts))
         residents = self.room.residents(evicted, now_s)
@@ -341,18 +348,23 @@ class Loading:
             # Now, not when the gathered task first runs: until then others might unload it, too.
             replica.state = ReplicaState.UNLOADING
         await asyncio.gather(*map(self._unload, evicted))
-        return True
+        return len(evicted)
 
-    def _busy_s(self, rank: Rank) -> float:
-        """How long the loads that come before one of a rank still take, by their profiles."""
-        now, done_s = self.thread.at_work()
-        coming_s = [
-            replica.spec.load_s
-            for replica in self._replicas.values()
-            if replica.state is ReplicaState.LOADING
-            and (replica.spec is now or replica.load_rank() <= rank)
-        ]
-        return max(0.0, sum(coming_s) - done_s)
+    def _busy_s(self) -> float:
+        """How long the loads that have begun or wait for their turn still take, by their
+        profiles."""
+        loading = [r for r in self._replicas.values() if r.state is ReplicaState.LOADING]
+        return max(0.0, sum(r.spec.load_s for r in loading) - self.thread.at_work()[1])
+
+    def _asked_qps(self, variant: int) -> float:
+        """Queries per second that ask for a variant here."""
+        return self.executor.usage.learned_qps((variant,), time.monotonic())[0]
+
+    def _order(self, spec: LoadSpec, demanded: Demanded | None) -> Order:
+        """When the turn of an artifact comes to be read."""
+        if demanded is None:
+            return IN_LINE
+        return order_of(self._asked_qps(variant_id(spec.task, spec.variant)), spec.load_s)
 
     def _leaving(
         self, spec: LoadSpec, need_mib: float, demanded: Demanded, now_s: float
@@ -431,10 +443,3 @@ class Loading:
         if not replica.gone.done():
             replica.gone.set_result(None)
         self.changed.set()
-
-
-def _rank(demanded: Demanded | None) -> Rank:
-    """In which order a load begins that is asked for so."""
-    if demanded is None:
-        return PLANNED
-    return AWAITED if demanded.waiting else ASKED

@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.batching.variant_queues import Item, VariantQueue
 from planner.eviction.rules import Resident
-from planner.eviction.turns import Rank, rank_of
+from planner.eviction.turns import Order, order_of
 from planner.latency_table import LatencyTable, latency_table
 from planner.live_model import LiveModel
 from planner.profile_drift import LiveRatio
@@ -75,8 +75,10 @@ class Replica:
         "_typical",
         "accepted",
         "asked",
+        "asked_qps",
         "awaited",
         "checks",
+        "displaces",
         "expected_until_s",
         "failures",
         "gone",
@@ -117,11 +119,17 @@ class Replica:
         *,
         load_no: int = 0,
         asked: bool = False,
+        displaces: bool = False,
     ) -> None:
         self.spec = spec
         self.load_no = load_no
         self.asked = asked
         """A query has asked for it since it was loaded, or was the reason to load it."""
+        self.displaces = displaces
+        """Others had to leave for it."""
+        self.asked_qps: float | None = None
+        """Queries per second that ask for it while it waits for its turn to be loaded; None as long
+        as none has, or where it keeps its place in line."""
         self.awaited = False
         """A query waits for the load, and is sent here when it is done."""
         self.expected_until_s = 0.0
@@ -277,9 +285,9 @@ class Replica:
             loaded_for_s=max(0.0, now_s - self.loaded_s) if self.loaded.done() else 0.0,
         )
 
-    def load_rank(self) -> Rank:
-        """When its load begins, of those that wait. Asked by the thread that loads, too."""
-        return rank_of(asked=self.asked, awaited=self.awaited)
+    def order(self) -> Order:
+        """When the turn of its load comes. Asked by the thread that loads, too."""
+        return order_of(self.asked_qps, self.spec.load_s)
 
     def replan(self, spec: LoadSpec) -> LatencyTable:
         """Take over the share, the pin and the latencies of a newer load spec.

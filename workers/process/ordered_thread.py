@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 ResultT = TypeVar("ResultT")
+Order = tuple[float, ...]
+"""What is less comes first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Call:
     run: Callable[[], Any]
-    rank: Callable[[], int]
+    order: Callable[[], Order]
     done: "Future[Any]"
 
 
@@ -29,16 +31,16 @@ class OrderedThread:
         self._waiting: list[_Call] = []
         """In the order in which they came."""
 
-    async def run(self, run: Callable[[], ResultT], rank: Callable[[], int]) -> ResultT:
+    async def run(self, run: Callable[[], ResultT], order: Callable[[], Order]) -> ResultT:
         """Have the thread make a call, and wait for what it gives or raises.
 
         Args:
-            rank: how many others come first: calls of lower rank do. Asked in the thread.
+            order: what is less comes first. Asked in the thread.
 
         Raises:
             RuntimeError: the thread was shut down.
         """
-        call = _Call(run, rank, Future())
+        call = _Call(run, order, Future())
         with self._lock:
             self._waiting.append(call)
         try:
@@ -62,7 +64,7 @@ class OrderedThread:
         with self._lock:
             if not self._waiting:
                 return  # it was shut down meanwhile
-            call = min(self._waiting, key=lambda waiting: waiting.rank())
+            call = min(self._waiting, key=lambda waiting: waiting.order())
             self._waiting.remove(call)
         if not call.done.set_running_or_notify_cancel():
             return

@@ -334,34 +334,59 @@ async def test_a_load_for_queries_to_come_waits_for_its_turn_where_that_comes_so
     loading.shutdown()
 
 
+class Turns:
+    """Loads behind one that is held up, and the order in which they end."""
+
+    def __init__(self, memory_mib: float) -> None:
+        ledger = CrashLedger("")
+        self.loading = Loading(Executor(ledger), ledger, memory_mib, 1)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ended: list[str] = []
+
+    async def begin(self, name: str, demanded: Demanded | None = None) -> None:
+        """Begin a load; the first one ends when the gate is opened."""
+        runtime = "echo" if self._tasks else "gated"
+        spec = replace(half(name), runtime=runtime, load_s=1.0)
+        self._tasks.append(asyncio.create_task(self._load(spec, demanded)))
+        known = self.loading.executor.usage
+        if demanded is None:
+            await until(lambda: name in loaded(self.loading.executor))
+        else:
+            await until(lambda: known.learned_qps((vid(spec),), time.monotonic())[0] > 0.0)
+
+    async def end(self, gates: Gates) -> list[str]:
+        gates.loads.set()
+        await asyncio.gather(*self._tasks)
+        self.loading.shutdown()
+        return list(dict.fromkeys(self._ended))
+
+    async def _load(self, spec: LoadSpec, demanded: Demanded | None) -> None:
+        await self.loading.load(spec, demanded=demanded)
+        self._ended.append(str(spec.variant))
+
+
 async def test_what_queries_ask_for_is_loaded_before_what_nobody_has_asked_for(
     gates: Gates,
 ) -> None:
-    ledger = CrashLedger("")
-    loading = Loading(Executor(ledger), ledger, 1_000.0, 1)
     gates.loads.clear()
-    order: list[str] = []
-
-    async def load(name: str, demanded: Demanded | None = None) -> None:
-        spec = replace(half(name), runtime="gated" if name == "first" else "echo")
-        await loading.load(spec, demanded=demanded)
-        order.append(name)
-
-    begun = [asyncio.create_task(load("first"))]
-    await until(lambda: loading.thread.at_work()[0] is not None)
-    begun += [asyncio.create_task(load(name)) for name in ("planned", "raised")]
-    await until(lambda: len(loaded(loading.executor)) == 3)
-    begun.append(asyncio.create_task(load("asked", Demanded(waiting=False))))
-    begun.append(asyncio.create_task(load("awaited", Demanded(waiting=True, patience_s=9.0))))
-    begun.append(asyncio.create_task(load("raised", Demanded(waiting=False))))
+    turns = Turns(1_000.0)
+    for name in ("first", "planned", "seldom", "often", "planned too"):
+        await turns.begin(name)
+    for name in ("seldom", "often", "often", "often"):
+        await turns.begin(name, Demanded(waiting=False))
     await asyncio.sleep(0.05)
-    gates.loads.set()
-    await asyncio.gather(*begun)
-    loading.shutdown()
+    assert await turns.end(gates) == ["first", "often", "seldom", "planned", "planned too"]
 
-    assert order[0] == "first"
-    assert order.index("awaited") < order.index("raised") < order.index("planned")
-    assert order.index("asked") < order.index("planned")
+
+async def test_a_load_for_which_others_left_keeps_its_place_in_line(gates: Gates) -> None:
+    turns = Turns(150.0)
+    await turns.loading.load(half("there"))
+    gates.loads.clear()
+    await turns.begin("first")
+    await turns.begin("planned")
+    await turns.begin("displaces", Demanded(waiting=True, patience_s=9.0))
+    await turns.begin("displaces", Demanded(waiting=True, patience_s=9.0))
+    assert await turns.end(gates) == ["first", "planned", "displaces"]
 
 
 async def test_what_was_loaded_for_a_query_stays_until_the_query_has_come(

@@ -27,12 +27,12 @@ class Calls:
             begun.set()
             self.go.wait()
 
-        self.tasks.append(asyncio.create_task(self.thread.run(hold, lambda: 0)))
+        self.tasks.append(asyncio.create_task(self.thread.run(hold, lambda: (0, 0.0))))
         await until(begun.is_set)
 
     async def add(self, name: str, rank: int) -> None:
         self.ranks[name] = rank
-        run = self.thread.run(lambda: self.turns.append(name), lambda: self.ranks[name])
+        run = self.thread.run(lambda: self.turns.append(name), lambda: (self.ranks[name], 0.0))
         self.tasks.append(asyncio.create_task(run))
         await asyncio.sleep(0)
 
@@ -67,11 +67,11 @@ async def test_what_a_call_raises_is_raised() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        await thread.run(fails, lambda: 0)
-    assert await thread.run(lambda: 7, lambda: 0) == 7
+        await thread.run(fails, lambda: (0, 0.0))
+    assert await thread.run(lambda: 7, lambda: (0, 0.0)) == 7
     thread.shutdown(wait=True)
     with pytest.raises(RuntimeError):
-        await thread.run(lambda: 7, lambda: 0)
+        await thread.run(lambda: 7, lambda: (0, 0.0))
 
 
 async def test_what_waits_is_dropped_when_it_is_shut_down() -> None:
