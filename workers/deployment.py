@@ -137,10 +137,14 @@ class Replaceable:
         Serve stops it as when its health check fails, gracefully, and starts another one. It has no
         other way to be told which one shall go.
         """
-        if replica == self._replica and not self._asked_to_leave:
+        if replica == self._replica:
+            self._will_leave()
+        return bool(replica == self._replica)
+
+    def _will_leave(self) -> None:
+        if not self._asked_to_leave:
             self._asked_to_leave = True
             logging.getLogger("ray.serve").addFilter(LeavesInOrder())
-        return bool(replica == self._replica)
 
     def _check_stays(self) -> None:
         if self._asked_to_leave:
@@ -187,7 +191,10 @@ class WorkerReplica(Replaceable):
         return {"id": self._id, "address": self._address, "device_kind": self._device_kind}
 
     async def check_health(self) -> None:
-        """Raise when the socket or the executor is dead; Serve then replaces the replica."""
+        """Raise when the socket or the executor is dead, or an operator has it leave; Serve then
+        replaces the replica."""
+        if self._host.told_to_leave:
+            self._will_leave()
         self._check_stays()
         self._host.check()
 

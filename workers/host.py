@@ -71,6 +71,8 @@ class WorkerHost:
         self._lone: LoneBatches
         self._server: ChannelServer
         self._stopping = False
+        self.told_to_leave = False
+        """A gateway has said that it shall go, as an operator wants it."""
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> str:
@@ -253,8 +255,9 @@ class WorkerHost:
             checked = await self._lone.check(*named(message))
             self._loading.changed.set()
             return encode(checked)
-        executor.draining = True
-        self._loading.changed.set()
+        if not executor.draining:  # else a gateway says that it has heard
+            self.told_to_leave = executor.draining = True
+            self._loading.changed.set()
         await executor.quiet()
         return b"{}"
 

@@ -35,6 +35,14 @@ class ControlReads(Operations, Protocol):
             ReplicaLost: the worker is gone.
         """
 
+    async def drain(self, worker: str, /) -> None:
+        """Have a worker take no more queries and leave, once those that it has are answered.
+
+        Raises:
+            DeadlineExceeded: it takes too long; it goes on.
+            ReplicaLost: the worker is gone.
+        """
+
     async def nodes(self) -> Mapping[str, Any] | None:
         """``{"kinds": {kind: [node]}, "advice": [sentence]}``, where a control loop looked; with
         ``slices``, the device kinds as a setting says them, where these follow the nodes."""

@@ -1,5 +1,6 @@
-"""Two routes: the nodes of a cluster with what its autoscaler is asked for, and that one goes."""
+"""The nodes of a cluster with what its autoscaler is asked for; that a node goes, or a worker."""
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -8,9 +9,12 @@ from fastapi import APIRouter, Path
 from pydantic import ConfigDict, Field
 
 from controlplane.api.context import ApiContext
-from controlplane.timestamps import timestamp_of
+from controlplane.api.path_parameters import WorkerPath
+from controlplane.timestamps import timestamp, timestamp_of
 from controlplane.views.schemas import Schema
-from variants.errors import Conflict, NotFound
+from variants.catalog.validity.rules import MOST_BY, MOST_WHY
+from variants.errors import Conflict, DeadlineExceeded, NotFound
+from variants.types import Event
 
 LONGEST_S = 86_400.0
 LEAST_PREFIX = 4
@@ -55,8 +59,30 @@ class Notice(Schema):
     )
 
 
+class DrainOrder(Schema):
+    """That a worker shall go."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    allow_gap: bool = Field(
+        False, description="Also where no other worker could answer until another one has started."
+    )
+    why: str = Field("", max_length=MOST_WHY, description="For people.")
+    by: str = Field("", max_length=MOST_BY, description="Who says it; nobody checks that.")
+
+
+class Drained(Schema):
+    """A worker that goes."""
+
+    worker: str
+    device_kind: str
+    done: bool = Field(description="Whether all queries that it had are answered.")
+    others: int = Field(description="Workers that take queries meanwhile.")
+    sentence: str
+
+
 def node_routes(context: ApiContext) -> APIRouter:
-    """``GET /v1/nodes`` and ``POST /v1/nodes/{node}/drain``."""
+    """``GET /v1/nodes``, ``POST /v1/nodes/{node}/drain`` and ``POST /v1/workers/{worker}/drain``."""
     routes = APIRouter(prefix="/v1", tags=["running"])
 
     @routes.get("/nodes", summary="The nodes of the cluster, and what its autoscaler is asked for")
@@ -84,6 +110,17 @@ def node_routes(context: ApiContext) -> APIRouter:
         told = {"node": row.id, "why": notice.why, "until_s": until_s}
         await context.live.put_notice(told)
         return row.model_copy(update={"draining": True, "drains_until": _when(until_s)})
+
+    @routes.post(
+        "/workers/{worker}/drain",
+        summary="Have a worker leave, and another take its place",
+        description="It takes no more queries, answers those that it has, and ends; Ray Serve "
+        "starts another one with the same settings. `CONFLICT` where it leaves already, and, "
+        "without `allow_gap`, where no other worker takes queries. `modelless workers scale` has "
+        "fewer workers run.",
+    )
+    async def leave(worker: WorkerPath, order: DrainOrder) -> Drained:
+        return await _leaves(context, worker, order)
 
     return routes
 
@@ -131,3 +168,35 @@ def _named(name: str, rows: Sequence[NodeRow]) -> NodeRow:
     there = ", ".join(f"{row.id[:12]} ({row.host}, {row.address})" for row in rows) or "none"
     how = "several nodes are" if found else "there is no node"
     raise NotFound(f"{how} {name[:128]!r}; there are: {there}")
+
+
+async def _leaves(context: ApiContext, worker: str, order: DrainOrder) -> Drained:
+    statuses = {one.worker: one for one in await context.live.whole_worker_status()}
+    status = statuses.get(worker)
+    if status is None:
+        known = ", ".join(sorted(statuses)) or "none"
+        raise NotFound(f"there is no worker {worker[:128]!r}; there are: {known}")
+    if status.draining:
+        raise Conflict(f"worker {worker} leaves already")
+    others = sum(not one.draining for one in statuses.values()) - 1
+    if not others and not order.allow_gap:
+        raise Conflict(
+            f"worker {worker} is the only one that takes queries: none is answered until another "
+            "one has started; `--allow-gap` (`allow_gap`) accepts that"
+        )
+    said = f"by {order.by or 'an operator'}{order.why and f': {order.why}'}"
+    event = Event(at=timestamp(), kind="worker_told_to_leave", subject=worker, message=said)
+    await asyncio.to_thread(context.catalog.add_event, event)
+    done = True
+    try:
+        await context.live.drain(worker)
+    except DeadlineExceeded:
+        done = False
+    had = "It has answered all that it had" if done else "It still answers what it has"
+    return Drained(
+        worker=worker,
+        device_kind=str(status.device_kind),
+        done=done,
+        others=others,
+        sentence=f"{had}, and leaves; another one takes its place within seconds.",
+    )

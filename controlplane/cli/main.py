@@ -112,6 +112,11 @@ COMMANDS = {
             help="Unload a variant now, once.",
         ),
         Entry(
+            name="drain",
+            target="controlplane.cli.commands.workers:drain",
+            help="Have a worker leave for another one, or a node go.",
+        ),
+        Entry(
             name="freeze",
             target="controlplane.cli.commands.residency.rules:freeze",
             help="Have the plan stay as it is.",
@@ -157,9 +162,14 @@ COMMANDS = {
             help="Take a model version out of service.",
         ),
         Entry(
+            name="delete",
+            target="controlplane.cli.commands.models.stage:delete",
+            help="Delete a retired model version for good.",
+        ),
+        Entry(
             name="remove",
-            target="controlplane.cli.commands.models.stage:remove",
-            help="Remove a retired model version for good.",
+            target="controlplane.cli.commands.models.stage:delete",
+            help="The same as `delete`.",
         ),
     ),
     "Try": (

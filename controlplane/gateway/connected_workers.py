@@ -28,6 +28,8 @@ CONFIRM_S = 0.1
 from running itself the time to read what was said meanwhile."""
 UNLOAD_TIMEOUT_S = 25.0
 """How long an operator waits for an unload; whoever asks over HTTP waits longer."""
+DRAIN_TIMEOUT_S = 25.0
+"""How long an operator waits until a worker that shall leave has answered what it has."""
 SILENT_S = 1.5
 """A worker reports once a second; one that has said nothing for so long is asked."""
 
@@ -173,6 +175,18 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
         if found is None:
             raise ReplicaLost(f"worker {worker} is gone")
         await found.connection.unload(task, variant, UNLOAD_TIMEOUT_S)
+
+    async def drain(self, worker: str) -> None:
+        """Have a worker take no more queries and leave; return once those that it has are answered.
+
+        Raises:
+            DeadlineExceeded: it takes too long; it goes on.
+            ReplicaLost: the worker is gone.
+        """
+        found = self._workers.get(WorkerId(worker))
+        if found is None:
+            raise ReplicaLost(f"worker {worker} is gone")
+        await found.connection.drain(DRAIN_TIMEOUT_S)
 
     def kinds(self) -> set[DeviceKindName]:
         """Device kinds of which a worker takes queries."""

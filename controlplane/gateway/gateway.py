@@ -235,6 +235,7 @@ class Gateway:
                 own=lambda: {self.id: self._report.outcomes()},
                 whole=self.statuses,
                 unload=self.known.workers.unload,
+                drain=self.known.workers.drain,
             ),
         )
         return build_asgi(

@@ -160,6 +160,7 @@ class DictLive:
         self.samples: list[dict[str, Any]] = []
         """How the last ten seconds went, at gateways."""
         self.unloaded: list[tuple[str, str, str]] = []
+        self.drained: list[str] = []
         self.gone = False
         """Whether what workers say cannot be read."""
 
@@ -174,6 +175,9 @@ class DictLive:
 
     async def unload(self, worker: str, task: str, variant: str, /) -> None:
         self.unloaded.append((worker, task, variant))
+
+    async def drain(self, worker: str, /) -> None:
+        self.drained.append(worker)
 
     async def operation(self, id: str, /) -> Mapping[str, Any] | None:
         return self.operations.get(id)

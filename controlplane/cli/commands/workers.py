@@ -8,12 +8,23 @@ from typing import Annotated, Any
 
 import typer
 
+from controlplane.cli.commands.residency.operator import WhyOption, operator
 from controlplane.cli.gateway_client import Client, UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import clock, mib, printable, table, usd, wanted_words
 from variants.errors import NotFound
 
 Row = Mapping[str, Any]
+ASKED = "an operator asked for it"
+DeadlineOption = Annotated[
+    float | None,
+    typer.Option(
+        "--deadline-s",
+        metavar="S",
+        min=0,
+        help="Of a node: seconds until it goes, whether it is done or not.",
+    ),
+]
 
 workers = typer.Typer(
     help="Workers: what they have loaded, and how many there are.",
@@ -122,18 +133,10 @@ def drain_node(
             metavar="NODE", help="Its id, the beginning of it, its host name or its address."
         ),
     ],
-    deadline_s: Annotated[
-        float | None,
-        typer.Option(
-            "--deadline-s",
-            metavar="S",
-            min=0,
-            help="Seconds until it goes, whether it is done or not.",
-        ),
-    ] = None,
+    deadline_s: DeadlineOption = None,
     why: Annotated[
         str, typer.Option("--why", metavar="TEXT", help="The reason, for the event.")
-    ] = "an operator asked for it",
+    ] = ASKED,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -145,6 +148,45 @@ def drain_node(
     with connect(url) as client:
         row = client.post(at("v1", "nodes", node, "drain"), {"why": why, "deadline_s": deadline_s})
     emit(row, output, lambda: typer.echo(printable(_drains(row))))
+
+
+def drain(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A worker; or a node: its id, the beginning of it, its host name or its address.",
+        ),
+    ],
+    allow_gap: Annotated[
+        bool,
+        typer.Option(
+            "--allow-gap", help="Of a worker: also where no other one could answer meanwhile."
+        ),
+    ] = False,
+    deadline_s: DeadlineOption = None,
+    why: WhyOption = "",
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Have a worker leave, and another take its place; or a node go.
+
+    It takes no more queries and answers those that it has. `modelless workers scale` has fewer
+    workers run.
+    """
+    with connect(url) as client:
+        there = [row["worker"] for row in client.get("/v1/workers")["workers"]]
+        nodes = [] if name in there else client.get("/v1/nodes")["nodes"]
+        if name not in there and not nodes:
+            raise NotFound(f"there is no worker {name!r}; there are: {', '.join(there) or 'none'}")
+        if name in there:
+            body = {"allow_gap": allow_gap, "why": why, "by": operator()}
+            row = client.post(at("v1", "workers", name, "drain"), body)
+        else:
+            notice = {"why": why or ASKED, "deadline_s": deadline_s}
+            row = client.post(at("v1", "nodes", name, "drain"), notice)
+    said = f"{row['worker']}: {row['sentence']}" if name in there else _drains(row)
+    emit(row, output, lambda: typer.echo(printable(said)))
 
 
 # -- for people ---------------------------------------------------------------------------------

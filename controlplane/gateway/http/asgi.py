@@ -42,6 +42,7 @@ class LiveReads:
         own: Callable[[], Mapping[str, Mapping[str, Any]]],
         whole: Callable[[], Sequence[WorkerStatus]] = list,
         unload: Callable[[str, str, str], Awaitable[None]] | None = None,
+        drain: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         """
         Args:
@@ -52,9 +53,11 @@ class LiveReads:
             access: knows the keys of clients.
             whole: what each connected worker last said, alone.
             unload: unloads a variant from a worker.
+            drain: has a worker leave.
         """
         self._whole = whole
         self._unload = unload
+        self._drain = drain
         self._live = live
         self._statuses = statuses
         self._total = total
@@ -70,6 +73,10 @@ class LiveReads:
     async def unload(self, worker: str, task: str, variant: str, /) -> None:
         assert self._unload is not None
         await self._unload(worker, task, variant)
+
+    async def drain(self, worker: str, /) -> None:
+        assert self._drain is not None
+        await self._drain(worker)
 
     async def operation(self, id: str, /) -> Mapping[str, Any] | None:
         return await self._live.operation(id)

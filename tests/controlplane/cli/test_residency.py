@@ -1,6 +1,7 @@
-"""``pin``, ``forbid``, ``evict``, ``freeze``, ``thaw`` and ``rules`` against a real gateway."""
+"""``pin``, ``forbid``, ``evict``, ``drain``, ``freeze``, ``thaw`` and ``rules``, with a gateway."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,35 @@ def test_a_variant_is_evicted_unless_it_is_pinned(gateway: Gateway, shell: Shell
     shell("pin", "digits", MLP, url=url)
     refused = shell("evict", "digits", MLP, url=url)
     assert (refused.code, "is pinned by rule 1" in refused.err) == (1, True)
+
+
+def test_a_worker_leaves_where_another_one_answers_meanwhile(
+    gateway: Gateway, shell: Shell
+) -> None:
+    url, live = gateway.url, gateway.live
+    alone = shell("drain", "w1", url=url)
+    assert (alone.code, "is the only one that takes queries" in alone.err) == (1, True)
+    assert "--allow-gap" in alone.err
+    assert live.drained == []
+    live.statuses = [
+        worker("w1", MLP),
+        worker("w2", LINEAR),
+        replace(worker("w3", MLP), draining=True),
+    ]
+    told = shell("drain", "w1", "--why", "it grows", url=url)
+    assert (told.code, told.err) == (0, "")
+    assert told.out == (
+        "w1: It has answered all that it had, and leaves; another one takes its place within "
+        "seconds.\n"
+    )
+    assert live.drained == ["w1"]
+    event = gateway.catalog.events(1)[-1]
+    assert (event.kind, event.subject) == ("worker_told_to_leave", "w1")
+    assert event.message == f"by {operator()}: it grows"
+    going = shell("drain", "w3", url=url)
+    assert (going.code, going.err) == (1, "error: worker w3 leaves already\n")
+    unknown = shell("drain", "w9", url=url)
+    assert unknown.err == "error: there is no worker 'w9'; there are: w1, w2, w3\n"
+    live.statuses = [worker("w1", MLP)]
+    row = shell("drain", "w1", "--allow-gap", "-o", "json", url=url).json()
+    assert (row["done"], row["others"], live.drained) == (True, 0, ["w1", "w1"])

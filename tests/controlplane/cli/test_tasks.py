@@ -88,7 +88,7 @@ def test_a_task_is_removed_only_if_somebody_says_so(gateway: Gateway, shell: She
 
 
 def test_a_version_is_removed_once_it_is_retired(gateway: Gateway, shell: Shell) -> None:
-    live = shell("remove", "digits", "mlp", "1", "--yes", url=gateway.url)
+    live = shell("delete", "digits", "mlp", "1", "--yes", url=gateway.url)
     assert (live.code, live.out) == (1, "")
     assert "only a retired version can be removed" in live.err
     shell("retire", "digits", "mlp", "1", url=gateway.url)

@@ -499,6 +499,14 @@ async def test_draining_refuses_new_queries_and_answers_the_others(
         assert [reply.code for reply in await asked] == [ReplyCode.OK] * 12
         await draining
         assert host.status().draining
+        assert host.told_to_leave
+
+
+async def test_a_worker_that_stops_by_itself_was_not_told_to_leave(worker: WorkerConfig) -> None:
+    async with running(worker) as (host, connection):
+        await host.drain_and_stop(CONTROL_S)  # its gateway says that it has heard
+        assert connection.status.draining
+        assert not host.told_to_leave
 
 
 async def test_stopping_answers_what_was_admitted_and_removes_the_socket(

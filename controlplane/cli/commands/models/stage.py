@@ -42,7 +42,7 @@ def retire(
     _move(task, model, version, Stage.RETIRED, url, output)
 
 
-def remove(
+def delete(
     task: TaskArgument,
     model: ModelArgument,
     version: Annotated[
@@ -52,11 +52,11 @@ def remove(
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Remove a retired model version for good, with the artifacts that nothing else uses.
+    """Delete a retired model version for good, with the artifacts that nothing else uses.
 
     `modelless tasks remove` removes a whole task.
     """
-    confirm(f"Remove {model}-v{version} of {task}?", yes)
+    confirm(f"Delete {model}-v{version} of {task}?", yes)
     with connect(url) as client:
         row = client.delete(at("v1", "models", task, model, "versions", str(version)))
     emit(row, output, lambda: typer.echo(printable(f"{model}-v{version}: {removed_words(row)}")))
