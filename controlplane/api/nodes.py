@@ -82,7 +82,7 @@ class Drained(Schema):
 
 
 def node_routes(context: ApiContext) -> APIRouter:
-    """``GET /v1/nodes``, ``POST /v1/nodes/{node}/drain`` and ``POST /v1/workers/{worker}/drain``."""
+    """``/v1/nodes``, ``/v1/nodes/{node}/drain`` and ``/v1/workers/{worker}/drain``."""
     routes = APIRouter(prefix="/v1", tags=["running"])
 
     @routes.get("/nodes", summary="The nodes of the cluster, and what its autoscaler is asked for")
