@@ -61,6 +61,9 @@ def test_everything_is_replaced_and_every_query_is_answered(two: Deployment) -> 
 
 @pytest.mark.campaign
 def test_what_is_new_already_stays(two: Deployment) -> None:
+    with upgrade(two, eviction="lru") as command:  # where this test is the first one
+        said, _ = command.communicate(timeout=UPGRADE_S)
+    assert command.returncode == 0, said
     before = named(two)
     with upgrade(two, eviction="lru") as command:
         said, _ = command.communicate(timeout=UPGRADE_S)
