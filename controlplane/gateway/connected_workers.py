@@ -171,10 +171,7 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
             DeadlineExceeded: it takes too long; it goes on.
             ReplicaLost: the worker is gone.
         """
-        found = self._workers.get(WorkerId(worker))
-        if found is None:
-            raise ReplicaLost(f"worker {worker} is gone")
-        await found.connection.unload(task, variant, UNLOAD_TIMEOUT_S)
+        await self._connection(worker).unload(task, variant, UNLOAD_TIMEOUT_S)
 
     async def drain(self, worker: str) -> None:
         """Have a worker take no more queries and leave; return once those that it has are answered.
@@ -183,10 +180,13 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
             DeadlineExceeded: it takes too long; it goes on.
             ReplicaLost: the worker is gone.
         """
+        await self._connection(worker).drain(DRAIN_TIMEOUT_S)
+
+    def _connection(self, worker: str) -> WorkerConnection:
         found = self._workers.get(WorkerId(worker))
         if found is None:
             raise ReplicaLost(f"worker {worker} is gone")
-        await found.connection.drain(DRAIN_TIMEOUT_S)
+        return found.connection
 
     def kinds(self) -> set[DeviceKindName]:
         """Device kinds of which a worker takes queries."""
