@@ -23,6 +23,27 @@ def test_two_workers_share_the_work(two: Deployment) -> None:
     two.until(both_answer, "both answer")
 
 
+def test_a_worker_that_is_drained_is_replaced_and_no_query_is_lost(two: Deployment) -> None:
+    goes = two.workers()[0]
+    held, others = two.ready(goes), {one["worker"] for one in two.workers()[1:]}
+
+    def replaced() -> bool:
+        there = {one["worker"]: two.ready(one) for one in two.workers()}
+        new = there.keys() - others - {goes["worker"]}
+        return goes["worker"] not in there and [there[one] for one in new] == [held]
+
+    with Load(two, GOOD, clients=4, pause_s=0.02) as load:
+        two.until(lambda: load.snapshot()["200"] > 100, "load")
+        answer = two.request("POST", f"/v1/workers/{goes['worker']}/drain", {"why": "it grows"})
+        assert answer.status == 200, answer
+        assert (answer.body["done"], answer.body["others"]) == (True, 1)
+        two.until(replaced, "another worker")
+    assert load.untyped == []
+    assert load.outcomes.keys() <= {"200", *BUSY}
+    kinds = {one["kind"] for one in two.get("/v1/events?limit=1000")["events"]}
+    assert {"worker_told_to_leave", "worker_draining", "worker_left", "worker_joined"} <= kinds
+
+
 def test_shrinking_from_two_workers_to_one_loses_no_query_and_no_worker(two: Deployment) -> None:
     kind = two.workers()[0]["device_kind"]
     these = {worker["worker"] for worker in two.workers()}
