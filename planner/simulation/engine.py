@@ -231,11 +231,11 @@ class Engine:
             return False
         elif replica.state is LOADING:
             self._memories.urgency.missed(key, waits=True)
+            self._asked(replica)
         now_ms, queue = self._now_ms, worker.queue
         ticket = Ticket(replica, query, tries)
         if replica.state is LOADING:
             replica.waiting.append(ticket)
-            self._asked(replica)
         elif not self._admits(queue, ticket):
             return False
         replica.in_flight += 1
@@ -394,8 +394,9 @@ class Engine:
         worker.reserved_mib += candidate.memory_mib
         worker.view.free_mib = worker.free_mib
         replica.displaces = bool(leave)
-        worker.view.will_load(key, asked=waiting is not None)
-        if waiting is not None:
+        if waiting is None:
+            worker.view.will_load(key, asked=False)
+        else:
             self._asked(replica)
         self.tally.loaded(now_ms, candidate.load_ms / 1_000)
         if setting.instant:

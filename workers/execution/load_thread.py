@@ -68,12 +68,12 @@ class LoadThread:
             self._ledger.hung(key, spec.task, spec.variant, why)
             raise Internal(why)
 
-    def at_work(self) -> tuple[LoadSpec | None, float]:
-        """What is read or loaded now, and how much of what its profile says that has taken."""
+    def at_work_s(self) -> float:
+        """How much of what its profile says the load under way has taken."""
         if (at_work := self._at_work) is None:
-            return None, 0.0
+            return 0.0
         spec, began_s = at_work
-        return spec, min(spec.load_s, time.monotonic() - began_s)
+        return min(spec.load_s, time.monotonic() - began_s)
 
     def fetch_s(self, variant: int) -> float:
         """What fetching a variant took that is being loaded now."""

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 
-from planner.eviction.turns import IN_LINE, Order, order_of, turn_of
+from planner.eviction.turns import order_of, turn_of
 from planner.latency_table import LatencyTable
 from variants.artifacts.integrity import Seen
 from variants.errors import (
@@ -121,16 +121,16 @@ class Loading:
             self._admit(spec, variant, replica)
             if demanded is not None:
                 self.executor.usage.missed(variant, time.monotonic(), waits=demanded.waiting)
-            file = await self._verify(spec, self._order(spec, demanded))
+            file = await self._verify(spec, variant, demanded)
             replica = await self._begin(spec, variant, demanded, file)
         elif demanded is not None and replica.state is ReplicaState.LOADING:
             self.executor.usage.missed(variant, time.monotonic(), waits=demanded.waiting)
         if demanded is not None:
             replica.asked = True
             replica.awaited |= demanded.waiting
-            if not replica.displaces:
-                replica.asked_qps = self._asked_qps(variant)
         if replica.state is ReplicaState.LOADING:
+            if demanded is not None and not replica.displaces:
+                replica.asked_qps = self._asked_qps(variant)
             if begin:
                 return replica.status(time.monotonic())
             await asyncio.shield(replica.loaded)
@@ -229,7 +229,7 @@ class Loading:
         if replica is not None:
             raise Conflict(f"{replica.name} is in quarantine: {replica.message}")
 
-    async def _verify(self, spec: LoadSpec, order: Order) -> Seen | None:
+    async def _verify(self, spec: LoadSpec, variant: int, demanded: Demanded | None) -> Seen | None:
         """How the artifact looks, which is sound; None for a variant that has none.
 
         Raises:
@@ -239,7 +239,8 @@ class Loading:
             return None
         if (known := self._artifacts.known(spec)) is not None:
             return known
-        file, error = await self.thread.read(spec, order)
+        asked_qps = None if demanded is None else self._asked_qps(variant)
+        file, error = await self.thread.read(spec, order_of(asked_qps, spec.load_s))
         if error is not None:
             raise self._absent.fail(spec, error, file) from error
         return file
@@ -354,17 +355,11 @@ class Loading:
         """How long the loads that have begun or wait for their turn still take, by their
         profiles."""
         loading = [r for r in self._replicas.values() if r.state is ReplicaState.LOADING]
-        return max(0.0, sum(r.spec.load_s for r in loading) - self.thread.at_work()[1])
+        return max(0.0, sum(r.spec.load_s for r in loading) - self.thread.at_work_s())
 
     def _asked_qps(self, variant: int) -> float:
         """Queries per second that ask for a variant here."""
         return self.executor.usage.learned_qps((variant,), time.monotonic())[0]
-
-    def _order(self, spec: LoadSpec, demanded: Demanded | None) -> Order:
-        """When the turn of an artifact comes to be read."""
-        if demanded is None:
-            return IN_LINE
-        return order_of(self._asked_qps(variant_id(spec.task, spec.variant)), spec.load_s)
 
     def _leaving(
         self, spec: LoadSpec, need_mib: float, demanded: Demanded, now_s: float
