@@ -270,22 +270,22 @@ class ControllerReplica(Replaceable):
             cluster=ServeCluster(later=LaterKinds(lambda: self._loop.settings.kinds, workers)),
             secret=secret,
             owner=owner_of(secret, serve.get_replica_context().replica_id.unique_id),
-            measuring_of=self._measuring_on() if settings.ray_address else None,
+            measuring_of=self._measuring_on(bool(settings.ray_address)),
             # On a cluster nodes of other kinds may join.
             kind_applications=KindApplications(workers) if settings.ray_address else None,
             autoscaler=RayAutoscaler() if settings.ray_address else None,
         )
         self._running: asyncio.Task[None] | None = None
 
-    def _measuring_on(self) -> Callable[["Journal"], "Measuring"]:
-        """On a cluster profiles are measured on its nodes; one machine measures as it starts."""
-        from controlplane.cluster.measuring_nodes import MeasuringNodes
+    def _measuring_on(self, cluster: bool) -> Callable[["Journal"], "Measuring"]:
+        """What has profiles measured: on the nodes of a cluster, or on this machine."""
+        from controlplane.cluster.measuring_nodes import MeasuringHere, MeasuringNodes
         from controlplane.controller.measuring import Measuring
 
         def now() -> Settings:
             return self._loop.settings
 
-        nodes = MeasuringNodes(self._sent, now)
+        nodes = (MeasuringNodes if cluster else MeasuringHere)(self._sent, now)
         return lambda journal: Measuring(now, self._catalog, nodes, journal, monotonic)
 
     async def reconfigure(self, _user_config: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Two routes: how many workers of each device kind are wanted and run, and how to change that."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated
@@ -9,6 +10,7 @@ from fastapi import APIRouter, Path
 from pydantic import ConfigDict, Field
 
 from controlplane.api.context import ApiContext
+from controlplane.profiling.profiles import Cause, due_profiles, hosts_unknown
 from controlplane.views.fleet_status import (
     FleetStatus,
     KindStatus,
@@ -21,7 +23,7 @@ from controlplane.views.schemas import Schema
 from controlplane.views.worker_schemas import WorkerSchema
 from variants.catalog.validity.registrations import MAX_WORKERS
 from variants.errors import NotFound
-from variants.types import DeviceKindName, Event, Plan
+from variants.types import CatalogSnapshot, DeviceKindName, Event, Plan
 
 
 class Inventory(Schema):
@@ -88,7 +90,8 @@ async def fleet_status_now(context: ApiContext, plan: Plan | None) -> FleetStatu
     if not settings.ray_address and not settings.layouts:  # nodes may come, layouts overlap
         cores = {str(one.name): one.cores for one in settings.kinds}
         lack = lack_of_cores(kinds, cores, settings.all_cores)
-    return fleet_status(kinds, plan, await _workers(context), lack)
+    unmeasured = _unmeasured(await context.snapshot())
+    return fleet_status(kinds, plan, await _workers(context), lack, unmeasured)
 
 
 async def kinds_now(context: ApiContext, plan: Plan | None) -> tuple[KindStatus, ...]:
@@ -103,6 +106,12 @@ async def kinds_now(context: ApiContext, plan: Plan | None) -> tuple[KindStatus,
         if plan is not None and settings.plans_decide
         else None,
     )
+
+
+def _unmeasured(catalog: CatalogSnapshot) -> dict[str, int]:
+    """How many variants that could answer were never measured, by device kind."""
+    due = due_profiles(catalog, catalog.device_kinds, hosts=hosts_unknown)
+    return Counter(str(one.kind.name) for one in due if one.cause is Cause.MISSING)
 
 
 def _asked(rows: Iterable[KindStatus], kind: str) -> int:

@@ -76,6 +76,11 @@ def _raised_again() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+def say_waits() -> None:
+    """Why nothing happens yet."""
+    typer.echo("waiting: modelless is measuring a variant in the background", err=True)
+
+
 @contextmanager
 def interruptible(left: str) -> Iterator[None]:
     """Let Ctrl-C and SIGTERM end the command with its exit code.

@@ -149,7 +149,7 @@ def _say_ready(prepared: Prepared, url: str, seconds: float) -> None:
         warn("no node has joined yet: workers start when one does")
     elif not any(row.asked for row in wanted):
         warn(_none_wanted(wanted[0]))
-    elif settings.ray_address and answers and not profiled:
+    elif answers and not profiled:
         warn(
             "no variant has a profile on these device kinds: they answer once the control loop"
             " has had them measured (`modelless events list`)"
@@ -217,32 +217,43 @@ def _make_example(settings: Settings, catalog: "Catalog", store: "ArtifactStore"
 
 
 def _profile_wanted(settings: Settings, catalog: "Catalog", store: "ArtifactStore") -> None:
-    """Measure what has no true profile on the device kinds that this machine is sliced into now.
-
-    On a cluster the control loop has it measured where workers run.
-    """
+    """Measure what no query could be answered without, on the device kinds that this machine is
+    sliced into now; the control loop has the rest measured meanwhile, and on a cluster all."""
     from controlplane.machine import machine_kinds, renew_kinds
-    from controlplane.profiling.profiles import Cause, due_profiles, measure_due
+    from controlplane.profiling.first_profiles import measure_firsts, start_work
+    from controlplane.profiling.orders import candidates
+    from controlplane.profiling.profiles import due_profiles
+    from controlplane.profiling.remeasuring import measure_due
+    from controlplane.timestamps import timestamp
 
     requests, known = catalog.profiling_requests(), catalog.snapshot()
     kinds = machine_kinds(settings)
     renew_kinds(catalog, kinds)
     if settings.ray_address:
         return
-    found = due_profiles(known, kinds, requests)
-    pressing = [one for one in found if one.cause is not Cause.PREDICTED]
-    if not pressing:
-        return
-    for line in why_measured(pressing):
-        tell(line)
-    began = time.monotonic()
-    with progress("Profiles") as show:
-        measured, failures = measure_due(pressing, catalog, store, show)
-    with step("Profiles", time.monotonic() - began) as done:
-        there = dict.fromkeys(str(one.kind.name) for one in pressing)
-        done(f"{measured} variant{'s' if measured != 1 else ''} measured on {', '.join(there)}")
-    for failure in failures:
-        err.print(f"    [yellow]{failure}[/]", soft_wrap=True)
+    work = start_work(due_profiles(known, kinds, requests), settings)
+    catalog.request_profiling(work.requests(timestamp()))
+    begins = {name for name, count in _begins(settings, catalog.inventory()).items() if count}
+    firsts = [row[0] for row in candidates(work.meanwhile, known, begins)]
+    measured = 0
+    if work.before or firsts:
+        for line in why_measured([*work.before, *firsts]):
+            tell(line)
+        began = time.monotonic()
+        with progress("Profiles") as show:
+            count, failures = measure_due(work.before, catalog, store, show)
+            measured, failed = measure_firsts(work.meanwhile, begins, catalog, store, show)
+        with step("Profiles", time.monotonic() - began) as done:
+            there = dict.fromkeys(str(one.kind.name) for one in (*work.before, *firsts))
+            count += measured
+            done(f"{count} variant{'s' if count != 1 else ''} measured on {', '.join(there)}")
+        for failure in (*failures, *failed):
+            err.print(f"    [yellow]{failure}[/]", soft_wrap=True)
+    if left := len(work.meanwhile) - measured:
+        tell(
+            f"{left} {'more are' if measured else 'profiles are' if left != 1 else 'profile is'}"
+            " measured while queries are answered (`modelless events list`)"
+        )
 
 
 def why_measured(due: "Sequence[DueProfile]") -> list[str]:

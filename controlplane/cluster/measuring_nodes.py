@@ -1,4 +1,5 @@
-"""Measuring on the nodes of a cluster: a process of its own there, for one profile at a time.
+"""Measuring on the nodes of a cluster, or on the one machine: a process of its own there, for one
+profile at a time.
 
 The process takes no core of Ray's where workers of the kind run: it measures beside them, at a
 niceness at which it gets next to nothing while they compute, and waits for calm as measuring does
@@ -23,8 +24,9 @@ from controlplane.cluster.nodes import is_staying, listed_nodes
 from controlplane.cluster.ray_adapter import nodes_of_workers
 from controlplane.cluster.sent_settings import SentSettings, receive
 from controlplane.cluster.serve_applications import last_line, serve_details
+from controlplane.profiling.measuring_lock import may_measure, measuring_last
 from controlplane.profiling.orders import MeasuringOrder
-from controlplane.profiling.profiles import measured
+from controlplane.profiling.remeasuring import measured
 from controlplane.profiling.staleness import BackEnd, host_with
 from controlplane.settings import Settings
 from variants.artifacts.protocol import ArtifactStore
@@ -33,6 +35,7 @@ from variants.errors import (
     DeadlineExceeded,
     ModellessError,
     NotFound,
+    Overloaded,
     ReplicaLost,
     RuntimeFailed,
     readable,
@@ -73,6 +76,7 @@ class NodeBench:
     def __init__(self, sent: SentSettings) -> None:
         self._sent = sent
         self._store: ArtifactStore | None = None
+        self._machine = ""
 
     def begin(self, back_ends: Iterable[BackEnd]) -> Begun | ModellessError:
         """Look at this node."""
@@ -82,6 +86,7 @@ class NodeBench:
         try:
             settings, _ = receive(self._sent, machine_name())
             self._store = store_of(settings)
+            self._machine = machine_name() if settings.ray_address else ""
         except ModellessError as error:
             return error
         hosts = {back_end: host_with(*back_end) for back_end in back_ends}
@@ -94,7 +99,7 @@ class NodeBench:
         try:
             with tempfile.TemporaryDirectory(prefix="modelless-") as work:
                 return measured(
-                    order.task, variant, kind, self._store, Path(work), machine=machine_name()
+                    order.task, variant, kind, self._store, Path(work), machine=self._machine
                 )
         except ModellessError as error:
             return error
@@ -129,8 +134,14 @@ class MeasuringNodes:
         self._settings = settings
         self._details = details
 
-    async def nodes(self, kinds: Iterable[DeviceKindName]) -> dict[str, str]:
-        """The end of a worker's name to the node it runs on, for the workers of these kinds.
+    @property
+    def one_machine(self) -> bool:
+        return False
+
+    async def nodes(
+        self, kinds: Iterable[DeviceKindName], workers: Iterable[str]
+    ) -> dict[str, str]:
+        """A worker's name to the node it runs on, for the workers of these kinds.
 
         Raises:
             ClusterUnavailable: Serve does not answer.
@@ -193,6 +204,48 @@ class MeasuringNodes:
             raise NotFound(f"there is no device kind {name!r} in the settings")
         needs = {"num_cpus": kind.cores, "num_gpus": 0 if kind.gpu is None else 1}
         return needs | options_for(kind)
+
+
+class MeasuringHere(MeasuringNodes):
+    """Has profiles measured on the one machine that all workers run on, while no command measures.
+
+    Which of its profiles are stale is known before it serves, and does not change while it does.
+    """
+
+    @property
+    def one_machine(self) -> bool:
+        return True
+
+    async def nodes(
+        self, kinds: Iterable[DeviceKindName], workers: Iterable[str]
+    ) -> dict[str, str]:
+        """This node for each worker; none while a command measures."""
+        import ray
+
+        if not await asyncio.to_thread(may_measure, self._settings().run_dir):
+            return {}
+        return dict.fromkeys(workers, ray.get_runtime_context().get_node_id())
+
+    async def look(self, node: str, back_ends: Iterable[BackEnd]) -> Mapping[BackEnd, str]:
+        """Nothing is said of any back end, so no profile counts as stale."""
+        return dict.fromkeys(back_ends, "")
+
+    async def measure(
+        self, order: MeasuringOrder, node: str, placed: Callable[[str], None]
+    ) -> Profile:
+        """As on a cluster, while no command measures.
+
+        Raises:
+            Overloaded: a command measures.
+        """
+        with measuring_last(self._settings().run_dir) as may:
+            if not may:
+                raise Overloaded("a command measures on this machine")
+            return await super().measure(order, node, placed)
+
+    async def stays(self, node: str) -> bool:
+        """The machine that asks is there."""
+        return True
 
 
 def _on(node: str) -> dict[str, Any]:

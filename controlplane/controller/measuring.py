@@ -1,4 +1,4 @@
-"""Measuring on a cluster: each variant where its workers run, one at a time on a node.
+"""Measuring while it serves: each variant where its workers run, one at a time on a node.
 
 What is due is looked for beside the loop's turns: profiles that are missing on a kind, that were
 asked for, that no machine of the kind would give again, or that were measured beside other work.
@@ -17,7 +17,7 @@ from controlplane.controller.events.journal import Journal
 from controlplane.machine import machine_kinds
 from controlplane.profiling.orders import MeasuringOrder, orders
 from controlplane.profiling.places import NodeLoad, calmest, goes_now
-from controlplane.profiling.profiles import Hosts
+from controlplane.profiling.profiles import Hosts, measured_while_serving
 from controlplane.profiling.rests import Attempt, attempt_of
 from controlplane.profiling.setbacks import Setbacks
 from controlplane.profiling.staleness import BackEnd
@@ -48,7 +48,13 @@ OWN_SLICE = ""
 class Nodes(Protocol):
     """Where profiles are measured. ``controlplane.cluster.measuring_nodes`` has Ray's."""
 
-    async def nodes(self, kinds: Iterable[DeviceKindName]) -> dict[str, str]: ...
+    @property
+    def one_machine(self) -> bool:
+        """Whether all kinds are slices of one machine, on which each is measured."""
+
+    async def nodes(
+        self, kinds: Iterable[DeviceKindName], workers: Iterable[str]
+    ) -> dict[str, str]: ...
 
     async def look(self, node: str, back_ends: Iterable[BackEnd]) -> Mapping[BackEnd, str]: ...
 
@@ -217,6 +223,8 @@ class Measuring:
     def _kinds_of(self, catalog: CatalogSnapshot, observation: Observation) -> list[DeviceKind]:
         """The kinds that have workers or may get some, as the catalog or the settings know them."""
         own = machine_kinds(self._settings(), lambda: None)
+        if self._cluster.one_machine:
+            return [kind for kind in own if measured_while_serving(kind)]
         known = {kind.name: kind for kind in (*own, *catalog.device_kinds)}
         return [
             known[name]
@@ -229,11 +237,12 @@ class Measuring:
     ) -> dict[str, NodeLoad]:
         found: dict[str, NodeLoad] = {}
         names = [kind.name for kind in kinds]
-        for worker, node in (await self._cluster.nodes(names)).items():
+        for worker, node in (await self._cluster.nodes(names, workers)).items():
             status = workers.get(worker)
             if status is not None:  # else it has not said yet what it is
                 there = found.setdefault(node, NodeLoad())
                 there.kinds.add(DeviceKindName(status.device_kind))
+                there.kinds.update(names if self._cluster.one_machine else ())
                 there.busy_ratio = max(there.busy_ratio, status.busy_ratio)
         return found
 
@@ -288,7 +297,7 @@ class Measuring:
     ) -> str | None:
         """The node for an order, or a slice of its own; None where it has to wait."""
         kind, cause = order.due.kind.name, order.due.cause
-        if not running.get(kind):
+        if not running.get(kind) and not self._cluster.one_machine:
             one_waits = any(job.own_slice for job in self._jobs.values())
             return None if one_waits or self._setbacks.slice_waits(kind, now_s) else OWN_SLICE
         occupied = self._occupied
@@ -313,7 +322,12 @@ class Measuring:
     def _begin(self, order: MeasuringOrder, node: str, left: int) -> None:
         task = asyncio.create_task(self._measure(order, node, left))
         self._jobs[order.key] = _Job(node=node, own_slice=node == OWN_SLICE, task=task)
-        task.add_done_callback(lambda _: self._jobs.pop(order.key, None))
+        task.add_done_callback(lambda _: self._ended(order.key))
+
+    def _ended(self, key: ProfileKey) -> None:
+        """Look for the next one at the next turn."""
+        self._jobs.pop(key, None)
+        self._looked_at_s = -inf
 
     def _placed(self, key: ProfileKey, node: str) -> None:
         """

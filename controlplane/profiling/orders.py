@@ -1,11 +1,11 @@
-"""What is to be measured on a cluster's nodes, and in which order: what may be worth it first.
+"""What is to be measured, and in which order: what tasks need to be answered at all, then what may
+be worth it.
 
-Decided from values alone. Kinds are slices of machines that may differ from this one, so that each
-is measured where its workers run.
+Decided from values alone.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from controlplane.profiling.profiles import Cause, DueProfile, Hosts, due_profiles
@@ -44,9 +44,11 @@ def orders(
 ) -> list[MeasuringOrder]:
     """What to measure, the most pressing first.
 
-    Of variants that were never measured on a kind those come first that live versions have, that no
-    other variant beats wherever both were measured, and whose task is asked for most. A prediction
-    waits until queries rely on it, which is a request.
+    Of variants that were never measured on a kind one comes first for each task of which none was
+    measured on any of the kinds, because no query for it can be answered yet: the most accurate.
+    Then come those that live versions have, that no other variant beats wherever both were
+    measured, and whose task is asked for most. A prediction waits until queries rely on it, which
+    is a request.
     """
     known = {kind.name: kind for kind in kinds}
     due = [
@@ -61,11 +63,13 @@ def orders(
     live = {(v.task, v.model, v.version) for v in catalog.versions if v.stage is Stage.LIVE}
     beaten = _beaten(catalog)
     causes = list(Cause)
+    firsts = {(*row[0].variant.key, row[0].kind.name) for row in candidates(due, catalog, known)}
 
-    def worth(one: DueProfile) -> tuple[int, bool, bool, float, VariantKey, DeviceKindName]:
+    def worth(one: DueProfile) -> tuple[int, bool, bool, bool, float, VariantKey, DeviceKindName]:
         variant = one.variant
         return (
             causes.index(one.cause),
+            (*variant.key, one.kind.name) not in firsts,
             (variant.task, variant.model, variant.version) not in live,
             variant.key in beaten,
             -demand_qps.get(variant.task, 0.0),
@@ -74,6 +78,34 @@ def orders(
         )
 
     return [MeasuringOrder(task=tasks[one.variant.task], due=one) for one in sorted(due, key=worth)]
+
+
+def candidates(
+    due: Iterable[DueProfile], catalog: CatalogSnapshot, kinds: Collection[DeviceKindName]
+) -> list[list[DueProfile]]:
+    """For each task of which no variant that answers was measured on these kinds: what could be,
+    the most accurate of a live version first."""
+    stages = {(v.task, v.model, v.version): v.stage for v in catalog.versions}
+    variants = {variant.key: variant for variant in catalog.variants}
+    answered = {
+        profile.task
+        for profile in catalog.profiles
+        if profile.device_kind in kinds
+        for one in (variants[profile.task, profile.variant],)
+        if stages[one.task, one.model, one.version] in SERVING
+    }
+    found: dict[TaskName, list[DueProfile]] = defaultdict(list)
+    for one in due:
+        missing = one.cause is Cause.MISSING and one.kind.name in kinds
+        if missing and one.variant.task not in answered:
+            found[one.variant.task].append(one)
+
+    def worth(one: DueProfile) -> tuple[bool, float, VariantKey, DeviceKindName]:
+        variant = one.variant
+        stage = stages[variant.task, variant.model, variant.version]
+        return (stage is not Stage.LIVE, -variant.accuracy, variant.key, one.kind.name)
+
+    return [sorted(row, key=worth) for row in found.values()]
 
 
 def _disturbed(

@@ -1,36 +1,24 @@
-"""Profiles that are missing or not true any more, and measuring them.
+"""Profiles that are missing or not true any more.
 
 A machine that is sliced anew has new device kinds; a library that was updated makes profiles stale;
 live latency may contradict them; and a prediction that queries rely on wants to be measured.
 """
 
-import tempfile
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from controlplane.building.meter import Meter
-from controlplane.building.types import Progress, RegistrationLimits
 from controlplane.profiling.staleness import host_of
-from controlplane.profiling.workbench import Workbench
 from controlplane.views.catalog_views import find_task
 from profiler.fingerprint import is_stale
-from variants.artifacts.protocol import ArtifactStore
-from variants.catalog.protocol import Catalog
-from variants.errors import InvalidArtifact, NotFound, VariantNotLoadable
+from variants.errors import NotFound
 from variants.types import (
-    PROFILE_BATCH_SIZES,
     CatalogSnapshot,
     DeviceKind,
     Profile,
     ProfileSource,
     ProfilingRequest,
     Stage,
-    Task,
     Variant,
 )
 
@@ -192,6 +180,14 @@ def runs_on(variant: Variant, kind: DeviceKind) -> bool:
     return variant.gpu or int(variant.options.get("threads", 0)) < kind.cores
 
 
+def measured_while_serving(kind: DeviceKind) -> bool:
+    """Whether one machine measures on a kind while its workers answer queries.
+
+    Not on a GPU: its worker counts all of its memory as its own.
+    """
+    return kind.gpu is None
+
+
 def _cause(
     profile: Profile | None, request: str | None, hosts: Collection[str]
 ) -> tuple[Cause, str] | None:
@@ -207,76 +203,3 @@ def _cause(
     if profile.source is ProfileSource.PREDICTED:
         return Cause.PREDICTED, "its latency was predicted"
     return None
-
-
-def measure_due(
-    due: Iterable[DueProfile],
-    catalog: Catalog,
-    store: ArtifactStore,
-    progress: Callable[[Progress], None] = lambda _: None,
-    *,
-    limits: RegistrationLimits | None = None,
-) -> tuple[int, tuple[str, ...]]:
-    """Measure profiles and keep each as soon as it is there: an interrupt loses one.
-
-    Returns how many were measured, and one sentence for each variant that could not be.
-
-    Raises:
-        StateUnavailable: catalog or store cannot be reached.
-    """
-    work_list = list(due)
-    tasks = {task.name: task for task in catalog.snapshot().tasks}
-    meter = Meter(progress, total=len(work_list))
-    failures: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="modelless-") as work:
-        for one in work_list:
-            variant, kind = one.variant, one.kind
-            meter.begin("measure", f"measuring {variant.name} on {kind.name}")
-            try:
-                profile = measured(tasks[variant.task], variant, kind, store, Path(work), limits)
-            except VariantNotLoadable as error:
-                failures.append(f"{variant.name}: {error.message}")
-                continue
-            except InvalidArtifact as error:
-                failures.append(error.message)
-                continue
-            catalog.put_profiles((profile,), (kind,))
-        if work_list:
-            meter.finish("measure", "measured")
-    return len(work_list) - len(failures), tuple(failures)
-
-
-def measured(
-    task: Task,
-    variant: Variant,
-    kind: DeviceKind,
-    store: ArtifactStore,
-    work: Path,
-    limits: RegistrationLimits | None = None,
-    machine: str = "",
-) -> Profile:
-    """The profile of a variant on this machine.
-
-    Rows are made up, uniform in [0, 1): latency and memory hardly depend on values.
-
-    Args:
-        work: a folder for the rows, which are kept for other variants of the task.
-        machine: what it is called in the profile; else its host name.
-
-    Raises:
-        VariantNotLoadable: its artifact is missing, is damaged or cannot be read.
-        InvalidArtifact: it failed, crashed, or took too long or too much memory.
-    """
-    data = work / f"{task.name}.npz"
-    if not data.exists():
-        np.savez(data, **made_up_rows(task))
-    path = store.sound(variant.artifact)
-    with Workbench(task, kind, data, limits or RegistrationLimits(), machine) as bench:
-        return bench.measure(variant, path)
-
-
-def made_up_rows(task: Task) -> dict[str, Any]:
-    """Rows enough for the largest batch, for each input: ``(rows, *shape)``."""
-    draw = np.random.default_rng(0)
-    rows = max(PROFILE_BATCH_SIZES)
-    return {spec.name: draw.random((rows, *spec.shape)).astype(spec.dtype) for spec in task.inputs}

@@ -183,11 +183,17 @@ def lack_of_cores(kinds: Iterable[KindStatus], cores: Mapping[str, int], given: 
 
 
 def fleet_status(
-    kinds: Sequence[KindStatus], plan: Plan | None, workers: Iterable[Worker], lack: str = ""
+    kinds: Sequence[KindStatus],
+    plan: Plan | None,
+    workers: Iterable[Worker],
+    lack: str = "",
+    unmeasured: Mapping[str, int] | None = None,
 ) -> FleetStatus:
     """Compare the workers with the numbers wanted, and what they hold with the plan.
 
-    ``lack`` says why workers are missing, where that is known.
+    Args:
+        lack: why workers are missing, where that is known.
+        unmeasured: how many variants have no profile yet and so answer nothing, by device kind.
     """
     serving = [status for status in workers if not status.draining]
     placements = _placed(plan, serving)
@@ -207,6 +213,11 @@ def fleet_status(
         unplanned=len(held - placements.keys()),
     )
     level, sentence = _judged(kinds, plan, replicas, lack)
+    running = {row.device_kind for row in kinds if row.running}
+    if level is not Level.DOWN:
+        sentence += _unmeasured_words(
+            {kind: count for kind, count in (unmeasured or {}).items() if kind in running}
+        )
     return FleetStatus(
         level=level,
         sentence=sentence,
@@ -307,6 +318,19 @@ def _replica_difference(replicas: PlacementCounts) -> str:
     if replicas.missing:
         words.append(f"{replicas.missing} missing")
     return ", ".join(words)
+
+
+def _unmeasured_words(unmeasured: Mapping[str, int]) -> str:
+    words = [
+        f"{counted(count, 'variant')} on {kind}" for kind, count in unmeasured.items() if count
+    ]
+    if not words:
+        return ""
+    one = sum(unmeasured.values()) == 1
+    return (
+        f" {' and '.join(words)} {'is' if one else 'are'} yet to be measured and "
+        f"{'answers' if one else 'answer'} from then on."
+    )
 
 
 def _workers(count: int, kind: str) -> str:

@@ -19,7 +19,7 @@ from time import sleep
 from typing import Any
 
 from controlplane.machine import machine_kinds
-from controlplane.profiling.profiles import measured
+from controlplane.profiling.remeasuring import measured
 from controlplane.settings import load_settings
 from tests.bench import machine
 from tests.bench.peers import servers

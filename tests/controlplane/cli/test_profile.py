@@ -10,6 +10,7 @@ from controlplane.building.types import RegistrationLimits
 from controlplane.cli.starting import why_measured
 from controlplane.profiling import profiles as profiling
 from controlplane.profiling.profiles import NEVER, Cause, DueProfile
+from controlplane.profiling.remeasuring import measure_due
 from controlplane.settings import load_settings
 from profiler.sandbox.measure import MeasureLimits
 from tests.controlplane.cli.shell import Shell
@@ -125,7 +126,7 @@ def test_what_was_measured_before_an_interrupt_is_kept(house: House) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        profiling.measure_due(
+        measure_due(
             found, house.catalog, house.store, interrupt,
             limits=RegistrationLimits(measure=QUICK),
         )  # fmt: skip

@@ -66,6 +66,7 @@ class Cluster:
 
     placed: dict[str, str]
     answer: Answer = measured_there
+    one_machine: bool = False
     own_node: str = "n-9"
     """Where a slice of its own is found."""
     beginning: Answer | None = None
@@ -78,7 +79,9 @@ class Cluster:
     going: set[str] = field(default_factory=set)
     """Nodes that are lost, or soon will be."""
 
-    async def nodes(self, kinds: Iterable[DeviceKindName]) -> dict[str, str]:
+    async def nodes(
+        self, kinds: Iterable[DeviceKindName], workers: Iterable[str]
+    ) -> dict[str, str]:
         return {
             worker: node
             for worker, node in self.placed.items()
@@ -387,6 +390,21 @@ async def test_a_kind_without_room_holds_up_no_other(tmp_path: Path) -> None:
     assert await house.look() == []
     assert len(await house.look(300.0)) == 1
     assert [event.kind for event in await house.events()].count("measuring_failed") == 1
+
+
+async def test_one_machine_measures_all_its_kinds_where_any_worker_runs(tmp_path: Path) -> None:
+    """One after the other without a pause, and nothing on a GPU."""
+    cluster = Cluster({"cpu-1-a": "n-1"}, one_machine=True)
+    house = House(cluster, tmp_path, "one", "two", slices="0-1xcpu-1,0-1xcpu-2")
+    house.running = {CPU: 1, CPU_2: 0}
+
+    assert await house.look() == [("one-v1-onnx-fp32", "n-1")]
+    assert await house.look(0.0) == [("one-v1-onnx-fp32", "n-1")]
+    assert await house.look(0.0) == [("two-v1-onnx-fp32", "n-1")]
+    assert await house.look(0.0) == [("two-v1-onnx-fp32", "n-1")]
+    measured = {(one.variant, one.device_kind) for one in house.catalog.snapshot().profiles}
+    assert {kind for _, kind in measured} == {CPU, CPU_2}
+    assert len(measured) == 4
 
 
 async def test_a_disturbed_measurement_is_repeated_when_it_is_calm(tmp_path: Path) -> None:

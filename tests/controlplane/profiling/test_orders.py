@@ -1,9 +1,9 @@
-"""What is measured first on a cluster."""
+"""What is measured first."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from controlplane.profiling.orders import MeasuringOrder, orders
+from controlplane.profiling.orders import MeasuringOrder, candidates, orders
 from controlplane.profiling.profiles import Cause, requests_for
 from tests.variants.catalog_builders import kind, points, profile, registration, version
 from variants.catalog.memory import MemoryCatalog
@@ -57,6 +57,39 @@ def test_a_new_kind_is_measured_with_what_may_be_worth_it_first() -> None:
     assert {(order.due.kind.name, order.due.cause) for order in ordered} == {
         (NEW_KIND.name, Cause.MISSING)
     }
+
+
+def test_tasks_that_cannot_be_answered_get_one_variant_each_first() -> None:
+    """However little is asked of them; of a task the most accurate, even one that is beaten."""
+    known = catalog()
+    accuracies = {"slow": 0.99, "quick": 0.9, "fresh": 0.999, "only": 0.8}
+    variants = tuple(replace(v, accuracy=accuracies[v.model]) for v in known.variants)
+    known = replace(known, variants=variants)
+
+    assert models(found(known, NEW_KIND)) == ["only", "slow", "quick", "fresh"]
+    measured = replace(known.profiles[-1], device_kind=NEW_KIND.name)
+    assert measured.task == "words"
+    known = replace(known, profiles=(*known.profiles, measured))
+    assert models(found(known, NEW_KIND)) == ["slow", "quick", "fresh"]
+
+
+def test_candidates_are_of_tasks_without_a_measured_variant_that_answers() -> None:
+    known = catalog()
+    due = [order.due for order in found(known, NEW_KIND)]
+
+    def rows(snapshot: CatalogSnapshot) -> dict[str, list[str]]:
+        of = candidates(due, snapshot, {NEW_KIND.name})
+        return {row[0].variant.task: [one.variant.model for one in row] for row in of}
+
+    assert rows(known) == {"words": ["only"], "digits": ["quick", "slow", "fresh"]}
+    fresh = next(one for one in known.profiles if one.variant.startswith("fresh"))
+    of_canary = replace(fresh, device_kind=NEW_KIND.name)
+    known = replace(known, profiles=(*known.profiles, of_canary))
+    assert rows(known) == {"words": ["only"]}
+    staged = tuple(
+        replace(v, stage=Stage.RETIRED) if v.stage is Stage.CANARY else v for v in known.versions
+    )
+    assert rows(replace(known, versions=staged)).keys() == {"words", "digits"}
 
 
 def test_a_profile_of_another_machine_is_not_true_where_workers_run() -> None:

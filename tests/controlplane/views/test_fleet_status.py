@@ -194,3 +194,24 @@ def test_the_number_asked_for_says_where_it_comes_from() -> None:
     assert asked_words(other) == "3 workers gpu (stored by `modelless workers scale`)"
     assert asked_words(same) == "2 workers cpu-2"
     assert asked_words(given) == "2 workers cpu-2"
+
+
+@pytest.mark.parametrize(
+    ("unmeasured", "words"),
+    [
+        ({}, ""),
+        ({"gpu": 3}, ""),  # of which no worker runs
+        ({"cpu-4": 1}, " 1 variant on cpu-4 is yet to be measured and answers from then on."),
+        (
+            {"cpu-4": 2, "cpu-8": 1, "cpu-9": 0},
+            " 2 variants on cpu-4 and 1 variant on cpu-8 are yet to be measured and answer from"
+            " then on.",
+        ),
+    ],
+)
+def test_what_is_not_measured_yet_is_told(unmeasured: dict[str, int], words: str) -> None:
+    workers = [worker("w1", "a"), *(replace(worker(f"w{k}"), device_kind=f"cpu-{k}") for k in "89")]
+    kinds = kind_statuses({one.device_kind: 1 for one in workers}, {}, workers)
+    made = plan(("w1", "a"), workers=0)
+    before = fleet_status(kinds, made, workers).sentence
+    assert fleet_status(kinds, made, workers, unmeasured=unmeasured).sentence == before + words

@@ -17,7 +17,13 @@ from controlplane.cli.model_options import (
     parse_kinds,
 )
 from controlplane.cli.outcome import Output, OutputOption, emit
-from controlplane.cli.progress import ProgressOption, ProgressStyle, interruptible, shown
+from controlplane.cli.progress import (
+    ProgressOption,
+    ProgressStyle,
+    interruptible,
+    say_waits,
+    shown,
+)
 from controlplane.cli.registration_results import result_body, result_table
 from variants.errors import Conflict
 
@@ -49,6 +55,7 @@ def build(
     """
     from controlplane.cluster.head import store_of
     from controlplane.machine import kinds_to_register
+    from controlplane.profiling.measuring_lock import measuring_first
     from controlplane.registry.extension import extend
     from controlplane.settings import load_settings
     from controlplane.startup.presence import as_running
@@ -67,6 +74,7 @@ def build(
     began = time.monotonic()
     with (
         interruptible("nothing was added"),
+        measuring_first(settings.run_dir, say_waits),
         closing(open_catalog(settings.catalog_url)) as catalog,
         shown(progress) as show,
     ):

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +10,13 @@ import typer
 
 from controlplane.cli import render
 from controlplane.cli.outcome import Output, OutputOption, emit
-from controlplane.cli.progress import ProgressOption, ProgressStyle, interruptible, shown
+from controlplane.cli.progress import (
+    ProgressOption,
+    ProgressStyle,
+    interruptible,
+    say_waits,
+    shown,
+)
 from variants.errors import RuntimeFailed
 
 if TYPE_CHECKING:
@@ -69,6 +75,8 @@ def profile(
     from controlplane.plots.family import family_drawing
     from controlplane.plots.plot_file import check_target, write_plot
     from controlplane.profiling import profiles
+    from controlplane.profiling.measuring_lock import measuring_first
+    from controlplane.profiling.remeasuring import measure_due
     from controlplane.settings import load_settings
     from controlplane.startup.presence import as_running
     from controlplane.timestamps import timestamp
@@ -85,17 +93,19 @@ def profile(
         interruptible("what was measured is kept"),
         closing(open_catalog(settings.catalog_url)) as catalog,
     ):
-        found = profiles.to_measure(
-            catalog.snapshot(), machine_kinds(settings), catalog.profiling_requests(), task=task,
-            variant=variant, everything=everything,
-            hosts=profiles.hosts_unknown if on_cluster else profiles.hosts_here,
-        )  # fmt: skip
-        if on_cluster and not dry_run:
-            catalog.request_profiling(profiles.requests_for(found, timestamp()), anew=True)
-        elif not dry_run:
-            store = store_of(settings)
-            with shown(progress) as show:
-                measured, failures = profiles.measure_due(found, catalog, store, show)
+        alone = dry_run or on_cluster
+        with nullcontext() if alone else measuring_first(settings.run_dir, say_waits):
+            found = profiles.to_measure(
+                catalog.snapshot(), machine_kinds(settings), catalog.profiling_requests(),
+                task=task, variant=variant, everything=everything,
+                hosts=profiles.hosts_unknown if on_cluster else profiles.hosts_here,
+            )  # fmt: skip
+            if on_cluster and not dry_run:
+                catalog.request_profiling(profiles.requests_for(found, timestamp()), anew=True)
+            elif not dry_run:
+                store = store_of(settings)
+                with shown(progress) as show:
+                    measured, failures = measure_due(found, catalog, store, show)
         if plot is not None:
             write_plot(plot, family_drawing(catalog.snapshot(), task))
     body = _body(found, measured, failures, time.monotonic() - began)

@@ -28,7 +28,13 @@ from controlplane.cli.model_options import (
     parse_labels,
 )
 from controlplane.cli.outcome import Output, OutputOption, emit
-from controlplane.cli.progress import ProgressOption, ProgressStyle, interruptible, shown
+from controlplane.cli.progress import (
+    ProgressOption,
+    ProgressStyle,
+    interruptible,
+    say_waits,
+    shown,
+)
 from controlplane.cli.registration_results import result_body, result_table
 from variants.errors import InvalidInput
 
@@ -152,19 +158,21 @@ def _registering(
     """Registers a request here, with what the settings say; the second argument gets progress."""
     from controlplane.cluster.head import store_of
     from controlplane.machine import kinds_to_register
+    from controlplane.profiling.measuring_lock import measuring_first
     from controlplane.registry.registration import register as register_model
     from controlplane.startup.presence import as_running
 
     def run(
         request: RegistrationRequest, show: "Callable[[Progress], None]"
     ) -> "RegistrationResult":
-        return register_model(
-            request,
-            catalog,
-            store_of(settings),
-            kinds_to_register(as_running(settings)),
-            show,
-            limits=RegistrationLimits(model_mib=settings.max_model_mib),
-        )
+        with measuring_first(settings.run_dir, say_waits):
+            return register_model(
+                request,
+                catalog,
+                store_of(settings),
+                kinds_to_register(as_running(settings)),
+                show,
+                limits=RegistrationLimits(model_mib=settings.max_model_mib),
+            )
 
     return run
