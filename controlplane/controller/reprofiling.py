@@ -1,8 +1,7 @@
 """Re-profiling: profiles that batches contradict, and predictions that queries rely on.
 
-Each of them becomes a request for profiling in the catalog, and an event. On one machine
-``modelless profile`` and the next ``modelless up`` measure what is requested; on a cluster the
-control loop has it measured (``controlplane.controller.measuring``).
+Each of them becomes a request for profiling in the catalog, and an event; the control loop has it
+measured (``controlplane.controller.measuring``).
 """
 
 import asyncio
@@ -110,7 +109,7 @@ class Reprofiling:
         observation: Observation,
         workers: Mapping[str, WorkerStatus],
     ) -> None:
-        """Ask the catalog for what ``look`` finds, and on a cluster have due profiles measured.
+        """Ask the catalog for what ``look`` finds, and have due profiles measured.
 
         Raises:
             StateUnavailable: the catalog is away.

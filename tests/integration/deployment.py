@@ -35,6 +35,10 @@ PATIENT = {"latency_ms": 10_000.0}
 CLI = [sys.executable, "-m", "controlplane.cli.main"]
 
 
+MEANWHILE, UNMEASURED = "measured while queries are answered", "yet to be measured"
+"""What a start and the state say of variants without a profile."""
+
+
 class Answer(NamedTuple):
     status: int
     body: Any
@@ -178,11 +182,13 @@ def deployed(
     arguments: Sequence[str] = (),
     start_s: float = START_S,
     meanwhile: Callable[["Deployment"], None] = lambda _: None,
+    measured: bool = True,
     **settings: object,
 ) -> Iterator[Deployment]:
     """Start ``modelless up`` on a state directory; afterwards nothing of it may be left.
 
-    ``meanwhile`` is called once, when the command runs and is not ready yet.
+    ``meanwhile`` is called once, when the command runs and is not ready yet. With ``measured`` it
+    is waited for what is measured while queries are answered.
     """
     port, grpc_port = free_port(), free_port()
     settings = {"grpc_port": grpc_port, **settings}
@@ -201,6 +207,8 @@ def deployed(
     try:
         meanwhile(deployment)
         _wait_until_ready(deployment, start_s)
+        if measured and MEANWHILE in deployment.log:
+            deployment.until(lambda: all_measured(deployment), "all is measured", start_s)
         yield deployment
         if process.poll() is None:
             started = deployment.processes()
@@ -214,6 +222,11 @@ def deployed(
                 child.kill()
             process.kill()
             process.wait()
+
+
+def all_measured(running: Service) -> bool:
+    """Whether each variant has a profile on each kind that runs."""
+    return UNMEASURED not in running.get("/v1/plan")["standing"]["sentence"]
 
 
 def _wait_until_ready(deployment: Deployment, start_s: float) -> None:
