@@ -151,8 +151,12 @@ class LiveModel:
         """Batches that took no longer than the 95th percentile that was predicted."""
 
     def learn(self, rows: int, context: Context, took_ms: float) -> bool:
-        """Take in a batch; whether it took no longer than the 95th percentile predicted for it."""
-        if took_ms <= 0.0:
+        """Take in a batch; whether it took no longer than the 95th percentile predicted for it.
+
+        One that is larger than the profile's largest, as where the profile was measured anew while
+        it ran, says nothing.
+        """
+        if took_ms <= 0.0 or rows >= len(self._typical):
             return True
         cell = self._cell(context, (rows - 1).bit_length())
         longer = log(took_ms / self._typical[rows])

@@ -225,6 +225,20 @@ class DeadlineQueue(WaitingQueries):
         spare_ms = self._spare_ms(queue, 0)
         least = self._schedule.first_count(queue) if self._schedule is not None else 1
         entries, rows = queue.pop_batch(now_ms, spare_ms, least)
+        popped = tuple(entries)
+        try:
+            return self._cut(queue, entries, rows, now_ms, spare_ms)
+        except Exception:  # a mistake in a schedule must not lose who waits
+            there = {entry[1] for entry in queue.heap}
+            for entry in popped:
+                if entry[1] not in there:
+                    heappush(queue.heap, entry)
+            raise
+
+    def _cut(
+        self, queue: VariantQueue, entries: list[Entry], rows: int, now_ms: float, spare_ms: float
+    ) -> Batch:
+        """Of queries that were popped, those that run now; the others go back."""
         start_ms = now_ms + spare_ms
         batch_ms = queue.ms[rows] * queue.correction
         count = len(entries)

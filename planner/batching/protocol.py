@@ -120,6 +120,10 @@ class LiveQueue(Queue, Protocol):
         """Take over a new latency table and planned share of a variant."""
         ...
 
+    def recount(self) -> None:
+        """Make all that is kept beside the queries themselves anew, after a mistake."""
+        ...
+
     def correct(self, queue: VariantQueue, correction: float, spread: float = 0.0) -> None:
         """Take over what a variant's batches count for.
 

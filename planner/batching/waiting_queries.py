@@ -61,11 +61,18 @@ class WaitingQueries:
     def replan(self, queue: VariantQueue, table: LatencyTable, share: float) -> None:
         """Take over a new latency table and share; what waits stays admitted if it still fits.
 
-        A share of 0 says that nothing was planned, and keeps the one there is."""
+        Where the table ends at smaller batches than were planned, the schedule is given up: its
+        batches cannot run any more, and in smaller ones a query may become late. A table that ends
+        before a query which waits is left for later. A share of 0 says that nothing was planned,
+        and keeps the one there is.
+        """
         self._floor_ms -= queue.rows * queue.unit_ms * queue.correction
         if not queue.heap or table.max_batch >= max([entry[2].rows for entry in queue.heap]):
+            limit = queue.limit
             queue.set_table(table)
-            if self._schedule is not None:
+            if self._schedule is not None and queue.limit < limit:
+                self._schedule = None
+            elif self._schedule is not None:
                 self._schedule.recost(queue, anew=True)
         self._floor_ms += queue.rows * queue.unit_ms * queue.correction
         queue.task_share.share = share or queue.task_share.share
@@ -115,6 +122,22 @@ class WaitingQueries:
         if left:
             self._schedule = None  # who is left is in time in the order that it had, without them
         return left
+
+    def recount(self) -> None:
+        """Make totals and schedule anew of what waits, after a mistake that left them untrue."""
+        queues = [queue for share in self._shares.values() for queue in share.queues]
+        self._schedule = None
+        self._active = [queue for queue in queues if queue.heap]
+        self.count = sum([len(queue.heap) for queue in queues])
+        self._floor_ms = 0.0
+        for queue in queues:
+            queue.rows = sum([entry[2].rows for entry in queue.heap])
+            queue.work_ms = queue.bound_ms(len(queue.heap), queue.rows)
+            self._floor_ms += queue.rows * queue.unit_ms * queue.correction
+        self.work_ms = sum([queue.work_ms for queue in queues])
+        deadlines_ms = [entry[0] for queue in self._active for entry in queue.heap]
+        self._earliest_ms = min(deadlines_ms, default=inf)
+        self._latest_ms = max(deadlines_ms, default=-inf)
 
     def pop_expired(self, now_ms: float) -> list[Item]:
         """Take out the queries whose deadline has passed."""

@@ -38,6 +38,8 @@ MOST_INLINE_MS = 2.5
 up costs, which running in the thread would not save."""
 FAILURES = 2
 """So many failed batches in a row put a variant into quarantine."""
+MISTAKES = 3
+"""So many times in a row no batch can be formed before the worker says that it is broken."""
 STUCK_S = 30.0
 STUCK_FACTOR = 50.0
 """A batch is stuck after both 30 s and 50 times its prediction."""
@@ -77,6 +79,8 @@ class BatchRunner:
         self._max_frame = max_frame
         self._loop = asyncio.get_running_loop()
         self._stepping = False
+        self._mistakes = 0
+        """So many times in a row no batch could be formed, by a mistake of the queue."""
         self._running: Batch | None = None
         self._began_ms = 0.0
         self._kept_waiting = False
@@ -112,6 +116,8 @@ class BatchRunner:
         """Raise ``Internal`` when batches can no longer run."""
         if not self._thread.is_alive():
             raise Internal("the runtime's thread has ended")
+        if self._mistakes >= MISTAKES:
+            raise Internal(f"no batch could be formed {self._mistakes} times in a row")
         if self._running is not None:
             for_ms = now_ms() - self._began_ms
             limit_ms = max(STUCK_S * 1000, STUCK_FACTOR * self._running.predicted_ms)
@@ -180,17 +186,30 @@ class BatchRunner:
         if self._running is not None:
             return
         began_ms = now_ms()
-        expired = self.queue.pop_expired(began_ms)
-        self.costs.gave_up(len(expired))
-        for item in expired:
-            self.refuse(item, ReplyCode.EXPIRED)
-        batch = self.queue.next_batch(began_ms)
+        try:
+            expired = self.queue.pop_expired(began_ms)
+            self.costs.gave_up(len(expired))
+            for item in expired:
+                self.refuse(item, ReplyCode.EXPIRED)
+            batch = self.queue.next_batch(began_ms)
+        except Exception:
+            self._mistaken()
+            return
+        self._mistakes = 0
         if batch is None:
             self._kept_waiting = False
             return
         first = batch.items[0]
         assert isinstance(first, Job)
         self._run(batch, first.replica, began_ms)
+
+    def _mistaken(self) -> None:
+        """No batch could be formed: form one anew of what waits, until ``check`` gives up."""
+        self._mistakes += 1
+        log.exception("forming a batch")
+        self.queue.recount()
+        if self._mistakes < MISTAKES:
+            self.nudge()
 
     def _run(self, batch: Batch, replica: Replica, began_ms: float) -> None:
         """Run a batch here, or have the thread run it."""

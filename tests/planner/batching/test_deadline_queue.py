@@ -1,5 +1,6 @@
 """Admission and batches: cases with round numbers, and what must hold for any queue."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -333,6 +334,81 @@ def test_with_exact_latencies_no_admitted_query_is_late(
     assert len(answered) == admitted
     assert slice_queue.count == 0
     assert slice_queue.work_ms == 0.0
+
+
+def test_a_table_that_ends_before_batches_that_were_planned() -> None:
+    """A profile that was measured anew has smaller batches: what waits runs in those."""
+    slice_queue = DeadlineQueue()
+    queue = slice_queue.add_variant("a", LatencyTable([(1, 10.0), (8, 20.0)]))
+    slice_queue.set_longest_batch(100.0)
+    slice_queue.busy_until_ms = 50.0
+    deadlines_ms = [72.0 + n / 100 for n in range(8)] + [95.0 + n / 100 for n in range(8)]
+    assert all(admit(slice_queue, queue, *deadlines_ms))
+
+    slice_queue.replan(queue, LatencyTable([(1, 10.0), (4, 15.0)]), 0.0)
+    ran = run_all(slice_queue, now_ms=50.0)
+    assert [len(batch) for _, batch in ran] == [4, 4, 4, 4]
+    assert (slice_queue.count, slice_queue.work_ms) == (0, 0.0)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(tables, min_size=3, max_size=3),
+    arrivals,
+    st.lists(st.tuples(st.integers(0, 59), st.integers(0, 2), tables), max_size=8),
+    st.sampled_from((0, 4, EXACT_QUEUE)),
+)
+def test_nothing_is_lost_whatever_tables_come(
+    found: list[LatencyTable],
+    queries: list[tuple[int, int, int, int]],
+    changes: list[tuple[int, int, LatencyTable]],
+    exact_queue: int,
+) -> None:
+    """Totals stay true as well: counted anew, they are the same."""
+    slice_queue = DeadlineQueue(exact_queue=exact_queue)
+    queues = [slice_queue.add_variant(f"task-{i % 2}", table, 0.5) for i, table in enumerate(found)]
+    free_ms = now_ms = 0.0
+    admitted = ran = 0
+    for number, (gap_ms, index, rows, budget_ms) in enumerate(queries):
+        now_ms += gap_ms
+        while free_ms <= now_ms and (batch := slice_queue.next_batch(free_ms)) is not None:
+            assert batch.rows <= max(batch.queue.max_batch, batch.items[0].rows)
+            free_ms += batch.predicted_ms
+            ran += len(batch.items)
+            slice_queue.finished(batch.queue, free_ms, batch.predicted_ms)
+        free_ms = max(free_ms, now_ms)
+        query = item(queues[index], now_ms + budget_ms, rows)
+        admitted += slice_queue.admit(query, now_ms) is Verdict.ADMITTED
+        for at, changed, table in changes:
+            if at == number:
+                slice_queue.replan(queues[changed], table, 0.0)
+        if number % 16 == 15:  # the schedule is made anew as well
+            kept = totals(slice_queue)
+            slice_queue.recount()
+            assert totals(slice_queue) == pytest.approx(kept)
+    ran += sum(len(batch) for _, batch in run_all(slice_queue, free_ms))
+    assert ran == admitted
+    assert slice_queue.count == 0
+
+
+def totals(slice_queue: DeadlineQueue) -> tuple[float, ...]:
+    rows = (queue.rows for share in slice_queue._shares.values() for queue in share.queues)
+    return (slice_queue.count, slice_queue.work_ms, slice_queue._floor_ms, *rows)
+
+
+def test_a_mistake_in_a_schedule_loses_nobody() -> None:
+    slice_queue = DeadlineQueue()
+    queue = slice_queue.add_variant("a", FLAT)
+    slice_queue.busy_until_ms = 10.0
+    assert all(admit(slice_queue, queue, *[21.0] * 8, *[31.0] * 8))
+    assert slice_queue._schedule is not None
+    slice_queue._schedule.take = None  # type: ignore[method-assign, assignment]
+
+    with pytest.raises(TypeError):
+        slice_queue.next_batch(10.0)
+    assert len(queue.heap) == 16
+    slice_queue.recount()
+    assert [len(batch) for _, batch in run_all(slice_queue, 10.0)] == [8, 8]
 
 
 @settings(max_examples=100, deadline=None)
