@@ -14,11 +14,14 @@ from controlplane.timestamps import timestamp, timestamp_of
 from controlplane.views.schemas import Schema
 from variants.catalog.validity.rules import MOST_BY, MOST_WHY
 from variants.errors import Conflict, DeadlineExceeded, NotFound
-from variants.types import Event
+from variants.types import Event, ReplicaState
+from workers.types import WorkerStatus
 
 LONGEST_S = 86_400.0
 LEAST_PREFIX = 4
 """So much of an id names a node."""
+MOST_TOLD = 5
+"""So many tasks are named."""
 ONE_MACHINE = "nothing starts nodes for a single machine"
 NOT_LOOKED = "the control loop has not looked at the nodes yet"
 
@@ -65,7 +68,7 @@ class DrainOrder(Schema):
     model_config = ConfigDict(extra="forbid")
 
     allow_gap: bool = Field(
-        False, description="Also where no other worker could answer until another one has started."
+        False, description="Also where queries of some task could not be answered for a while."
     )
     why: str = Field("", max_length=MOST_WHY, description="For people.")
     by: str = Field("", max_length=MOST_BY, description="Who says it; nobody checks that.")
@@ -116,8 +119,8 @@ def node_routes(context: ApiContext) -> APIRouter:
         summary="Have a worker leave, and another take its place",
         description="It takes no more queries, answers those that it has, and ends; Ray Serve "
         "starts another one with the same settings. `CONFLICT` where it leaves already, and, "
-        "without `allow_gap`, where no other worker takes queries. `modelless workers scale` has "
-        "fewer workers run.",
+        "without `allow_gap`, where it is the only worker that takes queries or holds a variant "
+        "of some task. `modelless workers scale` has fewer workers run.",
     )
     async def leave(worker: WorkerPath, order: DrainOrder) -> Drained:
         return await _leaves(context, worker, order)
@@ -170,6 +173,31 @@ def _named(name: str, rows: Sequence[NodeRow]) -> NodeRow:
     raise NotFound(f"{how} {name[:128]!r}; there are: {there}")
 
 
+def _refuse_gap(status: WorkerStatus, staying: Sequence[WorkerStatus]) -> None:
+    """
+    Raises:
+        Conflict: without the worker some queries could not be answered for a while.
+    """
+    accepts = "`--allow-gap` (`allow_gap`) accepts that"
+    if not staying:
+        raise Conflict(
+            f"worker {status.worker} is the only one that takes queries: none is answered until "
+            f"another one has started; {accepts}"
+        )
+    alone = sorted(_held(status).difference(*map(_held, staying)))
+    if alone:
+        more = f" and {len(alone) - MOST_TOLD} more" if len(alone) > MOST_TOLD else ""
+        raise Conflict(
+            f"worker {status.worker} alone holds variants of {', '.join(alone[:MOST_TOLD])}{more}: "
+            f"their queries have to wait until another one has loaded some; {accepts}"
+        )
+
+
+def _held(status: WorkerStatus) -> set[str]:
+    """The tasks of which a worker holds a variant."""
+    return {str(one.task) for one in status.replicas if one.state is ReplicaState.READY}
+
+
 async def _leaves(context: ApiContext, worker: str, order: DrainOrder) -> Drained:
     statuses = {one.worker: one for one in await context.live.whole_worker_status()}
     status = statuses.get(worker)
@@ -178,12 +206,9 @@ async def _leaves(context: ApiContext, worker: str, order: DrainOrder) -> Draine
         raise NotFound(f"there is no worker {worker[:128]!r}; there are: {known}")
     if status.draining:
         raise Conflict(f"worker {worker} leaves already")
-    others = sum(not one.draining for one in statuses.values()) - 1
-    if not others and not order.allow_gap:
-        raise Conflict(
-            f"worker {worker} is the only one that takes queries: none is answered until another "
-            "one has started; `--allow-gap` (`allow_gap`) accepts that"
-        )
+    staying = [one for one in statuses.values() if not one.draining and one.worker != worker]
+    if not order.allow_gap:
+        _refuse_gap(status, staying)
     said = f"by {order.by or 'an operator'}{order.why and f': {order.why}'}"
     event = Event(at=timestamp(), kind="worker_told_to_leave", subject=worker, message=said)
     await asyncio.to_thread(context.catalog.add_event, event)
@@ -197,6 +222,6 @@ async def _leaves(context: ApiContext, worker: str, order: DrainOrder) -> Draine
         worker=worker,
         device_kind=str(status.device_kind),
         done=done,
-        others=others,
+        others=len(staying),
         sentence=f"{had}, and leaves; another one takes its place within seconds.",
     )

@@ -95,11 +95,11 @@ def test_a_worker_leaves_where_another_one_answers_meanwhile(
     assert (alone.code, "is the only one that takes queries" in alone.err) == (1, True)
     assert "--allow-gap" in alone.err
     assert live.drained == []
-    live.statuses = [
-        worker("w1", MLP),
-        worker("w2", LINEAR),
-        replace(worker("w3", MLP), draining=True),
-    ]
+    live.statuses = [worker("w1", MLP), worker("w2"), replace(worker("w3", MLP), draining=True)]
+    holds = shell("drain", "w1", url=url)
+    assert (holds.code, live.drained) == (1, [])
+    assert "worker w1 alone holds variants of digits: their queries have to wait" in holds.err
+    live.statuses[1] = worker("w2", LINEAR)
     told = shell("drain", "w1", "--why", "it grows", url=url)
     assert (told.code, told.err) == (0, "")
     assert told.out == (
