@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from planner.types import Candidate, Query
 from variants.figures import apart, figure, ms, seconds, usd
-from variants.types import Rule
+from variants.types import Rule, Stage, Variant
 
 NAMED = 5
 """Names that a sentence lists at most."""
@@ -37,7 +37,8 @@ def above_ceiling(candidate: Candidate, ceiling: float) -> str:
 
 
 def too_many_rows(candidate: Candidate, rows: int) -> str:
-    return f"takes at most {candidate.table.max_batch} rows at once, not {rows}"
+    most = candidate.table.max_batch
+    return f"takes at most {most} rows in one query, not {rows}: ask in parts of {most}"
 
 
 def no_worker(candidate: Candidate, any_of_kind: bool) -> str:
@@ -78,6 +79,17 @@ def avoided(worker: str) -> str:
 
 def not_loaded(load_ms: float) -> str:
     return f"not loaded: loading takes {seconds(load_ms)}"
+
+
+def not_in_service(variant: Variant, stage: Stage) -> str:
+    """Why a variant answers nothing: what its version is, and what ends that."""
+    if stage is not Stage.CANDIDATE:
+        return f"its version {variant.model_version} is {stage}"
+    promote = f"modelless promote {variant.task} {variant.model} {variant.version}"
+    return (
+        f"its version {variant.model_version} is a candidate, which answers nothing until"
+        f" `{promote}`"
+    )
 
 
 def there_are(known: Iterable[str], asked: str) -> str:

@@ -56,17 +56,19 @@ def find_model_files(
     if stat.S_ISREG(kind):
         return (ModelFile(model=_name(model, path.stem), version=None, path=path),)
     if not stat.S_ISDIR(kind):
-        raise InvalidArtifact(f"{path.name}: is neither a plain file nor a folder")
-    name = model_name(path, model)
+        raise InvalidArtifact(f"{path.name or path}: is neither a plain file nor a folder")
+    name, shown = model_name(path, model), path.name or path
     numbered = numbered_folders(path) if only is None else [path / only]
     if not numbered:
-        raise InvalidArtifact(f"{path.name}: has no folder named after a version, such as 1")
+        raise InvalidArtifact(
+            f"{shown}: has no folder named after a version, such as 1"
+        )
     if len(numbered) > MAX_VERSIONS:
-        raise InvalidArtifact(f"{path.name}: has more than {MAX_VERSIONS} versions")
+        raise InvalidArtifact(f"{shown}: has more than {MAX_VERSIONS} versions")
     wrong = [child.name for child in numbered if not _VERSION.fullmatch(child.name)]
     if wrong:
         raise InvalidArtifact(
-            f"{path.name}/{wrong[0]}: is no version; versions count from 1, without leading zeros"
+            f"{shown}/{wrong[0]}: is no version; versions count from 1, without leading zeros"
         )
     return tuple(
         ModelFile(model=name, version=int(child.name), path=_only_file(path, child))

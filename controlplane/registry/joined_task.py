@@ -1,11 +1,14 @@
 """The task that a model joins, and whether its first output is what the task's metric judges."""
 
 from controlplane.building.types import RegistrationRequest
+from planner.sentences import some_of
 from variants.checks.onnx_check import SCIKIT_HINT, OnnxInfo, check_signature, describe
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.metrics.metric import TOP1, Metric, check_output, parse_metric
 from variants.types import Slo, Task, TaskName, TensorSpec
 
+MOST_LABELS = 10
+"""So many are told."""
 OTHER_METRICS = "--metric within:T, r2, cosine or nearest judges other models"
 
 
@@ -29,12 +32,11 @@ def joined_task(
         check_signature(info, known, where=where)
         for what, given, has in (
             ("labels", request.labels, known.labels),
-            ("metrics", None if metric is None else str(metric), known.metric),
+            ("metric", None if metric is None else str(metric), known.metric),
             ("defaults", request.slo, known.slo),
         ):
             if given is not None and given != has:
-                but = "; `modelless tasks set` changes them" if what == "defaults" else ""
-                raise Conflict(f"task {known.name!r} exists with other {what}, which stay{but}")
+                raise Conflict(f"task {known.name!r} exists with {_other(what, known)}")
         return known
     metric = metric or TOP1
     _check_first_output(metric, info, where)
@@ -45,6 +47,23 @@ def joined_task(
         labels=_labels(metric, request.labels or (), info.outputs[0], where),
         metric=str(metric),
         slo=request.slo or Slo(),
+    )
+
+
+def _other(what: str, known: Task) -> str:
+    """What a task has that was to be another one, and what can be done about it."""
+    match what:
+        case "defaults":
+            return "other defaults, which stay; `modelless tasks set` changes them"
+        case "metric":
+            has = f"another metric, which stays: {known.metric}"
+        case _ if known.labels:
+            has = f"other labels, which stay: {some_of(known.labels, MOST_LABELS)}"
+        case _:
+            has = "classes without names, which stay so"
+    return (
+        f"{has}; leave that option out, register for another task, or remove this one with all its"
+        f" models: `modelless tasks remove {known.name}`"
     )
 
 

@@ -59,12 +59,8 @@ def find_task(snapshot: CatalogSnapshot, name: str) -> Task:
     for task in snapshot.tasks:
         if task.name == name:
             return task
-    known = ", ".join(task.name for task in snapshot.tasks[:10])
-    raise TaskNotFound(
-        f"there is no task {name!r}; there are: {known}"
-        if known
-        else f"there is no task {name!r}; nothing is registered yet"
-    )
+    known = there_are([task.name for task in snapshot.tasks], name)
+    raise TaskNotFound(f"there is no task {name!r}{known or '; nothing is registered yet'}")
 
 
 def task_rows(snapshot: CatalogSnapshot, name: str | None = None) -> list[TaskSchema]:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from planner.selection.eligibility import forbidding, kept_out, stage_answers
+from planner.sentences import not_in_service
 from planner.types import WorkerReport
 from variants.figures import counted, figure
 from variants.types import (
@@ -340,7 +341,7 @@ def why_nowhere(catalog: CatalogSnapshot, rule: Rule) -> str | None:
     version = (variant.task, variant.model, variant.version)
     stage = next(v.stage for v in catalog.versions if (v.task, v.model, v.version) == version)
     if not stage_answers(stage):
-        return f"its version {variant.model_version} is {stage}"
+        return not_in_service(variant, stage)
     profiled = [
         profile.device_kind
         for profile in catalog.profiles

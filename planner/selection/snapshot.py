@@ -394,7 +394,7 @@ def _sources(entry: _TaskEntry) -> tuple[list[_CandidateSource], dict[VariantNam
         if stage_answers(stage):
             answers[variant.name] = (variant, stage is Stage.CANARY)
         else:
-            excluded[variant.name] = f"its version {variant.model_version} is {stage.value}"
+            excluded[variant.name] = explain.not_in_service(variant, stage)
     sources: list[_CandidateSource] = []
     profiled: set[VariantName] = set()
     forbidden: dict[VariantName, list[Rule]] = {}

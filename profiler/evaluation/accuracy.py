@@ -87,6 +87,12 @@ def check_alone(runtime: Runtime, rows: Sequence[Tensor], scores: Tensor) -> Non
     differences = np.abs(alone - scores[:count]).reshape(count, -1).max(1)
     worst = int(differences.argmax())
     if differences[worst] > ALONE_SHARE * np.abs(scores[:count]).max():
+        again = answers(runtime, [tensor[:count] for tensor in rows], batch_size=1)
+        if np.abs(again - alone).max() > ALONE_SHARE * np.abs(scores[:count]).max():
+            raise InvalidArtifact(
+                "the model answers the same row with other numbers each time, by up to "
+                f"{np.abs(again - alone).max():.3g}: an answer may depend on nothing but its row"
+            )
         raise InvalidArtifact(
             "the model's answer to a row depends on the other rows in a batch: alone, evaluation "
             f"row {worst} is answered with numbers that differ by up to {differences[worst]:.3g}"

@@ -7,10 +7,14 @@ when somebody asks.
 
 from array import array
 from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
 
 from controlplane.gateway.canaries.arms import Arm
 from controlplane.http_errors import request_id
 from variants.errors import Conflict, InvalidInput, NotFound
+from variants.metrics.metric import MetricKind, parse_metric
 from variants.types import Task, TaskName, VariantName
 from workers.runtimes.protocol import Tensor
 
@@ -18,6 +22,8 @@ MOST_ANSWERS = 16_384
 MOST_BYTES = 64 * 2**20
 """Of all outputs that are kept."""
 LONGEST_MS = 600_000.0
+BEST = {MetricKind.TOP1: 1, MetricKind.TOP5: 5}
+"""A row counts as right as the accuracy of its task does."""
 UNKNOWN = "no answer with this request id was given through this installation in the last minutes"
 
 
@@ -36,6 +42,12 @@ class Judged:
         self.wrong = wrong
         self.anew = anew
         """False where the same was said before, which counts once."""
+
+
+@cache
+def best_classes(metric: str) -> int:
+    """Among how many of a row's best classes the right one has to be; 0: the metric has none."""
+    return BEST.get(parse_metric(metric).kind, 0)
 
 
 class RecentAnswers:
@@ -75,7 +87,7 @@ class RecentAnswers:
         if self._ids[at] is not None:
             self._forget(at)
             self._oldest = (at + 1) % self._most
-        if task.labels or len(task.outputs[0].shape) == 1:
+        if best_classes(task.metric):
             scores = self._scores[at] = outputs[0]
             self._size_bytes += scores.nbytes
         self._ids[at] = id_
@@ -107,7 +119,10 @@ class RecentAnswers:
         task, scores = self._tasks[at], self._scores[at]
         assert task is not None
         if scores is None:
-            raise InvalidInput(f"task {task.name!r} has no classes that could be right or wrong")
+            raise InvalidInput(
+                f"task {task.name!r} has no classes that could be right or wrong: its accuracy is"
+                f" by {task.metric}"
+            )
         rows = scores.reshape(len(scores), -1)
         if len(labels) != len(rows):
             raise InvalidInput(
@@ -120,8 +135,12 @@ class RecentAnswers:
         said, before = tuple(labels), self._given[at]
         if before is not None and before != said:
             raise Conflict("other labels were given for this request before")
-        best = rows.argmax(axis=1).tolist()
-        right = sum(classes[index] == label for index, label in zip(best, labels, strict=True))
+        most = min(best_classes(task.metric), rows.shape[1])
+        best = np.argsort(-rows, axis=1, kind="stable")[:, :most].tolist()
+        right = sum(
+            label in [classes[index] for index in row]
+            for row, label in zip(best, labels, strict=True)
+        )
         self._given[at] = said
         variant = VariantName(self._variants[at])
         judged = Judged(task.name, variant, right, len(rows) - right, anew=before is None)

@@ -9,6 +9,7 @@ from heapq import nsmallest
 from typing import Any
 
 from controlplane.files.fields import MAX_LATENCY_MS
+from planner.sentences import there_are
 from planner.types import DEFAULT_PRIORITY
 from variants.checks.json_shape import shown
 from variants.errors import InvalidInput, TaskNotFound
@@ -50,8 +51,8 @@ def task_of(name: Any, tasks: Mapping[TaskName, Task]) -> Task:
     task = tasks.get(TaskName(name))
     if task is None:
         shown_name = name if NAME.fullmatch(name) else name[:40]
-        known = ", ".join(sorted(tasks)[:5]) or "none is registered"
-        raise TaskNotFound(f"there is no task {shown_name!r}; there are: {known}")
+        known = there_are(tasks, shown_name) or "; none is registered"
+        raise TaskNotFound(f"there is no task {shown_name!r}{known}")
     return task
 
 

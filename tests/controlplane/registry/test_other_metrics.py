@@ -241,7 +241,7 @@ def test_a_second_model_joins_by_the_same_metric_however_it_is_written(house: Ho
     third = models.write(
         house.folder / "c.onnx", models.model(weights={"weight": models.WEIGHT * 3})
     )
-    with pytest.raises(Conflict, match="task 'numbers' exists with other metrics, which stay"):
+    with pytest.raises(Conflict, match="task 'numbers' exists with another metric, which stays"):
         house.register(path=third, metric="within:100", **given)
 
 

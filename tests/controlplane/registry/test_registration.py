@@ -259,14 +259,17 @@ def test_a_version_with_other_bytes_is_a_conflict(house: House) -> None:
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"labels": ("x", "y", "z")}, "labels"),
-        ({"slo": Slo(latency_ms=7.0)}, "defaults"),
-        ({"metric": "top5"}, "metrics"),
+        (
+            {"labels": ("x", "y", "z")},
+            "classes without names, which stay so; leave that option out",
+        ),
+        ({"slo": Slo(latency_ms=7.0)}, "other defaults"),
+        ({"metric": "top5"}, "another metric, which stays: top1; leave that option out"),
     ],
 )
 def test_a_task_keeps_what_it_is(known: House, changes: dict[str, Any], what: str) -> None:
     other = models.write(known.folder / "other.onnx", models.model(opsets=[("", 19)]))
-    with pytest.raises(Conflict, match=f"task 'shapes' exists with other {what}"):
+    with pytest.raises(Conflict, match=f"task 'shapes' exists with {what}"):
         known.register(path=other, **changes)
 
 

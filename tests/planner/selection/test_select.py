@@ -182,7 +182,8 @@ def is_true(text: str, name: str, asked: Query, view: Snapshot) -> bool:
         return ours > ceiling == pytest.approx(1_000 * (asked.cost or 0), rel=0.01) and any(
             ours == pytest.approx(1_000 * price, rel=0.01) for price in above
         )
-    if found := re.fullmatch(f"takes at most {NUMBER} rows at once, not {NUMBER}", text):
+    many = f"takes at most {NUMBER} rows in one query, not {NUMBER}: ask in parts of .*"
+    if found := re.fullmatch(many, text):
         most, rows = map(int, found.groups())
         return most < rows == asked.rows and any(c.table.max_batch == most for c in own)
     if found := re.fullmatch(f"p95 {NUMBER} ms > {NUMBER} ms", text):
@@ -333,7 +334,7 @@ FAMILY = catalog(
         (
             query(rows=9),
             "No variant of 'digits' can meet the SLO (100 ms, 9 rows); small takes at most 8 rows"
-            " at once, not 9.",
+            " in one query, not 9: ask in parts of 8.",
         ),
         (
             query(accuracy=0.97, variant="small"),

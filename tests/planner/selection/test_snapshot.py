@@ -88,7 +88,10 @@ def test_only_live_and_canary_versions_become_candidates() -> None:
     ).tasks[DIGITS]
     assert {c.variant: c.canary for c in view.by_cost} == {"live": False, "canary": True}
     assert view.excluded == {
-        "candidate": "its version candidate-v1 is candidate",
+        "candidate": (
+            "its version candidate-v1 is a candidate, which answers nothing until"
+            " `modelless promote digits candidate 1`"
+        ),
         "retired": "its version retired-v1 is retired",
     }
 

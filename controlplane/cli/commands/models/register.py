@@ -36,7 +36,7 @@ from controlplane.cli.progress import (
     shown,
 )
 from controlplane.cli.registration_results import result_body, result_table
-from variants.errors import InvalidInput
+from variants.errors import Conflict, InvalidInput
 
 if TYPE_CHECKING:
     from controlplane.building.types import Progress, RegistrationResult
@@ -118,6 +118,7 @@ def _register(
     from variants.catalog.sql import open_catalog
 
     settings = load_settings()
+    _refuse_elsewhere(settings)
     _make_state_directory(settings)
     began = time.monotonic()
     with (
@@ -136,6 +137,22 @@ def _register(
         output,
         lambda: result_table(result, seconds, on_cluster=on_cluster),
     )
+
+
+def _refuse_elsewhere(settings: "Settings") -> None:
+    """
+    Raises:
+        Conflict: queries go to a gateway that does not serve the catalog which would be written.
+    """
+    from controlplane.startup.presence import running
+
+    own = settings.catalog_url.startswith("sqlite") and running(settings) is None
+    if settings.url and own:
+        raise Conflict(
+            f"queries go to {settings.url} (MODELLESS_URL), and this would be registered in "
+            f"{settings.state_dir}, on which nothing runs: register where that gateway's state "
+            f"directory is, send the file to {settings.url}/v1/models, or leave MODELLESS_URL out"
+        )
 
 
 def _make_state_directory(settings: "Settings") -> None:

@@ -53,12 +53,22 @@ def test_labels_have_to_fit_the_answer(labels: list[str], why: str) -> None:
     assert answers.judge("r-1", ["a"], 0.0)[0].anew
 
 
-def test_a_task_without_classes_has_none_to_be_right() -> None:
+@pytest.mark.parametrize("metric", ["r2", "within:5%", "cosine", "nearest"])
+def test_a_task_without_classes_has_none_to_be_right(metric: str) -> None:
+    """Whatever its output is: a regression of one number would always be right."""
     answers = RecentAnswers()
-    several = (TensorSpec(name="boxes", dtype="float32", shape=(3, 4)),)
-    answers.note(b"r-1", task(labels=(), outputs=several), "mlp", [scores(0)], None, 0.0)
-    with pytest.raises(InvalidInput, match="has no classes"):
-        answers.judge("r-1", ["a"], 0.0)
+    answers.note(b"r-1", task(labels=(), metric=metric), "mlp", [scores(0)], None, 0.0)
+    with pytest.raises(InvalidInput, match=f"has no classes .*: its accuracy is by {metric}"):
+        answers.judge("r-1", ["0"], 0.0)
+
+
+def test_among_the_best_five_is_right_where_the_accuracy_counts_so() -> None:
+    answers = RecentAnswers()
+    six = (TensorSpec(name="scores", dtype="float32", shape=(6,)),)
+    rows = np.array([[6, 5, 4, 3, 2, 1]] * 3, dtype=np.float32)
+    answers.note(b"r-1", task(labels=(), metric="top5", outputs=six), "mlp", [rows], None, 0.0)
+    judged, _ = answers.judge("r-1", ["0", "4", "5"], 0.0)
+    assert (judged.right, judged.wrong) == (2, 1)
 
 
 def test_classes_without_names_are_numbered() -> None:

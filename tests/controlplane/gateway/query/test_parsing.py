@@ -277,9 +277,9 @@ def test_an_unknown_task_is_named_with_those_there_are() -> None:
     with pytest.raises(TaskNotFound) as caught:
         v1({"task": "nope", "inputs": ROW})
     assert caught.value.message == (
-        "there is no task 'nope'; there are: bytes, doubles, flags, images, long"
+        "there is no task 'nope'; there are: bytes, doubles, flags, images, long and 5 more"
     )
-    with pytest.raises(TaskNotFound, match="there are: none is registered"):
+    with pytest.raises(TaskNotFound, match="there is no task 'x'; none is registered"):
         parse_v1(b'{"task":"x"}', {}, 0.0, 0)
 
 
