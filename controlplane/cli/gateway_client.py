@@ -15,7 +15,7 @@ from controlplane.http_errors import parse_error
 from controlplane.settings import load_settings
 from controlplane.startup.presence import as_running
 from controlplane.tls import public_context, trusting
-from variants.errors import DeadlineExceeded, InvalidInput, ReplicaLost
+from variants.errors import DeadlineExceeded, InvalidInput, ModellessError, ReplicaLost
 
 if TYPE_CHECKING:
     import httpx
@@ -159,9 +159,7 @@ class Client:
         except httpx.ConnectError as error:
             if (why := _unreachable(_root(error))) is not None:
                 raise NotRunning(f"{self.url} {why}") from error
-            raise NotRunning(
-                f"modelless is not running at {self.url}; start it with `modelless up`"
-            ) from error
+            raise NotRunning(_not_running(self.url)) from error
         except httpx.TimeoutException as error:
             raise DeadlineExceeded(f"{self.url} did not answer within {TIMEOUT_S:g} s") from error
         except httpx.InvalidURL as error:
@@ -171,6 +169,25 @@ class Client:
             if self.url.startswith("http://"):  # a gateway with TLS closes it without a word
                 words = f"{words.removesuffix('.')}; where the gateway speaks TLS, its URL is https"
             raise ReplicaLost(words) from error
+
+
+def _not_running(url: str) -> str:
+    """Why nothing listens there: a start that goes on here will, or nothing does."""
+    from controlplane.startup.presence import is_serving, running, where_it_is
+
+    try:
+        settings = load_settings()
+    except ModellessError:
+        state = None
+    else:
+        state = running(settings)
+    if (
+        state is not None
+        and str(state["url"]).rstrip("/") == url
+        and not is_serving(settings, state)
+    ):
+        return where_it_is(settings, state)
+    return f"modelless is not running at {url}; start it with `modelless up`"
 
 
 def access_to(url: str = "") -> Access:

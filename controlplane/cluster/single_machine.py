@@ -19,7 +19,8 @@ IDLE_AGENT = Path(__file__).with_name("idle_agent.py")
 
 @contextmanager
 def bare_ray() -> Iterator[None]:
-    """While this is entered, ``ray.init`` starts a control store, a raylet and what they need."""
+    """While this is entered, ``ray.init`` starts a control store, a raylet and what they need, each
+    in a session of its own."""
     from ray._private import node, parameter, ray_constants, services, utils
 
     command = services._build_python_executable_command_memory_profileable
@@ -30,11 +31,15 @@ def bare_ray() -> Iterator[None]:
         found: list[str] = command(component, *rest, **further)
         return found
 
+    # Sessions of their own: what ends `modelless up` with all of its process group, as `timeout`
+    # and systemd do, must not end them before the workers have left.
+    apart = functools.partial(services.ConsolePopen, start_new_session=True)
     params = functools.partial(parameter.RayParams, no_monitor=True, include_log_monitor=False)
     with (
         patch.object(parameter, "RayParams", params),
         patch.object(node.Node, "start_api_server", lambda *_, **__: None),
         patch.object(services, command.__name__, interpreter),
+        patch.object(services, services.ConsolePopen.__name__, apart),
         # Asked with an import of aiohttp and more, which takes a second.
         patch.object(utils, utils.get_dashboard_dependency_error.__name__, lambda: None),
     ):

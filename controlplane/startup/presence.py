@@ -4,6 +4,7 @@ It holds a lock for as long as it lives, so what a killed one wrote is never tak
 """
 
 import fcntl
+from collections.abc import Mapping
 from pathlib import Path
 
 import orjson
@@ -74,6 +75,37 @@ def running(settings: Settings) -> dict[str, object] | None:
     except OSError:
         return None
     return None
+
+
+def is_serving(settings: Settings, state: Mapping[str, object]) -> bool:
+    """Whether a live ``modelless up`` has begun to serve: before, it trains, measures and loads."""
+    try:
+        return (settings.run_dir / "ready").read_text() == str(state["pid"])
+    except OSError:
+        return False
+
+
+def where_it_is(settings: Settings, state: Mapping[str, object] | None) -> str:
+    """What a live ``modelless up`` does, as the beginning of a sentence."""
+    if state is None:
+        return "modelless is already running"
+    pid = state["pid"]
+    if is_serving(settings, state):
+        return f"modelless is already running at {state['url']} (process {pid})"
+    return (
+        f"modelless is starting (process {pid}): it trains, measures or loads, and answers once it"
+        " says that it is ready"
+    )
+
+
+def already_running(settings: Settings, state: Mapping[str, object] | None) -> str:
+    """Why another one cannot be started, and what can be done instead."""
+    instead = "`modelless down` stops it"
+    if state is None or is_serving(settings, state):
+        instead = (
+            f"`modelless upgrade` replaces what runs by what is installed and set now, {instead}"
+        )
+    return f"{where_it_is(settings, state)}; {instead}"
 
 
 def as_running(settings: Settings) -> Settings:

@@ -54,6 +54,15 @@ def still_alive(processes: Iterable[tuple[int, float]]) -> list[psutil.Process]:
     return found
 
 
+def identified(pids: Iterable[int]) -> list[psutil.Process]:
+    """Those of these processes that are there: told apart from later ones with the same number."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            found.append(psutil.Process(pid))
+    return found
+
+
 def is_alive(process: psutil.Process) -> bool:
     """Whether it runs still; one that ended and was not waited for does not."""
     try:

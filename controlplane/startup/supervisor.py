@@ -42,7 +42,13 @@ from controlplane.settings import Settings
 from controlplane.startup.applications import applications, worker_names
 from controlplane.startup.awaited_nodes import await_nodes
 from controlplane.startup.found_nodes import with_kinds_of
-from controlplane.startup.presence import base_url, read_state, state_path, write_state
+from controlplane.startup.presence import (
+    already_running,
+    base_url,
+    read_state,
+    state_path,
+    write_state,
+)
 from controlplane.startup.processes import calm_serve, descendants, end_processes
 from controlplane.startup.readiness import READY_S, index_reader, until_loaded
 from controlplane.startup.state_directory import (
@@ -116,13 +122,7 @@ class Supervisor:
                 f"{settings.run_dir} cannot be locked: {error.strerror}; set MODELLESS_STATE_DIR"
             ) from error
         if lock is None:
-            owner = read_state(settings)
-            where = f" at {owner['url']}" if owner else ""
-            pid = f" (process {owner['pid']})" if owner else ""
-            raise Conflict(
-                f"modelless is already running{where}{pid}; `modelless upgrade` replaces what"
-                " runs by what is installed and set now, `modelless down` stops it"
-            )
+            raise Conflict(already_running(settings, read_state(settings)))
         self._lock = lock
         left = clear_leftovers(settings)
         if left:

@@ -87,6 +87,7 @@ def down(*, state_dir: StateDir = None) -> None:
     """Stop what runs on this state directory; queries in flight are answered first."""
     from controlplane.startup import state_directory, supervisor
     from controlplane.startup.presence import running
+    from controlplane.startup.processes import identified, is_alive
 
     settings = read_settings(state_dir=state_dir)
     state = running(settings)
@@ -97,11 +98,12 @@ def down(*, state_dir: StateDir = None) -> None:
             return
         raise NotRunning(f"modelless is not running on {settings.state_dir}")
     pid = int(str(state["pid"]))
+    process = identified((pid,))
     with err.status("Stopping"):
         with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
             os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + supervisor.STOP_S + 15
-        while running(settings) is not None:
+        while running(settings) is not None or any(map(is_alive, process)):
             if time.monotonic() > deadline:
                 err.print(f"process {pid} does not end; kill it with `kill -9 {pid}`")
                 raise typer.Exit(1)
@@ -276,17 +278,13 @@ def _counts(row: Mapping[str, Any] | None) -> list[str]:
 
 def _detach(settings: Settings, example: str | None) -> None:
     """Start another process that runs on its own, and wait until it answers."""
-    from controlplane.startup.presence import running
+    from controlplane.startup.presence import already_running, running
     from controlplane.startup.state_directory import ROOM_BYTES, prepare
     from variants.disk import ensure_room
 
     state = running(settings)
     if state is not None:
-        raise Conflict(
-            f"modelless is already running at {state['url']} (process {state['pid']});"
-            " `modelless upgrade` replaces what runs by what is installed and set now,"
-            " `modelless down` stops it"
-        )
+        raise Conflict(already_running(settings, state))
     prepare(settings)
     ready, log = settings.run_dir / "ready", settings.run_dir / "up.log"
     ready.unlink(missing_ok=True)

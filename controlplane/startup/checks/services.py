@@ -28,14 +28,15 @@ def port(settings: Settings) -> Iterator[Finding]:
 
 def _port(settings: Settings, name: str, number: int, remedy: str) -> Finding:
     from controlplane.gateway.listening import bind
-    from controlplane.startup.presence import base_url
+    from controlplane.startup.presence import base_url, is_serving
 
     where = f"{settings.host}:{number}"
     ours = running_here(settings)
     if ours is not None and (
         ours.get("port") == settings.port or ours["url"] == base_url(settings)
     ):
-        return fine(name, f"{where} is served by process {ours['pid']}")
+        verb = "is served by" if is_serving(settings, ours) else "is kept for the starting"
+        return fine(name, f"{where} {verb} process {ours['pid']}")
     try:
         bind(settings, alone=True, port=number).close()
     except OSError as error:

@@ -1,5 +1,6 @@
 """Every looking, asking and changing command against a real gateway on a free port."""
 
+import fcntl
 import io
 import json
 import os
@@ -33,10 +34,13 @@ from controlplane.cli.render import percent
 from controlplane.cli.starting import _not_here, _wanted_workers
 from controlplane.http_errors import error_body, error_headers, status_of
 from controlplane.settings import load_settings
+from controlplane.startup.presence import write_state
+from controlplane.startup.state_directory import prepare
 from controlplane.views.fleet_status import asked_words
 from planner.types import Reason
 from tests.controlplane.builders import DictLive, digits_catalog, register, worker
 from tests.controlplane.cli.shell import Ended, Shell
+from tests.ports import free_port
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.database import BUSY_TIMEOUT_S
 from variants.catalog.memory import MemoryCatalog
@@ -919,3 +923,18 @@ def test_of_layouts_the_first_comes_that_the_stored_numbers_leave(tmp_path: Path
         rows, others = _wanted_workers(settings, stored)
         assert {row.device_kind: row.asked for row in rows} == {"cpu-1": narrow, "cpu-2": wide}
         assert others == []
+
+
+def test_a_start_that_goes_on_is_no_absence(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODELLESS_STATE_DIR", str(tmp_path / "s"))
+    monkeypatch.setenv("MODELLESS_PORT", str(free_port()))
+    settings = load_settings()
+    prepare(settings)
+    with (settings.run_dir / "up.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        write_state(settings, os.getpid(), set())
+        said = shell("tasks", "list")
+    assert said.code == 3
+    assert said.err.startswith(f"error: modelless is starting (process {os.getpid()}): it trains")

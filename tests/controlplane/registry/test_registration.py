@@ -261,7 +261,7 @@ def test_a_version_with_other_bytes_is_a_conflict(house: House) -> None:
     [
         (
             {"labels": ("x", "y", "z")},
-            "classes without names, which stay so; leave that option out",
+            "other labels, which stay: a, b, c; leave that option out",
         ),
         ({"slo": Slo(latency_ms=7.0)}, "other defaults"),
         ({"metric": "top5"}, "another metric, which stays: top1; leave that option out"),

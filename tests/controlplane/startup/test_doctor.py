@@ -234,9 +234,13 @@ def test_ports_are_those_that_the_running_one_was_told(
         elsewhere = {"port": taken.getsockname()[1], "grpc_port": taken.getsockname()[1]}
         told = settings.model_copy(update={"port": free_port(), "grpc_port": free_port()})
         with up(told):
+            starting = list(doctor.examine(settings.model_copy(update=elsewhere)))
+            (settings.run_dir / "ready").write_text(str(os.getpid()))
             here = list(doctor.examine(settings.model_copy(update=elsewhere)))
         after = list(doctor.examine(settings.model_copy(update=elsewhere)))
 
+    kept = f"is kept for the starting process {os.getpid()}"
+    assert all(kept in finding.message for finding in starting)
     mine = f"is served by process {os.getpid()}"
     assert here == [
         fine("port", f"127.0.0.1:{told.port} {mine}"),

@@ -173,7 +173,12 @@ def test_there_is_an_application_for_each_kind(settings: Settings) -> None:
 def test_two_cannot_have_the_same_directory(settings: Settings) -> None:
     first = supervisor(settings)
     first.claim()
-    with pytest.raises(Conflict, match=rf"already running at .* \(process {os.getpid()}\)"):
+    with pytest.raises(Conflict, match=rf"modelless is starting \(process {os.getpid()}\)"):
+        supervisor(settings).claim()
+    (settings.run_dir / "ready").write_text(str(os.getpid()))
+    with pytest.raises(
+        Conflict, match=rf"already running at .* \(process {os.getpid()}\); .*upgrade"
+    ):
         supervisor(settings).claim()
     first.stop()
     second = supervisor(settings)
