@@ -253,7 +253,7 @@ class ControlLoop:
         await self._refresh_catalog()
         await self._refresh_targets()
         await self._meet(await self._roster.workers(self._running))
-        await self._recorder.on_demand(self._pool)
+        self._recorder.ask_on_demand(self._pool)
         absent = await self._node_counts.absent()
         autoscaled = self._node_counts.autoscaled
         self._nodes.follow(self._asked, self._running, self._clock_s(), autoscaled=autoscaled)
@@ -399,6 +399,7 @@ class ControlLoop:
                 await self._live.put_worker_status([asdict(s) for s in self._workers.values()])
         if self._journal.troubled("catalog"):
             return
+        self._recorder.on_demand()
         version = self._leader.plan.version if self._leader.plan else 0
         try:
             await self._reprofiling.follow(self._clock_s(), self._known, observation, self._workers)
@@ -411,4 +412,4 @@ class ControlLoop:
             self._journal.trouble("writing", error)
         else:
             self._journal.over("writing")
-            await self._recorder.stored(self._pool)
+            self._recorder.stored(self._pool)
