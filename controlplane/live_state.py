@@ -8,7 +8,6 @@ Keys, all below ``modelless:``
 ===================  =====================================================================
 ``installation``     who leads: installation, host and replica; expires
 ``workers``          JSON: epoch and the workers' addresses, written by the control loop
-``workers:status``   JSON: the workers' last status, written by the control loop
 ``nodes``            JSON: nodes by device kind, written by the control loop; expires
 ``machines``         JSON: nodes and what is asked for, written by the control loop; expires
 ``canaries``         JSON: what was found of each canary, written by the control loop; expires
@@ -148,14 +147,6 @@ class LiveState:
     async def mark(self) -> bool:
         """Leave a mark. Returns whether there was none, which means that everything was lost."""
         return bool(await self._call(self._redis.set(f"{PREFIX}mark", b"1", nx=True)))
-
-    async def put_worker_status(self, statuses: list[dict[str, Any]]) -> None:
-        await self._put("workers:status", {"workers": statuses}, expires_s=30)
-
-    async def worker_status(self) -> list[dict[str, Any]]:
-        """What each worker last said of itself; empty when nothing was written for 30 s."""
-        found = await self._get("workers:status")
-        return list(found["workers"]) if found else []
 
     async def put_nodes(self, seen: Mapping[str, Any]) -> None:
         await self._put("nodes", seen, expires_s=60)

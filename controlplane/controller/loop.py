@@ -394,9 +394,6 @@ class ControlLoop:
         self, observation: Observation, decision: Decision, begun: list[Action]
     ) -> None:
         """Store what was decided, what was begun and the events of this turn."""
-        if not self._journal.troubled("live state"):  # never statuses without the directory
-            with contextlib.suppress(StateUnavailable):
-                await self._live.put_worker_status([asdict(s) for s in self._workers.values()])
         if self._journal.troubled("catalog"):
             return
         self._recorder.on_demand()
