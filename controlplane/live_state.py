@@ -205,14 +205,14 @@ class LiveState:
         pipeline.expire(key, NOTICES_TTL_S)
         await self._call(pipeline.execute())
 
-    async def notices(self) -> list[dict[str, Any]]:
-        """What was said of nodes that go and was not passed on yet, oldest first."""
-        found = await self._call(self._redis.lrange(f"{PREFIX}notices", 0, -1))
-        return [_decode(value) for value in found]
+    async def notices(self) -> list[bytes]:
+        """What was said of nodes that go and was not passed on yet, as it was written, oldest
+        first. Anything may stand there: a hook of a cloud may write it by itself."""
+        return list(await self._call(self._redis.lrange(f"{PREFIX}notices", 0, -1)))
 
-    async def noticed(self, notice: Mapping[str, Any]) -> None:
-        """This one was passed on."""
-        await self._call(self._redis.lrem(f"{PREFIX}notices", 0, orjson.dumps(notice).decode()))
+    async def noticed(self, written: bytes) -> None:
+        """This one was passed on, or is none."""
+        await self._call(self._redis.lrem(f"{PREFIX}notices", 0, written))  # type: ignore[arg-type]
 
     async def put_gateway(self, gateway: str, counters: Mapping[str, Any]) -> None:
         pipeline = self._redis.pipeline(transaction=False)

@@ -16,6 +16,7 @@ from controlplane.live_state import (
     GATEWAY_TTL_S,
     HISTORY_TTL_S,
     OPERATION_TTL_S,
+    PREFIX,
     REPLACING_TTL_S,
     LiveState,
 )
@@ -106,6 +107,19 @@ async def test_of_two_that_write_at_once_the_newer_stays(url: str) -> None:
         assert await states[0].workers() == {"epoch": 8, "workers": [W1]}
         await states[0].put_workers(0, [], force=True)
     await asyncio.gather(*(state.close() for state in states))
+
+
+async def test_notices_of_nodes_are_read_as_they_were_written_and_end_once_passed_on(
+    live: LiveState, url: str
+) -> None:
+    await live.put_notice({"node": "a", "why": "it goes", "until_s": 0.0})
+    async with aioredis.Redis.from_url(url) as hook:
+        await hook.rpush(f"{PREFIX}notices", '{ "node": "b" }', "no JSON")
+    first, *others = await live.notices()
+    assert others == [b'{ "node": "b" }', b"no JSON"]
+    for each in others:
+        await live.noticed(each)
+    assert await live.notices() == [first]
 
 
 async def test_gateways_report_and_expire(live: LiveState, url: str) -> None:
