@@ -161,6 +161,7 @@ class ControlLoop:
             await self._learned.close(self._leader.epoch, self._arrivals.estimator, self._calendar)
             await self._rebuilds.close()
             await self._nodes.close()
+            await self._gateways.close()
             await self._reprofiling.close()
             await self._applier.close()
 
@@ -386,7 +387,7 @@ class ControlLoop:
             replacing = "gateways" in self._replacing
             frozen = frozen_by(self._known.rules, self._wall_s()) is not None
             now_s = self._clock_s()
-            await self._gateways.follow(reports, now_s, replacing=replacing, frozen=frozen)
+            self._gateways.follow(reports, now_s, replacing=replacing, frozen=frozen)
 
     # -- record ---------------------------------------------------------------------------------
 
