@@ -85,7 +85,8 @@ class PlanApplier:
         self._busy: dict[Subject, asyncio.Task[None]] = {}
         self._failures: Backoff[Subject] = Backoff()
         self._unheard: Backoff[ReplicaKey] = Backoff(longest_s=TELL_AGAIN_S)
-        """Replicas whose worker could not be told their target; nothing else waits for that."""
+        """Replicas whose worker could not be told their target, or that their quarantine is over;
+        nothing else waits for that."""
 
     def know(
         self,
@@ -227,22 +228,26 @@ class PlanApplier:
 
     def readmit(self, lifts: Iterable[QuarantineLift], workers: Mapping[str, WorkerStatus]) -> None:
         """End the quarantines at workers that operators lifted since they began."""
+        now_s = self._clock_s()
         lifted_s = {(lift.task, lift.variant): lift.at_s for lift in lifts}
         for id_, status in workers.items():
             for replica in in_quarantine(status):
                 key = (WorkerId(id_), replica.task, replica.variant)
                 lifted = (replica.quarantined_s or 0.0) <= lifted_s.get(key[1:], -inf)
-                if lifted and key not in self._busy:
+                if lifted and key not in self._busy and not self._unheard.waits(key, now_s):
                     self._start(key, self._readmit(*key))
 
     async def _readmit(self, worker: WorkerId, task: TaskName, variant: VariantName) -> None:
+        key, began_s = (worker, task, variant), self._clock_s()
         try:
             async with self._pool.at(worker) as connection:
                 await connection.readmit(task, variant, TELL_TIMEOUT_S)
-        except ModellessError as error:
-            log.warning("%s/%s on %s stays in quarantine: %s", task, variant, worker, error)
+        except Exception as error:
+            if self._not_heard(key, error, began_s):
+                log.warning("%s/%s on %s stays in quarantine: %s", task, variant, worker, error)
         else:
-            self._failures.succeeded((worker, task, variant))
+            self._unheard.succeeded(key)
+            self._failures.succeeded(key)
             self._journal.tell("readmitted", f"{task}/{variant} on {worker}", READMITTED)
 
     async def _tell(self, action: Load, telling: Told) -> None:
@@ -251,15 +256,20 @@ class PlanApplier:
             async with self._pool.at(action.worker) as connection:
                 await connection.load(self._spec(action, telling), TELL_TIMEOUT_S)
         except Exception as error:
-            now_s = self._clock_s()
-            news = self._unheard.failed(key, str(error), now_s, now_s - began_s)
-            if news and not isinstance(error, ReplicaLost):  # a worker that is lost is told of
+            if self._not_heard(key, error, began_s):
                 self._tell_failure(
                     "tell_failed", f"{action.task}/{action.variant} on {action.worker}", error
                 )
         else:
             self._unheard.succeeded(key)
             self._targets.told(key, telling)
+
+    def _not_heard(self, key: ReplicaKey, error: Exception, began_s: float) -> bool:
+        """Let what a worker did not take wait; whether to tell of it. That a worker is lost is told
+        elsewhere."""
+        now_s = self._clock_s()
+        news = self._unheard.failed(key, str(error), now_s, now_s - began_s)
+        return news and not isinstance(error, ReplicaLost)
 
 
 def _replica(action: Load | Unload) -> ReplicaKey:

@@ -1,8 +1,9 @@
-"""A target that a worker could not be told is told again, later and later, until it was heard."""
+"""What a worker could not be told is told again, later and later, until it was heard."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -16,7 +17,7 @@ from planner.types import Decision, ReplicaTarget
 from tests.controlplane.builders import digits_catalog, worker
 from variants.artifacts.store import FileArtifactStore
 from variants.errors import DeadlineExceeded, ModellessError, ReplicaLost, RuntimeFailed
-from variants.types import Plan, TaskName, VariantName, WorkerId
+from variants.types import Plan, QuarantineLift, ReplicaState, TaskName, VariantName, WorkerId
 from workers.types import LoadSpec
 
 A = VariantName("linear-v1-onnx-fp32")
@@ -35,6 +36,11 @@ class Pool:
     @asynccontextmanager
     async def at(self, worker: str) -> AsyncIterator["Pool"]:
         yield self
+
+    async def readmit(self, task: str, variant: str, timeout_s: float) -> None:
+        self.told.append(0.0)
+        if self.fault is not None:
+            raise self.fault
 
     async def load(self, spec: LoadSpec, timeout_s: float) -> None:
         self.told.append(spec.share)
@@ -117,3 +123,20 @@ async def test_what_was_heard_is_not_told_again_and_a_new_share_is_told_at_once(
     telling: Telling,
 ) -> None:
     assert [await telling.turn(share) for share in (0.5, 0.5, 0.7)] == [[0.5], [], [0.7]]
+
+
+async def test_a_quarantine_that_was_lifted_is_ended_later_and_later_too(
+    telling: Telling, caplog: pytest.LogCaptureFixture
+) -> None:
+    telling.pool.fault = SILENT
+    held = replace(worker("w1", A).replicas[0], state=ReplicaState.QUARANTINED, quarantined_s=1.0)
+    there = {"w1": replace(worker("w1"), replicas=(held,))}
+    tried_at_s: list[float] = []
+    while telling.now_s < 20.0:
+        before = len(telling.pool.told)
+        telling.applier.readmit([QuarantineLift(task=KEY[1], variant=A, at_s=2.0)], there)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        tried_at_s += [telling.now_s] * (len(telling.pool.told) - before)
+        telling.now_s += 1.0
+    assert (tried_at_s, len(caplog.records)) == ([0, 1, 3, 7, 15], 1)
