@@ -8,7 +8,6 @@ Keys, all below ``modelless:``
 ===================  =====================================================================
 ``installation``     who leads: installation, host and replica; expires
 ``workers``          JSON: epoch and the workers' addresses, written by the control loop
-``workers:status``   JSON: the workers' last status, written by the control loop
 ``nodes``            JSON: nodes by device kind, written by the control loop; expires
 ``machines``         JSON: nodes and what is asked for, written by the control loop; expires
 ``canaries``         JSON: what was found of each canary, written by the control loop; expires
@@ -149,14 +148,6 @@ class LiveState:
         """Leave a mark. Returns whether there was none, which means that everything was lost."""
         return bool(await self._call(self._redis.set(f"{PREFIX}mark", b"1", nx=True)))
 
-    async def put_worker_status(self, statuses: list[dict[str, Any]]) -> None:
-        await self._put("workers:status", {"workers": statuses}, expires_s=30)
-
-    async def worker_status(self) -> list[dict[str, Any]]:
-        """What each worker last said of itself; empty when nothing was written for 30 s."""
-        found = await self._get("workers:status")
-        return list(found["workers"]) if found else []
-
     async def put_nodes(self, seen: Mapping[str, Any]) -> None:
         await self._put("nodes", seen, expires_s=60)
 
@@ -214,14 +205,14 @@ class LiveState:
         pipeline.expire(key, NOTICES_TTL_S)
         await self._call(pipeline.execute())
 
-    async def notices(self) -> list[dict[str, Any]]:
-        """What was said of nodes that go and was not passed on yet, oldest first."""
-        found = await self._call(self._redis.lrange(f"{PREFIX}notices", 0, -1))
-        return [_decode(value) for value in found]
+    async def notices(self) -> list[bytes]:
+        """What was said of nodes that go and was not passed on yet, as it was written, oldest
+        first. Anything may stand there: a hook of a cloud may write it by itself."""
+        return list(await self._call(self._redis.lrange(f"{PREFIX}notices", 0, -1)))
 
-    async def noticed(self, notice: Mapping[str, Any]) -> None:
-        """This one was passed on."""
-        await self._call(self._redis.lrem(f"{PREFIX}notices", 0, orjson.dumps(notice).decode()))
+    async def noticed(self, written: bytes) -> None:
+        """This one was passed on, or is none."""
+        await self._call(self._redis.lrem(f"{PREFIX}notices", 0, written))  # type: ignore[arg-type]
 
     async def put_gateway(self, gateway: str, counters: Mapping[str, Any]) -> None:
         pipeline = self._redis.pipeline(transaction=False)

@@ -172,7 +172,7 @@ def event_kinds() -> set[str]:
                 name = getattr(node.func, "attr", getattr(node.func, "id", ""))
                 if name == "Event":
                     kinds |= {words(k.value) for k in node.keywords if k.arg == "kind"}
-                elif name in ("tell", "_tell"):
+                elif name in ("tell", "_tell", "_tell_failure"):
                     kinds |= {words(argument) for argument in node.args[:1]}
                 elif name == "_fail":
                     kinds |= {words(argument) for argument in node.args[1:2]}

@@ -4,6 +4,7 @@ A gateway is one event loop on one core. Where queries take little to compute it
 and the cores beside it are idle.
 """
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, inf
@@ -191,14 +192,18 @@ class Lever(Protocol):
 
 
 class GatewayScaler:
-    """Has as many gateways run as it takes to read and answer what is asked."""
+    """Has as many gateways run as it takes to read and answer what is asked.
+
+    Ray Serve is told beside the loop's turns: it may take seconds to answer.
+    """
 
     def __init__(self, lever: Lever, journal: Journal, settings: Settings) -> None:
         self._lever = lever
         self._journal = journal
         self._scaling = GatewayScaling(*bounds(settings))
+        self._telling: asyncio.Task[None] | None = None
 
-    async def follow(
+    def follow(
         self,
         reports: Mapping[str, Mapping[str, Any]],
         now_s: float,
@@ -206,16 +211,30 @@ class GatewayScaler:
         replacing: bool = False,
         frozen: bool = False,
     ) -> None:
-        """Decide by what gateways report, and tell Ray Serve; a failure is tried again later."""
-        target = self._scaling.look(reports, now_s, replacing=replacing, frozen=frozen)
-        if target is None:
+        """Decide by what gateways report, and begin to tell Ray Serve, unless it is being told
+        something already; a failure is tried again later."""
+        if self._telling is not None and not self._telling.done():
             return
+        target = self._scaling.look(reports, now_s, replacing=replacing, frozen=frozen)
+        if target is not None:
+            self._telling = asyncio.create_task(self._tell(target))
+
+    async def close(self) -> None:
+        """Give up what is being told."""
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.gather(self._telling, return_exceptions=True)
+
+    async def _tell(self, target: GatewayTarget) -> None:
         try:
             await self._lever.scale_gateways(target.count)
-        except ClusterUnavailable as error:
+        except Exception as error:
             self._scaling.not_told()
-            self._journal.trouble("gateways", error)
+            if isinstance(error, ClusterUnavailable):
+                self._journal.trouble("scaling of gateways", error)
+            else:
+                self._journal.unexpected("scaling of gateways", error)
             return
-        self._journal.over("gateways")
+        self._journal.over("scaling of gateways")
         message = f"{target.count} are to run: {target.why}"
         self._journal.tell("gateways_scaled", "gateways", message)

@@ -161,6 +161,7 @@ class ControlLoop:
             await self._learned.close(self._leader.epoch, self._arrivals.estimator, self._calendar)
             await self._rebuilds.close()
             await self._nodes.close()
+            await self._gateways.close()
             await self._reprofiling.close()
             await self._applier.close()
 
@@ -253,7 +254,7 @@ class ControlLoop:
         await self._refresh_catalog()
         await self._refresh_targets()
         await self._meet(await self._roster.workers(self._running))
-        await self._recorder.on_demand(self._pool)
+        self._recorder.ask_on_demand(self._pool)
         absent = await self._node_counts.absent()
         autoscaled = self._node_counts.autoscaled
         self._nodes.follow(self._asked, self._running, self._clock_s(), autoscaled=autoscaled)
@@ -386,7 +387,7 @@ class ControlLoop:
             replacing = "gateways" in self._replacing
             frozen = frozen_by(self._known.rules, self._wall_s()) is not None
             now_s = self._clock_s()
-            await self._gateways.follow(reports, now_s, replacing=replacing, frozen=frozen)
+            self._gateways.follow(reports, now_s, replacing=replacing, frozen=frozen)
 
     # -- record ---------------------------------------------------------------------------------
 
@@ -394,11 +395,9 @@ class ControlLoop:
         self, observation: Observation, decision: Decision, begun: list[Action]
     ) -> None:
         """Store what was decided, what was begun and the events of this turn."""
-        if not self._journal.troubled("live state"):  # never statuses without the directory
-            with contextlib.suppress(StateUnavailable):
-                await self._live.put_worker_status([asdict(s) for s in self._workers.values()])
         if self._journal.troubled("catalog"):
             return
+        self._recorder.on_demand()
         version = self._leader.plan.version if self._leader.plan else 0
         try:
             await self._reprofiling.follow(self._clock_s(), self._known, observation, self._workers)
@@ -411,4 +410,4 @@ class ControlLoop:
             self._journal.trouble("writing", error)
         else:
             self._journal.over("writing")
-            await self._recorder.stored(self._pool)
+            self._recorder.stored(self._pool)

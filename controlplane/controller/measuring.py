@@ -263,9 +263,14 @@ class Measuring:
         """A node that cannot be looked at is asked again later."""
         try:
             self._hosts[node] = await self._cluster.look(node, sorted(back_ends))
-        except ModellessError as error:
-            if self._setbacks.node_failed(node, error, self._clock_s()):
+        except Exception as error:
+            news = self._setbacks.node_failed(node, error, self._clock_s())
+            if not isinstance(error, ModellessError):
+                self._journal.unexpected(f"look at node {node}", error)
+            elif news:
                 self._journal.tell("measuring_failed", node, f"{error.code}: {error.message}")
+        else:
+            self._journal.over(f"look at node {node}")
 
     def _hosts_among(self, nodes: Mapping[str, NodeLoad]) -> Hosts:
         def hosts(variant: Variant, kind: DeviceKind) -> list[str]:
@@ -350,7 +355,7 @@ class Measuring:
             took_s, job = self._clock_s() - began_s, self._jobs[order.key]
             # Of a machine that ends, the processes end first.
             lost = job.placed and isinstance(error, ReplicaLost | TrialKilled)
-            if lost and not await self._cluster.stays(job.node):
+            if lost and not await self._stays(job.node):
                 what = f"{order.due.variant.name} on {order.due.kind.name}"
                 error = ReplicaLost(f"measuring {what}: its node went meanwhile")
                 job.placed, job.own_slice = False, False
@@ -360,6 +365,15 @@ class Measuring:
         self._unkept[order.key] = measured
         with suppress(StateUnavailable):  # the next look tries again, and tells of it
             await self._keep(measured)
+
+    async def _stays(self, node: str) -> bool:
+        """Whether a node is there and goes on being there. Where that cannot be found out it counts
+        as if it were: then the variant waits, longer and longer."""
+        try:
+            return await self._cluster.stays(node)
+        except Exception as error:
+            self._journal.unexpected(f"look at node {node}", error)
+            return True
 
     async def _keep(self, measured: _Measured) -> None:
         """Write down what was measured.

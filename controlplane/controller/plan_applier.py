@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 
 LOAD_TIMEOUT_S = 120.0
 TELL_TIMEOUT_S = 5.0
+TELL_AGAIN_S = 30.0
+"""The longest wait before a worker is told again what it did not take: it is one message, and until
+then the worker keeps a share of an older plan."""
 READMITTED = "its quarantine was lifted"
 
 
@@ -81,6 +84,9 @@ class PlanApplier:
         self._workers: Mapping[str, WorkerStatus] = {}
         self._busy: dict[Subject, asyncio.Task[None]] = {}
         self._failures: Backoff[Subject] = Backoff()
+        self._unheard: Backoff[ReplicaKey] = Backoff(longest_s=TELL_AGAIN_S)
+        """Replicas whose worker could not be told their target, or that their quarantine is over;
+        nothing else waits for that."""
 
     def know(
         self,
@@ -98,10 +104,12 @@ class PlanApplier:
         if specs is not self._specs:
             self._specs = specs
             self._failures.forget()
+            self._unheard.forget()
         self._workers = workers
         self._failures.forget(
             lambda subject: isinstance(subject, tuple) and subject[0] not in workers
         )
+        self._unheard.forget(lambda replica: replica[0] not in workers)
         self._targets.decided(decision.targets, revision)
 
     def apply(self, actions: Iterable[Action], deployed: Container[DeviceKindName]) -> list[Action]:
@@ -188,9 +196,12 @@ class PlanApplier:
     def _fail(self, action: Action, kind: str, subject: str, error: Exception) -> None:
         """Let the action wait longer than the last time; tell its reason when it is a new one."""
         if self._failures.failed(_subject(action), str(error), self._clock_s()):
-            expected = isinstance(error, ModellessError)
-            log.warning("%s: %s: %s", kind, subject, error, exc_info=None if expected else error)
-            self._journal.tell(kind, subject, str(error) if expected else f"unexpected: {error!r}")
+            self._tell_failure(kind, subject, error)
+
+    def _tell_failure(self, kind: str, subject: str, error: Exception) -> None:
+        expected = isinstance(error, ModellessError)
+        log.warning("%s: %s: %s", kind, subject, error, exc_info=None if expected else error)
+        self._journal.tell(kind, subject, str(error) if expected else f"unexpected: {error!r}")
 
     def _spec(self, action: Load, telling: Told) -> LoadSpec:
         assert self._specs is not None
@@ -198,7 +209,11 @@ class PlanApplier:
         return self._specs.of(action.task, action.variant, kind, target=telling.target)
 
     def tell_targets(self) -> None:
-        """Tell workers the new targets of what they hold: loading it again does only that."""
+        """Tell workers the new targets of what they hold: loading it again does only that.
+
+        A worker was told when it has answered. Until then a later turn tells it again.
+        """
+        now_s = self._clock_s()
         ready: dict[ReplicaKey, ReplicaStatus] = {
             (WorkerId(worker), replica.task, replica.variant): replica
             for worker, status in self._workers.items()
@@ -206,40 +221,55 @@ class PlanApplier:
             if replica.state is ReplicaState.READY
         }
         for key in self._targets.untold(ready.keys()):
-            if key not in self._busy:
+            if key not in self._busy and not self._unheard.waits(key, now_s):
                 telling, (worker, task, variant) = self._targets.of(key), key
-                self._targets.told(key, telling)
                 again = Load(worker=worker, task=task, variant=variant)
                 self._start(key, self._tell(again, telling))
 
     def readmit(self, lifts: Iterable[QuarantineLift], workers: Mapping[str, WorkerStatus]) -> None:
         """End the quarantines at workers that operators lifted since they began."""
+        now_s = self._clock_s()
         lifted_s = {(lift.task, lift.variant): lift.at_s for lift in lifts}
         for id_, status in workers.items():
             for replica in in_quarantine(status):
                 key = (WorkerId(id_), replica.task, replica.variant)
                 lifted = (replica.quarantined_s or 0.0) <= lifted_s.get(key[1:], -inf)
-                if lifted and key not in self._busy:
+                if lifted and key not in self._busy and not self._unheard.waits(key, now_s):
                     self._start(key, self._readmit(*key))
 
     async def _readmit(self, worker: WorkerId, task: TaskName, variant: VariantName) -> None:
+        key, began_s = (worker, task, variant), self._clock_s()
         try:
             async with self._pool.at(worker) as connection:
                 await connection.readmit(task, variant, TELL_TIMEOUT_S)
-        except ModellessError as error:
-            log.warning("%s/%s on %s stays in quarantine: %s", task, variant, worker, error)
+        except Exception as error:
+            if self._not_heard(key, error, began_s):
+                log.warning("%s/%s on %s stays in quarantine: %s", task, variant, worker, error)
         else:
-            self._failures.succeeded((worker, task, variant))
+            self._unheard.succeeded(key)
+            self._failures.succeeded(key)
             self._journal.tell("readmitted", f"{task}/{variant} on {worker}", READMITTED)
 
     async def _tell(self, action: Load, telling: Told) -> None:
+        key, began_s = _replica(action), self._clock_s()
         try:
             async with self._pool.at(action.worker) as connection:
                 await connection.load(self._spec(action, telling), TELL_TIMEOUT_S)
-        except ReplicaLost:
-            return
         except Exception as error:
-            log.warning("%s/%s keeps its old share: %s", action.task, action.variant, error)
+            if self._not_heard(key, error, began_s):
+                self._tell_failure(
+                    "tell_failed", f"{action.task}/{action.variant} on {action.worker}", error
+                )
+        else:
+            self._unheard.succeeded(key)
+            self._targets.told(key, telling)
+
+    def _not_heard(self, key: ReplicaKey, error: Exception, began_s: float) -> bool:
+        """Let what a worker did not take wait; whether to tell of it. That a worker is lost is told
+        elsewhere."""
+        now_s = self._clock_s()
+        news = self._unheard.failed(key, str(error), now_s, now_s - began_s)
+        return news and not isinstance(error, ReplicaLost)
 
 
 def _replica(action: Load | Unload) -> ReplicaKey:

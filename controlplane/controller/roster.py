@@ -1,7 +1,8 @@
 """The roster: which workers there are, kind by kind, for as long as the cluster can say it.
 
 A kind that cannot be listed hinders neither the others nor the control loop: it stays as it was
-published last, by this controller or the one before.
+published last, by this controller or the one before. One whose list takes long, because a worker
+does not say where it is, stays as it was listed last, and the list is awaited beside the turns.
 """
 
 import asyncio
@@ -12,6 +13,9 @@ from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.events.journal import Journal
 from controlplane.live_state import LiveState
 from variants.errors import ClusterUnavailable, StateUnavailable
+
+WAIT_S = 1.0
+"""How long a turn waits for a list, where there is an older one to go on with."""
 
 
 class Lists(Protocol):
@@ -27,6 +31,9 @@ class Roster:
         self._cluster = cluster
         self._live = live
         self._journal = journal
+        self._listed: dict[str, list[WorkerAddress]] = {}
+        """The latest list of each kind."""
+        self._listing: dict[str, asyncio.Task[list[WorkerAddress]]] = {}
 
     async def workers(self, kinds: Iterable[str]) -> list[WorkerAddress]:
         """All workers of these kinds.
@@ -44,8 +51,16 @@ class Roster:
 
     async def _of(self, kind: str) -> list[WorkerAddress] | ClusterUnavailable:
         trouble = f"workers of {kind}"
+        begins = kind not in self._listing
+        if begins:
+            self._listing[kind] = asyncio.create_task(self._cluster.workers([kind]))
+        if kind in self._listed:
+            wait_s = WAIT_S if begins else 0.0
+            done, _ = await asyncio.wait((self._listing[kind],), timeout=wait_s)
+            if not done:
+                return self._listed[kind]
         try:
-            found = await self._cluster.workers([kind])
+            found = self._listed[kind] = await self._listing.pop(kind)
         except ClusterUnavailable as error:
             self._journal.trouble(trouble, error)
             return await self._published(kind) or error

@@ -50,7 +50,7 @@ class ToldTargets:
         return self._wanted[key]
 
     def told(self, key: ReplicaKey, told: Told) -> None:
-        """A worker was told this, or is being told."""
+        """A worker was told this, and has answered."""
         self._told[key] = told
 
     def untold(self, ready: Collection[ReplicaKey]) -> list[ReplicaKey]:

@@ -1,25 +1,44 @@
-"""The control loop's connections to the workers, and how many requests it sends on each at once."""
+"""The control loop's connections to the workers, and how many requests it sends on each at once.
+
+A worker that does not answer, stopped or cut off, holds up no turn: it is connected to beside the
+turns, and while it says nothing it is asked for nothing that a turn would wait for.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
 
+from controlplane.backoff import Backoff
 from controlplane.controller.events.status_events import Departure
 from planner.reconcile.unchanged import alike
 from planner.types import ReplicaReport, WorkerReport
-from variants.errors import ReplicaLost
+from variants.errors import DeadlineExceeded, ReplicaLost
 from variants.types import DeviceKindName, WorkerId
 from workers.channel.client import WorkerConnection
 from workers.channel.pool import ConnectionPool
 from workers.types import Occurrence, ReplicaStatus, WorkerStatus
+
+log = logging.getLogger(__name__)
 
 REQUESTS = 16
 """Loads and unloads under way at one worker. A worker does one at a time, and refuses above 64."""
 HISTORY_TIMEOUT_S = 2.0
 SILENT_S = 3.0
 """A worker reports once a second; one that has said nothing for so long is not planned for."""
+
+FIRST_WAIT_S = 2.0
+"""How long the first turn waits for those that are there: it must not plan as if none were."""
+WAIT_S = 0.5
+"""The same later, for those that have not failed to answer before."""
+OPEN_AGAIN_S = 10.0
+"""The longest wait before another try to connect to a worker that is listed and did not answer."""
+
+
+_Place = tuple[WorkerId, str]
+"""A worker, and an address at which it is listed."""
 
 
 class Address(Protocol):
@@ -37,14 +56,56 @@ class WorkerPool:
     def __init__(self, secret: bytes, on_lost: Callable[[], None]) -> None:
         self._on_lost = on_lost
         self._pool = ConnectionPool(secret, self)
+        self._met = False
+        self._opening: dict[_Place, asyncio.Task[None]] = {}
+        self._unreached: Backoff[_Place] = Backoff(longest_s=OPEN_AGAIN_S)
         self._requests: dict[WorkerId, asyncio.Semaphore] = {}
         self._departures: dict[str, Departure] = {}
 
     async def meet(self, workers: Iterable[Address]) -> None:
-        """Connect to workers that are new, all at once, and close connections to the others."""
+        """Connect to workers that are new, all at once, and close connections to the others.
+
+        This waits a moment for them. One that has not answered by then, or did not answer before,
+        is met when it does: ``statuses`` has it from then on.
+        """
         addresses = {WorkerId(worker.id): worker.address for worker in workers}
+        await self._forget(addresses)
         new = self._pool.update(addresses, close_unlisted=True)
-        await asyncio.gather(*(self._pool.open(id_, address) for id_, address in new.items()))
+        now_s = asyncio.get_running_loop().time()
+        begun = {
+            place: asyncio.create_task(self._open(*place))
+            for place in new.items()
+            if self._unreached.waits(place, now_s) is None
+        }
+        self._opening.update(begun)
+        expected = [task for place, task in begun.items() if not self._unreached.has(place)]
+        wait_s, self._met = WAIT_S if self._met else FIRST_WAIT_S, True
+        if expected:
+            await asyncio.wait(expected, timeout=wait_s)
+
+    async def _forget(self, addresses: Mapping[WorkerId, str]) -> None:
+        """Give up connecting to where no worker is any more."""
+        listed = addresses.items()
+        self._unreached.forget(lambda place: place not in listed)
+        gone = [task for place, task in self._opening.items() if place not in listed]
+        for task in gone:
+            task.cancel()
+        await asyncio.gather(*gone, return_exceptions=True)
+
+    async def _open(self, worker: WorkerId, address: str) -> None:
+        place, loop = (worker, address), asyncio.get_running_loop()
+        began_s = loop.time()
+        try:
+            await self._pool.open(worker, address)
+        except Exception:
+            log.exception("connecting to worker %s at %s failed", worker, address)
+        finally:
+            self._opening.pop(place, None)
+        if worker in self._connections:
+            self._unreached.succeeded(place)
+        else:
+            now_s = loop.time()
+            self._unreached.failed(place, "it does not answer", now_s, now_s - began_s)
 
     def statuses(self) -> dict[str, WorkerStatus]:
         """What each worker last said, ordered by worker."""
@@ -55,11 +116,8 @@ class WorkerPool:
 
         It is stopped, or hangs: it goes on, or Ray Serve replaces it.
         """
-        now_s = asyncio.get_running_loop().time()
         return [
-            replace(connection.status, draining=True)
-            if now_s - connection.heard_s > SILENT_S
-            else connection.status
+            replace(connection.status, draining=True) if _silent(connection) else connection.status
             for _, connection in sorted(self._connections.items())
         ]
 
@@ -77,6 +135,8 @@ class WorkerPool:
         connection = self._connections.get(WorkerId(worker))
         if connection is None:
             raise ReplicaLost(f"worker {worker} is gone")
+        if _silent(connection):
+            raise DeadlineExceeded(f"worker {worker} says nothing")
         return await connection.history(told, after, HISTORY_TIMEOUT_S)
 
     @asynccontextmanager
@@ -95,6 +155,8 @@ class WorkerPool:
         raise ReplicaLost(f"worker {worker} is gone")
 
     def close(self) -> None:
+        for task in self._opening.values():
+            task.cancel()
         self._pool.close()
 
     @property
@@ -114,6 +176,11 @@ class WorkerPool:
         self._departures[worker] = Departure(status=connection.status, broke=reason)
         if reason:
             self._on_lost()
+
+
+def _silent(connection: WorkerConnection) -> bool:
+    """Whether a worker has said nothing for so long that it is not planned for."""
+    return asyncio.get_running_loop().time() - connection.heard_s > SILENT_S
 
 
 class Reports:

@@ -16,6 +16,7 @@ from controlplane.live_state import (
     GATEWAY_TTL_S,
     HISTORY_TTL_S,
     OPERATION_TTL_S,
+    PREFIX,
     REPLACING_TTL_S,
     LiveState,
 )
@@ -80,7 +81,6 @@ async def test_one_installation_has_it_until_it_is_silent_or_gives_it_up(live: L
 
 async def test_an_empty_one_knows_nothing(live: LiveState) -> None:
     assert await live.workers() is None
-    assert await live.worker_status() == []
     assert await live.gateways() == {}
     assert await live.operation("o1") is None
 
@@ -109,9 +109,17 @@ async def test_of_two_that_write_at_once_the_newer_stays(url: str) -> None:
     await asyncio.gather(*(state.close() for state in states))
 
 
-async def test_status_of_the_workers(live: LiveState) -> None:
-    await live.put_worker_status([{"worker": "w1", "draining": False}])
-    assert await live.worker_status() == [{"worker": "w1", "draining": False}]
+async def test_notices_of_nodes_are_read_as_they_were_written_and_end_once_passed_on(
+    live: LiveState, url: str
+) -> None:
+    await live.put_notice({"node": "a", "why": "it goes", "until_s": 0.0})
+    async with aioredis.Redis.from_url(url) as hook:
+        await hook.rpush(f"{PREFIX}notices", '{ "node": "b" }', "no JSON")
+    first, *others = await live.notices()
+    assert others == [b'{ "node": "b" }', b"no JSON"]
+    for each in others:
+        await live.noticed(each)
+    assert await live.notices() == [first]
 
 
 async def test_gateways_report_and_expire(live: LiveState, url: str) -> None:
@@ -195,8 +203,6 @@ async def call_each(live: LiveState) -> list[str]:
         live.ping(),
         live.put_workers(1, []),
         live.workers(),
-        live.put_worker_status([]),
-        live.worker_status(),
         live.put_gateway("g1", {}),
         live.gateways(),
         live.put_operation("o1", {}),
@@ -222,7 +228,7 @@ async def test_a_killed_server_is_told_at_once_and_used_again_when_it_is_back(
     with pytest.raises(StateUnavailable):
         await asyncio.wait_for(listening, TIMEOUT_S)
     began_s = monotonic()
-    assert await call_each(live) == ["StateUnavailable"] * 11
+    assert await call_each(live) == ["StateUnavailable"] * 9
     assert monotonic() - began_s < TIMEOUT_S
 
     server.start()
@@ -253,7 +259,7 @@ async def test_a_server_that_hangs_is_given_up_in_bounded_time(tmp_path: Path) -
     assert server.pid is not None
     os.kill(server.pid, signal.SIGSTOP)
     try:
-        assert await asyncio.wait_for(call_each(live), TIMEOUT_S) == ["StateUnavailable"] * 11
+        assert await asyncio.wait_for(call_each(live), TIMEOUT_S) == ["StateUnavailable"] * 9
     finally:
         os.kill(server.pid, signal.SIGCONT)
     await eventually(answers)

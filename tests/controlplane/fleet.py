@@ -22,6 +22,7 @@ from controlplane.gateway.gateway import Gateway
 from controlplane.live_state import LiveState
 from controlplane.settings import Settings, load_settings
 from controlplane.startup.valkey import EmbeddedValkey
+from planner.types import Decision
 from tests.controlplane.builders import DIGITS
 from tests.workers.channel.detour import Detour
 from variants.artifacts.store import FileArtifactStore
@@ -37,12 +38,13 @@ from variants.types import (
     Precision,
     Profile,
     Registration,
+    ReplicaState,
     Stage,
     Variant,
     VariantName,
 )
 from workers.channel.secret import ensure_secret, read_secret
-from workers.types import WorkerConfig
+from workers.types import WorkerConfig, WorkerStatus
 
 KIND = DeviceKindName("cpu-1")
 CPU = DeviceKind(name=KIND, cores=1, memory_mib=100.0, usd_per_hour=0.04)
@@ -255,6 +257,20 @@ class LocalCluster:
         await worker.process.stdout.read()
 
 
+class SeenLoop(ControlLoop):
+    """A control loop that shows what a turn saw, once that is over and gateways know it too."""
+
+    def __init__(self, fleet: "Fleet", **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._fleet = fleet
+
+    async def turn(self) -> Decision:
+        decision = await super().turn()
+        if not self._journal.troubled("live state"):
+            self._fleet.seen = tuple(self._workers.values())
+        return decision
+
+
 class Controller:
     """A control loop that runs in a task."""
 
@@ -266,7 +282,8 @@ class Controller:
         pool_of: Callable[[bytes, Callable[[], None]], WorkerPool] = WorkerPool,
         autoscaler: NodeAutoscaler | None = None,
     ) -> None:
-        self.loop = ControlLoop(
+        self.loop = SeenLoop(
+            fleet,
             settings=fleet.settings,
             catalog=fleet.catalog,
             store=fleet.store,
@@ -299,6 +316,8 @@ class Fleet:
     secret: bytes
     folder: Path
     controllers: list[Controller] = field(default_factory=list)
+    seen: tuple[WorkerStatus, ...] = ()
+    """What workers said in the latest turn of any control loop."""
 
     def register(
         self, model: str, *, memory_mib: float = 10.0, profiled_ms: float = 1.0, **options: str
@@ -324,20 +343,18 @@ class Fleet:
         found = await self.live.workers()
         return sorted(worker["id"] for worker in found["workers"]) if found else []
 
-    async def ready(self) -> dict[str, list[str]]:
-        """Variants that are ready, by worker, as the control loop last published it."""
+    def ready(self) -> dict[str, list[str]]:
+        """Variants that are ready, by worker, as a control loop last saw it."""
         return {
-            status["worker"]: sorted(
-                replica["variant"] for replica in status["replicas"] if replica["state"] == "ready"
+            status.worker: sorted(
+                str(one.variant) for one in status.replicas if one.state is ReplicaState.READY
             )
-            for status in await self.live.worker_status()
+            for status in self.seen
         }
 
     async def until_ready(self, **wanted: Sequence[str]) -> None:
-        async def reached() -> bool:
-            return await self.ready() == {id_: list(names) for id_, names in wanted.items()}
-
-        await eventually(reached, f"workers hold {wanted}")
+        held = {id_: list(names) for id_, names in wanted.items()}
+        await eventually(lambda: self.ready() == held, f"workers hold {wanted}")
 
     def kinds_of_events(self) -> list[str]:
         """Kinds of all events but new plans, of which each may have one; oldest first."""

@@ -2,5 +2,5 @@
 
 ``status_events``, ``sightings``, ``succession``, ``load_events`` and ``plan_events`` find them,
 from values alone; ``recorder`` keeps those values from one look to the next, and ``journal`` stores
-what was found.
+what was found, with ``tick_records`` of the turns.
 """

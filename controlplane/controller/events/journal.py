@@ -9,13 +9,13 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict
 
+from controlplane.controller.events.tick_records import tick_record
 from controlplane.timestamps import timestamp
 from planner.types import Action, Decision, Observation
 from variants.catalog.protocol import Catalog
 from variants.errors import ModellessError, NotFound, StateUnavailable
-from variants.types import Event, Rule, TickRecord
+from variants.types import Event, Rule
 
 log = logging.getLogger(__name__)
 
@@ -105,38 +105,6 @@ class Journal:
         begun = tuple(begun)
         due = observation.now_s - self._recorded_at_s >= RECORD_EVERY_S
         if decision.changed or begun or due:
-            record = _record(observation, decision, begun, epoch, version)
+            record = tick_record(observation, decision, begun, epoch, version)
             await asyncio.to_thread(self._catalog.add_tick, record)
             self._recorded_at_s = observation.now_s
-
-
-def _record(
-    observation: Observation,
-    decision: Decision,
-    begun: Iterable[Action],
-    epoch: int,
-    version: int,
-) -> TickRecord:
-    expected = observation.expected or ()
-    body = {
-        "epoch": epoch,
-        "catalog_revision": observation.catalog.revision,
-        "workers": [asdict(worker) for worker in observation.workers],
-        "demand": [asdict(demand) for demand in observation.demand],
-        "expected": [asdict(demand) for demand in expected],
-        "objective": observation.objective.value,
-        "interference": dict(observation.interference),
-        "zones": dict(observation.zones.usual),
-        "kind_zones": {kind: sorted(at) for kind, at in observation.kind_zones.items()},
-        "round_trips_ms": [
-            {"from": asked, "to": to, "ms": away_ms}
-            for (asked, to), away_ms in sorted(observation.zones.round_trips_ms.items())
-        ],
-        "inventory": dict(observation.inventory),
-        "running": dict(observation.running),
-        "actions": [
-            {"action": type(action).__name__.lower(), **asdict(action)} for action in begun
-        ],
-        "explanation": list(decision.plan.explanation),
-    }
-    return TickRecord(plan_version=version, at=timestamp(), body=body)

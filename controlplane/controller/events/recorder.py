@@ -5,9 +5,11 @@ What counts as an event is decided from values, in ``status_events``, ``successi
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
+from controlplane.backoff import Backoff
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.load_events import LoadEvents
 from controlplane.controller.events.plan_events import PlanEvents
@@ -27,6 +29,12 @@ from variants.catalog.protocol import Catalog
 from variants.errors import ModellessError
 from variants.types import Plan
 from workers.types import WorkerStatus
+
+log = logging.getLogger(__name__)
+
+ASK_AGAIN_S = 30.0
+"""The longest wait before a worker that did not answer is asked again: it keeps the last of what it
+loaded and evicted only."""
 
 
 class StatusRecorder:
@@ -50,6 +58,9 @@ class StatusRecorder:
         self._live = LiveWatch(expected=False)
         self._database = CatalogWatch()
         self._on_demand = LoadEvents()
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        """Workers that are being asked what they loaded and evicted for queries."""
+        self._unanswered: Backoff[str] = Backoff(longest_s=ASK_AGAIN_S)
         self._plans = PlanEvents()
 
     async def lead(self, epoch: int, plan: Plan | None) -> None:
@@ -72,7 +83,9 @@ class StatusRecorder:
             self._tell(self._plans.due(self._clock_s(), ending=True))
             self._tell([("controller_stopped", f"epoch {self._epoch}", "it was told to stop")])
             await self._journal.store_events()
-            await self.stored(pool)
+            await self._answered()
+            self.stored(pool)
+            await self._answered()
 
     def workers(
         self, after: Mapping[str, WorkerStatus], pool: WorkerPool, targets: Mapping[str, Target]
@@ -88,6 +101,7 @@ class StatusRecorder:
             if self._clock_s() - self._led_at_s > PATIENCE_S:
                 self._tell(missed(self._past, self._met, targets))
                 self._past = None
+        self._unanswered.forget(lambda worker: worker not in after)
         back = {id_: old for id_, old in self._ended_workers.items() if id_ in after}
         self._tell(event for event in self._ended if event[1] not in back)
         before = back | before
@@ -122,32 +136,52 @@ class StatusRecorder:
         self._gateways.blind(now_s)
         self._tell(self._live.away(error.message, now_s))
 
-    async def on_demand(self, pool: WorkerPool) -> None:
-        """Ask workers what they loaded and evicted for queries, where there is something new."""
-        asked = [
-            id_
-            for id_, status in self._workers.items()
-            if status.occurrences > self._on_demand.after(id_) or self._on_demand.told(id_)
-        ]
-        await asyncio.gather(*(self._ask(pool, id_) for id_ in asked))
+    def ask_on_demand(self, pool: WorkerPool) -> None:
+        """Ask workers what they loaded and evicted for queries, where there is something new.
+
+        They answer beside the turn. One that does not is asked again later and later.
+        """
+        for id_, status in self._workers.items():
+            if status.occurrences > self._on_demand.after(id_) or self._on_demand.told(id_):
+                self._ask(pool, id_)
+
+    def on_demand(self) -> None:
+        """What workers have answered by now."""
         self._tell(self._on_demand.due(self._workers.keys(), self._clock_s()))
 
-    async def stored(self, pool: WorkerPool) -> None:
+    def stored(self, pool: WorkerPool) -> None:
         """All that was told so far is stored for good: workers may forget it, at once.
 
         What is stored here and not forgotten there, a successor would tell again.
         """
         self._on_demand.stored()
-        asked = [id_ for id_ in self._workers if self._on_demand.told(id_)]
-        await asyncio.gather(*(self._ask(pool, id_) for id_ in asked))
+        for id_ in self._workers:
+            if self._on_demand.told(id_):
+                self._ask(pool, id_)
 
-    async def _ask(self, pool: WorkerPool, worker: str) -> None:
+    def _ask(self, pool: WorkerPool, worker: str) -> None:
+        if worker not in self._asking and not self._unanswered.waits(worker, self._clock_s()):
+            self._asking[worker] = asyncio.create_task(self._take_history(pool, worker))
+
+    async def _take_history(self, pool: WorkerPool, worker: str) -> None:
         told: Collection[int] = self._on_demand.told(worker)
+        began_s = self._clock_s()
         try:
             found = await pool.history(worker, told, self._on_demand.after(worker))
-        except ModellessError:
-            return  # it is asked again in the next turn
-        self._on_demand.take(worker, found, told, self._clock_s())
+        except Exception as error:
+            now_s = self._clock_s()
+            news = self._unanswered.failed(worker, str(error), now_s, now_s - began_s)
+            if news and not isinstance(error, ModellessError):
+                log.exception("worker %s could not be asked what it loaded", worker)
+        else:
+            self._unanswered.succeeded(worker)
+            self._on_demand.take(worker, found, told, self._clock_s())
+        finally:
+            del self._asking[worker]
+
+    async def _answered(self) -> None:
+        """Wait for all that workers are being asked, which ends soon."""
+        await asyncio.gather(*self._asking.values(), return_exceptions=True)
 
     def _tell(self, events: Iterable[StatusEvent]) -> None:
         for kind, subject, message in events:

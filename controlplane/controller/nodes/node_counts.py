@@ -18,6 +18,7 @@ from controlplane.cluster.autoscaling.node_requests import Bundle, NodeRequest, 
 from controlplane.cluster.autoscaling.node_types import Autoscaler
 from controlplane.cluster.autoscaling.ray_autoscaler import ClusterNode
 from controlplane.controller.events.journal import Journal
+from controlplane.controller.nodes.notices import Notices
 from controlplane.controller.nodes.standing_request import StandingRequest
 from controlplane.live_state import LiveState
 from controlplane.settings import Settings
@@ -72,6 +73,7 @@ class NodeCounts:
         self._ray = ray
         self._live = live
         self._journal = journal
+        self._notices = Notices(live, journal)
         self._settings = settings
         self._started = {kind.name: kind.most for kind in settings().kinds}
         self._wall_s = wall_s
@@ -189,7 +191,7 @@ class NodeCounts:
         now_s: float,
     ) -> None:
         with self._troubles():
-            await self._pass_on_notices(ray)
+            await self._notices.pass_on(ray)
             await self._see_nodes(ray)
             if now_s - self._found_at_s >= FIND_EVERY_S:
                 self._autoscaler, self._found_at_s = await ray.find(), now_s
@@ -267,19 +269,6 @@ class NodeCounts:
         return f", which took {self._usual_s[kind]:.0f} s lately" if kind in self._usual_s else ""
 
     # -- nodes ----------------------------------------------------------------------------------
-
-    async def _pass_on_notices(self, ray: NodeAutoscaler) -> None:
-        """Tell Ray of nodes that somebody said go."""
-        try:
-            notices = await self._live.notices()
-        except StateUnavailable:
-            return
-        for notice in notices:
-            node, why = str(notice["node"]), str(notice["why"])
-            if refusal := await ray.drain(node, why, float(notice["until_s"])):
-                self._journal.tell("nodes", node, f"Ray does not let it drain: {refusal}")
-            with contextlib.suppress(StateUnavailable):
-                await self._live.noticed(notice)
 
     async def _see_nodes(self, ray: NodeAutoscaler) -> None:
         """Look which nodes there are, and tell what has changed."""

@@ -1,5 +1,6 @@
 """How many gateways run, by how busy their event loops are."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -195,40 +196,95 @@ def test_the_number_is_free_unless_it_is_given_or_each_has_a_node(
 
 
 class Serve:
-    """Takes numbers of gateways, or refuses them."""
+    """Takes numbers of gateways once it ``answers``, or refuses them."""
 
     def __init__(self) -> None:
-        self.away = False
+        self.fault: Exception | None = None
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.asked: list[int] = []
         self.told: list[int] = []
 
     async def scale_gateways(self, count: int) -> None:
-        if self.away:
-            raise ClusterUnavailable("gateways cannot be scaled: it is away")
+        self.asked.append(count)
+        await self.answers.wait()
+        if self.fault is not None:
+            raise self.fault
         self.told.append(count)
 
 
-async def test_what_is_decided_is_told_and_journaled_and_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gateway_scaling, "machine_cores", lambda: 2)
-    serve, catalog = Serve(), MemoryCatalog()
-    journal = Journal(catalog)
-    scaler = GatewayScaler(serve, journal, load_settings(state_dir=tmp_path))
-    serve.away = True
-    for second in range(20):
-        await scaler.follow(reports(0.8), float(second))
-    assert journal.troubled("gateways")
+@pytest.fixture
+def serve() -> Serve:
+    return Serve()
 
-    serve.away = False
-    for second in range(int(REST_S)):
-        await scaler.follow(reports(0.8), 20.0 + second)
+
+@pytest.fixture
+def catalog() -> MemoryCatalog:
+    return MemoryCatalog()
+
+
+@pytest.fixture
+def journal(catalog: MemoryCatalog) -> Journal:
+    return Journal(catalog)
+
+
+@pytest.fixture
+def scaler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: Serve, journal: Journal
+) -> GatewayScaler:
+    """Of one gateway, or two."""
+    monkeypatch.setattr(gateway_scaling, "machine_cores", lambda: 2)
+    return GatewayScaler(serve, journal, load_settings(state_dir=tmp_path))
+
+
+async def turns(scaler: GatewayScaler, begin_s: int, end_s: int) -> None:
+    """A turn a second, in which one gateway is busy."""
+    for second in range(begin_s, end_s):
+        scaler.follow(reports(0.8), float(second))
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [ClusterUnavailable("gateways cannot be scaled: it is away"), RuntimeError("what is this?")],
+)
+async def test_what_is_decided_is_told_and_journaled_and_tried_again(
+    serve: Serve, scaler: GatewayScaler, journal: Journal, catalog: MemoryCatalog, fault: Exception
+) -> None:
+    serve.fault = fault
+    await turns(scaler, 0, 20)
+    assert journal.troubled("scaling of gateways")
+
+    serve.fault = None
+    await turns(scaler, 20, 20 + int(REST_S))
     await journal.store_events()
 
     assert serve.told == [2]
-    assert not journal.troubled("gateways")
+    assert not journal.troubled("scaling of gateways")
     [event] = catalog.events(10)
     assert (event.kind, event.subject) == ("gateways_scaled", "gateways")
     assert event.message == "2 are to run: the event loops of 1 computed for 80% of the time"
+
+
+async def test_no_turn_waits_for_ray_serve_which_is_told_one_number_at_a_time(
+    serve: Serve, scaler: GatewayScaler
+) -> None:
+    serve.answers.clear()
+    await asyncio.wait_for(turns(scaler, 0, 200), 30.0)
+    assert (serve.asked, serve.told) == ([2], [])
+    serve.answers.set()
+    await turns(scaler, 200, 201)
+    assert serve.told == [2]
+    await scaler.close()
+
+
+async def test_what_is_being_told_is_given_up_when_it_closes(
+    serve: Serve, scaler: GatewayScaler
+) -> None:
+    serve.answers.clear()
+    await turns(scaler, 0, 20)
+    await asyncio.wait_for(scaler.close(), 30.0)
+    assert serve.told == []
 
 
 def test_what_is_scaled_is_what_is_deployed() -> None:

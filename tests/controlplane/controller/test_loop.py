@@ -81,6 +81,18 @@ async def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
         assert (it.catalog.ticks(100), it.catalog.events(100), it.catalog.latest_plan()) == before
 
 
+async def test_what_workers_say_is_not_copied_into_the_live_state(tmp_path: Path) -> None:
+    """Nobody reads it there, and in each turn it was megabytes of a large fleet."""
+    async with fleet(tmp_path) as it:
+        name = it.register("a")
+        it.control()
+        await it.until_ready(w1=[A])
+        keys = [key for key in await it.live._redis.keys() if key != b"modelless:history"]
+        values = [str(await it.live._redis.get(key)) for key in keys]
+        assert b"modelless:workers" in keys
+        assert not any(name in value for value in values)
+
+
 async def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
     async with fleet(tmp_path) as it:
         it.register("a")

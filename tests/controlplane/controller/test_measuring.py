@@ -78,6 +78,8 @@ class Cluster:
     """Measurements that go on."""
     going: set[str] = field(default_factory=set)
     """Nodes that are lost, or soon will be."""
+    unknown: set[str] = field(default_factory=set)
+    """Nodes at which looking fails in a way that nobody expects."""
 
     async def nodes(
         self, kinds: Iterable[DeviceKindName], workers: Iterable[str]
@@ -90,9 +92,13 @@ class Cluster:
 
     async def look(self, node: str, back_ends: Iterable[BackEnd]) -> Mapping[BackEnd, str]:
         self.looks += 1
+        if node in self.unknown:
+            raise RuntimeError("a private part of Ray has changed")
         return dict.fromkeys(back_ends, NODE)
 
     async def stays(self, node: str) -> bool:
+        if node in self.unknown:
+            raise RuntimeError("a private part of Ray has changed")
         return node not in self.going
 
     async def measure(
@@ -292,6 +298,29 @@ async def test_what_ends_with_its_node_says_nothing_of_the_variant(
     # At once, and before what has not been tried yet.
     [(variant, _)] = await house.look()
     assert variant == "one-v1-onnx-fp32"
+
+
+@pytest.mark.parametrize("own_slice", [False, True])
+async def test_what_is_lost_waits_longer_and_longer_where_nobody_can_say_whether_its_node_stays(
+    tmp_path: Path, own_slice: bool
+) -> None:
+    lost = refusing(ReplicaLost("measuring one: the node or the process there was lost"))
+    cluster = Cluster({} if own_slice else {"cpu-1-a": "n-1"}, lost, own_node="n-1")
+    house = House(cluster, tmp_path, "one", slices="cpu-1" if own_slice else "")
+    await house.look()
+    cluster.unknown = {"n-1"}
+    tries = [len(await house.look()) for _ in range(24)]  # two minutes
+    assert 3 <= sum(tries) <= 6
+    assert tries[-8:].count(1) <= 1
+
+
+async def test_a_node_that_cannot_be_looked_at_holds_up_no_other_and_waits(tmp_path: Path) -> None:
+    cluster = Cluster({"cpu-1-a": "n-1", "cpu-1-b": "n-2"}, unknown={"n-1"})
+    house = House(cluster, tmp_path, "one")
+    assert await house.look() == [("one-v1-onnx-fp32", "n-2")]
+    for _ in range(10):
+        await house.look()
+    assert cluster.looks < 9  # eleven at the one, and one at the other
 
 
 async def test_what_is_killed_on_a_node_that_stays_is_left_alone(tmp_path: Path) -> None:

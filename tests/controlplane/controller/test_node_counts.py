@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from controlplane.cluster.autoscaling.node_requests import Bundle
 from controlplane.cluster.autoscaling.node_types import Autoscaler, NodeType
 from controlplane.cluster.autoscaling.ray_autoscaler import ClusterNode
@@ -14,12 +16,14 @@ from controlplane.controller.nodes.node_counts import NodeCounts
 from controlplane.live_state import LiveState
 from controlplane.settings import load_settings
 from variants.catalog.memory import MemoryCatalog
-from variants.errors import ClusterUnavailable
+from variants.errors import ClusterUnavailable, StateUnavailable
 from variants.types import DeviceKindName
 from workers.types import WorkerStatus
 
 CPU_2 = DeviceKindName("cpu-2")
 TYPES = (NodeType(name="small", least=0, most=3, cores=2),)
+
+GOES = b'{"node": "b", "why": "a spot machine\'s notice", "until_s": 1030}'
 
 
 def node(id_: str) -> ClusterNode:
@@ -68,7 +72,8 @@ class Ray:
 class Live:
     def __init__(self) -> None:
         self.seen: Any = None
-        self.waiting: list[dict[str, Any]] = []
+        self.waiting: list[bytes] = []
+        self.away = False
         self.asked = False
 
     async def put_machines(self, seen: Any) -> None:
@@ -80,11 +85,13 @@ class Live:
     async def asked_for_nodes(self) -> bool:
         return self.asked
 
-    async def notices(self) -> list[dict[str, Any]]:
+    async def notices(self) -> list[bytes]:
         return list(self.waiting)
 
-    async def noticed(self, notice: dict[str, Any]) -> None:
-        self.waiting.remove(notice)
+    async def noticed(self, written: bytes) -> None:
+        if self.away:
+            raise StateUnavailable("it is away")
+        self.waiting.remove(written)
 
 
 class Case:
@@ -260,7 +267,7 @@ async def test_nothing_is_asked_where_there_is_no_autoscaler(tmp_path: Path) -> 
 async def test_workers_of_a_node_that_drains_are_planned_for_no_more(tmp_path: Path) -> None:
     case = Case(tmp_path, small())
     await case.look(2, ["w1", "w2"])
-    case.live.waiting = [{"node": "b", "why": "a spot machine's notice", "until_s": 1_030.0}]
+    case.live.waiting = [GOES]
 
     await case.look(2, ["w1", "w2"])
 
@@ -278,6 +285,38 @@ async def test_workers_of_a_node_that_drains_are_planned_for_no_more(tmp_path: P
     case.ray.there.pop()
     await case.look(2, ["w1"])
     assert (await case.told())[-1] == ("node_left", "nb (10.0.0.1, b)", "it had drained")
+
+
+@pytest.mark.parametrize(
+    "none", [b'{"why": "no node"}', b"[]", b"no JSON", b'{"node": "b", "why": "", "until_s": "x"}']
+)
+async def test_what_is_no_notice_is_told_once_and_holds_up_nothing(
+    tmp_path: Path, none: bytes
+) -> None:
+    case = Case(tmp_path, small())
+    case.live.waiting = [none, GOES]
+    case.live.away = True  # it cannot be taken away
+    for _ in range(2):
+        await case.look(2, ["w1", "w2"])
+    told = [message for _, _, message in await case.told() if "notice of a node" in message]
+    assert told == [f"a notice of a node cannot be read: {none.decode()}"]
+    assert case.ray.drained == [("b", "a spot machine's notice", 1_030.0)]
+    case.live.away = False
+    await case.look(2, ["w1", "w2"])
+    assert case.live.waiting == []
+
+
+async def test_a_notice_that_ray_fails_on_holds_up_nothing_and_is_tried_again(
+    tmp_path: Path,
+) -> None:
+    case = Case(tmp_path, small())
+    unknown = b'{"node": "unknown", "why": "", "until_s": 0}'
+    case.live.waiting = [unknown, GOES]
+    for _ in range(2):
+        await case.look(2, ["w1", "w2"])
+    assert [node for node, _, _ in case.ray.drained] == ["unknown", "b", "unknown"]
+    assert case.live.waiting == [unknown]
+    assert case.live.seen["nodes"]
 
 
 async def test_where_nodes_come_by_hand_they_are_looked_at_less_often(tmp_path: Path) -> None:

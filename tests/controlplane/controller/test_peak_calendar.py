@@ -107,7 +107,7 @@ async def test_an_elastic_fleet_is_there_before_a_declared_peak(tmp_path: Path) 
 
         async def serving() -> int:
             """Workers that hold the variant."""
-            return sum(name in held for held in (await it.ready()).values())
+            return sum(name in held for held in it.ready().values())
 
         async def one() -> bool:
             return it.cluster.count == 1 and await serving() == 1

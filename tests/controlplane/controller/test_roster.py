@@ -1,5 +1,6 @@
-"""The roster of workers while some kinds cannot be listed."""
+"""The roster of workers while some kinds cannot be listed, or not soon."""
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import cast
@@ -7,6 +8,7 @@ from typing import cast
 import pytest
 
 from controlplane.cluster.ray_adapter import WorkerAddress
+from controlplane.controller import roster as rosters
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.roster import Roster
 from controlplane.live_state import LiveState
@@ -18,15 +20,21 @@ GPU = WorkerAddress(id="w2", address="unix:/w2", device_kind="gpu")
 
 
 class Cluster:
-    """Lists one worker of each kind, but for those that are ``silent``."""
+    """Lists one worker of each kind, but for those that are ``silent``, once it ``answers``."""
 
     def __init__(self) -> None:
         self.silent: set[str] = set()
+        self.there = [CPU, GPU]
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.asked: list[str] = []
 
     async def workers(self, kinds: Iterable[str]) -> list[WorkerAddress]:
+        self.asked += kinds
+        await self.answers.wait()
         if missing := self.silent & set(kinds):
             raise ClusterUnavailable(f"{sorted(missing)} cannot be listed")
-        return [one for one in (CPU, GPU) if one.device_kind in set(kinds)]
+        return [one for one in self.there if one.device_kind in set(kinds)]
 
 
 class Live:
@@ -78,3 +86,31 @@ async def test_when_nothing_at_all_is_known_nothing_may_be_decided() -> None:
     cluster.silent = {"cpu-1", "gpu"}
     with pytest.raises(ClusterUnavailable, match="cpu-1"):
         await of.workers(["cpu-1", "gpu"])
+
+
+async def test_a_list_that_takes_long_is_waited_for_once_and_taken_when_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rosters, "WAIT_S", 0.05)
+    cluster = Cluster()
+    of, journal = roster(cluster, Live())
+    assert await of.workers(["cpu-1"]) == [CPU]
+    cluster.answers.clear()
+    cluster.there = []
+    async with asyncio.timeout(5.0):
+        assert [await of.workers(["cpu-1"]) for _ in range(3)] == [[CPU]] * 3
+    assert (cluster.asked, journal.troubled("workers of cpu-1")) == (["cpu-1"] * 2, False)
+    cluster.answers.set()
+    await asyncio.sleep(0)
+    assert await of.workers(["cpu-1"]) == []
+
+
+async def test_the_first_list_is_waited_for_as_there_is_nothing_to_go_on_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rosters, "WAIT_S", 0.01)
+    cluster = Cluster()
+    of, _ = roster(cluster, Live())
+    cluster.answers.clear()
+    asyncio.get_running_loop().call_later(0.05, cluster.answers.set)
+    assert await of.workers(["cpu-1"]) == [CPU]

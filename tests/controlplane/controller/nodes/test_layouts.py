@@ -96,7 +96,7 @@ async def until_held_by(it: Fleet, *workers: str) -> None:
     """Wait until these workers are there, hold the variant, and no others are there."""
 
     async def reached() -> bool:
-        return await it.ready() == {worker: [VARIANT] for worker in workers}
+        return it.ready() == {worker: [VARIANT] for worker in workers}
 
     await eventually(reached, f"{workers} hold it")
 

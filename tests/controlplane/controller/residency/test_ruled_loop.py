@@ -27,7 +27,7 @@ async def test_a_pin_drives_out_what_is_loaded_and_stays(tmp_path: Path) -> None
         it.register("b", memory_mib=60.0)
         it.control()
         await eventually(lambda: "loaded" in it.kinds_of_events())
-        [there] = (await it.ready())["w1"]
+        [there] = it.ready()["w1"]
         other = B if there == A else A
         pin = rule(it, RuleKind.PIN, other)
         await it.until_ready(w1=[other])

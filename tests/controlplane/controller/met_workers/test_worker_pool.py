@@ -1,0 +1,105 @@
+"""Workers that do not answer: turns go on without them, and meet them when they do."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from controlplane.cluster.ray_adapter import WorkerAddress
+from controlplane.controller import worker_pool
+from controlplane.controller.worker_pool import WorkerPool
+from tests.workers.builders import config, running, secret_of, until
+from variants.errors import DeadlineExceeded
+from workers.channel.client import WorkerConnection
+
+
+def at(address: str, name: str = "stopped") -> WorkerAddress:
+    return WorkerAddress(id=name, address=address, device_kind="cpu-1")
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Iterator[WorkerAddress]:
+    """Its socket is there, and nobody answers."""
+    path = tmp_path / "stopped.sock"
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(path))
+        silent.listen()
+        yield at(f"unix:{path}")
+
+
+@pytest.fixture
+def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerPool]:
+    monkeypatch.setattr(worker_pool, "FIRST_WAIT_S", 0.2)
+    made = WorkerPool(secret_of(config(tmp_path)), lambda: None)
+    yield made
+    made.close()
+
+
+async def turns_s(pool: WorkerPool, *workers: WorkerAddress, turns: int = 3) -> float:
+    began_s = monotonic()
+    for _ in range(turns):
+        await pool.meet(workers)
+    return monotonic() - began_s
+
+
+async def test_a_worker_that_does_not_answer_is_waited_for_in_one_turn_only(
+    pool: WorkerPool, stopped: WorkerAddress
+) -> None:
+    assert await turns_s(pool, stopped, turns=1) >= 0.2
+    assert await turns_s(pool, stopped, turns=20) < 1.0
+    assert pool.statuses() == {}
+
+
+async def test_it_is_tried_again_later_and_no_turn_waits_for_that(
+    pool: WorkerPool, stopped: WorkerAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[str] = []
+    answers = WorkerConnection.open
+
+    async def opened(address: str, *arguments: object, **named: object) -> WorkerConnection:
+        tries.append(address)
+        return await answers(address, *arguments, timeout_s=0.05, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(WorkerConnection, "open", opened)
+    await turns_s(pool, stopped)
+    assert len(tries) == 1
+    await asyncio.sleep(1.1)
+    await turns_s(pool, stopped)
+    await until(lambda: len(tries) == 2)
+
+
+async def test_others_are_met_in_the_turn_in_which_they_are_listed(
+    tmp_path: Path, pool: WorkerPool, stopped: WorkerAddress
+) -> None:
+    async with running(config(tmp_path)) as (_, there):
+        await pool.meet([stopped, at(there.address, "w1")])
+        assert pool.statuses().keys() == {"w1"}
+        pool.close()
+
+
+async def test_one_that_answers_at_another_address_is_met_there_at_once(
+    tmp_path: Path, pool: WorkerPool, stopped: WorkerAddress
+) -> None:
+    async with running(config(tmp_path)) as (_, there):
+        await pool.meet([stopped])
+        await pool.meet([at(there.address)])
+        assert pool.statuses().keys() == {"stopped"}
+        pool.close()
+
+
+async def test_one_that_says_nothing_is_not_waited_for_to_tell_its_history(
+    tmp_path: Path, pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(config(tmp_path)) as (_, there):
+        await pool.meet([at(there.address, "w1")])
+        assert await pool.history("w1", (), 0) == []
+        monkeypatch.setattr(worker_pool, "SILENT_S", -1.0)
+        began_s = monotonic()
+        with pytest.raises(DeadlineExceeded, match="says nothing"):
+            await pool.history("w1", (), 0)
+        assert monotonic() - began_s < 1.0
+        await until(lambda: pool.as_planned_for()[0].draining)
+        pool.close()
