@@ -24,6 +24,7 @@ from workers.channel.secret import read_secret
 from workers.channel.shared_clock import clock_name
 from workers.channel.shared_memory import CAN_SHARE
 from workers.execution.artifacts import Artifacts
+from workers.execution.batch_runner import JOIN_S
 from workers.execution.executor import Executor
 from workers.execution.loader import Loading
 from workers.execution.lone_batches import LoneBatches
@@ -39,6 +40,11 @@ log = logging.getLogger(__name__)
 REPORT_S = 1.0
 HEARD_S = 5.0
 """How long a worker that leaves waits until all that are connected have heard of it."""
+ENDS_S = 2.0
+"""How long a worker that leaves waits for the load under way and for its runtimes to be closed.
+Nobody needs them any more, and what they hold is free once the process has ended."""
+STOP_S = JOIN_S + ENDS_S + 1.0
+"""What leaving takes at most after the last answer, and a moment to spare."""
 MOST_PATIENCE_S = 60.0
 """The longest that a load waits for room."""
 GC_THRESHOLDS = (50_000, 20, 100)
@@ -173,18 +179,20 @@ class WorkerHost:
         """Refuse new queries, answer those that were admitted, then close everything.
 
         It waits until every gateway has heard of it, so that no query on its way here is lost.
-        After ``timeout_s`` what is still queued is refused. Calling it twice is allowed.
+        After ``timeout_s`` what is still queued is refused, and ``STOP_S`` later all is over: a
+        load that nobody needs any more is not waited for. Calling it twice is allowed.
         """
         executor = self._executor
         if executor is None or self._stopping:
             return
         self._stopping = executor.draining = True
         self._server.announce()
+        until_s = asyncio.get_running_loop().time() + timeout_s
         with suppress(TimeoutError):
             async with asyncio.timeout(min(timeout_s, HEARD_S)):
                 await self._server.finished()
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout_at(until_s):
                 await executor.quiet()
         for task in self._tasks:
             task.cancel()
@@ -192,7 +200,9 @@ class WorkerHost:
         await executor.stop()
         self._server.close()
         await asyncio.sleep(0)
-        await asyncio.to_thread(self._loading.shutdown)
+        self._loading.give_up()
+        if not await asyncio.to_thread(self._loading.shutdown, ENDS_S):
+            log.warning("the worker ends before what it loads or closes has come to an end")
         self._ledger.close()
         if self._cores is not None:
             self._cores.release()

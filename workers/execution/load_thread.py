@@ -5,11 +5,14 @@ all that fits, which takes minutes where models are large, and queries come mean
 before all loads, because it takes little and frees memory.
 
 The event loop goes on taking and answering queries meanwhile. What is being loaded is a suspect in
-the crash ledger until the load is over. What another machine has is fetched first, in a second
-thread: nothing that is here waits for it.
+the crash ledger until the load is over, or is given up because the worker leaves. What another
+machine has is fetched first, in a second thread: nothing that is here waits for it.
 """
 
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 
@@ -48,6 +51,11 @@ class LoadThread:
         """What fetching took, of variants that are not loaded yet."""
         self._at_work: tuple[LoadSpec, float] | None = None
         """What is read or loaded now, and since when."""
+        self._needed = True
+        self._suspect: bytes | None = None
+        """What loads now, while that is evidence against it."""
+        self._judging = threading.Lock()
+        """Held to make what loads a suspect, and to see whether it still is one."""
         self.loads = 0
         """So many are over."""
         self.took_s = 0.0
@@ -104,10 +112,24 @@ class LoadThread:
         """Close a runtime; raises what its back end raises."""
         await self._thread.run(runtime.close, lambda: CLOSING)
 
-    def shutdown(self) -> None:
-        """Wait for what is under way and drop what waits behind it."""
-        self._fetching.shutdown(wait=False)
-        self._thread.shutdown(wait=True)
+    def give_up(self) -> None:
+        """Nobody needs what loads here any more.
+
+        Whoever ends the process now ends a load that is merely slow. So it is no evidence against
+        its variant, unless it hangs.
+        """
+        with suppress(Internal):
+            self.check()
+        with self._judging:
+            self._needed = False
+            if self._suspect is not None:
+                self._ledger.clear(self._suspect)
+
+    def shutdown(self, timeout_s: float | None, last: Callable[[], None]) -> bool:
+        """Drop what waits, and wait for what is under way, at most for so long if that is said;
+        then do ``last`` in the thread. Whether all of it is over."""
+        self._fetching.shutdown(0.0)
+        return self._thread.shutdown(timeout_s, last)
 
     # -- in the thread ----------------------------------------------------------------------------
 
@@ -120,7 +142,7 @@ class LoadThread:
 
     def _load(self, replica: Replica, runtime: Runtime, file: Seen | None) -> None:
         spec = replica.spec
-        self._ledger.suspect(replica.key, spec.task, spec.variant)
+        self._suspects(replica)
         began_s = time.monotonic()
         self._at_work = (spec, began_s)
         try:
@@ -139,6 +161,18 @@ class LoadThread:
             self.took_s += time.monotonic() - began_s
             self.profiled_s += spec.load_s
             self._at_work = None
+            self._clears(replica)
+
+    def _suspects(self, replica: Replica) -> None:
+        """A load may end the process; then it is evidence against its variant."""
+        with self._judging:
+            if self._needed:
+                self._suspect = replica.key
+                self._ledger.suspect(replica.key, replica.spec.task, replica.spec.variant)
+
+    def _clears(self, replica: Replica) -> None:
+        with self._judging:
+            self._suspect = None
             self._ledger.clear(replica.key)
 
 

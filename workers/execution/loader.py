@@ -199,13 +199,31 @@ class Loading:
         """Show what earlier processes crashed on."""
         self._absent.list_quarantined(self._ledger.quarantined())
 
-    def shutdown(self) -> None:
-        """Close every runtime. Nothing may be in flight."""
-        self.thread.shutdown()
-        for replica in self._replicas.values():
-            if replica.runtime is not None:
-                replica.runtime.close()
-                replica.runtime = None
+    def give_up(self) -> None:
+        """Nobody needs a load any more: one under way is no evidence against its variant."""
+        self.thread.give_up()
+
+    def shutdown(self, timeout_s: float | None = None) -> bool:
+        """End the loads and close every runtime. Nothing may be in flight.
+
+        Args:
+            timeout_s: how long at most to wait for the load under way, and for what has to be
+                closed.
+
+        Returns:
+            Whether all is closed. What is not goes with the process.
+        """
+        return self.thread.shutdown(timeout_s, self._close_all)
+
+    def _close_all(self) -> None:
+        """Close what is loaded, in the thread that loads."""
+        for replica in tuple(self._replicas.values()):
+            runtime, replica.runtime = replica.runtime, None
+            if runtime is not None:
+                try:
+                    runtime.close()
+                except Exception:
+                    log.exception("closing %s", replica.name)
 
     # -- steps ------------------------------------------------------------------------------------
 
