@@ -77,7 +77,7 @@ class Loading:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def check(self) -> None:
-        """Raise ``Internal`` when a load hangs: all other loads and unloads wait behind it."""
+        """Raise ``Internal`` when a load or an unload hangs: all others wait behind it."""
         self.thread.check()
 
     @property
@@ -445,7 +445,7 @@ class Loading:
         if runtime is None:
             raise Internal(f"{replica.name} has no runtime to close")
         try:
-            await self.thread.close(runtime)
+            await self.thread.close(replica.spec, runtime)
         except Exception:
             log.exception("closing %s", replica.name)
         replica.runtime = None

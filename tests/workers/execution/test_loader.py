@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from weakref import ref
 
 import numpy as np
@@ -484,6 +485,25 @@ async def test_a_load_that_hangs_is_no_good_health(gates: Gates) -> None:
     await load
     assert illness(loading) == ""
     loading.shutdown()
+
+
+async def test_closing_that_hangs_is_no_good_health_and_blamed(
+    gates: Gates, tmp_path: Path
+) -> None:
+    ledger = CrashLedger(str(tmp_path))
+    ledger.open()
+    loading = Loading(Executor(ledger), ledger, 100.0, 1, stuck_s=0.05)
+    await loading.load(replace(half("slow"), load_s=0.0, runtime="gated"))
+    gates.closes.clear()
+    unload = asyncio.create_task(loading.unload("task", "slow"))
+    await until(lambda: illness(loading))
+    assert re.fullmatch("task/slow has been closing for [0-9]+ s", illness(loading))
+    assert len(ledger.crashes_s(vid(half("slow")).to_bytes(8, "big"))) == 1, "once, not each time"
+    gates.closes.set()
+    assert await unload
+    assert illness(loading) == ""
+    loading.shutdown()
+    ledger.close()
 
 
 class Odd:
