@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -19,7 +20,7 @@ import orjson
 from planner.batching.registry import make_queue
 from variants.errors import Internal, ModellessError
 from workers.channel.frames import FrameKind
-from workers.channel.messages import decode_load, decode_told, encode, named
+from workers.channel.messages import decode_load, decode_told, encode, encode_status, named
 from workers.channel.secret import read_secret
 from workers.channel.shared_clock import clock_name
 from workers.channel.shared_memory import CAN_SHARE
@@ -28,8 +29,10 @@ from workers.execution.batch_runner import JOIN_S
 from workers.execution.executor import Executor
 from workers.execution.loader import Loading
 from workers.execution.lone_batches import LoneBatches
+from workers.execution.replicas import Replica
 from workers.execution.room import Demanded, Room
 from workers.execution.server import ChannelServer
+from workers.process.line import rest_s
 from workers.process.own_cores import OwnCores
 from workers.process.quarantine import CrashLedger
 from workers.process.release import release
@@ -105,7 +108,7 @@ class WorkerHost:
         self._loading.list_quarantined()
         self._server = ChannelServer(
             executor, self._id, secret, config.max_frame_mib,
-            lambda: encode(self.status()), self._control,
+            self.report, self._control,
         )  # fmt: skip
         self._executor = executor
         self._lone = LoneBatches(executor)
@@ -128,10 +131,29 @@ class WorkerHost:
 
     def status(self) -> WorkerStatus:
         """What the worker says of itself."""
-        executor = self._running()
         now_s = time.monotonic()
-        held = executor.replicas
+        shown = tuple([each.status(now_s, *rates) for each, *rates in self._rated(now_s)])
+        return replace(self._status(now_s), replicas=shown)
+
+    def report(self) -> bytes:
+        """The same as JSON."""
+        now_s = time.monotonic()
+        shown = [each.encoded_status(now_s, *rates) for each, *rates in self._rated(now_s)]
+        return encode_status(self._status(now_s), shown)
+
+    def _rated(self, now_s: float) -> list[tuple[Replica, float, float]]:
+        """What is listed here, with the queries per second to expect and the share of the urgent
+        ones."""
+        executor = self._running()
+        held, share = executor.replicas, executor.usage.urgency.share
         rates = executor.usage.learned_qps(held, now_s)
+        return [
+            (each, rate, share(key)) for (key, each), rate in zip(held.items(), rates, strict=True)
+        ]
+
+    def _status(self, now_s: float) -> WorkerStatus:
+        """What it says of itself but for its replicas."""
+        executor = self._running()
         problems = (self._ledger.problem, "" if self._cores is None else self._cores.problem)
         return WorkerStatus(
             worker=self._id,
@@ -141,10 +163,7 @@ class WorkerHost:
             draining=executor.draining,
             backlog_us=executor.backlog_us(),
             busy_ratio=executor.busy_ratio(),
-            replicas=tuple(
-                replica.status(now_s, rate, executor.usage.urgency.share(replica.variant))
-                for replica, rate in zip(held.values(), rates, strict=True)
-            ),
+            replicas=(),
             pid=os.getpid(),
             occurrences=self._loading.history.newest,
             evictable=self._loading.evictable(now_s),
@@ -214,7 +233,10 @@ class WorkerHost:
         return self._executor
 
     async def _report(self) -> None:
-        """Send the status to every connection, on every change and once a second."""
+        """Send the status to every connection, on every change and once a second.
+
+        Where that takes long, because much is loaded, what changes meanwhile is told together.
+        """
         changed = self._loading.changed
         while True:
             with suppress(TimeoutError):
@@ -226,10 +248,12 @@ class WorkerHost:
             self._ledger.note_memory()
             if self._ledger.problem:
                 await asyncio.to_thread(self._ledger.retry)
+            began_s = time.monotonic()
             try:
                 self._server.announce()
             except ModellessError:
                 log.exception("reporting the status")
+            await asyncio.sleep(rest_s(time.monotonic() - began_s))
 
     async def _retry_failed(self) -> None:
         """Look once a second whether what failed to load may load now. Where another machine keeps
@@ -267,7 +291,7 @@ class WorkerHost:
             return encode(checked)
         if not executor.draining:  # else a gateway says that it has heard
             self.told_to_leave = executor.draining = True
-            self._loading.changed.set()
+            self._server.announce()
         await executor.quiet()
         return b"{}"
 

@@ -23,6 +23,11 @@ LONGEST_REST_S = 0.25
 """What takes so long that more were left was held up by others."""
 
 
+def rest_s(took_s: float) -> float:
+    """How long everything else comes first after something that took so long."""
+    return min(REST * took_s, LONGEST_REST_S)
+
+
 class Looked(NamedTuple, Generic[WaitingT]):
     """What came of a look."""
 
@@ -93,8 +98,7 @@ class Line(Generic[WaitingT]):
         began_s = time.monotonic()
         found = self._look([waiting for waiting, _ in self._waiting])
         ended_s = time.monotonic()
-        rest_s = min(REST * (ended_s - began_s), LONGEST_REST_S)
-        self._rested_s = ended_s + max(FIRST_S, rest_s)
+        self._rested_s = ended_s + max(FIRST_S, rest_s(ended_s - began_s))
         if found.go:
             self._pause_s = FIRST_S
             gone = {id(waiting) for waiting in found.go}
