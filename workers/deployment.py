@@ -17,7 +17,7 @@ from ray.util import get_node_ip_address
 
 from workers.channel.secret import read_shared_secret
 from workers.execution.artifacts import Artifacts
-from workers.host import WorkerHost
+from workers.host import STOP_S, WorkerHost
 from workers.process.niceness import take_niceness
 from workers.process.release import generation, release
 from workers.types import ZONE_LABELS, WorkerConfig
@@ -35,6 +35,9 @@ now: Serve stops it as soon as its replacement runs, which the control loop then
 have load."""
 CONTROL_STORE_S = 2.0
 """How long Ray may take to say whether this node goes, and Serve whether a new worker comes."""
+LEAVES_S = 2 * CONTROL_STORE_S + HANDOVER_S + DRAIN_S + STOP_S
+"""What leaving takes at most. Serve kills a replica that takes longer, and a batch or load that it
+kills may be put down to its variant."""
 
 LOGS = {"enable_access_log": False}
 """For the log of a replica. Serve would write a line for each look of the control loop at it, and
@@ -307,7 +310,7 @@ def worker_app(
         max_ongoing_requests=100,
         health_check_period_s=1,
         health_check_timeout_s=5,
-        graceful_shutdown_timeout_s=HANDOVER_S + DRAIN_S + 5,
+        graceful_shutdown_timeout_s=LEAVES_S,
         graceful_shutdown_wait_loop_s=0.05,
         logging_config=LOGS,
     )

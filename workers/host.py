@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -19,16 +20,19 @@ import orjson
 from planner.batching.registry import make_queue
 from variants.errors import Internal, ModellessError
 from workers.channel.frames import FrameKind
-from workers.channel.messages import decode_load, decode_told, encode, named
+from workers.channel.messages import decode_load, decode_told, encode, encode_status, named
 from workers.channel.secret import read_secret
 from workers.channel.shared_clock import clock_name
 from workers.channel.shared_memory import CAN_SHARE
 from workers.execution.artifacts import Artifacts
+from workers.execution.batch_runner import JOIN_S
 from workers.execution.executor import Executor
 from workers.execution.loader import Loading
 from workers.execution.lone_batches import LoneBatches
+from workers.execution.replicas import Replica
 from workers.execution.room import Demanded, Room
 from workers.execution.server import ChannelServer
+from workers.process.line import rest_s
 from workers.process.own_cores import OwnCores
 from workers.process.quarantine import CrashLedger
 from workers.process.release import release
@@ -39,6 +43,11 @@ log = logging.getLogger(__name__)
 REPORT_S = 1.0
 HEARD_S = 5.0
 """How long a worker that leaves waits until all that are connected have heard of it."""
+ENDS_S = 2.0
+"""How long a worker that leaves waits for the load under way and for its runtimes to be closed.
+Nobody needs them any more, and what they hold is free once the process has ended."""
+STOP_S = JOIN_S + ENDS_S + 1.0
+"""What leaving takes at most after the last answer, and a moment to spare."""
 MOST_PATIENCE_S = 60.0
 """The longest that a load waits for room."""
 GC_THRESHOLDS = (50_000, 20, 100)
@@ -99,7 +108,7 @@ class WorkerHost:
         self._loading.list_quarantined()
         self._server = ChannelServer(
             executor, self._id, secret, config.max_frame_mib,
-            lambda: encode(self.status()), self._control,
+            self.report, self._control,
         )  # fmt: skip
         self._executor = executor
         self._lone = LoneBatches(executor)
@@ -122,10 +131,29 @@ class WorkerHost:
 
     def status(self) -> WorkerStatus:
         """What the worker says of itself."""
-        executor = self._running()
         now_s = time.monotonic()
-        held = executor.replicas
+        shown = tuple([each.status(now_s, *rates) for each, *rates in self._rated(now_s)])
+        return replace(self._status(now_s), replicas=shown)
+
+    def report(self) -> bytes:
+        """The same as JSON."""
+        now_s = time.monotonic()
+        shown = [each.encoded_status(now_s, *rates) for each, *rates in self._rated(now_s)]
+        return encode_status(self._status(now_s), shown)
+
+    def _rated(self, now_s: float) -> list[tuple[Replica, float, float]]:
+        """What is listed here, with the queries per second to expect and the share of the urgent
+        ones."""
+        executor = self._running()
+        held, share = executor.replicas, executor.usage.urgency.share
         rates = executor.usage.learned_qps(held, now_s)
+        return [
+            (each, rate, share(key)) for (key, each), rate in zip(held.items(), rates, strict=True)
+        ]
+
+    def _status(self, now_s: float) -> WorkerStatus:
+        """What it says of itself but for its replicas."""
+        executor = self._running()
         problems = (self._ledger.problem, "" if self._cores is None else self._cores.problem)
         return WorkerStatus(
             worker=self._id,
@@ -135,10 +163,7 @@ class WorkerHost:
             draining=executor.draining,
             backlog_us=executor.backlog_us(),
             busy_ratio=executor.busy_ratio(),
-            replicas=tuple(
-                replica.status(now_s, rate, executor.usage.urgency.share(replica.variant))
-                for replica, rate in zip(held.values(), rates, strict=True)
-            ),
+            replicas=(),
             pid=os.getpid(),
             occurrences=self._loading.history.newest,
             evictable=self._loading.evictable(now_s),
@@ -173,18 +198,20 @@ class WorkerHost:
         """Refuse new queries, answer those that were admitted, then close everything.
 
         It waits until every gateway has heard of it, so that no query on its way here is lost.
-        After ``timeout_s`` what is still queued is refused. Calling it twice is allowed.
+        After ``timeout_s`` what is still queued is refused, and ``STOP_S`` later all is over: a
+        load that nobody needs any more is not waited for. Calling it twice is allowed.
         """
         executor = self._executor
         if executor is None or self._stopping:
             return
         self._stopping = executor.draining = True
         self._server.announce()
+        until_s = asyncio.get_running_loop().time() + timeout_s
         with suppress(TimeoutError):
             async with asyncio.timeout(min(timeout_s, HEARD_S)):
                 await self._server.finished()
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout_at(until_s):
                 await executor.quiet()
         for task in self._tasks:
             task.cancel()
@@ -192,7 +219,9 @@ class WorkerHost:
         await executor.stop()
         self._server.close()
         await asyncio.sleep(0)
-        await asyncio.to_thread(self._loading.shutdown)
+        self._loading.give_up()
+        if not await asyncio.to_thread(self._loading.shutdown, ENDS_S):
+            log.warning("the worker ends before what it loads or closes has come to an end")
         self._ledger.close()
         if self._cores is not None:
             self._cores.release()
@@ -204,7 +233,10 @@ class WorkerHost:
         return self._executor
 
     async def _report(self) -> None:
-        """Send the status to every connection, on every change and once a second."""
+        """Send the status to every connection, on every change and once a second.
+
+        Where that takes long, because much is loaded, what changes meanwhile is told together.
+        """
         changed = self._loading.changed
         while True:
             with suppress(TimeoutError):
@@ -216,10 +248,12 @@ class WorkerHost:
             self._ledger.note_memory()
             if self._ledger.problem:
                 await asyncio.to_thread(self._ledger.retry)
+            began_s = time.monotonic()
             try:
                 self._server.announce()
             except ModellessError:
                 log.exception("reporting the status")
+            await asyncio.sleep(rest_s(time.monotonic() - began_s))
 
     async def _retry_failed(self) -> None:
         """Look once a second whether what failed to load may load now. Where another machine keeps
@@ -257,7 +291,7 @@ class WorkerHost:
             return encode(checked)
         if not executor.draining:  # else a gateway says that it has heard
             self.told_to_leave = executor.draining = True
-            self._loading.changed.set()
+            self._server.announce()
         await executor.quiet()
         return b"{}"
 

@@ -107,7 +107,8 @@ class ReplicaStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:
-    """What a worker says of itself; sent on connect, on every change and once a second."""
+    """What a worker says of itself; sent on connect, on every change and once a second. Changes in
+    quick succession are sent together where that takes long."""
 
     worker: str
     device_kind: str

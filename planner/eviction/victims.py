@@ -80,6 +80,13 @@ def is_protected(
     return stays_s > 0.0 and there_s < stays_s
 
 
+def protected_until_s(resident: Resident[Any], min_residency_s: float = MIN_RESIDENCY_S) -> float:
+    """Until when ``is_protected`` holds, but for rounding; before now where it does not."""
+    if not resident.asked:
+        return resident.loaded_s
+    return resident.loaded_s + min(min_residency_s, PROTECTED_LOADS * resident.load_s)
+
+
 def room_for(
     newcomer: Resident[KeyT],
     residents: Iterable[Resident[KeyT]],

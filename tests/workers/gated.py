@@ -1,4 +1,4 @@
-"""A runtime that loads and runs when a test lets it: an order of events without a time."""
+"""A runtime that loads, runs and closes when a test lets it: an order of events without a time."""
 
 import threading
 from collections.abc import Sequence
@@ -12,16 +12,18 @@ PATIENCE_S = 120.0
 
 
 class Gates:
-    """Shut one by ``clear`` and open it by ``set``; both are open at first."""
+    """Shut one by ``clear`` and open it by ``set``; all are open at first."""
 
     def __init__(self) -> None:
         self.loads = threading.Event()
         self.runs = threading.Event()
+        self.closes = threading.Event()
         self.open()
 
     def open(self) -> None:
         self.loads.set()
         self.runs.set()
+        self.closes.set()
 
 
 GATES = Gates()
@@ -29,7 +31,7 @@ ENTRY = Entry(target=f"{__name__}:Gated", about="an echo that waits")
 
 
 class Gated(EchoRuntime):
-    """An echo whose loads and batches end when their gate is open."""
+    """An echo whose loads, batches and closing end when their gate is open."""
 
     def load(self) -> None:
         GATES.loads.wait(PATIENCE_S)
@@ -38,3 +40,7 @@ class Gated(EchoRuntime):
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         GATES.runs.wait(PATIENCE_S)
         return super().run(inputs)
+
+    def close(self) -> None:
+        GATES.closes.wait(PATIENCE_S)
+        super().close()

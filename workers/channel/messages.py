@@ -1,5 +1,6 @@
 """Control messages of the tensor channel as JSON, and back into values."""
 
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
@@ -33,6 +34,13 @@ _ERRORS: dict[str, type[ModellessError]] = {
 def encode(value: Any) -> bytes:
     """JSON of a value of plain types and dataclasses."""
     return orjson.dumps(value)
+
+
+def encode_status(status: WorkerStatus, replicas: Iterable[bytes]) -> bytes:
+    """JSON of a worker's status, with those of its replicas as they were written one by one."""
+    told = {field.name: getattr(status, field.name) for field in fields(status)}
+    told["replicas"] = [orjson.Fragment(replica) for replica in replicas]
+    return encode(told)
 
 
 def decode(data: bytes) -> dict[str, Any]:

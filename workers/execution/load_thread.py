@@ -5,11 +5,15 @@ all that fits, which takes minutes where models are large, and queries come mean
 before all loads, because it takes little and frees memory.
 
 The event loop goes on taking and answering queries meanwhile. What is being loaded is a suspect in
-the crash ledger until the load is over. What another machine has is fetched first, in a second
-thread: nothing that is here waits for it.
+the crash ledger until the load is over, or is given up because the worker leaves. What another
+machine has is fetched first, in a second thread: nothing that is here waits for it.
 """
 
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,7 +29,16 @@ from workers.types import LoadSpec, variant_id
 
 STUCK_S = 300.0
 STUCK_FACTOR = 50.0
-"""A load is stuck after both 5 minutes and 50 times what its profile says."""
+"""A load is stuck after both 5 minutes and 50 times what its profile says, and so is closing what
+was loaded."""
+
+
+class _AtWork(NamedTuple):
+    """What the thread reads, loads or closes now."""
+
+    spec: LoadSpec
+    began_s: float
+    closes: bool = False
 
 
 class LoadThread:
@@ -46,8 +59,12 @@ class LoadThread:
             self._fetching = OrderedThread("fetch")
         self._fetch_s: dict[int, float] = {}
         """What fetching took, of variants that are not loaded yet."""
-        self._at_work: tuple[LoadSpec, float] | None = None
-        """What is read or loaded now, and since when."""
+        self._at_work: _AtWork | None = None
+        self._needed = True
+        self._suspect: bytes | None = None
+        """What loads now, while that is evidence against it."""
+        self._judging = threading.Lock()
+        """Held to make what loads a suspect, and to see whether it still is one."""
         self.loads = 0
         """So many are over."""
         self.took_s = 0.0
@@ -57,23 +74,24 @@ class LoadThread:
         """What they should take, by the profiles."""
 
     def check(self) -> None:
-        """Raise ``Internal`` when a load hangs: all other loads and unloads wait behind it."""
+        """Raise ``Internal`` when a load or closing a runtime hangs: all other loads and unloads
+        wait behind it."""
         if (at_work := self._at_work) is None:
             return
-        spec, began_s = at_work
-        for_s = time.monotonic() - began_s
+        spec = at_work.spec
+        for_s = time.monotonic() - at_work.began_s
         if for_s > max(self._stuck_s, STUCK_FACTOR * spec.load_s):
-            why = f"{spec.task}/{spec.variant} has been loading for {for_s:.0f} s"
+            doing = "closing" if at_work.closes else "loading"
+            why = f"{spec.task}/{spec.variant} has been {doing} for {for_s:.0f} s"
             key = variant_id(spec.task, spec.variant).to_bytes(8, "big")
             self._ledger.hung(key, spec.task, spec.variant, why)
             raise Internal(why)
 
     def at_work_s(self) -> float:
         """How much of what its profile says the load under way has taken."""
-        if (at_work := self._at_work) is None:
+        if (at_work := self._at_work) is None or at_work.closes:
             return 0.0
-        spec, began_s = at_work
-        return min(spec.load_s, time.monotonic() - began_s)
+        return min(at_work.spec.load_s, time.monotonic() - at_work.began_s)
 
     def fetch_s(self, variant: int) -> float:
         """What fetching a variant took that is being loaded now."""
@@ -100,19 +118,33 @@ class LoadThread:
         """
         await self._thread.run(lambda: self._load(replica, runtime, file), replica.order)
 
-    async def close(self, runtime: Runtime) -> None:
-        """Close a runtime; raises what its back end raises."""
-        await self._thread.run(runtime.close, lambda: CLOSING)
+    async def close(self, spec: LoadSpec, runtime: Runtime) -> None:
+        """Close the runtime of a variant; raises what its back end raises."""
+        await self._thread.run(lambda: self._close(spec, runtime), lambda: CLOSING)
 
-    def shutdown(self) -> None:
-        """Wait for what is under way and drop what waits behind it."""
-        self._fetching.shutdown(wait=False)
-        self._thread.shutdown(wait=True)
+    def give_up(self) -> None:
+        """Nobody needs what loads here any more.
+
+        Whoever ends the process now ends a load that is merely slow. So it is no evidence against
+        its variant, unless it hangs.
+        """
+        with suppress(Internal):
+            self.check()
+        with self._judging:
+            self._needed = False
+            if self._suspect is not None:
+                self._ledger.clear(self._suspect)
+
+    def shutdown(self, timeout_s: float | None, last: Callable[[], None]) -> bool:
+        """Drop what waits, and wait for what is under way, at most for so long if that is said;
+        then do ``last`` in the thread. Whether all of it is over."""
+        self._fetching.shutdown(0.0)
+        return self._thread.shutdown(timeout_s, last)
 
     # -- in the thread ----------------------------------------------------------------------------
 
     def _read(self, spec: LoadSpec) -> Read:
-        self._at_work = (spec, time.monotonic())
+        self._at_work = _AtWork(spec, time.monotonic())
         try:
             return self.artifacts.read(spec)
         finally:
@@ -120,9 +152,9 @@ class LoadThread:
 
     def _load(self, replica: Replica, runtime: Runtime, file: Seen | None) -> None:
         spec = replica.spec
-        self._ledger.suspect(replica.key, spec.task, spec.variant)
+        self._suspects(replica)
         began_s = time.monotonic()
-        self._at_work = (spec, began_s)
+        self._at_work = _AtWork(spec, began_s)
         try:
             opened = False
             try:
@@ -139,6 +171,25 @@ class LoadThread:
             self.took_s += time.monotonic() - began_s
             self.profiled_s += spec.load_s
             self._at_work = None
+            self._clears(replica)
+
+    def _close(self, spec: LoadSpec, runtime: Runtime) -> None:
+        self._at_work = _AtWork(spec, time.monotonic(), closes=True)
+        try:
+            runtime.close()
+        finally:
+            self._at_work = None
+
+    def _suspects(self, replica: Replica) -> None:
+        """A load may end the process; then it is evidence against its variant."""
+        with self._judging:
+            if self._needed:
+                self._suspect = replica.key
+                self._ledger.suspect(replica.key, replica.spec.task, replica.spec.variant)
+
+    def _clears(self, replica: Replica) -> None:
+        with self._judging:
+            self._suspect = None
             self._ledger.clear(replica.key)
 
 

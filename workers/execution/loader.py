@@ -8,8 +8,10 @@ artifact is read and compared with its name before anything leaves for it.
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
+from math import inf
 
-from planner.eviction.turns import order_of, turn_of
+from planner.eviction.turns import order_of
 from planner.latency_table import LatencyTable
 from variants.artifacts.integrity import Seen
 from variants.errors import (
@@ -28,7 +30,8 @@ from workers.execution.failures import Failures, not_loadable
 from workers.execution.history import History
 from workers.execution.load_thread import STUCK_S, LoadThread
 from workers.execution.replicas import Replica
-from workers.execution.room import Demanded, Room
+from workers.execution.room import Demanded, Look, Room, Wish
+from workers.process.line import Line, Looked
 from workers.process.quarantine import CrashLedger
 from workers.runtimes.protocol import Runtime
 from workers.runtimes.registry import make_runtime
@@ -39,8 +42,6 @@ log = logging.getLogger(__name__)
 EXPECTED_S = 0.5
 """How long a variant that was loaded for a query is kept for it: the query is sent when the load is
 done, and takes a moment to come."""
-AGAIN_S = 0.005
-"""How often a load that waits for others to be loaded, or used, looks for room again."""
 
 
 class Loading:
@@ -58,8 +59,9 @@ class Loading:
     ) -> None:
         self.memory_mib = memory_mib
         self.room = room or Room(executor.usage, memory_mib)
-        if self.room.counts_uses:
-            executor.on_used = self.room.used
+        self._line = Line(self._look_for)
+        """Loads that wait until others are loaded, or used."""
+        executor.on_used = self._used
         self._loads = 0
         self.changed = asyncio.Event()
         """Set whenever what is loaded, loading or reserved changed."""
@@ -77,7 +79,7 @@ class Loading:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def check(self) -> None:
-        """Raise ``Internal`` when a load hangs: all other loads and unloads wait behind it."""
+        """Raise ``Internal`` when a load or an unload hangs: all others wait behind it."""
         self.thread.check()
 
     @property
@@ -193,19 +195,37 @@ class Loading:
                 replica = self.executor.on_quarantine.pop()
                 self.executor.queue.remove_variant(replica.queue)
                 await self._close(replica)
-                self.changed.set()
+                self._moved()
 
     def list_quarantined(self) -> None:
         """Show what earlier processes crashed on."""
         self._absent.list_quarantined(self._ledger.quarantined())
 
-    def shutdown(self) -> None:
-        """Close every runtime. Nothing may be in flight."""
-        self.thread.shutdown()
-        for replica in self._replicas.values():
-            if replica.runtime is not None:
-                replica.runtime.close()
-                replica.runtime = None
+    def give_up(self) -> None:
+        """Nobody needs a load any more: one under way is no evidence against its variant."""
+        self.thread.give_up()
+
+    def shutdown(self, timeout_s: float | None = None) -> bool:
+        """End the loads and close every runtime. Nothing may be in flight.
+
+        Args:
+            timeout_s: how long at most to wait for the load under way, and for what has to be
+                closed.
+
+        Returns:
+            Whether all is closed. What is not goes with the process.
+        """
+        return self.thread.shutdown(timeout_s, self._close_all)
+
+    def _close_all(self) -> None:
+        """Close what is loaded, in the thread that loads."""
+        for replica in tuple(self._replicas.values()):
+            runtime, replica.runtime = replica.runtime, None
+            if runtime is not None:
+                try:
+                    runtime.close()
+                except Exception:
+                    log.exception("closing %s", replica.name)
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -258,7 +278,8 @@ class Loading:
             runtime = make_runtime(spec, self._threads)
         except RuntimeFailed as error:
             raise self._absent.fail(spec, error, file) from error
-        until_s = time.monotonic() + (demanded.patience_s if demanded else 0.0)
+        now_s = time.monotonic()
+        wish = Wish(spec, demanded, now_s + (demanded.patience_s if demanded else 0.0))
         while True:
             async with self._making_room:
                 existing = self._replicas.get(variant)
@@ -266,11 +287,12 @@ class Loading:
                     if not existing.state.kept_out:
                         return existing
                     self._admit(spec, variant, existing)
-                left = await self._make_room(spec, demanded, until_s)
+                left = await self._make_room(wish)
                 if left is not None:
                     return self._start(spec, variant, runtime, demanded, file, left > 0)
             # What others load, or have just loaded for their queries, may leave after those.
-            await asyncio.sleep(AGAIN_S)
+            waits = demanded is not None and demanded.waiting
+            await self._line.wait(wish, wish.until_s - time.monotonic() if waits else inf)
 
     def _start(
         self,
@@ -290,58 +312,33 @@ class Loading:
         )  # fmt: skip
         self.room.used(replica)
         self._replicas[variant] = replica
-        self.changed.set()
+        self._moved()
         task = asyncio.create_task(self._bring_up(replica, runtime, demanded, file))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return replica
 
-    async def _make_room(
-        self, spec: LoadSpec, demanded: Demanded | None, until_s: float
-    ) -> int | None:
+    async def _make_room(self, wish: Wish) -> int | None:
         """Wait for what is leaving anyway, as long as room is short; then evict for queries.
 
-        Args:
-            until_s: when the load has to begin for the query that waits for it.
-
         Returns:
-            How many left for it, now that there is room. None when there may be some soon: before
-            ``until_s`` where a query waits, else when others have been loaded.
+            How many left for it, now that there is room. None when there may be some soon.
 
         Raises:
             Overloaded: there is no room, and no more of it to come.
         """
-        while (need_mib := self.reserved_mib + spec.memory_mib - self.memory_mib) > 0:
-            leaving = [r.gone for r in self._replicas.values() if r.state is ReplicaState.UNLOADING]
-            if not leaving:
-                break
-            await asyncio.wait(leaving, return_when=asyncio.FIRST_COMPLETED)
-        if need_mib <= 0:
-            return 0
-        # One moment for both questions: what stays by the first may no longer be protected a moment
+        spec = wish.spec
+        # One look for all questions: what stays by the first may no longer be protected a moment
         # later, and the second would say that nothing leaves soon.
-        now_s = time.monotonic()
-        evicts = demanded is not None and demanded.evicts
-        if demanded and evicts:
-            busy_s = self._busy_s()
-            turn = turn_of(busy_s, waiting=demanded.waiting, patience_s=until_s - now_s)
-            if turn.soon:
-                return None
-            if not turn.now:
-                raise Overloaded(
-                    f"{spec.task}/{spec.variant} has no room here before others are loaded, which "
-                    f"takes {busy_s:.1f} s"
-                )
-            demanded = demanded._replace(waiting=turn.waits)
-        evicted = self._leaving(spec, need_mib, demanded, now_s) if demanded and evicts else None
+        while (look := self._look()).short_mib(spec) > 0 and (leaving := look.leaving):
+            await asyncio.wait([r.gone for r in leaving], return_when=asyncio.FIRST_COMPLETED)
+        if look.short_mib(spec) <= 0:
+            return 0
+        evicted = self.room.decide(wish, look)
         if evicted is None:
-            held = tuple(self._replicas.values())
-            may_change = self.room.may_change(held, now_s)
-            if demanded and evicts and demanded.waiting and now_s < until_s and may_change:
-                return None
-            free_mib = self.memory_mib - self.reserved_mib
-            raise Overloaded(self.room.refusal(spec, free_mib, held, asked=evicts))
-        residents = self.room.residents(evicted, now_s)
+            return None
+        self.room.evicted(evicted, look)
+        residents = self.room.residents(evicted, look.now_s)
         for replica, resident in zip(evicted, residents, strict=True):
             name, left = f"{spec.task}/{spec.variant}", replica.spec
             log.info("%s leaves to make room for %s", replica.name, name)
@@ -350,6 +347,38 @@ class Loading:
             replica.state = ReplicaState.UNLOADING
         await asyncio.gather(*map(self._unload, evicted))
         return len(evicted)
+
+    def _look(self) -> Look:
+        """What is here now."""
+        backlog_s = self.executor.backlog_us() / 1e6
+        held, now_s = self._replicas.values(), time.monotonic()
+        return Look(self.room, held, now_s, self._busy_s(), backlog_s)
+
+    def _look_for(self, wishes: Sequence[Wish]) -> Looked[Wish]:
+        """Which loads wait no longer, by one look: all where something leaves, for which they wait
+        in their order; else the first that has room, or will have none."""
+        look = self._look()
+        if look.leaving:
+            return Looked(wishes)
+        for wish in wishes:
+            try:
+                fits = look.short_mib(wish.spec) <= 0
+                if fits or self.room.decide(wish, look) is not None:
+                    return Looked((wish,))
+            except Overloaded:
+                return Looked((wish,))
+        return Looked((), look.again_s)
+
+    def _used(self, replica: Replica) -> None:
+        """A batch of it ran."""
+        if self.room.counts_uses:
+            self.room.used(replica)
+        self._line.happened()
+
+    def _moved(self) -> None:
+        """What is loaded, loading or reserved has changed."""
+        self.changed.set()
+        self._line.happened()
 
     def _busy_s(self) -> float:
         """How long the loads that have begun or wait for their turn still take, by their
@@ -360,21 +389,6 @@ class Loading:
     def _asked_qps(self, variant: int) -> float:
         """Queries per second that ask for a variant here."""
         return self.executor.usage.learned_qps((variant,), time.monotonic())[0]
-
-    def _leaving(
-        self, spec: LoadSpec, need_mib: float, demanded: Demanded, now_s: float
-    ) -> list[Replica] | None:
-        """What leaves for a load that queries ask for: what is idle, or what soon will be."""
-        held = [replica for replica in self._replicas.values() if replica.runtime]
-        may_drain = demanded.waiting and self.executor.backlog_us() <= 1e6 * demanded.patience_s
-        waits, patience_s = demanded.waiting, demanded.patience_s
-        for drain in (False, True) if may_drain else (False,):
-            found = self.room.leaving(
-                spec, need_mib, held, now_s, waiting=waits, patience_s=patience_s, drain=drain
-            )
-            if found is not None:
-                return found
-        return None
 
     async def _bring_up(
         self, replica: Replica, runtime: Runtime, demanded: Demanded | None, file: Seen | None
@@ -400,7 +414,7 @@ class Loading:
         if demanded is not None:
             took_s = replica.loaded_s - replica.started_s + fetch_s
             self.history.loaded(replica.spec.task, replica.spec.variant, demanded.need, took_s)
-        self.changed.set()
+        self._moved()
 
     def _drop(self, replica: Replica, error: ModellessError, file: Seen | None) -> None:
         replica.runtime = None
@@ -414,7 +428,7 @@ class Loading:
 
     async def _unload(self, replica: Replica) -> None:
         replica.state = ReplicaState.UNLOADING
-        self.changed.set()
+        self._moved()
         while replica.in_flight:
             replica.idle = asyncio.get_running_loop().create_future()
             await asyncio.shield(replica.idle)
@@ -427,7 +441,7 @@ class Loading:
         if runtime is None:
             raise Internal(f"{replica.name} has no runtime to close")
         try:
-            await self.thread.close(runtime)
+            await self.thread.close(replica.spec, runtime)
         except Exception:
             log.exception("closing %s", replica.name)
         replica.runtime = None
@@ -437,4 +451,4 @@ class Loading:
         self.executor.queue.remove_variant(replica.queue)
         if not replica.gone.done():
             replica.gone.set_result(None)
-        self.changed.set()
+        self._moved()

@@ -2,9 +2,10 @@
 
 import asyncio
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import orjson
 
 from planner.batching.variant_queues import Item, VariantQueue
 from planner.eviction.rules import Resident
@@ -72,6 +73,7 @@ class Replica:
     """A variant on this worker. Changed by the event loop only."""
 
     __slots__ = (
+        "_encoded",
         "_typical",
         "accepted",
         "asked",
@@ -176,6 +178,8 @@ class Replica:
         self.model = _model(spec)
         """How long its batches take here."""
         self._typical = _typical(spec)
+        self._encoded: tuple[object, bytes] = (None, b"")
+        """What was learned as JSON, after what it was learned by."""
 
     @property
     def name(self) -> str:
@@ -257,33 +261,55 @@ class Replica:
         )
 
     def status(self, now_s: float, rate_qps: float = 0.0, urgent: float = 0.0) -> ReplicaStatus:
-        neighbours = self.model.neighbours()
-        return ReplicaStatus(
-            task=self.spec.task,
-            variant=self.spec.variant,
-            state=self.state,
-            memory_mib=self.spec.memory_mib if self.runtime is not None else 0.0,
-            queued=self.in_flight,
-            idle_s=max(0.0, now_s - self.last_used_s) if not self.in_flight else 0.0,
-            message=self.message,
-            quarantined_s=self.quarantined_s,
-            live_ratio=round(self.live.ratio, 3),
-            batches=self.live.batches,
-            checks=self.checks,
-            latency=tuple([(p.rows, _ms(p.mean_ms), _ms(p.p95_ms)) for p in self.model.points()]),
-            beside=round(neighbours.times, 3),
-            beside_batches=neighbours.batches,
-            beside_ms=_ms(neighbours.ms),
-            beside_sizes=neighbours.sizes,
-            within=self.model.within,
-            sure=round(self.model.sure, 4),
-            rate_qps=round(rate_qps, 4),
-            urgent=round(urgent, 2),
-            rows_per_query=float(f"{self.rows_per_query:.2g}"),
-            asked=self.asked,
-            load_no=self.load_no,
-            loaded_for_s=max(0.0, now_s - self.loaded_s) if self.loaded.done() else 0.0,
-        )
+        return ReplicaStatus(**self._of_now(now_s, rate_qps, urgent), **self._learned())
+
+    def encoded_status(self, now_s: float, rate_qps: float, urgent: float) -> bytes:
+        """The status as JSON. What was learned is written anew only after a batch has run, or
+        slowness was forgotten: a worker reports of all its variants each second."""
+        model, live = self.model, self.live
+        learned_by = (
+            model, model.batches, model.sure, live.batches, self.relaxed_ms, self.checks,
+            self.rows_per_query,
+        )  # fmt: skip
+        if self._encoded[0] != learned_by:
+            self._encoded = (learned_by, orjson.dumps(self._learned()))
+        now = orjson.dumps(self._of_now(now_s, rate_qps, urgent))
+        return now[:-1] + b"," + self._encoded[1][1:]
+
+    def _of_now(self, now_s: float, rate_qps: float, urgent: float) -> dict[str, Any]:
+        """The part of the status that changes by itself, or with any query."""
+        return {
+            "state": self.state,
+            "memory_mib": self.spec.memory_mib if self.runtime is not None else 0.0,
+            "queued": self.in_flight,
+            "idle_s": max(0.0, now_s - self.last_used_s) if not self.in_flight else 0.0,
+            "message": self.message,
+            "quarantined_s": self.quarantined_s,
+            "rate_qps": round(rate_qps, 4),
+            "urgent": round(urgent, 2),
+            "asked": self.asked,
+            "load_no": self.load_no,
+            "loaded_for_s": max(0.0, now_s - self.loaded_s) if self.loaded.done() else 0.0,
+        }
+
+    def _learned(self) -> dict[str, Any]:
+        """The part of the status that changes with batches only, and what never does."""
+        model, neighbours = self.model, self.model.neighbours()
+        return {
+            "task": self.spec.task,
+            "variant": self.spec.variant,
+            "live_ratio": round(self.live.ratio, 3),
+            "batches": self.live.batches,
+            "checks": self.checks,
+            "latency": tuple([(p.rows, _ms(p.mean_ms), _ms(p.p95_ms)) for p in model.points()]),
+            "beside": round(neighbours.times, 3),
+            "beside_batches": neighbours.batches,
+            "beside_ms": _ms(neighbours.ms),
+            "beside_sizes": neighbours.sizes,
+            "within": model.within,
+            "sure": round(model.sure, 4),
+            "rows_per_query": float(f"{self.rows_per_query:.2g}"),
+        }
 
     def order(self) -> Order:
         """When the turn of its load comes. Asked by the thread that loads, too."""

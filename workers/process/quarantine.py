@@ -7,7 +7,9 @@ microsecond and needs no space, so it is done for every batch.
 
 A process that starts looks at the slots that no process holds the lock of, because theirs is gone:
 
-* a suspect is evidence against its variant, however the process ended, as memory may have run out;
+* a suspect is evidence against its variant, however the process ended, as memory may have run out.
+  A load is a suspect no more once its worker leaves and has answered its queries: whoever ends the
+  process then ends a load that nobody waits for;
 * the variant that ran is evidence only if the process died of its own fault (a segmentation fault,
   an abort), which leaves a *trace* by ``faulthandler``, or if the kernel has killed for want of
   memory since. One that was killed from outside blames no variant, and neither does a bus error:

@@ -4,13 +4,15 @@ import asyncio
 import gc
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from weakref import ref
 
 import numpy as np
 import pytest
 
+from planner.eviction.rules import Resident
 from planner.eviction.turns import SOON_S
 from planner.latency_table import LatencyTable
 from tests.workers.builders import echo_spec, row, until, vid
@@ -21,9 +23,10 @@ from variants.types import ReplicaState, VariantName
 from workers.channel.frames import HEADER, Chunk, infer_frame, layout_of, unpack_infer, unpack_reply
 from workers.execution.batch_runner import FAILURES
 from workers.execution.executor import Executor
-from workers.execution.loader import AGAIN_S, Loading
+from workers.execution.loader import Loading
 from workers.execution.replicas import Replica
-from workers.execution.room import Demanded, Room
+from workers.execution.room import Demanded, Look, Room
+from workers.process.line import FIRST_S
 from workers.process.quarantine import CrashLedger
 from workers.runtimes.protocol import Tensor
 from workers.types import LoadSpec, ReplyCode
@@ -238,18 +241,14 @@ class Pausing(Room):
     def leaving(
         self,
         spec: LoadSpec,
-        need_mib: float,
-        replicas: Sequence[Replica],
-        now_s: float,
+        look: Look,
         *,
         waiting: bool,
         patience_s: float = 0.0,
         drain: bool = False,
     ) -> list[Replica] | None:
-        found = super().leaving(
-            spec, need_mib, replicas, now_s, waiting=waiting, patience_s=patience_s, drain=drain
-        )
-        while drain and found is None and time.monotonic() < now_s + 2 * PROTECTED_S:
+        found = super().leaving(spec, look, waiting=waiting, patience_s=patience_s, drain=drain)
+        while drain and found is None and time.monotonic() < look.now_s + 2 * PROTECTED_S:
             time.sleep(PROTECTED_S)
         return found
 
@@ -285,7 +284,7 @@ async def test_a_load_waits_for_the_room_of_what_has_failed_and_is_being_closed(
     assert loading.reserved_mib == 100.0
     waits = Demanded(waiting=True, patience_s=60.0)
     load = asyncio.create_task(loading.load(new, demanded=waits))
-    await asyncio.sleep(10 * AGAIN_S)  # it has looked for room meanwhile
+    await asyncio.sleep(10 * FIRST_S)  # it has looked for room meanwhile
     closing = asyncio.create_task(loading.close_quarantined())
     assert (await load).state is ReplicaState.READY
     closing.cancel()
@@ -325,7 +324,7 @@ async def test_a_load_for_queries_to_come_waits_for_its_turn_where_that_comes_so
     await until(lambda: len(loaded(loading.executor)) == 2)
 
     next_one = asyncio.create_task(loading.load(half("next"), demanded=Demanded(waiting=False)))
-    await asyncio.sleep(10 * AGAIN_S)  # it has looked for room meanwhile
+    await asyncio.sleep(10 * FIRST_S)  # it has looked for room meanwhile
     assert loaded(loading.executor) == {"there", "quick"}
     gates.loads.set()
     await first
@@ -389,6 +388,41 @@ async def test_a_load_for_which_others_left_keeps_its_place_in_line(gates: Gates
     assert await turns.end(gates) == ["first", "planned", "displaces"]
 
 
+class Counting(Room):
+    """Counts how often it goes through all that is loaded."""
+
+    looks = 0
+
+    def ruled(self, replicas: Iterable[Replica], now_s: float) -> list[Resident[int]]:
+        self.looks += 1
+        return super().ruled(replicas, now_s)
+
+
+async def test_loads_that_wait_for_room_share_few_looks_and_go_as_soon_as_there_is_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("workers.execution.loader.EXPECTED_S", 60.0)
+    ledger = CrashLedger("")
+    executor = Executor(ledger)
+    executor.start()
+    room = Counting(executor.usage, 100.0, min_residency_s=0.0)
+    loading = Loading(executor, ledger, 100.0, 1, room)
+    waits = Demanded(waiting=True, patience_s=60.0)
+    whole = [replace(half(name), memory_mib=100.0) for name in ("first", "second", "third")]
+    await loading.load(whole[0], demanded=waits)
+    loads = [asyncio.create_task(loading.load(spec, demanded=waits)) for spec in whole[1:]]
+    await asyncio.sleep(100 * FIRST_S)
+    assert room.looks <= 2 + 12, "one for each as it comes, and ever fewer for both"
+    room.looks = 0
+    for spec, load in zip(whole, loads, strict=False):
+        ask(executor, spec)  # that it is used is told: the next look would come much later
+        await load
+    assert loaded(executor) == {"third"}
+    assert room.looks <= 16
+    await executor.stop()
+    loading.shutdown()
+
+
 async def test_what_was_loaded_for_a_query_stays_until_the_query_has_come(
     loading: Loading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,7 +433,7 @@ async def test_what_was_loaded_for_a_query_stays_until_the_query_has_come(
     waits = Demanded(waiting=True, patience_s=60.0)
     first, second = (asyncio.create_task(loading.load(spec, demanded=waits)) for spec in whole)
     await first
-    await asyncio.sleep(10 * AGAIN_S)  # the second has looked for room meanwhile
+    await asyncio.sleep(10 * FIRST_S)  # the second has looked for room meanwhile
     answers = ask(executor, whole[0])
     await second
     assert answers.codes == [ReplyCode.OK]
@@ -484,6 +518,25 @@ async def test_a_load_that_hangs_is_no_good_health(gates: Gates) -> None:
     await load
     assert illness(loading) == ""
     loading.shutdown()
+
+
+async def test_closing_that_hangs_is_no_good_health_and_blamed(
+    gates: Gates, tmp_path: Path
+) -> None:
+    ledger = CrashLedger(str(tmp_path))
+    ledger.open()
+    loading = Loading(Executor(ledger), ledger, 100.0, 1, stuck_s=0.05)
+    await loading.load(replace(half("slow"), load_s=0.0, runtime="gated"))
+    gates.closes.clear()
+    unload = asyncio.create_task(loading.unload("task", "slow"))
+    await until(lambda: illness(loading))
+    assert re.fullmatch("task/slow has been closing for [0-9]+ s", illness(loading))
+    assert len(ledger.crashes_s(vid(half("slow")).to_bytes(8, "big"))) == 1, "once, not each time"
+    gates.closes.set()
+    assert await unload
+    assert illness(loading) == ""
+    loading.shutdown()
+    ledger.close()
 
 
 class Odd:

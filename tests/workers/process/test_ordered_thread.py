@@ -39,7 +39,7 @@ class Calls:
     async def end(self) -> list[str]:
         self.go.set()
         await asyncio.gather(*self.tasks)
-        self.thread.shutdown(wait=True)
+        self.thread.shutdown()
         return self.turns
 
 
@@ -69,7 +69,7 @@ async def test_what_a_call_raises_is_raised() -> None:
     with pytest.raises(ValueError, match="no"):
         await thread.run(fails, lambda: (0, 0.0))
     assert await thread.run(lambda: 7, lambda: (0, 0.0)) == 7
-    thread.shutdown(wait=True)
+    assert thread.shutdown()
     with pytest.raises(RuntimeError):
         await thread.run(lambda: 7, lambda: (0, 0.0))
 
@@ -78,7 +78,7 @@ async def test_what_waits_is_dropped_when_it_is_shut_down() -> None:
     calls = Calls()
     await calls.begin()
     await calls.add("late", 1)
-    calls.thread.shutdown(wait=False)
+    assert not calls.thread.shutdown(0.0), "the first one is under way"
     calls.go.set()
     first, late = calls.tasks
     await first
@@ -96,3 +96,26 @@ async def test_a_call_that_nobody_waits_for_any_more_is_not_made() -> None:
     calls.tasks.pop(1).cancel()
     await asyncio.sleep(0)
     assert await calls.end() == ["other"]
+
+
+async def test_what_is_to_be_done_last_is_done_in_the_thread_after_what_is_under_way() -> None:
+    calls = Calls()
+    await calls.begin()
+    threads: list[str] = []
+
+    def last() -> None:
+        threads.append(threading.current_thread().name)
+
+    assert not calls.thread.shutdown(0.0, last)
+    assert threads == []
+    calls.go.set()
+    assert calls.thread.shutdown(60.0, last)
+    assert threads == ["test"]
+
+
+def test_a_thread_that_was_never_asked_does_what_is_to_be_done_last() -> None:
+    threads: list[str] = []
+    thread = OrderedThread("test")
+    assert thread.shutdown(60.0, lambda: threads.append(threading.current_thread().name))
+    assert threads == ["test"]
+    assert OrderedThread("other").shutdown()

@@ -24,6 +24,8 @@ from tests.workers.builders import (
 from tests.workers.gated import Gates
 from variants.errors import Conflict, Internal
 from variants.types import ReplicaState
+from workers.execution.executor import Executor
+from workers.execution.loader import Loading
 from workers.process.last_batch import (
     IDLE,
     NOTHING_RAN,
@@ -289,6 +291,83 @@ async def test_a_worker_that_dies_while_it_loads_blames_the_variant(worker: Work
                 await connection_lost
     async with running(worker) as (host, _):
         assert [r.state for r in host.status().replicas] == [ReplicaState.QUARANTINED]
+
+
+async def test_a_worker_that_leaves_while_it_loads_blames_nobody_and_does_not_wait(
+    worker: WorkerConfig,
+) -> None:
+    slow = echo_spec(options={"load_s": "600"}, load_s=600.0)
+    for _ in range(2):
+        async with process(worker) as (child, address):
+            connection = await connect(address, worker)
+            load = asyncio.create_task(connection.load(slow, 600.0))
+            await until(lambda: evidence(worker))
+            child.terminate()
+            await until(lambda: not evidence(worker))  # from now on it may be killed
+            assert await asyncio.wait_for(child.wait(), 30.0) == 0
+            with pytest.raises(Exception, match="is lost"):
+                await load
+    async with running(worker) as (host, _):
+        assert host.status().replicas == ()
+
+
+async def test_a_load_that_is_given_up_is_no_evidence_and_none_begins_after_it(
+    worker: WorkerConfig, gates: Gates
+) -> None:
+    made = ledger(Path(worker.quarantine_dir))
+    loading = Loading(Executor(made), made, 100.0, 1)
+    gates.loads.clear()
+    first, second = (
+        asyncio.create_task(loading.load(replace(echo_spec(variant=name), runtime="gated")))
+        for name in ("first", "second")
+    )
+    await until(lambda: evidence(worker))
+    loading.give_up()
+    assert not loading.shutdown(0.0)
+    gates.open()
+    assert (await first).state is ReplicaState.READY
+    assert evidence(worker) == set()
+    assert loading.shutdown(60.0)
+    assert not second.done()
+    second.cancel()
+    made.close()
+
+
+async def test_a_load_that_hangs_is_blamed_once_also_when_it_is_given_up(
+    worker: WorkerConfig, gates: Gates
+) -> None:
+    made = ledger(Path(worker.quarantine_dir))
+    loading = Loading(Executor(made), made, 100.0, 1, stuck_s=0.0)
+    gates.loads.clear()
+    load = asyncio.create_task(loading.load(replace(echo_spec(load_s=0.0), runtime="gated")))
+    await until(lambda: evidence(worker))
+    loading.give_up()
+    assert (crashes(worker), evidence(worker)) == (1, set())
+    gates.open()
+    await load
+    loading.shutdown()
+    made.close()
+
+
+async def test_a_batch_that_crashes_a_worker_that_leaves_is_blamed(worker: WorkerConfig) -> None:
+    spec = echo_spec(
+        options={"latency_ms": "300", "crash_value": "13"}, latency=((1, 300.0),), load_s=60.0
+    )
+    async with process(worker) as (child, address):
+        connection = await connect(address, worker)
+        await connection.load(spec, 10.0)
+        assert (await ask(connection, spec, row(1))).code is ReplyCode.OK
+        first, last = (asyncio.create_task(ask(connection, spec, row(n))) for n in (1, 13))
+        await until(partial(begins, Path(connection.status.page), vid(spec).to_bytes(8, "big")))
+        child.terminate()
+        assert (await first).code is ReplyCode.OK
+        assert connection.status.draining
+        assert (await last).code is ReplyCode.LOST
+        assert await asyncio.wait_for(child.wait(), 60.0) == -signal.SIGABRT
+        connection.close()
+    made = ledger(Path(worker.quarantine_dir))
+    assert len(made.crashes_s(vid(spec).to_bytes(8, "big"))) == 1
+    made.close()
 
 
 async def test_a_clean_end_leaves_no_evidence(worker: WorkerConfig, tmp_path: Path) -> None:
