@@ -60,9 +60,7 @@ def find_model_files(
     name, shown = model_name(path, model), path.name or path
     numbered = numbered_folders(path) if only is None else [path / only]
     if not numbered:
-        raise InvalidArtifact(
-            f"{shown}: has no folder named after a version, such as 1"
-        )
+        raise InvalidArtifact(f"{shown}: has no folder named after a version, such as 1")
     if len(numbered) > MAX_VERSIONS:
         raise InvalidArtifact(f"{shown}: has more than {MAX_VERSIONS} versions")
     wrong = [child.name for child in numbered if not _VERSION.fullmatch(child.name)]

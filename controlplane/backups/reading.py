@@ -23,7 +23,7 @@ from controlplane.backups.archive import (
 )
 from variants.artifacts.protocol import ArtifactStore
 from variants.artifacts.store import check_name
-from variants.catalog.copying import Row, fill
+from variants.catalog.copying import Row, check_empty, fill
 from variants.errors import InvalidInput
 
 PIECE_BYTES = 2**20
@@ -40,7 +40,8 @@ def read_backup(
 ) -> Summary:
     """Fill a catalog and an artifact store with what a backup holds.
 
-    Artifacts are stored first, and the catalog at the end in one transaction. So what is
+    Artifacts are stored first, unless the catalog holds something already, and the catalog at the
+    end in one transaction. So what is
     interrupted leaves an empty catalog, and can be done again.
 
     Args:
@@ -53,6 +54,7 @@ def read_backup(
         InvalidInput: the file is no backup, or is damaged, cut off, or of a newer version.
         StateUnavailable: the catalog or the store cannot be written.
     """
+    check_empty(catalog_url)
     with _opened(source) as tar, TemporaryDirectory(prefix="restore-", dir=scratch) as folder:
         members = _members(tar, source)
         name, file = next(members, ("", None))

@@ -49,6 +49,8 @@ def write_backup(
         InvalidInput: the file cannot be made, or the catalog is of another kind of database.
         StateUnavailable: the catalog cannot be read, or the disk is full.
     """
+    if target.is_dir():
+        raise InvalidInput(f"{target} is a folder; name a file")
     if target.exists() and not replace:
         raise Conflict(f"{target} exists already; name another file, or say --replace")
     with _explained(target), _published(target) as file, TemporaryFile(dir=target.parent) as rows:

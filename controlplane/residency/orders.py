@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from controlplane.settings import Settings
 from controlplane.timestamps import spoken, timestamp
@@ -32,6 +33,9 @@ def give(
         Conflict: it cannot be followed, for certain, or there are 1,000 rules.
         StateUnavailable: the catalog cannot be written.
     """
+    if not rule.why:  # saying again how many does not unsay the reason
+        before = (one.why for one in known.rules if one.subject == rule.subject)
+        rule = replace(rule, why=next(before, ""))
     check_rule(rule)
     check_possible(known, rule, most_workers(settings, catalog.inventory(), there))
     stored = catalog.put_rule(rule)
@@ -55,6 +59,7 @@ def take_back(catalog: Catalog, id: int) -> Rule:
     rule = catalog.remove_rule(id)
     said = f"rule {rule.id} was taken back: {words(rule)}"
     if rule.kind is RuleKind.FREEZE:
+        said = f"plans are made again: rule {rule.id} was taken back"
         _tell("thawed", catalog, rule, said)
     else:
         _tell("rule_removed", catalog, rule, said)

@@ -54,7 +54,10 @@ def _standing(
         return Standing(True, "It is loaded nowhere.")
     states = [_state(one, rule) for one in on if not one.draining]
     ready, loading = states.count(ReplicaState.READY), states.count(ReplicaState.LOADING)
-    there = f"{ready} of {counted(rule.replicas, 'replica')} ready"
+    held = min(ready, rule.replicas)
+    there = f"{held} of {counted(rule.replicas, 'replica')} ready"
+    if ready > held:
+        there += f", and {ready - held} more"
     if ready >= rule.replicas:
         return Standing(True, f"{there}.")
     if (lack := next((one for one in found.lacks if one.rule.id == rule.id), None)) is not None:

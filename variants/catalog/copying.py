@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import (
     Column,
     Connection,
+    Engine,
     LargeBinary,
     MetaData,
     Table,
@@ -84,6 +85,36 @@ def _plain(value: Any) -> Any:
     return b64encode(value).decode() if isinstance(value, bytes) else value
 
 
+def check_empty(url: str) -> None:
+    """Refuse a catalog that a copy could not be read into, before anything else is done for it.
+
+    Raises:
+        Conflict: something is registered in the catalog.
+        InvalidInput: the URL is of another kind of database.
+        StateUnavailable: the database cannot be reached.
+    """
+    from variants.catalog.migrations import schema_versions  # imports Alembic
+
+    if schema_versions(url)[0] is None:
+        return
+    engine = make_engine(url)
+    try:
+        with failures_explained(engine.url), engine.connect() as connection:
+            there = MetaData()
+            there.reflect(connection, only=["tasks"])
+            _refuse_tasks(engine, connection, there)
+    finally:
+        engine.dispose()
+
+
+def _refuse_tasks(engine: Engine, connection: Connection, there: MetaData) -> None:
+    if connection.scalar(select(func.count()).select_from(there.tables["tasks"])):
+        raise Conflict(
+            f"something is registered in the catalog at {engine.url.render_as_string()}; "
+            "a copy can only be read into an empty one"
+        )
+
+
 def fill(url: str, migration: str, rows: Iterable[Row]) -> None:
     """Make a catalog of what ``all_rows`` gave: all of it, or nothing.
 
@@ -106,11 +137,7 @@ def fill(url: str, migration: str, rows: Iterable[Row]) -> None:
         with failures_explained(engine.url), writer(engine).begin() as connection:
             there = MetaData()
             there.reflect(connection)
-            if connection.scalar(select(func.count()).select_from(there.tables["tasks"])):
-                raise Conflict(
-                    f"something is registered in the catalog at {engine.url.render_as_string()}; "
-                    "a copy can only be read into an empty one"
-                )
+            _refuse_tasks(engine, connection, there)
             if present != migration:
                 raise Conflict(
                     f"the catalog at {engine.url.render_as_string()} has other tables ({present}) "

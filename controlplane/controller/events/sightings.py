@@ -19,6 +19,8 @@ class Gateways:
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         self._seen_s: dict[str, float | None] = dict.fromkeys(known)
+        self._before = set(known)
+        """Those that have not reported since this control loop began."""
         self._lost: set[str] = set()
 
     def look(
@@ -30,6 +32,7 @@ class Gateways:
             self._lost.discard(id_)
         for id_ in sorted(set(here) - set(leaving)):
             self._seen_s[id_] = now_s
+            self._before.discard(id_)
             if id_ in self._lost:
                 self._lost.discard(id_)
                 yield "gateway_returned", id_, "it reports again"
@@ -40,7 +43,10 @@ class Gateways:
                 del self._seen_s[id_]
                 self._lost.add(id_)
                 silent_s = GATEWAY_TTL_S + now_s - seen_s
-                why = f"it has not reported for {silent_s:.0f} s, nor said that it stops"
+                since = f"for {silent_s:.0f} s"
+                if id_ in self._before:
+                    since = "since this control loop began"
+                why = f"it has not reported {since}, nor said that it stops"
                 yield "gateway_lost", id_, why
 
     def blind(self, now_s: float) -> None:

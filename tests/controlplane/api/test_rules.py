@@ -53,7 +53,7 @@ async def test_a_pin_is_given_changed_shown_and_taken_back(
         "standing": "1 of 1 replica ready.",
     }  # fmt: skip
     more = (await order(api, rule="pin", replicas=2)).json()
-    assert (more["id"], more["kept"]) == (1, False)
+    assert (more["id"], more["kept"], more["why"]) == (1, False, "release")  # said before
     assert more["standing"] == "1 of 2 replicas ready, to be loaded."
     assert (await api.get("/v1/rules")).json() == {"rules": [more]}
     plan = (await api.get("/v1/plan")).json()
@@ -64,8 +64,8 @@ async def test_a_pin_is_given_changed_shown_and_taken_back(
     assert (await api.delete("/v1/rules/1")).json()["code"] == "NOT_FOUND"
     assert [(one.kind, one.subject, one.message) for one in catalog.events(9)][::-1] == [
         ("pinned", f"digits/{MLP}", "1 replica, by ann@host: release"),
-        ("pinned", f"digits/{MLP}", "2 replicas"),
-        ("rule_removed", f"digits/{MLP}", "rule 1 was taken back: 2 replicas"),
+        ("pinned", f"digits/{MLP}", "2 replicas: release"),
+        ("rule_removed", f"digits/{MLP}", "rule 1 was taken back: 2 replicas: release"),
     ]
 
 

@@ -228,6 +228,15 @@ def test_a_file_that_is_there_is_not_written_over(store: FileArtifactStore, tmp_
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_folder_is_no_file(store: FileArtifactStore, tmp_path: Path) -> None:
+    here = sqlite(tmp_path, "here")
+    filled(here, store, tmp_path)
+    (tmp_path / "backup.tar").mkdir()
+    for replace_it in (False, True):
+        with pytest.raises(InvalidInput, match="is a folder; name a file"):
+            saved(here, store, tmp_path, replace=replace_it)
+
+
 def test_nothing_is_left_of_a_backup_that_failed(store: FileArtifactStore, tmp_path: Path) -> None:
     here = sqlite(tmp_path, "here")
     filled(here, store, tmp_path)
@@ -253,6 +262,7 @@ def test_what_is_registered_is_never_replaced(
         restored(file, here.url, other, tmp_path)
 
     assert everything(here.url) == before
+    assert list(other.digests()) == []  # nothing was done for nothing
 
 
 # -- files that are not what they should be -----------------------------------------------------

@@ -69,8 +69,13 @@ def test_the_plan_is_frozen_and_thawed(gateway: Gateway, shell: Shell) -> None:
     assert longer.out == "the plan stays as it is, until `modelless thaw`\n"
     assert shell("thaw", url=url).out == "plans are made again\n"
     assert gateway.catalog.rules() == ()
-    wrong = shell("freeze", "--for", "soon", url=url)
-    assert (wrong.code, "--for 'soon' is no duration" in wrong.err) == (2, True)
+    for text, why in (
+        ("soon", "is no duration such as"),
+        ("0s", "is too short"),
+        ("400d", "is too long: at most 366 days"),
+    ):
+        wrong = shell("freeze", "--for", text, url=url)
+        assert (wrong.code, f"--for {text!r} {why}" in wrong.err) == (2, True)
 
 
 def test_a_variant_is_evicted_unless_it_is_pinned(gateway: Gateway, shell: Shell) -> None:

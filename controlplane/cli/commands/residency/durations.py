@@ -5,17 +5,20 @@ import re
 from variants.errors import InvalidInput
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-LONGEST_S = 1e9
+LONGEST_S = 366 * 86_400.0
 
 
 def duration_s(option: str, text: str) -> float:
     """Seconds.
 
     Raises:
-        InvalidInput: it is no duration; the sentence names the option.
+        InvalidInput: it is no duration, or too short or long; the sentence names the option.
     """
     found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", text, re.ASCII)
-    seconds = float(found[1]) * UNITS[found[2]] if found else 0.0
-    if not 0.0 < seconds <= LONGEST_S:
+    if found is None:
         raise InvalidInput(f"{option} {text[:40]!r} is no duration such as 90m, 12h or 2d")
+    seconds = float(found[1]) * UNITS[found[2]]
+    if not 0.0 < seconds <= LONGEST_S:
+        wrong = "long: at most 366 days" if seconds else "short"
+        raise InvalidInput(f"{option} {text[:40]!r} is too {wrong}")
     return seconds

@@ -50,7 +50,8 @@ def test_one_known_from_before_has_the_same_patience() -> None:
     seen = Gateways(["a"])
     assert list(seen.look([], [], 50.0)) == []
     assert list(seen.look([], [], 51.0)) == []
-    assert [kind for kind, _, _ in seen.look([], [], 50.0 + LATER)] == ["gateway_lost"]
+    why = "it has not reported since this control loop began, nor said that it stops"
+    assert list(seen.look([], [], 50.0 + LATER)) == [("gateway_lost", "a", why)]
 
 
 def test_a_catalog_that_goes_and_comes_is_told_once_each() -> None:
