@@ -122,7 +122,6 @@ class LiveLatency:
 
 def times_of(status: WorkerStatus, view: WorkerView) -> WorkerTimes:
     """What a worker says of its batches, and a gateway of its answers, to be compared."""
-    ready = [replica for replica in status.replicas if replica.state is ReplicaState.READY]
     return WorkerTimes(
         WorkerId(status.worker),
         DeviceKindName(status.device_kind),
@@ -130,8 +129,8 @@ def times_of(status: WorkerStatus, view: WorkerView) -> WorkerTimes:
         status.busy_ratio,
         view.beyond_ms - view.round_trip_ms,
         {
-            ((replica.task, replica.variant), rows): mean_ms
-            for replica in ready
-            for rows, mean_ms, _ in replica.latency
+            (replica.task, replica.variant): replica.latency
+            for replica in status.replicas
+            if replica.state is ReplicaState.READY
         },
     )

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from controlplane.api.context import ApiContext
 from controlplane.exposure import own_addresses
-from controlplane.gateway.background import Background
+from controlplane.gateway.background import Background, in_turns
 from controlplane.gateway.canaries.diversions import Diversions
 from controlplane.gateway.canaries.feedback import Feedback
 from controlplane.gateway.handover import SUFFIX, Handover
@@ -284,7 +284,7 @@ class Gateway:
 
     async def _follow_catalog(self) -> None:
         self.known.refresh_hour(time())
-        self.known.refresh_latencies(monotonic())
+        await in_turns(self.known.refresh_latencies(monotonic()))
         with self._noted("catalog"):
             await self._refresh()
         await self._background.pause(POLL_S)

@@ -6,7 +6,7 @@ the next query is chosen from it.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import Any
 
@@ -167,9 +167,13 @@ class Knowledge:
             self.wanted_workers = {kind: self._planned.get(kind, 0) for kind in wanted}
         self.meeting.want(wanted)
 
-    def refresh_latencies(self, now_s: float) -> None:
+    def refresh_latencies(self, now_s: float) -> Iterator[None]:
         """Choose by what workers say of their batches, where profiles say otherwise, and notice
-        those that say nothing."""
+        those that say nothing.
+
+        With a thousand workers that takes longer than a query may wait, so it is done in steps,
+        between which queries are answered.
+        """
         self.workers.suspect_silent()
         refusing = self._refusing()
         moved = self._live.look(now_s, self.catalog, self.workers.statuses(), refusing)
@@ -182,13 +186,14 @@ class Knowledge:
             for worker in self.workers.values()
             if not worker.view.draining
         ]
-        if self.slow.look(now_s, times):
+        if (yield from self.slow.looking(now_s, times)):
             for worker in self.slow.spared.keys() - spared:
                 log.warning(
                     "%s takes %.1f times as long as others of its kind: queries go elsewhere",
                     worker, self.slow.spared[worker],
                 )  # fmt: skip
-                self.workers[worker].view.beyond_ms = 0.0  # what comes then counts anew
+                if worker in self.workers:  # it has not left between two steps
+                    self.workers[worker].view.beyond_ms = 0.0  # what comes then counts anew
             moved = True
         if moved or self._live.unconfirmed(self.workers.statuses()) != self._unconfirmed:
             self.rebuild()
