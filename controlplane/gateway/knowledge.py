@@ -14,6 +14,7 @@ from controlplane.demand_counters import accuracies_of
 from controlplane.gateway.connected_workers import ConnectedWorkers
 from controlplane.gateway.meeting import Meeting
 from controlplane.gateway.query.query_context import QueryContext
+from controlplane.gateway.renewal import Renewal
 from controlplane.live_latency import LiveLatency, times_of
 from controlplane.load_specs import Specs
 from controlplane.settings import Settings
@@ -72,8 +73,10 @@ class Knowledge:
         """The accuracies of each task's variants, ascending."""
         self.variants: frozenset[tuple[str, str]] = frozenset()
         """Task and name of each variant of the catalog."""
+        self._renewal = Renewal(self._make)
+        path.renew = self._renewal.if_due
         self.workers = ConnectedWorkers(
-            secret, settings.max_frame_mib, self.rebuild, worker_left, zone=settings.zone,
+            secret, settings.max_frame_mib, self._renewal, worker_left, zone=settings.zone,
             budget=Budget(settings.shared_memory_mib * 2**20),
         )  # fmt: skip
         path.unheard = self.workers.suspect
@@ -228,7 +231,10 @@ class Knowledge:
     # -- to the query path ----------------------------------------------------------------------
 
     def rebuild(self) -> None:
-        """Make the snapshot that the next query is chosen from."""
+        """Make the snapshot that the next query is chosen from, at once."""
+        self._renewal.now()
+
+    def _make(self) -> None:
         workers = self.workers
         self._unconfirmed = self._live.unconfirmed(workers.statuses())
         there = {
@@ -257,6 +263,8 @@ class Knowledge:
         if self._rings:
             self._rings.fill(made)
         self._tell(made(there, TRANSPORT_MS + nearest_ms, self._path.snapshot))
+        if self._path.waiting is not None:
+            self._path.waiting.try_again()
 
     def _tell(self, snapshot: Snapshot) -> None:
         rings = self._rings
