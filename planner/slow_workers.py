@@ -15,6 +15,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from math import exp, log
 from typing import NamedTuple
 
+from planner.steps import finish
 from variants.types import DeviceKindName, VariantKey, WorkerId
 
 SLOW = 2.0
@@ -76,12 +77,7 @@ class SlowWorkers:
 
         ``now_s`` ascends from call to call.
         """
-        looking = self.looking(now_s, reports)
-        while True:
-            try:
-                next(looking)
-            except StopIteration as done:
-                return bool(done.value)
+        return finish(self.looking(now_s, reports))
 
     def looking(self, now_s: float, reports: Iterable[WorkerTimes]) -> Generator[None, None, bool]:
         """The same in steps, each of which compares one worker; ``spared`` changes in the last.

@@ -23,7 +23,7 @@ from planner.eviction.query_rates import QueryRates
 from planner.residency.frozen_plan import frozen_by
 from planner.selection.routes import resolve
 from planner.selection.snapshot import build_snapshot, keeping
-from planner.slow_workers import SlowWorkers
+from planner.slow_workers import SlowWorkers, WorkerTimes
 from planner.types import TRANSPORT_MS, ProfileKey, Snapshot
 from planner.zones.rings import Rings
 from variants.artifacts.protocol import ArtifactStore
@@ -179,16 +179,18 @@ class Knowledge:
         """
         self.workers.suspect_silent()
         refusing = self._refusing()
-        moved = self._live.look(now_s, self.catalog, self.workers.statuses(), refusing)
+        moved = yield from self._live.looking(
+            now_s, self.catalog, self.workers.statuses(), refusing
+        )
         if now_s - self._measured_s >= MEASURE_S:
             self._measured_s = now_s
             moved |= self.workers.measure()
         spared = set(self.slow.spared)
-        times = [
-            times_of(worker.connection.status, worker.view)
-            for worker in self.workers.values()
-            if not worker.view.draining
-        ]
+        times: list[WorkerTimes] = []
+        for one in tuple(self.workers.values()):
+            if not one.view.draining:
+                times.append(times_of(one.connection.status, one.view))
+                yield
         if (yield from self.slow.looking(now_s, times)):
             for worker in self.slow.spared.keys() - spared:
                 log.warning(
