@@ -244,13 +244,14 @@ class Gateway:
         )  # fmt: skip
 
     async def _collector(self) -> GatewayCollector:
-        """The metrics of all gateways that share the port."""
+        """The metrics of all gateways that share the port, to be read in any thread."""
         total = await self._siblings.total()
         revision, spared = self.path.snapshot.revision, self.known.slow.spared
         away_ms = {id_: one.view.round_trip_ms for id_, one in self.known.workers.items()}
         wanted, answering = self.known.wanted_workers, dict(self._answering)
+        statuses = self.statuses()
         return GatewayCollector(
-            total, self.statuses, lambda: revision, lambda: spared, lambda: away_ms,
+            total, lambda: statuses, lambda: revision, lambda: spared, lambda: away_ms,
             wanted=lambda: wanted, answering=lambda: answering,
         )  # fmt: skip
 
