@@ -6,12 +6,15 @@ again, which the control loop asks for. What people read, and what workers are t
 measured.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import NamedTuple
 
 from planner.live_model import Neighbours
 from planner.reconcile.live_corrections import LiveCorrections, Seen, profile_key
 from planner.reconcile.live_profiles import ProfiledTimes, Ratios
 from planner.slow_workers import WorkerTimes
+from planner.steps import finish
 from planner.types import ProfileKey, WorkerView
 from variants.types import (
     CatalogSnapshot,
@@ -22,16 +25,22 @@ from variants.types import (
     TaskName,
     WorkerId,
 )
-from workers.types import WorkerStatus
+from workers.types import ReplicaStatus, WorkerStatus
 
 
 class LiveLatency:
-    """Of all workers that a process is connected to."""
+    """Of all workers that a process is connected to.
+
+    What follows from a report is worked out once, not whenever somebody looks.
+    """
 
     def __init__(self) -> None:
         self._corrections = LiveCorrections()
         self._profiles: Mapping[ProfileKey, Profile] = {}
-        self._times: dict[ProfileKey, ProfiledTimes] = {}
+        self._voices = _Voices()
+        self._ready = _ReadyBatches()
+        self._unconfirmed: frozenset[ProfileKey] | None = None
+        """None: to be found anew."""
         self._catalog: CatalogSnapshot | None = None
 
     @property
@@ -51,8 +60,26 @@ class LiveLatency:
         Args:
             refusing: as of ``LiveCorrections.look``.
         """
+        return finish(self.looking(now_s, catalog, workers, refusing))
+
+    def looking(
+        self,
+        now_s: float,
+        catalog: CatalogSnapshot,
+        workers: Iterable[WorkerStatus],
+        refusing: Container[TaskName] = (),
+    ) -> Generator[None, None, bool]:
+        """The same in steps, of which each takes in one report or one profile.
+
+        Whoever takes them may ask for catalogs in between, but does not begin to look again.
+        """
         changed = self._know(catalog)
-        return self._corrections.look(now_s, self._seen(workers), refusing) or changed
+        workers = list(workers)
+        yield from self._voices.hearing(workers, self._profiles)
+        for status in workers:
+            self._ready.hear(status)
+            yield
+        return (yield from self._corrections.looking(now_s, self._voices.said, refusing)) or changed
 
     def corrected(self, catalog: CatalogSnapshot) -> CatalogSnapshot:
         """The catalog to decide by; itself while nothing contradicts it."""
@@ -66,22 +93,16 @@ class LiveLatency:
 
     def unconfirmed(self, workers: Iterable[WorkerStatus]) -> frozenset[ProfileKey]:
         """Profiles of what is ready somewhere and has run no batch on any worker of the kind."""
-        ready: dict[ProfileKey, int] = {}
-        for worker in workers:
-            kind = DeviceKindName(worker.device_kind)
-            for replica in worker.replicas:
-                if replica.state is ReplicaState.READY:
-                    key = (replica.task, replica.variant, kind)
-                    ready[key] = ready.get(key, 0) + replica.batches
-        return frozenset(
-            [
-                key
-                for key, batches in ready.items()
-                if not batches
-                and (profile := self._profiles.get(key)) is not None
-                and profile.source is not ProfileSource.EXACT
-            ]
-        )
+        if self._ready.follow(workers) or self._unconfirmed is None:
+            self._unconfirmed = frozenset(
+                [
+                    key
+                    for key in self._ready.idle
+                    if (profile := self._profiles.get(key)) is not None
+                    and profile.source is not ProfileSource.EXACT
+                ]
+            )
+        return self._unconfirmed
 
     @property
     def interference(self) -> Mapping[DeviceKindName, float]:
@@ -93,36 +114,146 @@ class LiveLatency:
         if catalog is self._catalog:
             return False
         self._profiles = {profile_key(profile): profile for profile in catalog.profiles}
-        self._times = {}
+        self._unconfirmed = None
         self._catalog = catalog
         marks = {key: profile.measured_at for key, profile in self._profiles.items()}
         return self._corrections.know(marks)
 
-    def _seen(self, workers: Iterable[WorkerStatus]) -> Iterable[Seen]:
-        for worker in workers:
-            kind = DeviceKindName(worker.device_kind)
-            for replica in worker.replicas:
-                if replica.state is not ReplicaState.READY or not replica.batches:
-                    continue
-                profile = self._profiles.get((replica.task, replica.variant, kind))
-                if profile is not None and profile.source is not ProfileSource.EXACT:
-                    key = profile_key(profile)
-                    if key not in self._times:
-                        self._times[key] = ProfiledTimes(profile)
-                    means = [(rows, mean_ms) for rows, mean_ms, _ in replica.latency]
-                    ratios = self._times[key].ratios(means, replica.sure)
-                    beside = Neighbours(
-                        replica.beside,
-                        replica.beside_batches,
-                        replica.beside_sizes,
-                        replica.beside_ms,
-                    )
-                    yield Seen(key, profile.measured_at, replica.batches, ratios, beside)
+
+class _Voice(NamedTuple):
+    """What one worker says of one variant."""
+
+    said: tuple[object, ...]
+    """Of its report, all that counts here."""
+    profile: Profile
+    """With which it was compared."""
+    seen: Seen
+
+
+_said = attrgetter(
+    "batches", "latency", "sure", "beside", "beside_batches", "beside_sizes", "beside_ms"
+)
+
+
+class _Voices:
+    """What all workers say of the variants that they run. Of a report that is new, only what has
+    changed since the one before is compared with profiles."""
+
+    def __init__(self) -> None:
+        self.said: dict[ProfileKey, dict[str, Seen]] = {}
+        """By profile and worker."""
+        self._heard: dict[str, tuple[WorkerStatus, dict[ProfileKey, _Voice]]] = {}
+        self._profiles: Mapping[ProfileKey, Profile] = {}
+        self._times: dict[ProfileKey, tuple[Profile, ProfiledTimes]] = {}
+
+    def hearing(
+        self, workers: Iterable[WorkerStatus], profiles: Mapping[ProfileKey, Profile]
+    ) -> Iterator[None]:
+        """Take in what workers say now, one new report in each step."""
+        same = profiles is self._profiles
+        self._profiles = profiles
+        there: set[str] = set()
+        for status in workers:
+            there.add(status.worker)
+            heard = self._heard.get(status.worker)
+            if heard is None or heard[0] is not status or not same:
+                yield
+                self._hear(status, {} if heard is None else heard[1])
+        for worker in self._heard.keys() - there:
+            self._forget(worker, self._heard.pop(worker)[1])
+
+    def _hear(self, status: WorkerStatus, before: dict[ProfileKey, _Voice]) -> None:
+        kind = DeviceKindName(status.device_kind)
+        voices: dict[ProfileKey, _Voice] = {}
+        for replica in status.replicas:
+            if replica.state is not ReplicaState.READY or not replica.batches:
+                continue
+            key = (replica.task, replica.variant, kind)
+            profile = self._profiles.get(key)
+            if profile is None or profile.source is ProfileSource.EXACT:
+                continue
+            voice, said = before.get(key), _said(replica)
+            if voice is None or voice.profile is not profile or voice.said != said:
+                voice = _Voice(said, profile, self._seen(key, profile, replica))
+                self.said.setdefault(key, {})[status.worker] = voice.seen
+            voices[key] = voice
+        self._forget(status.worker, before.keys() - voices.keys())
+        self._heard[status.worker] = (status, voices)
+
+    def _seen(self, key: ProfileKey, profile: Profile, replica: ReplicaStatus) -> Seen:
+        known = self._times.get(key)
+        if known is None or known[0] is not profile:
+            known = self._times[key] = (profile, ProfiledTimes(profile))
+        means = [(rows, mean_ms) for rows, mean_ms, _ in replica.latency]
+        ratios = known[1].ratios(means, replica.sure)
+        beside = Neighbours(
+            replica.beside, replica.beside_batches, replica.beside_sizes, replica.beside_ms
+        )
+        return Seen(key, profile.measured_at, replica.batches, ratios, beside)
+
+    def _forget(self, worker: str, keys: Iterable[ProfileKey]) -> None:
+        for key in keys:
+            of_profile = self.said[key]
+            del of_profile[worker]
+            if not of_profile:
+                del self.said[key]
+                self._times.pop(key, None)
+
+
+class _ReadyBatches:
+    """How many batches ran of what is ready, by profile."""
+
+    def __init__(self) -> None:
+        self.idle: set[ProfileKey] = set()
+        """Those of which none ran."""
+        self._heard: dict[str, tuple[WorkerStatus, dict[ProfileKey, int]]] = {}
+        self._workers: dict[ProfileKey, int] = {}
+        self._batches: dict[ProfileKey, int] = {}
+        self._changed = False
+
+    def follow(self, workers: Iterable[WorkerStatus]) -> bool:
+        """Take in what workers say now; whether ``idle`` has changed since this was last called."""
+        there: set[str] = set()
+        for status in workers:
+            there.add(status.worker)
+            self.hear(status)
+        for worker in self._heard.keys() - there:
+            self._moved(self._heard.pop(worker)[1], {})
+        changed, self._changed = self._changed, False
+        return changed
+
+    def hear(self, status: WorkerStatus) -> None:
+        """Take in what one worker says."""
+        heard = self._heard.get(status.worker)
+        if heard is not None and heard[0] is status:
+            return
+        kind = DeviceKindName(status.device_kind)
+        now = {
+            (replica.task, replica.variant, kind): replica.batches
+            for replica in status.replicas
+            if replica.state is ReplicaState.READY
+        }
+        self._moved({} if heard is None else heard[1], now)
+        self._heard[status.worker] = (status, now)
+
+    def _moved(self, before: dict[ProfileKey, int], now: dict[ProfileKey, int]) -> None:
+        """Count a worker as it is now instead of as it was."""
+        for key in {key for key, _ in before.items() ^ now.items()}:
+            count = self._workers.get(key, 0) + (key in now) - (key in before)
+            batches = self._batches.get(key, 0) + now.get(key, 0) - before.get(key, 0)
+            if count:
+                self._workers[key], self._batches[key] = count, batches
+            else:
+                self._workers.pop(key, None)
+                self._batches.pop(key, None)
+            idle = count > 0 and not batches
+            if idle is not (key in self.idle):
+                self._changed = True
+                self.idle ^= {key}
 
 
 def times_of(status: WorkerStatus, view: WorkerView) -> WorkerTimes:
     """What a worker says of its batches, and a gateway of its answers, to be compared."""
-    ready = [replica for replica in status.replicas if replica.state is ReplicaState.READY]
     return WorkerTimes(
         WorkerId(status.worker),
         DeviceKindName(status.device_kind),
@@ -130,8 +261,8 @@ def times_of(status: WorkerStatus, view: WorkerView) -> WorkerTimes:
         status.busy_ratio,
         view.beyond_ms - view.round_trip_ms,
         {
-            ((replica.task, replica.variant), rows): mean_ms
-            for replica in ready
-            for rows, mean_ms, _ in replica.latency
+            (replica.task, replica.variant): replica.latency
+            for replica in status.replicas
+            if replica.state is ReplicaState.READY
         },
     )

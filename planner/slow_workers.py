@@ -10,11 +10,12 @@ workers of a kind are slow than are not, it is the kind that is slow, which live
 (``planner.reconcile.live_corrections``). Deterministic; knows no clock.
 """
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from math import exp, log
-from statistics import median
 from typing import NamedTuple
 
+from planner.steps import finish
 from variants.types import DeviceKindName, VariantKey, WorkerId
 
 SLOW = 2.0
@@ -29,6 +30,10 @@ FIRST_S, MOST_S = 4.0, 64.0
 """For how long a slow worker is spared at first, and at most."""
 
 
+Latency = Sequence[tuple[int, float, float]]
+"""Size of batch, mean in ms and 95th percentile in ms, each size once."""
+
+
 class WorkerTimes(NamedTuple):
     """What one worker says of its batches."""
 
@@ -40,8 +45,8 @@ class WorkerTimes(NamedTuple):
     """Share of its time, lately."""
     beyond_ms: float
     """What its answers take beyond their time there (``planner.types.WorkerView``)."""
-    means_ms: Mapping[tuple[VariantKey, int], float]
-    """Mean of each variant and size of batch."""
+    latency: Mapping[VariantKey, Latency]
+    """Of each variant."""
 
 
 class _Known:
@@ -72,6 +77,13 @@ class SlowWorkers:
 
         ``now_s`` ascends from call to call.
         """
+        return finish(self.looking(now_s, reports))
+
+    def looking(self, now_s: float, reports: Iterable[WorkerTimes]) -> Generator[None, None, bool]:
+        """The same in steps, each of which compares one worker; ``spared`` changes in the last.
+
+        Whoever takes them may do something else in between, but does not begin to look again.
+        """
         kinds: dict[DeviceKindName, list[WorkerTimes]] = {}
         for each in reports:
             kinds.setdefault(each.kind, []).append(each)
@@ -79,7 +91,16 @@ class SlowWorkers:
         self._known = {worker: one for worker, one in self._known.items() if worker in there}
         spared: dict[WorkerId, float] = {}
         for of_kind in kinds.values():
-            slow = {each.worker for each in of_kind if self._judge(now_s, each, of_kind)}
+            usual = UsualTimes(of_kind)
+            slow: set[WorkerId] = set()
+            for each in of_kind:
+                known = self._known.setdefault(each.worker, _Known(each.answers))
+                if now_s >= known.until_s and self._is_due(known, each.answers):
+                    yield
+                    self._judge(now_s, known, slowness(each, usual))
+                if now_s < known.until_s:
+                    known.answers = each.answers
+                    slow.add(each.worker)
             others = [each.busy_ratio for each in of_kind if each.worker not in slow]
             if len(slow) <= len(others) and sum(others) <= MOST_BUSY * len(others):
                 spared.update({worker: self._known[worker].times for worker in slow})
@@ -87,48 +108,95 @@ class SlowWorkers:
         self.spared = spared
         return changed
 
-    def _judge(self, now_s: float, report: WorkerTimes, of_kind: list[WorkerTimes]) -> bool:
-        """Whether a worker is to be spared now."""
-        known = self._known.get(report.worker)
-        if known is None:
-            known = self._known[report.worker] = _Known(report.answers)
-        if now_s < known.until_s:
-            known.answers = report.answers
-            return True
-        fresh = report.answers - known.answers
-        if fresh < 0:
-            known.answers = report.answers  # it began anew
-        if fresh < ANSWERS:
-            return False
-        known.answers = report.answers
-        times = slowness(report, of_kind)
+    def _is_due(self, known: _Known, answers: int) -> bool:
+        """Whether a worker has given enough answers since it was judged last."""
+        fresh = answers - known.answers
+        if fresh < 0 or fresh >= ANSWERS:  # it began anew, or it is judged now
+            known.answers = answers
+        return fresh >= ANSWERS
+
+    def _judge(self, now_s: float, known: _Known, times: float) -> None:
+        """Spare a worker for a while if it takes so many times as long as the others."""
         if times < SLOW:
             known.strikes = 0
-            return False
+            return
         known.until_s = now_s + min(FIRST_S * 2.0**known.strikes, MOST_S)
         known.strikes += 1
         known.times = times
-        return True
 
 
-def slowness(report: WorkerTimes, of_kind: Iterable[WorkerTimes]) -> float:
+class UsualTimes:
+    """What the workers of one kind take, in order, so that one can be compared with all others.
+
+    Ordered only where somebody is compared, and then once for all.
+    """
+
+    def __init__(self, of_kind: Sequence[WorkerTimes]) -> None:
+        self._of_kind = of_kind
+        self._beyond_ms: list[float] = []
+        self._held: dict[VariantKey, list[Latency]] = {}
+        self._means_ms: dict[VariantKey, dict[int, list[float]]] = {}
+
+    def beyond_ms(self, own_ms: float) -> float:
+        """The others' median without one's own; 0 where there are no others."""
+        if not self._beyond_ms:
+            self._beyond_ms = sorted([each.beyond_ms for each in self._of_kind])
+        return _median_without(self._beyond_ms, own_ms, 0.0)
+
+    def means_ms(self, variant: VariantKey) -> Mapping[int, list[float]]:
+        """By size of batch, the means of all that ran it, ascending."""
+        found = self._means_ms.get(variant)
+        if found is None:
+            found = self._means_ms[variant] = {}
+            for latency in self._holding(variant):
+                for size, mean_ms, _ in latency:
+                    found.setdefault(size, []).append(mean_ms)
+            for means_ms in found.values():
+                means_ms.sort()
+        return found
+
+    def _holding(self, variant: VariantKey) -> list[Latency]:
+        if not self._held:
+            for each in self._of_kind:
+                for held, latency in each.latency.items():
+                    self._held.setdefault(held, []).append(latency)
+        return self._held[variant]
+
+
+def slowness(report: WorkerTimes, usual: UsualTimes) -> float:
     """How many times as long as the others a worker takes, in the geometric mean of what both ran.
 
     What counts is what an answer takes. A worker whose process is kept from running does not know
     of that, because its clock of a batch stands still as well. 1 where there is nothing to compare,
     or where an answer takes hardly longer.
+
+    Args:
+        usual: what all workers of its kind take, its own times among them.
     """
-    others = [each for each in of_kind if each.worker != report.worker]
-    beyond_ms = median([each.beyond_ms for each in others] or [0.0])
+    own_beyond_ms = max(report.beyond_ms, 0.0)
+    beyond_ms = max(usual.beyond_ms(report.beyond_ms), 0.0)
     logs: list[float] = []
-    more_ms: list[float] = []
-    for what, mean_ms in report.means_ms.items():
-        theirs = [found for each in others if (found := each.means_ms.get(what)) is not None]
-        if theirs:
-            usual_ms = median(theirs) + max(beyond_ms, 0.0)
-            own_ms = mean_ms + max(report.beyond_ms, 0.0)
-            logs.append(log(own_ms / usual_ms))
-            more_ms.append(own_ms - usual_ms)
-    if not logs or max(more_ms) < LEAST_MS:
+    most_ms = 0.0
+    for variant, latency in report.latency.items():
+        means_ms = usual.means_ms(variant)
+        for size, mean_ms, _ in latency:
+            if len(means_ms[size]) > 1:
+                usual_ms = _median_without(means_ms[size], mean_ms, 0.0) + beyond_ms
+                own_ms = mean_ms + own_beyond_ms
+                logs.append(log(own_ms / usual_ms))
+                most_ms = max(most_ms, own_ms - usual_ms)
+    if not logs or most_ms < LEAST_MS:
         return 1.0
     return exp(sum(logs) / len(logs))
+
+
+def _median_without(ascending: list[float], one: float, default: float) -> float:
+    """The median of all numbers but one of them."""
+    rest = len(ascending) - 1
+    if not rest:
+        return default
+    at, half = bisect_left(ascending, one), rest // 2
+    upper = ascending[half + (half >= at)]
+    if rest % 2:
+        return upper
+    return (ascending[half - 1 + (half > at)] + upper) / 2

@@ -21,7 +21,7 @@ ORDER = {
         "artifacts", "catalog", "checks", "zoo", "builders",
     ),
     "planner": (
-        "worker_starts", "zone_demand", "upper_hull", "latency_curve", "latency_table",
+        "steps", "worker_starts", "zone_demand", "upper_hull", "latency_curve", "latency_table",
         "live_model", "profile_drift", "slow_workers", "interference", "energy", "eviction",
         "types", "planning_settings", "sentences", "forecasting", "selection", "canary", "zones",
         "batching", "residency", "solver", "layouts", "reconcile", "simulation",

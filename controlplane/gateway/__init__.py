@@ -6,11 +6,11 @@ workers' reports. Out go answers, frames to workers, counters for the control lo
 Read ``gateway`` (what is started and followed), ``knowledge`` (what is known, and how the query
 path is told), ``connected_workers``, ``meeting`` (the first moments of a process), ``listening``,
 ``on_demand_loads``, ``counters``, ``metrics``, ``siblings`` (who else answers on the port),
-``background``; ``protocol_views`` and ``repository`` (what the Open Inference Protocol asks for
-beside inference); then the sub-packages ``query`` (one query, from its bytes to its answer),
-``canaries`` (new versions on a share of the queries, and what clients say of answers),
-``overload`` (refusals at little cost), ``reports`` (what it tells of queries), ``http`` (sockets,
-limits and routes) and ``grpc``.
+``background``, ``renewal`` (how often a snapshot is made); ``protocol_views`` and ``repository``
+(what the Open Inference Protocol asks for beside inference); then the sub-packages ``query`` (one
+query, from its bytes to its answer), ``canaries`` (new versions on a share of the queries, and what
+clients say of answers), ``overload`` (refusals at little cost), ``reports`` (what it tells of
+queries), ``http`` (sockets, limits and routes) and ``grpc``.
 
 It may import ``controlplane.api`` and the modules of ``controlplane`` itself, and nothing of the
 control loop, the cluster or the command line. ``query`` imports only ``counters``, ``canaries``,

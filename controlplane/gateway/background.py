@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from time import monotonic
 from typing import Any
 
 from variants.errors import StateUnavailable
@@ -12,6 +13,23 @@ log = logging.getLogger(__name__)
 
 AGAIN_S = 0.5
 """How long work that failed waits before it is tried again."""
+
+
+def _clock_ms() -> float:
+    return monotonic() * 1_000
+
+
+TURN_MS = 2.0
+"""Long work is done in steps, and after so long queries are answered before it goes on."""
+
+
+async def in_turns(steps: Iterable[None], clock_ms: Callable[[], float] = _clock_ms) -> None:
+    """Do all steps, in as many turns of the event loop as they take long."""
+    until_ms = clock_ms() + TURN_MS
+    for _ in steps:
+        if clock_ms() >= until_ms:
+            await asyncio.sleep(0)
+            until_ms = clock_ms() + TURN_MS
 
 
 class Background:

@@ -8,9 +8,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
+from functools import partial
 from statistics import median_low
 from typing import Any
 
+from controlplane.gateway.renewal import Renewal
 from planner.eviction.displacement import after_load
 from planner.types import RETURN_MS, WorkerView
 from variants.errors import ReplicaLost
@@ -109,7 +111,7 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
         self,
         secret: bytes,
         max_frame_mib: int,
-        changed: Callable[[], None],
+        renewal: Renewal,
         left: Callable[[WorkerId], None],
         *,
         zone: str = "",
@@ -117,12 +119,12 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
     ) -> None:
         """
         Args:
-            changed: called when what can be chosen has changed.
-            left: called with a worker that is gone, before ``changed``.
+            renewal: of what is chosen from.
+            left: called with a worker that is gone, before that.
             zone: the gateway's; no worker of the same is far away.
             budget: memory that is lent to workers of this machine.
         """
-        self._changed = changed
+        self._renewal = renewal
         self._left = left
         self._zone = zone
         self._pool = ConnectionPool(secret, self, max_frame_mib=max_frame_mib, budget=budget)
@@ -270,10 +272,14 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
             return
         self.silent.add(worker)
         log.warning("worker %s says nothing: queries go elsewhere", worker)
-        self._changed()
-        if self._workers.keys() - self.silent:
-            connection.hand_back()
+        self._renewal.soon(partial(self._hand_back, worker, connection))
         self._listen(worker, connection, heard_s)
+
+    def _hand_back(self, worker: WorkerId, connection: WorkerConnection) -> None:
+        """Have the queries that a worker has tried elsewhere, where there is another one."""
+        there = worker in self.silent and self.connections.get(worker) is connection
+        if there and self._workers.keys() - self.silent:
+            connection.hand_back()
 
     def _listen(self, worker: WorkerId, connection: WorkerConnection, heard_s: float) -> None:
         """Look again and again whether a worker that said nothing has said something."""
@@ -281,7 +287,7 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
             return
         if connection.heard_s != heard_s:
             self.silent.discard(worker)
-            self._changed()
+            self._renewal.soon()
             return
         loop = asyncio.get_running_loop()
         loop.call_later(CONFIRM_S, self._listen, worker, connection, heard_s)
@@ -295,16 +301,16 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
     def joined(self, worker: WorkerId, connection: WorkerConnection) -> None:
         connection.round_trip.lag = self._lag
         self._workers[worker] = ConnectedWorker(worker, connection)
-        self._changed()
+        self._renewal.soon()
 
     def reported(self, worker: WorkerId, status: WorkerStatus) -> None:
         heard = worker in self.silent
         self.silent.discard(worker)
         if self._workers[worker].learn(status) or heard:
-            self._changed()
+            self._renewal.soon()
 
     def left(self, worker: WorkerId, connection: WorkerConnection, reason: str) -> None:
         del self._workers[worker]
         self.silent.discard(worker)
         self._left(worker)
-        self._changed()
+        self._renewal.soon()

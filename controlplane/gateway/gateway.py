@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from controlplane.api.context import ApiContext
 from controlplane.exposure import own_addresses
-from controlplane.gateway.background import Background
+from controlplane.gateway.background import Background, in_turns
 from controlplane.gateway.canaries.diversions import Diversions
 from controlplane.gateway.canaries.feedback import Feedback
 from controlplane.gateway.handover import SUFFIX, Handover
@@ -244,13 +244,14 @@ class Gateway:
         )  # fmt: skip
 
     async def _collector(self) -> GatewayCollector:
-        """The metrics of all gateways that share the port."""
+        """The metrics of all gateways that share the port, to be read in any thread."""
         total = await self._siblings.total()
         revision, spared = self.path.snapshot.revision, self.known.slow.spared
         away_ms = {id_: one.view.round_trip_ms for id_, one in self.known.workers.items()}
         wanted, answering = self.known.wanted_workers, dict(self._answering)
+        statuses = self.statuses()
         return GatewayCollector(
-            total, self.statuses, lambda: revision, lambda: spared, lambda: away_ms,
+            total, lambda: statuses, lambda: revision, lambda: spared, lambda: away_ms,
             wanted=lambda: wanted, answering=lambda: answering,
         )  # fmt: skip
 
@@ -284,7 +285,7 @@ class Gateway:
 
     async def _follow_catalog(self) -> None:
         self.known.refresh_hour(time())
-        self.known.refresh_latencies(monotonic())
+        await in_turns(self.known.refresh_latencies(monotonic()))
         with self._noted("catalog"):
             await self._refresh()
         await self._background.pause(POLL_S)

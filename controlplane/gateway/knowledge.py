@@ -6,7 +6,7 @@ the next query is chosen from it.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import Any
 
@@ -14,6 +14,7 @@ from controlplane.demand_counters import accuracies_of
 from controlplane.gateway.connected_workers import ConnectedWorkers
 from controlplane.gateway.meeting import Meeting
 from controlplane.gateway.query.query_context import QueryContext
+from controlplane.gateway.renewal import Renewal
 from controlplane.live_latency import LiveLatency, times_of
 from controlplane.load_specs import Specs
 from controlplane.settings import Settings
@@ -22,7 +23,7 @@ from planner.eviction.query_rates import QueryRates
 from planner.residency.frozen_plan import frozen_by
 from planner.selection.routes import resolve
 from planner.selection.snapshot import build_snapshot, keeping
-from planner.slow_workers import SlowWorkers
+from planner.slow_workers import SlowWorkers, WorkerTimes
 from planner.types import TRANSPORT_MS, ProfileKey, Snapshot
 from planner.zones.rings import Rings
 from variants.artifacts.protocol import ArtifactStore
@@ -72,8 +73,10 @@ class Knowledge:
         """The accuracies of each task's variants, ascending."""
         self.variants: frozenset[tuple[str, str]] = frozenset()
         """Task and name of each variant of the catalog."""
+        self._renewal = Renewal(self._make)
+        path.renew = self._renewal.if_due
         self.workers = ConnectedWorkers(
-            secret, settings.max_frame_mib, self.rebuild, worker_left, zone=settings.zone,
+            secret, settings.max_frame_mib, self._renewal, worker_left, zone=settings.zone,
             budget=Budget(settings.shared_memory_mib * 2**20),
         )  # fmt: skip
         path.unheard = self.workers.suspect
@@ -167,28 +170,35 @@ class Knowledge:
             self.wanted_workers = {kind: self._planned.get(kind, 0) for kind in wanted}
         self.meeting.want(wanted)
 
-    def refresh_latencies(self, now_s: float) -> None:
+    def refresh_latencies(self, now_s: float) -> Iterator[None]:
         """Choose by what workers say of their batches, where profiles say otherwise, and notice
-        those that say nothing."""
+        those that say nothing.
+
+        With a thousand workers that takes longer than a query may wait, so it is done in steps,
+        between which queries are answered.
+        """
         self.workers.suspect_silent()
         refusing = self._refusing()
-        moved = self._live.look(now_s, self.catalog, self.workers.statuses(), refusing)
+        moved = yield from self._live.looking(
+            now_s, self.catalog, self.workers.statuses(), refusing
+        )
         if now_s - self._measured_s >= MEASURE_S:
             self._measured_s = now_s
             moved |= self.workers.measure()
         spared = set(self.slow.spared)
-        times = [
-            times_of(worker.connection.status, worker.view)
-            for worker in self.workers.values()
-            if not worker.view.draining
-        ]
-        if self.slow.look(now_s, times):
+        times: list[WorkerTimes] = []
+        for one in tuple(self.workers.values()):
+            if not one.view.draining:
+                times.append(times_of(one.connection.status, one.view))
+                yield
+        if (yield from self.slow.looking(now_s, times)):
             for worker in self.slow.spared.keys() - spared:
                 log.warning(
                     "%s takes %.1f times as long as others of its kind: queries go elsewhere",
                     worker, self.slow.spared[worker],
                 )  # fmt: skip
-                self.workers[worker].view.beyond_ms = 0.0  # what comes then counts anew
+                if worker in self.workers:  # it has not left between two steps
+                    self.workers[worker].view.beyond_ms = 0.0  # what comes then counts anew
             moved = True
         if moved or self._live.unconfirmed(self.workers.statuses()) != self._unconfirmed:
             self.rebuild()
@@ -223,7 +233,10 @@ class Knowledge:
     # -- to the query path ----------------------------------------------------------------------
 
     def rebuild(self) -> None:
-        """Make the snapshot that the next query is chosen from."""
+        """Make the snapshot that the next query is chosen from, at once."""
+        self._renewal.now()
+
+    def _make(self) -> None:
         workers = self.workers
         self._unconfirmed = self._live.unconfirmed(workers.statuses())
         there = {
@@ -252,6 +265,8 @@ class Knowledge:
         if self._rings:
             self._rings.fill(made)
         self._tell(made(there, TRANSPORT_MS + nearest_ms, self._path.snapshot))
+        if self._path.waiting is not None:
+            self._path.waiting.try_again()
 
     def _tell(self, snapshot: Snapshot) -> None:
         rings = self._rings

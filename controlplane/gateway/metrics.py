@@ -87,7 +87,10 @@ from workers.types import WorkerStatus
 
 
 class GatewayCollector(Collector):
-    """Turns counters and worker statuses into metric families when Prometheus reads them."""
+    """Turns counters and worker statuses into metric families when Prometheus reads them.
+
+    May be read in another thread than the one that counts; what it is given to call has to be.
+    """
 
     def __init__(
         self,
@@ -254,7 +257,7 @@ class GatewayCollector(Collector):
             "Connections ended because the client kept the gateway waiting",
             labels=["reason"],
         )
-        for protocol, now in counted.open.items():
+        for protocol, now in list(counted.open.items()):
             count.add_metric([protocol], now())
         for labels, times in list(counted.refusals.items()):
             refused.add_metric(labels, times)
@@ -272,7 +275,7 @@ class GatewayCollector(Collector):
             "Share of the last second that the event loop computed",
             labels=["gateway"],
         )
-        for gateway, share in self._counters.busy.items():
+        for gateway, share in list(self._counters.busy.items()):
             busy.add_metric([gateway], share)
         yield busy
         yield GaugeMetricFamily(

@@ -9,26 +9,32 @@ is killed, or does not answer for a moment, that is counted, so that sums do not
 import asyncio
 import contextlib
 import logging
+import socket
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from socket import gethostname
+from threading import Lock
+from time import time
 from typing import Any
 from zlib import crc32
 
 import orjson
 
-from controlplane.gateway.counters import Counters
+from controlplane.gateway.counters import Counters, staying
 
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 0.5
 """How long another gateway may take to say what it has counted; its event loop may be full."""
+YOUNG_S = 1.0
+"""A socket that refuses connections is left by a gateway that was killed, or made just now by one
+that starts."""
 MOST_BYTES = 64 * 2**20
 """What is longer than another gateway's counters can be is not read."""
 
 
 def named_after_node() -> str:
     """How the files of this node's gateways begin: several may share a run directory's disk."""
-    return f"g-{crc32(gethostname().encode()) & 0xFFFFFF:06x}"
+    return f"g-{crc32(socket.gethostname().encode()) & 0xFFFFFF:06x}"
 
 
 def files_of_others(own: Path, pattern: str) -> list[Path]:
@@ -52,6 +58,7 @@ class Siblings:
         self._counters = counters
         self._server: asyncio.Server | None = None
         self._too_long: set[str] = set()
+        self._writing = Lock()
         self._stopped = False
         """What is left has been written; who asks later reads it there."""
 
@@ -67,13 +74,16 @@ class Siblings:
         if self._server is None:
             return
         self._server.close()
-        self._stopped = True
+        with self._writing:
+            self._stopped = True
         total = Counters()
         total.add(self._counters.plain(gone=True))
         for left in self._others(".json"):
-            if not left.with_suffix(".sock").exists():
+            asked = left.with_suffix(".sock")
+            if not asked.exists() or _is_left(asked):
                 _add(total, self._claimed(left))
-        self._write(total)
+                _remove_sockets(left)
+        self._write(total.plain(gone=True))
         self._socket.unlink(missing_ok=True)
 
     async def total(self) -> Counters:
@@ -82,11 +92,14 @@ class Siblings:
         left = {path.stem for path in self._others(".json")}
         if not sockets and not left:
             return self._counters
-        self._keep()
         told = dict(zip(sockets, await asyncio.gather(*map(_asked, sockets.values())), strict=True))
+        # In a thread, because of a thousand tasks it takes longer than a query may wait.
+        return await asyncio.to_thread(self._sum, told, sockets.keys() | left)
+
+    def _sum(self, told: Mapping[str, bytes], names: Iterable[str]) -> Counters:
         total = Counters()
-        total.add(self._counters.plain())
-        for name in sockets.keys() | left:
+        total.add(self._kept())
+        for name in names:
             text = told.get(name) or _read(self._socket.with_name(f"{name}.json"))
             _add(total, self._whole(name, text))
         return total
@@ -115,39 +128,76 @@ class Siblings:
         return files_of_others(self._socket, f"{self._node}-*{suffix}")
 
     async def _tell(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._keep()
-        if not self._stopped:
-            writer.write(orjson.dumps(self._counters.plain(), option=_KEYS))
-        writer.close()
+        try:
+            text = await asyncio.to_thread(lambda: orjson.dumps(self._kept(), option=_KEYS))
+            if not self._stopped:
+                writer.write(text)
+        finally:
+            writer.close()
 
-    def _keep(self) -> None:
-        """Write down what stays true when this gateway is gone, unless more is there already."""
-        if not self._stopped:
-            self._write(self._counters)
+    def _kept(self) -> dict[str, Any]:
+        """What was counted until now, after writing down what stays true of it when this gateway is
+        gone, unless more is there already. In any thread."""
+        plain = self._counters.plain()
+        with self._writing:
+            if not self._stopped:
+                self._write(staying(plain))
+        return plain
 
-    def _write(self, counters: Counters) -> None:
+    def _write(self, plain: Mapping[str, Any]) -> None:
         with contextlib.suppress(OSError):  # a full disk
             part = self._left.with_suffix(".part")
-            part.write_bytes(orjson.dumps(counters.plain(gone=True), option=_KEYS))
+            part.write_bytes(orjson.dumps(plain, option=_KEYS))
             part.rename(self._left)
 
 
 _KEYS = orjson.OPT_NON_STR_KEYS
 
 
-async def _asked(socket: Path) -> bytes:
+async def _asked(path: Path) -> bytes:
     """What a gateway says, as much as is read of it; nothing if it does not answer or is gone."""
     try:
         async with asyncio.timeout(PATIENCE_S):
-            reader, writer = await asyncio.open_unix_connection(socket, limit=MOST_BYTES)
+            reader, writer = await asyncio.open_unix_connection(path, limit=MOST_BYTES)
             try:
                 return await reader.readexactly(MOST_BYTES)
             except asyncio.IncompleteReadError as whole:
                 return whole.partial
             finally:
                 writer.close()
+    except ConnectionRefusedError:
+        if _is_old(path):
+            _remove_sockets(path)
+        return b""
     except (OSError, TimeoutError):
         return b""
+
+
+def _is_left(path: Path) -> bool:
+    """Whether a socket is of a gateway that was killed: nobody listens there any more."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.setblocking(False)
+        try:
+            asking.connect(str(path))
+        except ConnectionRefusedError:
+            return _is_old(path)
+        except OSError:
+            return False
+    return False
+
+
+def _is_old(path: Path) -> bool:
+    """Whether whoever made a socket listens there by now, if it is still there."""
+    with contextlib.suppress(OSError):
+        return time() - path.stat().st_mtime > YOUNG_S
+    return False
+
+
+def _remove_sockets(of: Path) -> None:
+    """Remove the sockets that a killed gateway has left, whatever was asked there."""
+    for path in of.parent.glob(f"{of.stem}.*"):
+        if path.is_socket():
+            path.unlink(missing_ok=True)
 
 
 def _read(file: Path) -> bytes:

@@ -17,14 +17,15 @@ upwards is slowly forgotten: a variant that is not chosen because it once was sl
 chance.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Generator, Iterable, Mapping
 from dataclasses import replace
 from math import exp, inf, log
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from planner.interference import Beside, Interference
 from planner.live_model import Neighbours
 from planner.reconcile.live_profiles import Ratios, SizeRatio, live_profile, size_of
+from planner.steps import finish
 from planner.types import ProfileKey
 from variants.types import CatalogSnapshot, DeviceKindName, Profile, TaskName
 
@@ -205,12 +206,27 @@ class LiveCorrections:
             refusing: tasks of which queries were refused since the last look because no variant
                 were quick enough.
         """
-        said: dict[ProfileKey, list[Seen]] = {}
-        for each in seen:
-            said.setdefault(each.key, []).append(each)
+        said: dict[ProfileKey, dict[int, Seen]] = {}
+        for number, each in enumerate(seen):
+            said.setdefault(each.key, {})[number] = each
+        return finish(self.looking(now_s, said, refusing))
+
+    def looking(
+        self,
+        now_s: float,
+        said: Mapping[ProfileKey, Mapping[Any, Seen]],
+        refusing: Container[TaskName] = (),
+    ) -> Generator[None, None, bool]:
+        """The same in steps, of which each takes in what workers say of one profile.
+
+        Args:
+            said: by profile, what each worker says of it.
+        """
         changed = False
+        beside: list[Beside] = []
         for key in said.keys() | self._known.keys():
-            voices = said.get(key, [])
+            yield
+            voices = list(said.get(key, {}).values())
             known = self._known.get(key)
             if known is None:
                 known = self._known[key] = _Correction(voices[0].mark, now_s)
@@ -219,11 +235,9 @@ class LiveCorrections:
                 known = self._known[key] = _Correction(voices[0].mark, now_s, known.compared)
             known.take(voices, now_s, REFUSING_RELAX_S if key[0] in refusing else RELAX_S)
             changed |= known.settle()
-        changed_alone = self._interference.look(
-            Beside(key[2], one.neighbours.times, one.neighbours.batches, one.neighbours.ms)
-            for key, voices in said.items()
-            for one in voices
-        )
+            for neighbours in [one.neighbours for one in voices if one.neighbours.batches]:
+                beside.append(Beside(key[2], neighbours.times, neighbours.batches, neighbours.ms))
+        changed_alone = self._interference.look(beside)
         for key, known in self._known.items():
             part = self.interference.get(key[2], 0.0)
             changed_alone |= part > 0.0 and known.settle_beside(log(1.0 + part))

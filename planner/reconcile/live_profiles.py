@@ -63,12 +63,16 @@ def ratios_to(
         typical: medians.
         high: 95th percentiles.
     """
-    most = min(typical.max_batch, high.max_batch)
-    return {
-        size_of(rows): SizeRatio(log(mean / typical.ms[rows]), log(mean * sure / high.ms[rows]))
-        for rows, mean in means
-        if rows <= most and min(mean, sure, typical.ms[rows], high.ms[rows]) > 0.0
-    }
+    ratios: dict[int, SizeRatio] = {}
+    if sure <= 0.0:
+        return ratios
+    most, typical_ms, high_ms = min(typical.max_batch, high.max_batch), typical.ms, high.ms
+    for rows, mean in means:
+        if rows <= most and mean > 0.0 and typical_ms[rows] > 0.0 and high_ms[rows] > 0.0:
+            ratios[size_of(rows)] = SizeRatio(
+                log(mean / typical_ms[rows]), log(mean * sure / high_ms[rows])
+            )
+    return ratios
 
 
 def scaled(profile: Profile, ratio: float) -> Profile:

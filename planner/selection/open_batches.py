@@ -122,14 +122,15 @@ class OpenBatches:
         for batch in self.of(task, now_ms):
             if batch.worker is worker and batch.candidate.variant == candidate.variant:
                 together = batch.rows + rows
-                if together <= batch.largest:
+                # The table may be another one than when the batch was opened.
+                largest = min(batch.largest, len(ms) - 1)
+                if together <= largest:
                     added_ms = ms[together] - ms[batch.rows]
                     batch.rows = together
-                    if together < batch.largest:
+                    if together < largest:
                         batch.next_ms = ms[together + 1] - ms[together]
                     else:
-                        known = self._by_task[task]
-                        known.keep([other for other in known.open if other is not batch])
+                        self._close(batch)
                     return added_ms
         starts_ms = worker.busy_until_ms
         if starts_ms > now_ms:
@@ -139,6 +140,10 @@ class OpenBatches:
                     self._by_task[task] = _OfTask()
                 self._by_task[task].add(OpenBatch(candidate, worker, starts_ms, rows, largest))
         return ms[rows]
+
+    def _close(self, full: OpenBatch) -> None:
+        of_task = self._by_task[full.candidate.task]
+        of_task.keep([batch for batch in of_task.open if batch is not full])
 
 
 def _is_ready(batch: OpenBatch, view: TaskView, holders: dict[int, frozenset[int]]) -> bool:

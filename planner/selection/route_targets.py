@@ -69,7 +69,7 @@ WeightedReplica = tuple[Candidate, WorkerView, float]
 
 def rooms_ms(routes: Iterable[Route], snapshot: Snapshot) -> dict[WorkerId, float]:
     """How long a backlog each worker with routes may have; it follows from the routes alone,
-    whatever is ready."""
+    whatever is ready. A worker of whose routes nothing could be answered in time is missing."""
     half_ms: dict[WorkerId, float] = {}
     batch_ms = dict.fromkeys(snapshot.workers, 0.0)
     for route in routes:
@@ -83,7 +83,8 @@ def rooms_ms(routes: Iterable[Route], snapshot: Snapshot) -> dict[WorkerId, floa
         half_ms[worker.id] = min(
             half_ms.get(worker.id, inf), (route.latency_ms - snapshot.transport_ms) / 2
         )
-    return {id_: ROOM * max(ms, batch_ms[id_]) for id_, ms in half_ms.items()}
+    longest_ms = {id_: max(ms, batch_ms[id_]) for id_, ms in half_ms.items()}
+    return {id_: ROOM * ms for id_, ms in longest_ms.items() if ms > 0.0}
 
 
 def planned_kinds(
@@ -177,7 +178,7 @@ def _target(replicas: Iterable[WeightedReplica], room_ms: Mapping[WorkerId, floa
         tuple(candidate for candidate, _, _ in ordered),
         tuple(worker for _, worker, _ in ordered),
         tuple(bounds),
-        tuple(room_ms[worker.id] for _, worker, _ in ordered),
+        tuple(room_ms.get(worker.id, 0.0) for _, worker, _ in ordered),
         tuple(alike),
         False,
     )

@@ -7,7 +7,7 @@ same.
 
 from collections.abc import Collection, Iterable, Mapping
 from itertools import compress
-from operator import is_, not_
+from operator import is_
 
 from planner.types import WorkerView
 from variants.types import DeviceKind, DeviceKindName, VariantKey
@@ -93,10 +93,10 @@ class _WorkersOfKind:
         mask = self.masks.get(key, 0)
         split = self._splits.get(mask)
         if split is None:
-            holds = [mask >> i & 1 for i in range(len(self.views))]
+            bits = _bits(mask, len(self.views))
             split = (
-                tuple(compress(self.views, holds)),
-                tuple(compress(self.views, map(not_, holds))),
+                tuple(compress(self.views, bits.translate(_ONES))),
+                tuple(compress(self.views, bits.translate(_ZEROS))),
             )
             self._splits[mask] = split
         return split
@@ -121,6 +121,14 @@ class _WorkersOfKind:
             used = {0, *masks.values()}
             splits = {mask: split for mask, split in splits.items() if mask in used}
         return _WorkersOfKind(self.views, ready, masks, splits, changed)
+
+
+_ONES, _ZEROS = bytes.maketrans(b"01", b"\0\1"), bytes.maketrans(b"01", b"\1\0")
+
+
+def _bits(mask: int, count: int) -> bytes:
+    """So many digits of a mask, the lowest first: to ask for one bit takes time for all of them."""
+    return f"{mask:0{count}b}"[::-1].encode()
 
 
 def _workers_of_kind(

@@ -3,13 +3,16 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controlplane.live_latency import LiveLatency
-from planner.reconcile.live_corrections import ENOUGH
+from planner.reconcile.live_corrections import ENOUGH, profile_key
+from planner.types import ProfileKey
 from tests.controlplane.controller.test_reprofiling import NAME, catalog
 from tests.controlplane.controller.test_reprofiling import worker as reporting
 from tests.variants.catalog_builders import profile
-from variants.types import CatalogSnapshot, ProfileSource, ReplicaState
+from variants.types import CatalogSnapshot, DeviceKindName, ProfileSource, ReplicaState
 from workers.types import WorkerStatus
 
 
@@ -94,3 +97,55 @@ def test_a_profile_is_unconfirmed_until_a_batch_has_run_somewhere() -> None:
     assert live.unconfirmed([worker(1.0, 0), worker(1.0, 0, name="w-2")]) == {key}
     assert live.unconfirmed([worker(1.0, 0), worker(1.0, 1, name="w-2")]) == frozenset()
     assert live.unconfirmed([]) == frozenset()
+
+
+def test_only_reports_that_are_new_are_looked_into() -> None:
+    live, known = LiveLatency(), catalog()
+    told = [worker(1.5, ENOUGH, name=f"w-{number}") for number in range(20)]
+
+    def looked_into() -> int:
+        """Reports, besides the step for each worker and the one for the only profile."""
+        return len(list(live.looking(1.0, known, told))) - len(told) - 1
+
+    assert looked_into() == 20
+    assert looked_into() == 0
+    told[3] = worker(1.5, 2 * ENOUGH, name="w-3")
+    assert looked_into() == 1
+    del told[4]
+    assert looked_into() == 0
+
+
+reports = st.dictionaries(
+    st.sampled_from(["w-1", "w-2", "w-3"]),
+    st.tuples(st.sampled_from([0.5, 1.0, 2.0]), st.integers(0, 9), st.sampled_from(ReplicaState)),
+)
+
+
+def plain_unconfirmed(known: CatalogSnapshot, told: list[WorkerStatus]) -> set[ProfileKey]:
+    """By the sum over all workers."""
+    ready: dict[ProfileKey, int] = {}
+    for one in told:
+        for replica in one.replicas:
+            if replica.state is ReplicaState.READY:
+                key = (replica.task, replica.variant, DeviceKindName(one.device_kind))
+                ready[key] = ready.get(key, 0) + replica.batches
+    profiled = {profile_key(each) for each in known.profiles}
+    return {key for key, batches in ready.items() if not batches and key in profiled}
+
+
+@given(turns=st.lists(reports, max_size=6))
+def test_what_is_kept_of_reports_is_what_follows_from_all_of_them(
+    turns: list[dict[str, tuple[float, int, ReplicaState]]],
+) -> None:
+    live, forgetful, known = LiveLatency(), LiveLatency(), catalog()
+    for now_s, said in enumerate(turns):
+        told = []
+        for name, (ratio, batches, state) in said.items():
+            one = worker(ratio, batches, name=name)
+            told.append(replace(one, replicas=(replace(one.replicas[0], state=state),)))
+        forgetful._voices = type(forgetful._voices)()
+        assert live.look(now_s, known, told) == forgetful.look(now_s, known, told)
+        assert live.ratios.keys() == forgetful.ratios.keys()
+        corrected = forgetful.corrected(known)
+        assert first_ms(live.corrected(known)) == pytest.approx(first_ms(corrected))
+        assert live.unconfirmed(told) == plain_unconfirmed(known, told)

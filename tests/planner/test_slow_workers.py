@@ -1,6 +1,11 @@
 """Slow workers: who is spared, for how long, and when not."""
 
+from collections import UserDict
+from statistics import geometric_mean, median
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from planner.slow_workers import (
     ANSWERS,
@@ -9,13 +14,20 @@ from planner.slow_workers import (
     MOST_BUSY,
     MOST_S,
     SLOW,
+    Latency,
     SlowWorkers,
+    UsualTimes,
     WorkerTimes,
     slowness,
 )
 from variants.types import DeviceKindName, TaskName, VariantKey, VariantName, WorkerId
 
 KEY: VariantKey = (TaskName("t"), VariantName("v"))
+
+
+def latency(means_ms: dict[int, float]) -> dict[VariantKey, Latency]:
+    """What batches of the only variant take, by their size."""
+    return {KEY: [(size, ms, ms) for size, ms in means_ms.items()]}
 
 
 class Fleet:
@@ -42,7 +54,7 @@ class Fleet:
     def report(self, name: str) -> WorkerTimes:
         return WorkerTimes(
             WorkerId(name), DeviceKindName(self.kinds[name]), self.answers[name], self.busy[name],
-            self.beyond_ms[name], {(KEY, 1): self.means_ms[name]},
+            self.beyond_ms[name], latency({1: self.means_ms[name]}),
         )  # fmt: skip
 
 
@@ -131,10 +143,91 @@ def test_who_is_gone_is_forgotten() -> None:
 
 def test_what_others_did_not_run_is_not_compared() -> None:
     one = Fleet(a=10.0, b=30.0)
-    alone = one.report("b")._replace(means_ms={(KEY, 2): 99.0})
-    assert slowness(alone, [one.report("a"), alone]) == 1.0
-    both = alone._replace(means_ms={(KEY, 2): 99.0, (KEY, 1): 40.0})
-    assert slowness(both, [one.report("a"), both]) == pytest.approx(40.5 / 10.5)
+    alone = one.report("b")._replace(latency=latency({2: 99.0}))
+    assert slowness(alone, UsualTimes([one.report("a"), alone])) == 1.0
+    both = alone._replace(latency=latency({2: 99.0, 1: 40.0}))
+    assert slowness(both, UsualTimes([one.report("a"), both])) == pytest.approx(40.5 / 10.5)
+
+
+def plain_slowness(report: WorkerTimes, of_kind: list[WorkerTimes]) -> float:
+    """What slowness is, by looking at each of the others for each size of batch."""
+    others = [each for each in of_kind if each is not report]
+    beyond_ms = median([each.beyond_ms for each in others] or [0.0])
+    ratios: list[float] = []
+    more_ms: list[float] = []
+    for variant, own in report.latency.items():
+        for size, mean_ms, _ in own:
+            theirs = [
+                ms for each in others for of, ms, _ in each.latency.get(variant, ()) if of == size
+            ]
+            if theirs:
+                own_ms = mean_ms + max(report.beyond_ms, 0.0)
+                usual_ms = median(theirs) + max(beyond_ms, 0.0)
+                ratios.append(own_ms / usual_ms)
+                more_ms.append(own_ms - usual_ms)
+    if not ratios or max(more_ms) < LEAST_MS:
+        return 1.0
+    return geometric_mean(ratios)
+
+
+some_ms = st.sampled_from([0.5, 1.0, 2.0, 3.0, 5.0, 8.0])
+held = st.dictionaries(
+    st.sampled_from([KEY, (TaskName("t"), VariantName("u"))]),
+    st.dictionaries(st.sampled_from([1, 2, 4]), some_ms),
+)
+
+
+@given(found=st.lists(st.tuples(st.floats(-1.0, 5.0), held), min_size=1, max_size=6))
+def test_comparing_with_what_is_in_order_is_comparing_with_each(
+    found: list[tuple[float, dict[VariantKey, dict[int, float]]]],
+) -> None:
+    reports = [
+        WorkerTimes(
+            WorkerId(f"w{number}"), DeviceKindName("cpu-1"), 0, 0.1, beyond_ms,
+            {key: latency(means_ms)[KEY] for key, means_ms in variants.items()},
+        )
+        for number, (beyond_ms, variants) in enumerate(found)
+    ]  # fmt: skip
+    usual = UsualTimes(reports)
+    for report in reports:
+        assert slowness(report, usual) == pytest.approx(plain_slowness(report, reports))
+
+
+class Counted(UserDict[VariantKey, Latency]):
+    """What one worker ran, and how often somebody looked it up."""
+
+    looks = 0
+
+    def __getitem__(self, variant: VariantKey) -> Latency:
+        self.looks += 1
+        return super().__getitem__(variant)
+
+
+def test_what_a_worker_ran_is_looked_at_as_often_however_many_others_there_are() -> None:
+    for count in (10, 40):
+        reports = [
+            WorkerTimes(
+                WorkerId(f"w{number}"), DeviceKindName("cpu-1"), 0, 0.1, 0.5,
+                Counted(latency({1: 5.0})),
+            )
+            for number in range(count)
+        ]  # fmt: skip
+        workers = SlowWorkers()
+        workers.look(0.0, reports)
+        workers.look(1.0, [each._replace(answers=ANSWERS) for each in reports])
+        assert {each.latency.looks for each in reports if isinstance(each.latency, Counted)} == {2}
+
+
+def test_one_step_compares_one_worker_and_what_is_spared_changes_in_the_last() -> None:
+    fleet = Fleet(a=10.0, b=30.0, c=10.0)
+    reports = [fleet.report(name)._replace(answers=ANSWERS) for name in fleet.means_ms]
+    looking = fleet.workers.looking(1.0, reports)
+    for _ in reports:
+        next(looking)
+        assert not fleet.workers.spared
+    with pytest.raises(StopIteration):
+        next(looking)
+    assert fleet.workers.spared.keys() == {"b"}
 
 
 def test_what_keeps_a_worker_from_running_counts_although_it_does_not_know_of_it() -> None:

@@ -118,14 +118,27 @@ def _tensors(values: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
     )
 
 
+_REPLICA = frozenset(field.name for field in fields(ReplicaStatus))
+_WORKER = frozenset(field.name for field in fields(WorkerStatus))
+
+
 def decode_replica(value: dict[str, Any]) -> ReplicaStatus:
     """A replica's status."""
-    known = {field.name for field in fields(ReplicaStatus)}
-    kept = {name: item for name, item in value.items() if name in known}
-    latency = tuple((int(n), float(mean), float(p95)) for n, mean, p95 in value.get("latency", ()))
-    sizes = tuple(int(rows) for rows in value.get("beside_sizes", ()))
-    told = {"state": ReplicaState(value["state"]), "latency": latency, "beside_sizes": sizes}
-    return ReplicaStatus(**{**kept, **told})
+    kept = _known(value, _REPLICA)
+    kept["state"] = ReplicaState(value["state"])
+    if latency := value.get("latency"):
+        kept["latency"] = tuple([(int(n), float(mean), float(p95)) for n, mean, p95 in latency])
+    else:
+        kept["latency"] = ()
+    kept["beside_sizes"] = tuple([int(rows) for rows in value.get("beside_sizes", ())])
+    return ReplicaStatus(**kept)
+
+
+def _known(value: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    """The fields that are known here: a worker of another release may say more."""
+    if value.keys() <= names:
+        return value.copy()
+    return {name: item for name, item in value.items() if name in names}
 
 
 def decode_status(data: bytes) -> WorkerStatus:
@@ -136,9 +149,8 @@ def decode_status(data: bytes) -> WorkerStatus:
     """
     value = decode(data)
     try:
-        known = {field.name for field in fields(WorkerStatus)}
-        kept = {name: item for name, item in value.items() if name in known}
-        replicas = tuple(decode_replica(item) for item in value["replicas"])
+        kept = _known(value, _WORKER)
+        replicas = tuple([decode_replica(item) for item in value["replicas"]])
         warnings = tuple(str(item) for item in value.get("warnings", ()))
         evictable = tuple((float(mib), float(cost)) for mib, cost in value.get("evictable", ()))
         cores = tuple(int(core) for core in value.get("cores", ()))

@@ -4,6 +4,7 @@ The inference routes stand here, too: for OpenAPI, and for the rare request that
 short way because it waits behind another one on its connection.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -169,6 +170,8 @@ def build_asgi(
 
 
 def add_metrics_route(api: FastAPI, collector: Callable[[], Awaitable[GatewayCollector]]) -> None:
+    one_at_a_time = asyncio.Lock()
+
     @api.get(
         "/metrics",
         tags=["running"],
@@ -177,5 +180,8 @@ def add_metrics_route(api: FastAPI, collector: Callable[[], Awaitable[GatewayCol
     )
     async def metrics() -> Response:
         registry = CollectorRegistry()
-        registry.register(await collector())
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        # In a thread, because of a thousand tasks it takes longer than a query may wait.
+        async with one_at_a_time:
+            registry.register(await collector())
+            text = await asyncio.to_thread(generate_latest, registry)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)

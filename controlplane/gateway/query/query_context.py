@@ -135,6 +135,8 @@ class QueryContext:
         """Holds queries while more workers may become known; None once all are."""
         self.unheard: Callable[[WorkerId], None] = lambda _: None
         """Told of a worker that has said nothing from when a query was sent to its deadline."""
+        self.renew: Callable[[], bool] = lambda: False
+        """Has ``update`` called at once if anything has changed; whether it had."""
         self.variant_of: Callable[[TaskName, str], str] = lambda _, version: version
         """The variant that a version of the Open Inference Protocol names."""
         self.sharing: frozenset[TaskName] = frozenset()
@@ -205,9 +207,18 @@ class QueryContext:
 
     def choose(self, query: Query, now_ms: float) -> Choice | Refusal:
         """The variant and worker that answer a query, or why none does."""
-        if self._rings is not None:
-            return self._rings.choose(query, now_ms)
-        return choose(self.snapshot, self.routes, self.congestion, query, now_ms)
+        rings = self._rings
+        if rings is None:
+            found = choose(self.snapshot, self.routes, self.congestion, query, now_ms)
+        else:
+            found = rings.choose(query, now_ms)
+        if (
+            isinstance(found, Choice)
+            and found.worker.id not in self.connections
+            and self.renew()  # it has just left
+        ):
+            return self.choose(query, now_ms)
+        return found
 
     def snapshots(self) -> list[Snapshot]:
         """What can be chosen, the nearest workers first."""

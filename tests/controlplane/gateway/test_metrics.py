@@ -1,15 +1,20 @@
 """Metrics: what is counted, how it reads, and that nothing in the table is missing."""
 
 import re
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+import httpx
 import pytest
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from controlplane.gateway import metrics
 from controlplane.gateway.counters import BOUNDS_MS, Counters
+from controlplane.gateway.http.asgi import add_metrics_route
 from controlplane.gateway.metrics import GatewayCollector
 from tests.controlplane.builders import worker
 from variants.types import DeviceKindName
@@ -143,3 +148,28 @@ def test_workers_are_reported_as_they_report_themselves() -> None:
         ("worker_load_seconds_total", "clock", "w2"): 0,
         ("worker_load_seconds_total", "profile", "w2"): 0,
     }
+
+
+class Observed(GatewayCollector):
+    """Metrics that know in which thread they were read."""
+
+    thread: threading.Thread | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        self.thread = threading.current_thread()
+        return super().collect()
+
+
+async def test_queries_do_not_wait_while_prometheus_reads() -> None:
+    read = Observed(asked(), lambda: (), lambda: 1)
+
+    async def collector() -> GatewayCollector:
+        return read
+
+    api = FastAPI()
+    add_metrics_route(api, collector)
+    transport = httpx.ASGITransport(app=api)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        text = (await client.get("/metrics")).text
+    assert 'modelless_errors_total{code="OVERLOADED",task="digits"} 1.0' in text
+    assert read.thread is not threading.main_thread()

@@ -4,7 +4,9 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import httpx
 import orjson
@@ -84,9 +86,8 @@ async def test_each_of_them_tells_the_sum_and_who_stops_leaves_its_part(tmp_path
     await first.stop()
 
 
-async def test_of_one_that_was_killed_or_stands_still_stays_what_it_has_told(
-    tmp_path: Path,
-) -> None:
+async def other_gateway(folder: Path, name: str) -> asyncio.subprocess.Process:
+    """Another process that has counted one error and has one query in flight."""
     script = f"""
 import asyncio, pathlib
 from controlplane.gateway.counters import Counters
@@ -95,7 +96,7 @@ async def main():
     counters = Counters()
     counters.task("digits").failed("OVERLOADED")
     counters.in_flight = 1
-    await Siblings(pathlib.Path({str(tmp_path)!r}), "two", counters).start()
+    await Siblings(pathlib.Path({str(folder)!r}), {name!r}, counters).start()
     print("there", flush=True)
     await asyncio.sleep(3600)
 asyncio.run(main())
@@ -105,6 +106,13 @@ asyncio.run(main())
     )
     assert other.stdout is not None
     await other.stdout.readline()
+    return other
+
+
+async def test_of_one_that_was_killed_or_stands_still_stays_what_it_has_told(
+    tmp_path: Path,
+) -> None:
+    other = await other_gateway(tmp_path, "two")
     own = Siblings(tmp_path, "one", everything())
 
     async def told() -> tuple[int, int]:
@@ -121,8 +129,54 @@ asyncio.run(main())
     assert await told() == (7, 2)
 
 
-def left_in(folder: Path) -> list[Path]:
-    return list(folder.glob("*.json"))
+def left_in(folder: Path, pattern: str = "*.json") -> list[Path]:
+    return list(folder.glob(pattern))
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_who_stops_takes_over_what_a_killed_one_has_left_with_its_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    monkeypatch.setattr(siblings, "YOUNG_S", 0.0)
+    other = await other_gateway(tmp_path, "two")
+    own = Siblings(tmp_path, "one", everything())
+    await own.start()
+    await own.total()
+    other.kill()
+    await other.wait()
+
+    if asked:
+        assert (await own.total()).task("digits").errors == {"OVERLOADED": 2}
+    await own.stop()
+
+    assert [path.stem for path in left_in(tmp_path, "*")] == [own._socket.stem]
+    anew = Siblings(tmp_path, "three", Counters())
+    assert (await anew.total()).task("digits").errors == {"OVERLOADED": 2}
+
+
+class Observed(Counters):
+    """Counters that know in which threads all of them were taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: list[threading.Thread] = []
+
+    def plain(self, *, gone: bool = False) -> dict[str, Any]:
+        self.threads.append(threading.current_thread())
+        return super().plain(gone=gone)
+
+
+async def test_queries_do_not_wait_for_sums_and_all_is_taken_once_for_each(tmp_path: Path) -> None:
+    first, second = Observed(), Observed()
+    own, other = Siblings(tmp_path, "one", first), Siblings(tmp_path, "two", second)
+    await own.start()
+    await other.start()
+    await own.total()
+    for counters in (first, second):
+        [thread] = counters.threads
+        assert thread is not threading.main_thread()
+    await own.stop()
+    await other.stop()
 
 
 async def test_what_is_left_is_merged_once_by_two_that_stop_together(

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.gateway.connected_workers import ConnectedWorkers
+from controlplane.gateway.renewal import Renewal
 from tests.workers.builders import config, running, secret_of, until
 from tests.workers.channel.detour import Detour
 from variants.types import WorkerId
@@ -17,7 +18,7 @@ async def test_the_way_counts_between_zones_only(tmp_path: Path, zone: str, coun
     worker = config(tmp_path)
     async with running(worker) as (_, near), Detour(30.0) as detour:
         workers = ConnectedWorkers(
-            secret_of(worker), 64, lambda: None, lambda worker: None, zone=zone
+            secret_of(worker), 64, Renewal(lambda: None), lambda worker: None, zone=zone
         )
         workers.listed({FAR: (address := detour.to(near.address))})
         await workers.connect(FAR, address)

@@ -64,6 +64,20 @@ def test_a_batch_grows_as_long_as_it_may_take() -> None:
     assert not batches.of(DIGITS, NOW_MS)
 
 
+def test_a_batch_is_full_where_a_profile_that_was_measured_anew_has_no_larger_one() -> None:
+    variants, [one, _] = fleet()
+    batches = OpenBatches()
+    for _ in range(3):
+        batches.sent(variants["a"], one, 1, NOW_MS, 100.0)
+
+    profiled = profile("a", 20.0, max_batch=3, source=ProfileSource.EXACT)
+    anew = snapshot(catalog([variant("a")], [profiled]), (one, [key("a")]))
+    [candidate] = anew.tasks[DIGITS].by_cost
+    assert batches.sent(candidate, one, 1, NOW_MS, 100.0) == 20.0
+    assert batches.sent(candidate, one, 2, NOW_MS, 100.0) == 40.0
+    assert [batch.rows for batch in batches.of(DIGITS, NOW_MS)] == [3]
+
+
 def test_only_the_latest_are_remembered() -> None:
     variants, workers = fleet(MOST_OPEN + 3)
     batches = OpenBatches()

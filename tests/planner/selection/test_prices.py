@@ -109,6 +109,16 @@ def test_the_fuller_the_workers_the_less_accurate(wait_ms: float, variant: str) 
     assert chosen(dict.fromkeys(("w1", "w2", "w3"), wait_ms))[0] == variant
 
 
+@pytest.mark.parametrize("latency_ms", [20.0, 30.0])
+def test_a_route_that_is_not_in_time_for_anything_says_nothing_of_room(latency_ms: float) -> None:
+    """Its variant is gone as well, so that no batch says how long a backlog may be."""
+    seen = replace(fleet(), transport_ms=30.0)
+    table = resolve((route("gone", latency_ms=latency_ms),), seen, Prefer.ACCURACY)
+    found = choose(seen, table, CongestionWindow(), query(200.0, prefer=Prefer.ACCURACY), NOW_MS)
+    assert isinstance(found, Choice)
+    assert found.candidate.variant == "best"
+
+
 def test_refusals_raise_the_prices() -> None:
     """The room shrinks, so that the same backlog is a fuller worker."""
     view = fleet(dict.fromkeys(("w1", "w2", "w3"), 45.0))

@@ -6,6 +6,7 @@ import pytest
 
 from controlplane.gateway.overload.refused_tasks import RefusedTasks
 from controlplane.gateway.query.query_path import QueryPath
+from planner.batching.refusal_order import STAYS_MS
 from planner.selection.routes import EMPTY
 from planner.selection.select import select
 from planner.selection.snapshot import build_snapshot
@@ -75,6 +76,33 @@ def test_a_refusal_holds_nobody_back_elsewhere() -> None:
     assert not other.is_before(OVER, ONE, NOW_MS)
     lately.follow(Snapshot(revision=2, tasks={}, workers={}))
     assert not lately.is_before(OVER, ONE, NOW_MS)
+
+
+class Compared(tuple[bool, bool, int]):
+    """A standing that counts how often it is compared."""
+
+    times = 0
+
+    def __le__(self, other: object) -> bool:
+        Compared.times += 1
+        return bool(tuple(self) <= cast(Any, other))
+
+
+def test_only_refusals_of_tasks_that_the_worker_holds_are_looked_at_and_only_for_a_while() -> None:
+    names = [f"task{number}" for number in range(50)]
+    known = catalog(
+        [variant("v", task=name) for name in names], [profile("v", task=name) for name in names]
+    )
+    lately = RefusedTasks(snapshot(known, (worker("w1"), {key("v", names[0]), key("v", names[1])})))
+    for number, name in enumerate(names):
+        lately.add(TaskName(name), WITHIN, NOW_MS + number)
+    Compared.times = 0
+    assert not lately.is_before(Compared(WITHIN), ONE, NOW_MS + 50.0)
+    assert Compared.times == 2
+    assert lately.is_before(OVER, ONE, NOW_MS + 50.0)
+    for _ in names:
+        assert not lately.is_before(Compared(OVER), ONE, NOW_MS + 2 * STAYS_MS)
+    assert not lately._lately
 
 
 def test_who_stands_behind_waits_for_no_more_than_half_of_its_slack() -> None:
