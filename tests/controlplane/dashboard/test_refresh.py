@@ -1,4 +1,4 @@
-"""The page while it lives: it is read again every two seconds, and what it reads changes or ends."""
+"""The page while it lives: every two seconds it asks again, and what it is told changes or ends."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -54,3 +54,22 @@ def test_what_the_pointer_reads_of_a_diagram_stays_while_its_points_stay(
 
     assert tab.value(f"window.drawn === {FRONTIER}")
     assert tab.value("readout.node.style.visibility") == "visible"
+
+
+def test_while_the_gateway_is_away_nothing_is_told_as_if_it_held(page: Page, tab: Driven) -> None:
+    dimness = "getComputedStyle($('plan').closest('section')).opacity"
+    page.live.statuses = []
+    tab.wait_for("$('banner').textContent.startsWith('No worker is running')")
+
+    with page.away():
+        tab.wait_for("/^no answer since [0-9:]{8}$/.test($('health').textContent)")
+        told = tab.value("$('banner').textContent")
+        dim = tab.value(dimness)
+    page.live.statuses = [worker("w1", INT8)]
+    tab.wait_for("$('health').textContent === 'as planned'")
+
+    since = told.removeprefix("The gateway gives no answer since ")[:8]
+    assert told == (f"The gateway gives no answer since {since}. What is shown is from then.")
+    assert float(dim) < 1.0
+    assert (tab.value(dimness), tab.value("$('banner').hidden")) == ("1", True)
+    assert tab.errors == []
