@@ -66,8 +66,9 @@ class Driven:
         os.close(self._replies)
 
     def open(self, url: str) -> None:
-        """Go to a page; it may still be empty afterwards."""
+        """Go to a page and wait for its scripts; what they ask for may not be there yet."""
         self._call("Page.navigate", url=url)
+        self.wait_for("document.readyState === 'complete'")
 
     def value(self, expression: str) -> Any:
         """What an expression of JavaScript gives in the page, as JSON has it."""
