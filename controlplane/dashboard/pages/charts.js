@@ -111,13 +111,19 @@ class Chart {
   // height: pixels, or a function of the box; hidden: names of series that are not drawn;
   // group: the charts that share the axis of time, this one included.
   constructor(box, { height = 300, hidden = new Set(), group = null } = {}) {
-    Object.assign(this, { box, height, hidden, group: group || [], diagram: null, at: -1, width: 0 });
+    Object.assign(this, { box, height, hidden, group: group || [], diagram: null, at: -1, reading: null, width: 0 });
     this.group.push(this);
-    const fit = () => { if (this.diagram && Math.abs(this.box.clientWidth - this.width) > 1) this.draw(); };
-    new ResizeObserver(() => requestAnimationFrame(fit)).observe(box);
+    this.observer = new ResizeObserver(() => requestAnimationFrame(() => this.fit()));
+    this.observer.observe(box);
   }
 
-  show(diagram) { this.diagram = diagram; this.at = -1; this.draw(); }
+  // An observer tells once more of a box that was taken out of the page.
+  fit() {
+    if (!this.box.isConnected) return this.observer.disconnect();
+    if (this.diagram && Math.abs(this.box.clientWidth - this.width) > 1) this.draw();
+  }
+
+  show(diagram) { showAll([this], [diagram]); }
 
   get timed() { return this.diagram.x.scale === "time"; }
 
@@ -146,6 +152,9 @@ class Chart {
     root.onpointermove = event => this.onPointer(event);
     root.onpointerleave = root.onblur = () => this.leave();
     root.onkeydown = event => this.onKey(event);
+    // What is taken out of the page has not been left by its reader.
+    const before = box.firstElementChild;
+    if (before) before.onblur = before.onpointerleave = null;
     box.replaceChildren(root);
     if (focused) root.focus();
   }
@@ -257,7 +266,7 @@ class Chart {
 
   // Shows what is at a stop, beside the pointer or, without one, beside the stop.
   read(at, clientX, clientY) {
-    this.at = at;
+    this.at = at; this.reading = { clientX, clientY };
     const stop = this.stops()[at], { one, i } = this.timed ? {} : stop;
     const content = this.timed ? this.readTime(at) : this.readDot(one, i);
     const box = this.root.getBoundingClientRect(), scale = box.width / this.root.viewBox.baseVal.width;
@@ -274,10 +283,13 @@ class Chart {
   }
 
   leave() {
+    this.reading = null;
     readout.hide();
     if (this.timed) for (const chart of this.group) chart.cursor.classList.remove("on"); else light(null);
   }
 
+  // By what a stop is known again in another diagram: its time, or the name of its dot.
+  called(at) { return this.timed ? this.diagram.series[0].x[at] : this.stops()[at].one.name; }
   bounds(at) { const { series, x } = this.diagram; return [series[0].x[at], series[0].x[at + 1] ?? x.most]; }
   middle(at) { const [begin, end] = this.bounds(at); return (this.X(begin) + this.X(end)) / 2; }
 
@@ -314,6 +326,17 @@ class Chart {
     table.prepend(el("thead", {}, el("tr", {}, el("th"), ...diagrams.map(diagram => el("th", {}, diagram.title.replace("Demand and c", "C"))))));
     return [head, ...lines.map(([what, value]) => el("div", { class: "line" }, what, " " + value)), table];
   }
+}
+
+// Gives diagrams to charts: those of a group together, or one by itself. Who reads one goes on: a
+// pointer reads what is below it now, the keyboard what it has read before.
+function showAll(charts, diagrams) {
+  const reader = charts.find(chart => chart.reading), before = reader && reader.called(reader.at);
+  charts.forEach((chart, i) => { chart.diagram = diagrams[i]; chart.at = -1; chart.draw(); });
+  if (!reader) return;
+  if (reader.reading.clientX != null) return reader.onPointer(reader.reading);
+  const at = reader.stops().findIndex((_, i) => reader.called(i) === before);
+  if (at < 0) reader.leave(); else reader.read(at);
 }
 
 // The values of a diagram as a table, made when it is opened first.

@@ -4,144 +4,37 @@ What is shown is decided in ``controlplane.views.fleet_status``, which has tests
 """
 
 import re
-import socket
-import threading
-import time
-from collections.abc import Iterator
 from dataclasses import replace
-from html import unescape
-from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
-from controlplane.api.context import ApiContext
-from controlplane.api.routes import build_api
 from controlplane.cli.render import percent
-from controlplane.settings import load_settings
 from controlplane.views.service_status import slo_report
-from tests.controlplane.builders import CPU, DIGITS, DictLive, digest, digits_catalog, worker
-from tests.controlplane.dashboard.browser import need_browser, show
-from variants.artifacts.store import FileArtifactStore
-from variants.catalog.memory import MemoryCatalog
+from tests.controlplane.builders import CPU, DIGITS, digest, worker
+from tests.controlplane.dashboard.browser import show
+from tests.controlplane.dashboard.served import FP32, INT8, Page
 from variants.types import (
     Canary,
     DeviceKind,
     DeviceKindName,
-    LatencyPoint,
     ModelName,
     ModelVersion,
     Peak,
-    Placement,
-    Plan,
     Prefer,
-    Profile,
     Registration,
     Rule,
     RuleKind,
     Slo,
     Stage,
     TaskName,
-    VariantName,
-    WorkerId,
 )
 
 pytestmark = pytest.mark.slow
 
-INT8 = VariantName("mlp-v1-onnx-int8")
-FP32 = VariantName("mlp-v1-onnx-fp32")
 OTHER = DeviceKind(
     name=DeviceKindName("gpu-a"), cores=4, memory_mib=8_000.0, usd_per_hour=1.0, gpu="a"
 )
-
-
-class Page:
-    """A control API of four-core workers, and its page as a browser shows it."""
-
-    def __init__(self, folder: Path) -> None:
-        settings = load_settings(state_dir=folder, cores=4)
-        self.catalog: MemoryCatalog = digits_catalog()
-        self.live = DictLive(worker("w1", INT8))
-        self.folder = folder
-        context = self.context = ApiContext(
-            catalog=self.catalog,
-            store=FileArtifactStore(settings.artifacts_dir),
-            settings=settings,
-            live=self.live,
-        )
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self._server = uvicorn.Server(uvicorn.Config(build_api(context), log_config=None))
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
-
-    def __enter__(self) -> "Page":
-        self._thread.start()
-        while not self._server.started:
-            time.sleep(0.01)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        self._thread.join()
-        self._socket.close()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._socket.getsockname()[1]}/"
-
-    def plan(self, share: float = 0.0, others: float | None = None) -> None:
-        """The only worker holds the int8 variant, with a share of its time; and maybe another."""
-        shares = {INT8: share} if others is None else {INT8: share, FP32: others}
-        self.catalog.put_plan(
-            Plan(
-                version=0,
-                epoch=self.catalog.acquire_leadership("test"),
-                placements=tuple(
-                    Placement(worker=WorkerId("w1"), task=DIGITS.name, variant=variant, share=part)
-                    for variant, part in shares.items()
-                ),
-                workers={CPU.name: 1},
-                explanation=("w1 holds 1 of 4 variants.",),
-                created_at="2026-01-01T00:00:00+00:00",
-            )
-        )
-
-    def measure(self, kind: DeviceKind, p95_ms: float) -> None:
-        """Every variant takes as long on a kind."""
-        point = LatencyPoint(batch_size=1, p50_ms=p95_ms, p95_ms=p95_ms, p99_ms=p95_ms)
-        profiles = tuple(
-            Profile(
-                task=one.task,
-                variant=one.name,
-                device_kind=kind.name,
-                points=(point,),
-                memory_mib=10.0,
-                load_s=0.5,
-            )
-            for one in self.catalog.snapshot().variants
-        )
-        self.catalog.put_profiles(profiles, (kind,))
-
-    def shown(self) -> dict[str, str]:
-        """The text of each part of the page, and the class of the banner and the health."""
-        page = show(self.url, self.folder)
-        assert page.console == []
-        body = page.body
-        found = {}
-        for tag, attributes, id_ in re.findall(r'<(\w+)([^>]*\bid="([\w-]+)"[^>]*)>', body):
-            inner = re.search(rf'<{tag}[^>]*id="{id_}"[^>]*>(.*?)(?=<\w+[^>]*\bid=|</main>)', body,
-                              re.DOTALL)  # fmt: skip
-            text = re.sub(r"<[^>]+>", " ", inner[1] if inner else "")
-            found[id_] = " ".join(unescape(text).split())
-            found[f"{id_}.is"] = attributes
-        return found
-
-
-@pytest.fixture
-def page(tmp_path: Path) -> Iterator[Page]:
-    need_browser()
-    with Page(tmp_path) as page:
-        yield page
 
 
 def test_all_as_planned_is_green_and_says_as_of_when(page: Page) -> None:

@@ -1,0 +1,16 @@
+"""A page that a test opens in a browser."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.dashboard.browser import need_browser
+from tests.controlplane.dashboard.served import Page
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Page]:
+    need_browser()
+    with Page(tmp_path) as page:
+        yield page

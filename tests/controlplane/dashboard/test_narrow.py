@@ -1,0 +1,84 @@
+"""The page on a phone and in a small window: nothing is cut off without a sign of it."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.builders import DIGITS
+from tests.controlplane.dashboard.driven import Driven
+from tests.controlplane.dashboard.served import Page
+from variants.types import Canary, ModelName, Rule, RuleKind, Stage
+
+pytestmark = pytest.mark.slow
+
+LONG = "its rows were judged by clients too seldom to say whether it is right as often; " * 4
+CUT_OFF = """
+[...document.querySelectorAll('main table')].filter(table => {
+  const box = table.closest('.scroll') || table.parentElement, style = getComputedStyle(box);
+  const signed = style.backgroundAttachment.includes('scroll') && style.backgroundImage !== 'none';
+  return table.scrollWidth > box.clientWidth + 1 && !signed;
+}).map(table => table.closest('[id]').id)
+"""
+SCROLLED = """
+[...document.querySelectorAll('main .scroll')].filter(box => box.scrollWidth > box.clientWidth + 1)
+  .map(box => box.id || box.closest('[id]').id)
+"""
+
+
+def fill(page: Page) -> None:
+    """Something in each card."""
+    page.plan(share=0.5)
+    model = ModelName("mlp")
+    page.catalog.set_stage(DIGITS.name, model, 1, Stage.CANARY)
+    canary = page.catalog.set_canary(Canary(task=DIGITS.name, model=model, version=1, share=0.05))
+    own = {"queries": 90_000, "late": 2, "failed": 1, "mean_ms": 2.5, "right": 3, "wrong": 1}
+    page.live.judged_canaries = {
+        str(canary.number): {
+            "verdict": "not_yet", "why": LONG, "not_diverted": {},
+            "canary": own | {"in_time": 87}, "live": own | {"in_time": 87},
+        }
+    }  # fmt: skip
+    page.catalog.put_rule(Rule(kind=RuleKind.FREEZE, at_s=time.time(), why="sale"))
+    page.live.client_rows = [
+        {"name": "shop", "weight": 2.0, "asked": 91_234, "answered": 91_000, "refused": 234}
+    ]
+
+    @page.api.post("/v1/explain")
+    async def explain() -> dict[str, object]:
+        return {
+            "answer": None,
+            "refusal": {"code": "SLO_INFEASIBLE", "error": "none fits"},
+            "plan": "The plan says nothing of such queries.",
+            "variants": [
+                {"variant": "linear-v1-onnx-fp32", "device_kind": "cpu-4", "verdict": "stopped",
+                 "why": LONG, "accuracy": 0.9, "run_ms": 1.1, "price_usd_per_1k": 0.001,
+                 "loaded_on": 1}
+            ],
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "scrolled"), [(390, ["variants"]), (1300, [])])
+def test_what_a_table_does_not_show_is_hinted_at(
+    page: Page, tmp_path: Path, width: int, scrolled: list[str]
+) -> None:
+    fill(page)
+    with Driven(tmp_path, width=width) as tab:
+        tab.open(page.url + "#digits?accuracy=95")
+        tab.wait_for("$('why').querySelector('td') && $('canaries').querySelector('td') && true")
+
+        assert tab.value(CUT_OFF) == []
+        assert tab.value(SCROLLED) == scrolled
+        assert tab.value("document.documentElement.scrollWidth") == width
+
+
+def test_columns_of_canaries_are_apart(page: Page, tmp_path: Path) -> None:
+    fill(page)
+    with Driven(tmp_path) as tab:
+        tab.open(page.url)
+        tab.wait_for("$('canaries').querySelector('td') != null")
+        gap = tab.value(
+            "parseFloat(getComputedStyle($('canaries').querySelector('td')).paddingRight)"
+        )
+
+    assert gap >= 10

@@ -1,0 +1,75 @@
+"""The page while it lives: every two seconds it asks again, and what it is told changes or ends."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.builders import CPU, worker
+from tests.controlplane.dashboard.driven import Driven
+from tests.controlplane.dashboard.served import INT8, Page
+
+pytestmark = pytest.mark.slow
+
+FRONTIER = "document.querySelector('#frontier svg')"
+
+
+@pytest.fixture
+def tab(page: Page, tmp_path: Path) -> Iterator[Driven]:
+    """The page of one worker, open in a browser."""
+    page.plan()
+    with Driven(tmp_path) as tab:
+        tab.open(page.url)
+        tab.wait_for(f"{FRONTIER} != null")
+        yield tab
+
+
+def test_a_diagram_whose_points_move_is_drawn_again_without_an_error(
+    page: Page, tab: Driven
+) -> None:
+    for p95_ms, written in ((7.0, "7.00"), (3.0, "3.00"), (11.0, "11.0")):
+        page.measure(CPU, p95_ms)
+        tab.wait_for(f"$('variants').textContent.includes('{written}')")
+        # What a resize observer still has to tell comes with the next frames.
+        tab.value("new Promise(done => setTimeout(done, 300))")
+
+    assert tab.errors == []
+    assert tab.value("document.querySelectorAll('#frontier svg').length") == 1
+
+
+def test_what_the_pointer_reads_of_a_diagram_stays_while_its_points_stay(
+    page: Page, tab: Driven
+) -> None:
+    tab.value(f"window.drawn = {FRONTIER}; 0")
+    middle = "(r => [r.x + r.width / 2, r.y + r.height / 2])"
+    dot = f"{middle}(document.querySelector('#frontier circle').getBoundingClientRect())"
+    tab.point(*tab.value(dot))
+    tab.wait_for("readout.node?.style.visibility === 'visible'")
+
+    status = worker("w1", INT8)
+    ran = replace(status.replicas[0], batches=9, latency=((1, 4.44, 4.55),))
+    page.live.statuses = [replace(status, busy_ratio=0.9, replicas=(ran,))]
+    tab.wait_for("$('variants').textContent.includes('4.44')")
+
+    assert tab.value(f"window.drawn === {FRONTIER}")
+    assert tab.value("readout.node.style.visibility") == "visible"
+
+
+def test_while_the_gateway_is_away_nothing_is_told_as_if_it_held(page: Page, tab: Driven) -> None:
+    dimness = "getComputedStyle($('plan').closest('section')).opacity"
+    page.live.statuses = []
+    tab.wait_for("$('banner').textContent.startsWith('No worker is running')")
+
+    with page.away():
+        tab.wait_for("/^no answer since [0-9:]{8}$/.test($('health').textContent)")
+        told = tab.value("$('banner').textContent")
+        dim = tab.value(dimness)
+    page.live.statuses = [worker("w1", INT8)]
+    tab.wait_for("$('health').textContent === 'as planned'")
+
+    since = told.removeprefix("The gateway gives no answer since ")[:8]
+    assert told == (f"The gateway gives no answer since {since}. What is shown is from then.")
+    assert float(dim) < 1.0
+    assert (tab.value(dimness), tab.value("$('banner').hidden")) == ("1", True)
+    assert tab.errors == []
