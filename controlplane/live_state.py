@@ -9,6 +9,7 @@ Keys, all below ``modelless:``
 ``installation``     who leads: installation, host and replica; expires
 ``workers``          JSON: epoch and the workers' addresses, written by the control loop
 ``workers:status``   JSON: the workers' last status, written by the control loop
+``controller``       JSON: what the control loop tells of itself, and stays when it does not
 ``nodes``            JSON: nodes by device kind, written by the control loop; expires
 ``machines``         JSON: nodes and what is asked for, written by the control loop; expires
 ``canaries``         JSON: what was found of each canary, written by the control loop; expires
@@ -156,6 +157,13 @@ class LiveState:
         """What each worker last said of itself; empty when nothing was written for 30 s."""
         found = await self._get("workers:status")
         return list(found["workers"]) if found else []
+
+    async def put_controller(self, told: Mapping[str, Any]) -> None:
+        await self._put("controller", told)
+
+    async def controller(self) -> dict[str, Any] | None:
+        """What the control loop told last of itself (``controller.events.loop_report``)."""
+        return await self._get("controller")
 
     async def put_nodes(self, seen: Mapping[str, Any]) -> None:
         await self._put("nodes", seen, expires_s=60)

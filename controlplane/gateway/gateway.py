@@ -44,6 +44,7 @@ from controlplane.gateway.repository import Repository
 from controlplane.gateway.sharing.shares import Shares
 from controlplane.gateway.siblings import Siblings, named_after_node
 from controlplane.live_state import ENDING, LiveState
+from controlplane.machine import rooms_here
 from controlplane.settings import Settings
 from controlplane.timestamps import timestamp
 from controlplane.tls import server_context
@@ -99,6 +100,8 @@ class Gateway:
         )
         self._answering = {"catalog": True, "live_state": True}
         """As they did when they were last asked."""
+        self._told: Mapping[str, Any] | None = None
+        """What the control loop told last of itself."""
         self._background = Background()
         self._limits = limits or ClientLimits()
         self._server: HttpServer | None = None
@@ -252,6 +255,7 @@ class Gateway:
         return GatewayCollector(
             total, self.statuses, lambda: revision, lambda: spared, lambda: away_ms,
             wanted=lambda: wanted, answering=lambda: answering,
+            rooms=lambda: rooms_here(self.settings), told=self._told,
         )  # fmt: skip
 
     # -- what others ask ------------------------------------------------------------------------
@@ -344,6 +348,7 @@ class Gateway:
             await self.live.put_gateway(self.id, report)
             if sample := self._report.sample():
                 await self.live.put_history(sample)
+            self._told = await self.live.controller() or self._told
         await asyncio.sleep(REPORT_S)
 
     @contextlib.contextmanager

@@ -68,10 +68,16 @@ Metric                                  Labels     Meaning
 ``modelless_catalog_revision``                     Revision of the catalog in use
 ``modelless_state_up``                  of         1 while the ``catalog`` or the ``live_state``
                                                    answers this gateway, else 0
+``modelless_catalog_writable``                     1 where the control loop could write the catalog
+                                                   when it last had to, else 0
+``modelless_disk_free_bytes``           of, host   Free on the disk of the ``state`` directory, and
+                                                   of ``artifacts`` and ``copies`` on other disks
+``modelless_disk_size_bytes``           of, host   The size of these disks
 ======================================  =========  ==========================================
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -82,6 +88,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from controlplane.gateway.counters import BOUNDS_MS, Counters
+from controlplane.views.storage_status import all_rooms
+from variants.disk import DiskRoom
 from variants.types import DeviceKindName, WorkerId
 from workers.types import WorkerStatus
 
@@ -98,8 +106,17 @@ class GatewayCollector(Collector):
         round_trips_ms: Callable[[], Mapping[WorkerId, float]] = dict,
         wanted: Callable[[], Mapping[DeviceKindName, int]] = dict,
         answering: Callable[[], Mapping[str, bool]] = dict,
+        rooms: Callable[[], Iterable[DiskRoom]] = tuple,
+        told: Mapping[str, Any] | None = None,
     ) -> None:
-        """``answering``: whether catalog and live state did when they were last asked."""
+        """
+        Args:
+            answering: whether catalog and live state did when they were last asked.
+            rooms: the disks of this machine that are written.
+            told: what the control loop told last of itself; None where it never did.
+        """
+        self._rooms = rooms
+        self._told = told or {}
         self._wanted = wanted
         self._answering = answering
         self._round_trips_ms = round_trips_ms
@@ -116,6 +133,7 @@ class GatewayCollector(Collector):
         yield from self._clients()
         yield from self._connections()
         yield from self._state()
+        yield from self._storage()
         yield from self._fleet()
 
     def _queries(self) -> Iterator[Metric]:
@@ -284,6 +302,25 @@ class GatewayCollector(Collector):
         for name, answers in self._answering().items():
             up.add_metric([name], float(answers))
         yield up
+
+    def _storage(self) -> Iterator[Metric]:
+        """Whether what has to be kept can be written."""
+        writable = GaugeMetricFamily(
+            "modelless_catalog_writable", "Whether the control loop can write the catalog"
+        )
+        if "unwritable" in self._told:
+            writable.add_metric([], float(not self._told["unwritable"]))
+        labels = ["of", "host"]
+        free = GaugeMetricFamily(
+            "modelless_disk_free_bytes", "Free on disks that are written", labels=labels
+        )
+        size = GaugeMetricFamily(
+            "modelless_disk_size_bytes", "Size of disks that are written", labels=labels
+        )
+        for room in all_rooms(self._rooms(), self._told):
+            free.add_metric([room.of, room.host], room.free_bytes)
+            size.add_metric([room.of, room.host], room.size_bytes)
+        yield from (writable, free, size)
 
     def _fleet(self) -> Iterator[Metric]:
         """What workers say of themselves, and what this gateway knows of them."""

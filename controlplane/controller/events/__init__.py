@@ -1,6 +1,6 @@
 """What the control loop tells: events found from what was seen before and now, and their journal.
 
-``status_events``, ``sightings``, ``succession``, ``load_events`` and ``plan_events`` find them,
-from values alone; ``recorder`` keeps those values from one look to the next, and ``journal`` stores
-what was found.
+``status_events``, ``sightings``, ``storage_watch``, ``succession``, ``load_events`` and
+``plan_events`` find them, from values alone; ``recorder`` keeps those values from one look to the
+next, and ``journal`` stores what was found. ``loop_report`` tells gateways how the control loop is.
 """

@@ -38,6 +38,10 @@ class Journal:
     def troubled(self, what: str) -> bool:
         return what in self._troubles
 
+    def why(self, what: str) -> str:
+        """What the trouble is; empty where there is none."""
+        return self._troubles.get(what, "")
+
     def trouble(self, what: str, error: ModellessError) -> None:
         """Log that something is gone when it goes."""
         if what not in self._troubles:

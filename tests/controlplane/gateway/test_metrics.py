@@ -11,7 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from controlplane.gateway import metrics
 from controlplane.gateway.counters import BOUNDS_MS, Counters
 from controlplane.gateway.metrics import GatewayCollector
+from controlplane.views.storage_status import plain
 from tests.controlplane.builders import worker
+from variants.disk import DiskRoom
 from variants.types import DeviceKindName
 from workers.types import WorkerStatus
 
@@ -82,6 +84,20 @@ def test_workers_that_should_be_there_are_told_also_where_none_is() -> None:
     assert registry.get_sample_value("modelless_workers", {"kind": "cpu-4"}) is None
     assert registry.get_sample_value("modelless_state_up", {"of": "catalog"}) == 0
     assert registry.get_sample_value("modelless_state_up", {"of": "live_state"}) == 1
+
+
+def test_a_catalog_that_cannot_be_written_and_the_room_on_disks_are_told() -> None:
+    own = DiskRoom(of="state", folder="/srv", host="h1", free_bytes=5, size_bytes=9)
+    told = {"rooms": plain([replace(own, host="h2", free_bytes=7)]), "unwritable": "disk full"}
+    registry = CollectorRegistry()
+    registry.register(
+        GatewayCollector(Counters(), tuple, lambda: 1, rooms=lambda: (own,), told=told)
+    )
+    value = registry.get_sample_value
+    assert value("modelless_catalog_writable") == 0
+    assert value("modelless_disk_free_bytes", {"of": "state", "host": "h1"}) == 5
+    assert value("modelless_disk_free_bytes", {"of": "state", "host": "h2"}) == 7
+    assert value("modelless_disk_size_bytes", {"of": "state", "host": "h1"}) == 9
 
 
 def test_answers_are_counted_by_variant() -> None:
