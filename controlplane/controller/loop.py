@@ -128,7 +128,9 @@ class ControlLoop:
         self._recorder = StatusRecorder(catalog, self._journal, clock_s)
         self._leftovers = LeftoverArtifacts(catalog, store, self._journal.tell)
         self._leader = LeaderWrites(owner, catalog, live, self._journal, self._recorder)
-        self._report = LoopReport(live, self._journal, lambda: rooms_here(settings), clock_s)
+        self._report = LoopReport(
+            live, self._journal, lambda: rooms_here(settings), clock_s, wall_s
+        )
         checks = ProfileChecks(self._pool, self._journal, clock_s)
         self._reprofiling = Reprofiling(timestamp, catalog, self._journal, measuring_of, checks)
         self._rebuilds = Rebuilds(settings, self._journal.tell)
@@ -237,7 +239,7 @@ class ControlLoop:
         else:
             self._journal.over("turn")
         self._turned_at_s = self._clock_s()
-        await self._report.turned()
+        await self._report.turned(self._leader.plan)
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but hardly when a worker is lost: gateways learn of its successor from us."""

@@ -70,6 +70,14 @@ Metric                                  Labels     Meaning
                                                    answers this gateway, else 0
 ``modelless_catalog_writable``                     1 where the control loop could write the catalog
                                                    when it last had to, else 0
+``modelless_tick_age_seconds``                     Since the last turn of the control loop that did
+                                                   not fail
+``modelless_plan_age_seconds``                     Since the newest plan was made
+``modelless_plan_frozen``                          1 while an operator has the plan stay, else 0
+``modelless_rules_not_kept``                       Rules of operators that are not kept
+``modelless_quarantined_variants``                 Variants that some worker keeps out
+``modelless_events_total``              kind       Events that the control loop told
+``modelless_build_info``                release    1; which code this gateway runs
 ``modelless_disk_free_bytes``           of, host   Free on the disk of the ``state`` directory, and
                                                    of ``artifacts`` and ``copies`` on other disks
 ``modelless_disk_size_bytes``           of, host   The size of these disks
@@ -77,7 +85,6 @@ Metric                                  Labels     Meaning
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -88,9 +95,11 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from controlplane.gateway.counters import BOUNDS_MS, Counters
+from controlplane.gateway.reports.control_loop import ControlLoopSeen, control_loop_metrics
 from controlplane.views.storage_status import all_rooms
 from variants.disk import DiskRoom
-from variants.types import DeviceKindName, WorkerId
+from variants.types import DeviceKindName, ReplicaState, WorkerId
+from workers.process.release import release
 from workers.types import WorkerStatus
 
 
@@ -107,16 +116,19 @@ class GatewayCollector(Collector):
         wanted: Callable[[], Mapping[DeviceKindName, int]] = dict,
         answering: Callable[[], Mapping[str, bool]] = dict,
         rooms: Callable[[], Iterable[DiskRoom]] = tuple,
-        told: Mapping[str, Any] | None = None,
+        loop: ControlLoopSeen | None = None,
+        processes: Callable[[], Iterable[Metric]] = tuple,
     ) -> None:
         """
         Args:
             answering: whether catalog and live state did when they were last asked.
             rooms: the disks of this machine that are written.
-            told: what the control loop told last of itself; None where it never did.
+            loop: what is known of the control loop.
+            processes: what the processes of gateways take.
         """
         self._rooms = rooms
-        self._told = told or {}
+        self._loop = loop or ControlLoopSeen()
+        self._processes = processes
         self._wanted = wanted
         self._answering = answering
         self._round_trips_ms = round_trips_ms
@@ -134,6 +146,8 @@ class GatewayCollector(Collector):
         yield from self._connections()
         yield from self._state()
         yield from self._storage()
+        yield from control_loop_metrics(self._loop)
+        yield from self._processes()
         yield from self._fleet()
 
     def _queries(self) -> Iterator[Metric]:
@@ -281,7 +295,12 @@ class GatewayCollector(Collector):
         yield from (count, refused, ended)
 
     def _state(self) -> Iterator[Metric]:
-        """What this gateway is doing now."""
+        """What this gateway is, and what it is doing now."""
+        build = GaugeMetricFamily(
+            "modelless_build_info", "Which code this gateway runs", labels=["release"]
+        )
+        build.add_metric([release()], 1)
+        yield build
         yield GaugeMetricFamily(
             "modelless_in_flight", "Queries being answered now", self._counters.in_flight
         )
@@ -308,8 +327,9 @@ class GatewayCollector(Collector):
         writable = GaugeMetricFamily(
             "modelless_catalog_writable", "Whether the control loop can write the catalog"
         )
-        if "unwritable" in self._told:
-            writable.add_metric([], float(not self._told["unwritable"]))
+        told = self._loop.told
+        if "unwritable" in told:
+            writable.add_metric([], float(not told["unwritable"]))
         labels = ["of", "host"]
         free = GaugeMetricFamily(
             "modelless_disk_free_bytes", "Free on disks that are written", labels=labels
@@ -317,7 +337,7 @@ class GatewayCollector(Collector):
         size = GaugeMetricFamily(
             "modelless_disk_size_bytes", "Size of disks that are written", labels=labels
         )
-        for room in all_rooms(self._rooms(), self._told):
+        for room in all_rooms(self._rooms(), told):
             free.add_metric([room.of, room.host], room.free_bytes)
             size.add_metric([room.of, room.host], room.size_bytes)
         yield from (writable, free, size)
@@ -381,6 +401,10 @@ class GatewayCollector(Collector):
             for replica in status.replicas:
                 key = (replica.task, replica.variant, replica.state)
                 held[key] = held.get(key, 0) + 1
+        kept_out = {(of[0], of[1]) for of in held if of[2] == ReplicaState.QUARANTINED}
+        yield GaugeMetricFamily(
+            "modelless_quarantined_variants", "Variants that some worker keeps out", len(kept_out)
+        )
         for labels, count in kinds.items():
             workers.add_metric(labels, count)
         for names, count in held.items():

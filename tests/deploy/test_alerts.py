@@ -137,3 +137,29 @@ def test_a_catalog_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     alert = "ModellessCatalogUnwritable"
     fires(tmp_path, alert, {"modelless_catalog_writable": "0+0x60"}, ({}, summary))
     fires(tmp_path, alert, {"modelless_catalog_writable": "1+0x60"})
+
+
+STOPPED = "the control loop does not turn: lost workers stay lost, plans do not follow the demand"
+UP = 'up{job="modelless",instance="g1"}'
+
+
+def test_a_control_loop_that_does_not_turn_is_told(tmp_path: Path) -> None:
+    age = 'modelless_tick_age_seconds{job="modelless",instance="g1"}'
+    alert, told = "ModellessControlLoopStopped", ({}, STOPPED)
+    fires(tmp_path, alert, {age: "0+60x60", UP: "1+0x60"}, told)
+    fires(tmp_path, alert, {age: "1+0x60", UP: "1+0x60"})
+
+
+def test_a_control_loop_that_never_told_of_itself_is_told_where_a_gateway_runs(
+    tmp_path: Path,
+) -> None:
+    alert = "ModellessControlLoopStopped"
+    fires(tmp_path, alert, {UP: "1+0x60"}, ({}, STOPPED))
+    fires(tmp_path, alert, {UP: "0+0x60"})
+
+
+def test_a_variant_in_quarantine_is_told(tmp_path: Path) -> None:
+    series = {'modelless_replicas{task="digits",variant="a",state="quarantined"}': "1+0x60"}
+    summary = "a of digits failed or crashed workers, and is kept out"
+    labels = {"task": "digits", "variant": "a"}
+    fires(tmp_path, "ModellessVariantQuarantined", series, (labels, summary))

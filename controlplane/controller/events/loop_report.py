@@ -14,6 +14,7 @@ from controlplane.live_state import LiveState
 from controlplane.views.storage_status import plain
 from variants.disk import DiskRoom
 from variants.errors import StateUnavailable
+from variants.types import Plan
 
 
 class LoopReport:
@@ -25,6 +26,7 @@ class LoopReport:
         journal: Journal,
         rooms: Callable[[], tuple[DiskRoom, ...]],
         clock_s: Callable[[], float],
+        wall_s: Callable[[], float],
     ) -> None:
         """
         Args:
@@ -33,11 +35,20 @@ class LoopReport:
         self._live = live
         self._journal = journal
         self._rooms = rooms
-        self._clock_s = clock_s
+        self._clock_s, self._wall_s = clock_s, wall_s
+        self._turned_s: float | None = None
         self._storage = StorageWatch()
 
-    async def turned(self) -> None:
-        """Tell events of disks and of the catalog, and gateways how things are."""
+    async def turned(self, plan: Plan | None) -> None:
+        """Tell events of disks and of the catalog, and gateways how things are.
+
+        They are told ``turned_s``, when the last turn that did not fail ended (Unix time; null
+        before any), ``plan_at``, when the newest plan was made, ``events``, how many of each kind
+        were told by this control loop, ``rooms``, the disks of its machine, and ``unwritable``, why
+        the catalog cannot be written.
+        """
+        if not self._journal.troubled("turn"):
+            self._turned_s = self._wall_s()
         rooms = await asyncio.to_thread(self._rooms)
         unwritable = self._journal.why("writing")
         found = list(self._storage.rooms(rooms))
@@ -46,4 +57,12 @@ class LoopReport:
         for kind, subject, message in found:
             self._journal.tell(kind, subject, message)
         with suppress(StateUnavailable):
-            await self._live.put_controller({"rooms": plain(rooms), "unwritable": unwritable})
+            await self._live.put_controller(
+                {
+                    "turned_s": self._turned_s,
+                    "plan_at": plan.created_at if plan is not None else "",
+                    "events": dict(self._journal.told),
+                    "rooms": plain(rooms),
+                    "unwritable": unwritable,
+                }
+            )

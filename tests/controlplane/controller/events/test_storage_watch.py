@@ -95,7 +95,7 @@ class Told(LiveState):
 async def test_the_events_of_a_full_disk_wait_until_it_has_room() -> None:
     catalog, live, now_s, free = FullDisk(), Told(), [0.0], [10]
     journal = Journal(catalog)
-    report = LoopReport(live, journal, lambda: (room(free[0]),), lambda: now_s[0])
+    report = LoopReport(live, journal, lambda: (room(free[0]),), lambda: now_s[0], lambda: 1_000.0)
 
     async def turn(at_s: float) -> None:
         now_s[0] = at_s
@@ -105,7 +105,7 @@ async def test_the_events_of_a_full_disk_wait_until_it_has_room() -> None:
             journal.trouble("writing", error)
         else:
             journal.over("writing")
-        await report.turned()
+        await report.turned(None)
 
     for at_s in (0.0, 1.0, 1.0 + PATIENCE_S):
         await turn(at_s)
