@@ -8,6 +8,7 @@ Keys, all below ``modelless:``
 ===================  =====================================================================
 ``installation``     who leads: installation, host and replica; expires
 ``workers``          JSON: epoch and the workers' addresses, written by the control loop
+``controller``       JSON: what the control loop tells of itself, and stays when it does not
 ``nodes``            JSON: nodes by device kind, written by the control loop; expires
 ``machines``         JSON: nodes and what is asked for, written by the control loop; expires
 ``canaries``         JSON: what was found of each canary, written by the control loop; expires
@@ -147,6 +148,13 @@ class LiveState:
     async def mark(self) -> bool:
         """Leave a mark. Returns whether there was none, which means that everything was lost."""
         return bool(await self._call(self._redis.set(f"{PREFIX}mark", b"1", nx=True)))
+
+    async def put_controller(self, told: Mapping[str, Any]) -> None:
+        await self._put("controller", told)
+
+    async def controller(self) -> dict[str, Any] | None:
+        """What the control loop told last of itself (``controller.events.loop_report``)."""
+        return await self._get("controller")
 
     async def put_nodes(self, seen: Mapping[str, Any]) -> None:
         await self._put("nodes", seen, expires_s=60)

@@ -1,13 +1,15 @@
-"""The device kinds of this machine, as the settings slice it."""
+"""This machine: its device kinds, as the settings slice it, and the disks that are written."""
 
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from socket import gethostname
 
 from controlplane.given_settings import PREFIX
 from controlplane.settings import Settings
 from profiler.hardware_counters import PowerMeter, idle_watts, meter
 from variants.catalog.protocol import Catalog
+from variants.disk import DiskRoom, disk_rooms
 from variants.errors import InvalidInput
 from variants.types import DeviceKind
 
@@ -84,6 +86,17 @@ def renew_kinds(catalog: Catalog, here: Iterable[DeviceKind]) -> tuple[DeviceKin
     if changed:
         catalog.put_profiles((), changed)
     return changed
+
+
+def rooms_here(settings: Settings) -> tuple[DiskRoom, ...]:
+    """The room on the disks of this machine that are written: that of the state directory, and
+    those of artifacts and of their copies where they are on others."""
+    folders = {
+        "state": settings.state_dir,
+        "artifacts": settings.artifacts_dir,
+        "copies": settings.copies_dir,
+    }
+    return disk_rooms(folders, gethostname())
 
 
 def _without_gpus(settings: Settings) -> Settings:

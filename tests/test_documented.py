@@ -159,7 +159,15 @@ def test_every_path_of_the_control_api_is_documented(tmp_path: Path) -> None:
     assert paths == set(re.findall(r"`(/v1/[^`]*)`", section("Control API")))
 
 
-EVENT_MODULES = ("status_events", "recorder", "succession", "sightings", "rebuilds", "plan_events")
+EVENT_MODULES = (
+    "status_events",
+    "recorder",
+    "succession",
+    "sightings",
+    "rebuilds",
+    "plan_events",
+    "storage_watch",
+)
 """Modules that decide what happened: tuples of kind, subject and message."""
 
 

@@ -1,9 +1,11 @@
-"""A disk that is full, said in one sentence."""
+"""A disk: how much room it has, and that it is full, said in one sentence."""
 
 import errno
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
@@ -11,6 +13,37 @@ from variants.errors import StateUnavailable
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 """No space left on the device, or none of the user's share of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskRoom:
+    """How much room there is on the disk of a folder."""
+
+    of: str
+    """What the folder is, such as ``state``."""
+    folder: str
+    host: str
+    free_bytes: int
+    """For this user; a quota is not seen."""
+    size_bytes: int
+
+
+def disk_rooms(folders: Mapping[str, Path], host: str) -> tuple[DiskRoom, ...]:
+    """The room on the disks of these folders, each disk once: of the first folder that is on it.
+
+    A folder that is not there, or cannot be looked at, is left out.
+    """
+    found: dict[int, DiskRoom] = {}
+    for of, folder in folders.items():
+        with suppress(OSError):
+            disk = folder.stat().st_dev
+            if disk not in found:
+                usage = shutil.disk_usage(folder)
+                found[disk] = DiskRoom(
+                    of=of, folder=str(folder), host=host,
+                    free_bytes=usage.free, size_bytes=usage.total,
+                )  # fmt: skip
+    return tuple(found.values())
 
 
 @contextmanager

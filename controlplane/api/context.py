@@ -2,14 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from controlplane.machine import rooms_here
 from controlplane.registry.operations import Operations, Registrations
 from controlplane.settings import Settings
+from controlplane.views.storage_status import StorageStatus, all_rooms, storage_status
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
+from variants.disk import DiskRoom
 from variants.errors import StateUnavailable
 from variants.types import CatalogSnapshot
 from workers.types import WorkerStatus
@@ -47,6 +50,10 @@ class ControlReads(Operations, Protocol):
         """``{"kinds": {kind: [node]}, "advice": [sentence]}``, where a control loop looked; with
         ``slices``, the device kinds as a setting says them, where these follow the nodes."""
 
+    async def controller(self) -> Mapping[str, Any] | None:
+        """What the control loop told last of itself
+        (``controlplane.controller.events.loop_report``), where one did."""
+
     async def clients(self) -> Sequence[Mapping[str, Any]]:
         """``{name, weight, asked, answered, refused}`` of each client's key."""
 
@@ -80,6 +87,8 @@ class ApiContext:
     live: ControlReads
     registrations: Registrations | None = None
     """Made from the rest when it is not given."""
+    rooms: Callable[[Settings], tuple[DiskRoom, ...]] = rooms_here
+    """The disks of this machine that are written."""
     _seen: Mapping[str, Any] | None = None
     """What the control loop told last of the nodes: it holds while nobody can say it."""
     _snapshot: CatalogSnapshot = field(default_factory=lambda: CatalogSnapshot(revision=-1))
@@ -94,6 +103,14 @@ class ApiContext:
             seen = await self.live.nodes() if self.settings.ray_address else None
             self._seen = self._seen if seen is None else seen
         return self.settings.as_seen(self._seen)
+
+    async def storage(self) -> StorageStatus:
+        """Whether what has to be kept can be written, here and where the control loop runs."""
+        told = None
+        with contextlib.suppress(StateUnavailable):
+            told = await self.live.controller()
+        rooms = await asyncio.to_thread(self.rooms, self.settings)
+        return storage_status(all_rooms(rooms, told), (told or {}).get("unwritable", ""))
 
     def _read(self) -> CatalogSnapshot:
         if self.catalog.revision() != self._snapshot.revision:

@@ -44,7 +44,7 @@ from controlplane.views.catalog_schemas import (
 )
 from controlplane.views.history import LONGEST_S, history
 from controlplane.views.live_latencies import Live, live_latencies, tell_device, tell_profile
-from controlplane.views.plan_schemas import PlanSchema
+from controlplane.views.plan_schemas import PlanSchema, StorageStatusSchema
 from controlplane.views.rule_schemas import told
 from controlplane.views.schemas import (
     EventSchema,
@@ -292,6 +292,7 @@ def _running_routes(context: ApiContext) -> APIRouter:
         newest = await asyncio.to_thread(context.catalog.latest_plan)
         row = PlanSchema.of(newest, await fleet_status_now(context, newest))
         row.rules = [said for each in await rule_rows(context) if (said := told(each))]
+        row.storage = StorageStatusSchema.model_validate(await context.storage())
         return row
 
     @routes.get("/ticks", summary="What the control loop saw and decided")

@@ -21,6 +21,7 @@ from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.arrivals import Arrivals
 from controlplane.controller.canaries.canary_watch import CanaryWatch
 from controlplane.controller.events.journal import Journal
+from controlplane.controller.events.loop_report import LoopReport
 from controlplane.controller.events.recorder import StatusRecorder
 from controlplane.controller.events.status_events import Target, damaged, in_quarantine
 from controlplane.controller.forecaster_training import ForecasterTraining
@@ -41,6 +42,7 @@ from controlplane.controller.zone_counts import KindZones, ZoneCounts
 from controlplane.live_latency import LiveLatency
 from controlplane.live_state import LiveState
 from controlplane.load_specs import Specs
+from controlplane.machine import rooms_here
 from controlplane.registry.leftover_artifacts import LeftoverArtifacts, without_removed
 from controlplane.registry.rebuilds import Rebuilds
 from controlplane.settings import Settings
@@ -126,6 +128,9 @@ class ControlLoop:
         self._recorder = StatusRecorder(catalog, self._journal, clock_s)
         self._leftovers = LeftoverArtifacts(catalog, store, self._journal.tell)
         self._leader = LeaderWrites(owner, catalog, live, self._journal, self._recorder)
+        self._report = LoopReport(
+            live, self._journal, lambda: rooms_here(settings), clock_s, wall_s
+        )
         checks = ProfileChecks(self._pool, self._journal, clock_s)
         self._reprofiling = Reprofiling(timestamp, catalog, self._journal, measuring_of, checks)
         self._rebuilds = Rebuilds(settings, self._journal.tell)
@@ -235,6 +240,7 @@ class ControlLoop:
         else:
             self._journal.over("turn")
         self._turned_at_s = self._clock_s()
+        await self._report.turned(self._leader.plan)
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but hardly when a worker is lost: gateways learn of its successor from us."""

@@ -39,11 +39,15 @@ from controlplane.gateway.protection.compression import Inflater
 from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_path import QueryPath
+from controlplane.gateway.reports.control_loop import ControlLoopSeen
 from controlplane.gateway.reports.demand_report import DemandReport
+from controlplane.gateway.reports.process_metrics import process_metrics
 from controlplane.gateway.repository import Repository
 from controlplane.gateway.sharing.shares import Shares
 from controlplane.gateway.siblings import Siblings, named_after_node
 from controlplane.live_state import ENDING, LiveState
+from controlplane.machine import rooms_here
+from controlplane.residency.standing import standings
 from controlplane.settings import Settings
 from controlplane.timestamps import timestamp
 from controlplane.tls import server_context
@@ -51,7 +55,7 @@ from planner.types import Candidate
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.errors import StateUnavailable
-from variants.types import Event, WorkerId
+from variants.types import Event, RuleKind, WorkerId
 from workers.host import settle_memory
 from workers.types import WorkerStatus
 
@@ -99,6 +103,8 @@ class Gateway:
         )
         self._answering = {"catalog": True, "live_state": True}
         """As they did when they were last asked."""
+        self._told: Mapping[str, Any] | None = None
+        """What the control loop told last of itself."""
         self._background = Background()
         self._limits = limits or ClientLimits()
         self._server: HttpServer | None = None
@@ -253,7 +259,24 @@ class Gateway:
         return GatewayCollector(
             total, lambda: statuses, lambda: revision, lambda: spared, lambda: away_ms,
             wanted=lambda: wanted, answering=lambda: answering,
+            rooms=lambda: rooms_here(self.settings), loop=await self._loop_seen(),
+            processes=lambda: process_metrics(self.id),
         )  # fmt: skip
+
+    async def _loop_seen(self) -> ControlLoopSeen:
+        """The control loop, by what it told last and by what the catalog and workers say."""
+        known, now_s = self.known, time()
+        kept = await asyncio.to_thread(standings, known.catalog, self.statuses(), now_s)
+        return ControlLoopSeen(
+            told=self._told or {},
+            now_s=now_s,
+            frozen=known.frozen,
+            rules_not_kept=sum(
+                not kept[rule.id].kept
+                for rule in known.catalog.rules
+                if rule.kind is not RuleKind.FREEZE
+            ),
+        )
 
     # -- what others ask ------------------------------------------------------------------------
 
@@ -345,6 +368,7 @@ class Gateway:
             await self.live.put_gateway(self.id, report)
             if sample := self._report.sample():
                 await self.live.put_history(sample)
+            self._told = await self.live.controller() or self._told
         await asyncio.sleep(REPORT_S)
 
     @contextlib.contextmanager

@@ -68,6 +68,19 @@ Metric                                  Labels     Meaning
 ``modelless_catalog_revision``                     Revision of the catalog in use
 ``modelless_state_up``                  of         1 while the ``catalog`` or the ``live_state``
                                                    answers this gateway, else 0
+``modelless_catalog_writable``                     1 where the control loop could write the catalog
+                                                   when it last had to, else 0
+``modelless_tick_age_seconds``                     Since the last turn of the control loop that did
+                                                   not fail
+``modelless_plan_age_seconds``                     Since the newest plan was made
+``modelless_plan_frozen``                          1 while an operator has the plan stay, else 0
+``modelless_rules_not_kept``                       Rules of operators that are not kept
+``modelless_quarantined_variants``                 Variants that some worker keeps out
+``modelless_events_total``              kind       Events that the control loop told
+``modelless_build_info``                release    1; which code this gateway runs
+``modelless_disk_free_bytes``           of, host   Free on the disk of the ``state`` directory, and
+                                                   of ``artifacts`` and ``copies`` on other disks
+``modelless_disk_size_bytes``           of, host   The size of these disks
 ======================================  =========  ==========================================
 """
 
@@ -82,7 +95,11 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from controlplane.gateway.counters import BOUNDS_MS, Counters
-from variants.types import DeviceKindName, WorkerId
+from controlplane.gateway.reports.control_loop import ControlLoopSeen, control_loop_metrics
+from controlplane.views.storage_status import all_rooms
+from variants.disk import DiskRoom
+from variants.types import DeviceKindName, ReplicaState, WorkerId
+from workers.process.release import release
 from workers.types import WorkerStatus
 
 
@@ -101,8 +118,20 @@ class GatewayCollector(Collector):
         round_trips_ms: Callable[[], Mapping[WorkerId, float]] = dict,
         wanted: Callable[[], Mapping[DeviceKindName, int]] = dict,
         answering: Callable[[], Mapping[str, bool]] = dict,
+        rooms: Callable[[], Iterable[DiskRoom]] = tuple,
+        loop: ControlLoopSeen | None = None,
+        processes: Callable[[], Iterable[Metric]] = tuple,
     ) -> None:
-        """``answering``: whether catalog and live state did when they were last asked."""
+        """
+        Args:
+            answering: whether catalog and live state did when they were last asked.
+            rooms: the disks of this machine that are written.
+            loop: what is known of the control loop.
+            processes: what the processes of gateways take.
+        """
+        self._rooms = rooms
+        self._loop = loop or ControlLoopSeen()
+        self._processes = processes
         self._wanted = wanted
         self._answering = answering
         self._round_trips_ms = round_trips_ms
@@ -119,6 +148,9 @@ class GatewayCollector(Collector):
         yield from self._clients()
         yield from self._connections()
         yield from self._state()
+        yield from self._storage()
+        yield from control_loop_metrics(self._loop)
+        yield from self._processes()
         yield from self._fleet()
 
     def _queries(self) -> Iterator[Metric]:
@@ -266,7 +298,12 @@ class GatewayCollector(Collector):
         yield from (count, refused, ended)
 
     def _state(self) -> Iterator[Metric]:
-        """What this gateway is doing now."""
+        """What this gateway is, and what it is doing now."""
+        build = GaugeMetricFamily(
+            "modelless_build_info", "Which code this gateway runs", labels=["release"]
+        )
+        build.add_metric([release()], 1)
+        yield build
         yield GaugeMetricFamily(
             "modelless_in_flight", "Queries being answered now", self._counters.in_flight
         )
@@ -287,6 +324,26 @@ class GatewayCollector(Collector):
         for name, answers in self._answering().items():
             up.add_metric([name], float(answers))
         yield up
+
+    def _storage(self) -> Iterator[Metric]:
+        """Whether what has to be kept can be written."""
+        writable = GaugeMetricFamily(
+            "modelless_catalog_writable", "Whether the control loop can write the catalog"
+        )
+        told = self._loop.told
+        if "unwritable" in told:
+            writable.add_metric([], float(not told["unwritable"]))
+        labels = ["of", "host"]
+        free = GaugeMetricFamily(
+            "modelless_disk_free_bytes", "Free on disks that are written", labels=labels
+        )
+        size = GaugeMetricFamily(
+            "modelless_disk_size_bytes", "Size of disks that are written", labels=labels
+        )
+        for room in all_rooms(self._rooms(), told):
+            free.add_metric([room.of, room.host], room.free_bytes)
+            size.add_metric([room.of, room.host], room.size_bytes)
+        yield from (writable, free, size)
 
     def _fleet(self) -> Iterator[Metric]:
         """What workers say of themselves, and what this gateway knows of them."""
@@ -347,6 +404,10 @@ class GatewayCollector(Collector):
             for replica in status.replicas:
                 key = (replica.task, replica.variant, replica.state)
                 held[key] = held.get(key, 0) + 1
+        kept_out = {(of[0], of[1]) for of in held if of[2] == ReplicaState.QUARANTINED}
+        yield GaugeMetricFamily(
+            "modelless_quarantined_variants", "Variants that some worker keeps out", len(kept_out)
+        )
         for labels, count in kinds.items():
             workers.add_metric(labels, count)
         for names, count in held.items():

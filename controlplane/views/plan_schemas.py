@@ -6,6 +6,7 @@ from pydantic import Field
 
 from controlplane.views.fleet_status import FleetStatus, Level, PlacedState, Source
 from controlplane.views.schemas import Schema
+from controlplane.views.storage_status import StorageLevel
 from planner.layouts import SPLIT
 from planner.zone_demand import ASKED_IN
 from variants.types import Plan
@@ -52,6 +53,16 @@ class FleetStatusSchema(Schema):
     replicas: ReplicaCounts
 
 
+class StorageStatusSchema(Schema):
+    """Whether what has to be kept can be written, now."""
+
+    level: StorageLevel = Field(
+        description="`unwritable`: the catalog takes nothing; `nearly_full`: the disk of the state "
+        "directory, of artifacts or of their copies has less than 5 % and less than 1 GiB free."
+    )
+    sentence: str = Field(description="What is wrong; empty where all is well.")
+
+
 class PlacementSchema(Schema):
     """A variant on a worker with a share of its time."""
 
@@ -95,6 +106,7 @@ class PlanSchema(Schema):
     )
     created_at: str
     standing: FleetStatusSchema
+    storage: StorageStatusSchema | None = None
 
     @classmethod
     def of(cls, plan: Plan | None, now: FleetStatus) -> Self:

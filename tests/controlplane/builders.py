@@ -146,6 +146,8 @@ class DictLive:
         self.statuses: list[WorkerStatus | Mapping[str, Any]] = list(workers)
         self.operations: dict[str, dict[str, Any]] = {}
         self.seen_nodes: dict[str, Any] | None = None
+        self.told: dict[str, Any] | None = None
+        """What the control loop told of itself."""
         self.client_rows: list[dict[str, Any]] = []
         self.seen_machines: dict[str, Any] | None = None
         self.judged_rows: dict[str, dict[str, tuple[int, int]]] = {}
@@ -189,6 +191,11 @@ class DictLive:
         if self.gone:
             raise StateUnavailable("the live state does not answer")
         return self.seen_nodes
+
+    async def controller(self) -> Mapping[str, Any] | None:
+        if self.gone:
+            raise StateUnavailable("the live state does not answer")
+        return self.told
 
     async def clients(self) -> Sequence[Mapping[str, Any]]:
         return self.client_rows

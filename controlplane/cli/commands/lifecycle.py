@@ -53,7 +53,10 @@ Workers = Annotated[
 
 EVICTION = "modelless"
 """The rule that is not worth a word."""
-COLOUR = {"as_planned": "green", "down": "red", "met": "green", "mostly_missed": "red"}
+COLOUR = {
+    "as_planned": "green", "down": "red", "met": "green", "mostly_missed": "red",
+    "unwritable": "red",
+}  # fmt: skip
 """Of the fleet and of what clients experience; yellow for what is between."""
 
 
@@ -185,7 +188,9 @@ def _status_table(found: Mapping[str, Any]) -> None:
     ready = "ready" if found["ready"] else "stopping"
     out.print(f"[bold]modelless[/] at {found['url']}, {ready}, {version}")
     standing = plan["standing"]
-    for each in filter(None, (standing, found["service"])):
+    storage = plan.get("storage") or {}  # older: none
+    said = storage if storage.get("sentence") else None
+    for each in filter(None, (standing, found["service"], said)):
         colour = COLOUR.get(each["level"], "yellow")
         out.print(f"[{colour}]●[/] {escape(printable(each['sentence']))}", soft_wrap=True)
     for row in standing["kinds"] if standing else ():

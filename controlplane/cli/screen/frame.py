@@ -77,8 +77,9 @@ def _head(reading: Reading, now: datetime, width: int, stale: str) -> Iterator[s
     for standing in (
         None if plan is None else plan["standing"],
         None if reading.slo is None else reading.slo.get("standing"),
+        None if plan is None else plan.get("storage"),
     ):
-        if standing is not None:
+        if standing and standing["sentence"]:
             yield from _sentence(standing["sentence"], width)
 
 

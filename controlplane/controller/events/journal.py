@@ -6,7 +6,7 @@ every turn.
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -31,12 +31,18 @@ class Journal:
         self._catalog = catalog
         self._events: deque[Event] = deque(maxlen=EVENTS_HELD)
         self._troubles: dict[str, str] = {}
+        self.told: Counter[str] = Counter()
+        """How many events of each kind were told, stored or not."""
         self._recorded_at_s = float("-inf")
 
     # -- troubles -------------------------------------------------------------------------------
 
     def troubled(self, what: str) -> bool:
         return what in self._troubles
+
+    def why(self, what: str) -> str:
+        """What the trouble is; empty where there is none."""
+        return self._troubles.get(what, "")
 
     def trouble(self, what: str, error: ModellessError) -> None:
         """Log that something is gone when it goes."""
@@ -59,6 +65,7 @@ class Journal:
     def tell(self, kind: str, subject: str, message: str) -> None:
         """Note an event; this turn or the next one stores it."""
         log.info("%s %s: %s", kind, subject, message)
+        self.told[kind] += 1
         self._events.append(Event(at=timestamp(), kind=kind, subject=subject, message=message))
 
     async def end_freeze(self, rules: Iterable[Rule], wall_s: float) -> None:

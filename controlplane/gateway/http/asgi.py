@@ -88,6 +88,9 @@ class LiveReads:
     async def nodes(self) -> Mapping[str, Any] | None:
         return await self._live.nodes()
 
+    async def controller(self) -> Mapping[str, Any] | None:
+        return await self._live.controller()
+
     async def clients(self) -> Sequence[Mapping[str, Any]]:
         """What was asked by each key that there is, and without one; the empty list without keys.
 

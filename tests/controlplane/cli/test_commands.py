@@ -205,6 +205,23 @@ def test_status_tells_of_queries_that_miss_their_slo(gateway: Gateway, shell: Sh
     assert as_json["service"] == {"level": "missed", "sentence": sentence}
 
 
+def test_status_tells_of_a_full_disk(gateway: Gateway, shell: Shell) -> None:
+    assert "free some space" not in shell("status", url=gateway.url).out
+    disk = {"of": "state", "folder": "/srv", "host": "h2", "free_bytes": 2**20, "size_bytes": 2**30}
+    gateway.live.told = {"rooms": [disk], "unwritable": "database or disk is full"}
+
+    told = shell("status", url=gateway.url)
+    as_json = shell("status", "-o", "json", url=gateway.url).json()
+
+    sentence = (
+        "The catalog cannot be written (database or disk is full): queries go on, new plans, "
+        "registrations and changes are not kept. The disk of the state directory has 1 of 1,024 "
+        "MiB free (/srv on h2): free some space."
+    )
+    assert f"● {sentence}" in told.out
+    assert as_json["plan"]["storage"] == {"level": "unwritable", "sentence": sentence}
+
+
 def test_status_counts_what_no_variant_can_do_apart(gateway: Gateway, shell: Shell) -> None:
     [row] = gateway.live.slo["tasks"]
     gateway.live.slo["tasks"] = [

@@ -16,8 +16,13 @@ from controlplane.gateway import metrics
 from controlplane.gateway.counters import BOUNDS_MS, Counters
 from controlplane.gateway.http.asgi import add_metrics_route
 from controlplane.gateway.metrics import GatewayCollector
+from controlplane.gateway.reports.control_loop import ControlLoopSeen
+from controlplane.gateway.reports.process_metrics import process_metrics
+from controlplane.views.storage_status import plain
 from tests.controlplane.builders import worker
-from variants.types import DeviceKindName
+from variants.disk import DiskRoom
+from variants.types import DeviceKindName, ReplicaState
+from workers.process.release import release
 from workers.types import WorkerStatus
 
 TABLE = set(re.findall(r"^``(modelless_\w+)``", metrics.__doc__ or "", re.MULTILINE))
@@ -87,6 +92,60 @@ def test_workers_that_should_be_there_are_told_also_where_none_is() -> None:
     assert registry.get_sample_value("modelless_workers", {"kind": "cpu-4"}) is None
     assert registry.get_sample_value("modelless_state_up", {"of": "catalog"}) == 0
     assert registry.get_sample_value("modelless_state_up", {"of": "live_state"}) == 1
+
+
+def test_a_catalog_that_cannot_be_written_and_the_room_on_disks_are_told() -> None:
+    own = DiskRoom(of="state", folder="/srv", host="h1", free_bytes=5, size_bytes=9)
+    told = {"rooms": plain([replace(own, host="h2", free_bytes=7)]), "unwritable": "disk full"}
+    registry = CollectorRegistry()
+    registry.register(
+        GatewayCollector(
+            Counters(), tuple, lambda: 1, rooms=lambda: (own,), loop=ControlLoopSeen(told=told)
+        )
+    )
+    value = registry.get_sample_value
+    assert value("modelless_catalog_writable") == 0
+    assert value("modelless_disk_free_bytes", {"of": "state", "host": "h1"}) == 5
+    assert value("modelless_disk_free_bytes", {"of": "state", "host": "h2"}) == 7
+    assert value("modelless_disk_size_bytes", {"of": "state", "host": "h1"}) == 9
+
+
+def test_the_control_loop_is_told_by_what_it_told_last() -> None:
+    told = {
+        "turned_s": 990.0, "plan_at": "1970-01-01T00:15:00+00:00", "events": {"worker_lost": 2},
+    }  # fmt: skip
+    seen = ControlLoopSeen(told=told, now_s=1_000.0, frozen=True, rules_not_kept=3)
+    quarantined = worker("w1", "mlp")
+    kept_out = replace(quarantined.replicas[0], state=ReplicaState.QUARANTINED)
+    workers = [replace(quarantined, worker=id_, replicas=(kept_out,)) for id_ in ("w1", "w2")]
+    registry = CollectorRegistry()
+    registry.register(GatewayCollector(Counters(), lambda: workers, lambda: 1, loop=seen))
+
+    value = registry.get_sample_value
+    assert value("modelless_tick_age_seconds") == 10
+    assert value("modelless_plan_age_seconds") == 100
+    assert value("modelless_plan_frozen") == 1
+    assert value("modelless_rules_not_kept") == 3
+    assert value("modelless_quarantined_variants") == 1
+    assert value("modelless_events_total", {"kind": "worker_lost"}) == 2
+    assert value("modelless_events_total", {"kind": "worker_joined"}) == 0
+    assert value("modelless_build_info", {"release": release()}) == 1
+
+
+def test_a_control_loop_that_never_told_of_itself_has_no_age() -> None:
+    samples = scraped(Counters())[1]
+    names = {name for name, _ in samples}
+    assert not names & {"modelless_tick_age_seconds", "modelless_events_total"}
+    assert samples["modelless_plan_frozen", ()] == 0
+
+
+def test_what_a_process_takes_names_its_gateway() -> None:
+    registry = CollectorRegistry()
+    registry.register(
+        GatewayCollector(Counters(), tuple, lambda: 1, processes=lambda: process_metrics("g1"))
+    )
+    assert (registry.get_sample_value("process_open_fds", {"gateway": "g1"}) or 0) > 0
+    assert "process_cpu_seconds_total" in generate_latest(registry).decode()
 
 
 def test_answers_are_counted_by_variant() -> None:

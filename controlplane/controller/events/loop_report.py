@@ -1,0 +1,68 @@
+"""LoopReport: what the control loop tells of itself once a turn, through the live state.
+
+Gateways show it: whoever looks at an installation looks at a gateway. It stays there when the
+control loop does not, so that its age tells.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from controlplane.controller.events.journal import Journal
+from controlplane.controller.events.storage_watch import StorageWatch
+from controlplane.live_state import LiveState
+from controlplane.views.storage_status import plain
+from variants.disk import DiskRoom
+from variants.errors import StateUnavailable
+from variants.types import Plan
+
+
+class LoopReport:
+    """Told after each turn, whether that came to its end or not."""
+
+    def __init__(
+        self,
+        live: LiveState,
+        journal: Journal,
+        rooms: Callable[[], tuple[DiskRoom, ...]],
+        clock_s: Callable[[], float],
+        wall_s: Callable[[], float],
+    ) -> None:
+        """
+        Args:
+            rooms: the disks of this machine that are written.
+        """
+        self._live = live
+        self._journal = journal
+        self._rooms = rooms
+        self._clock_s, self._wall_s = clock_s, wall_s
+        self._turned_s: float | None = None
+        self._storage = StorageWatch()
+
+    async def turned(self, plan: Plan | None) -> None:
+        """Tell events of disks and of the catalog, and gateways how things are.
+
+        They are told ``turned_s``, when the last turn that did not fail ended (Unix time; null
+        before any), ``plan_at``, when the newest plan was made, ``events``, how many of each kind
+        were told by this control loop, ``rooms``, the disks of its machine, and ``unwritable``, why
+        the catalog cannot be written.
+        """
+        if not self._journal.troubled("turn"):
+            self._turned_s = self._wall_s()
+        rooms = await asyncio.to_thread(self._rooms)
+        unwritable = self._journal.why("writing")
+        found = list(self._storage.rooms(rooms))
+        if not self._journal.troubled("catalog"):  # else nothing was written
+            found += self._storage.written(unwritable, self._clock_s())
+        for kind, subject, message in found:
+            self._journal.tell(kind, subject, message)
+        with suppress(StateUnavailable):
+            await self._live.put_controller(
+                {
+                    "turned_s": self._turned_s,
+                    "plan_at": plan.created_at if plan is not None else "",
+                    "events": dict(self._journal.told),
+                    "rooms": plain(rooms),
+                    "unwritable": unwritable,
+                }
+            )

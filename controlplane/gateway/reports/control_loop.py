@@ -1,0 +1,60 @@
+"""What a gateway knows of the control loop, and the metrics that show it.
+
+The control loop listens nowhere: it tells of itself through the live state once a turn
+(``controlplane.controller.events.loop_report``), and what it told last stays.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+FROM_THE_START = (
+    "worker_joined", "worker_left", "worker_lost", "worker_warning", "quarantined",
+    "artifact_invalid", "load_failed", "gateway_lost",
+)  # fmt: skip
+"""Kinds of events whose series is there before the first: ``rate`` sees no step from nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlLoopSeen:
+    """What is known of the control loop at one moment."""
+
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """What it told last of itself; empty where it never did."""
+    now_s: float = 0.0
+    """Unix time."""
+    frozen: bool = False
+    """Whether an operator has the plan stay as it is."""
+    rules_not_kept: int = 0
+
+
+def control_loop_metrics(seen: ControlLoopSeen) -> Iterator[Metric]:
+    """Whether the control loop turns, and what stands between it and what is wanted."""
+    told = seen.told
+    tick = GaugeMetricFamily(
+        "modelless_tick_age_seconds", "Since the last turn of the control loop that did not fail"
+    )
+    if told.get("turned_s") is not None:
+        tick.add_metric([], max(0.0, seen.now_s - float(told["turned_s"])))
+    plan = GaugeMetricFamily("modelless_plan_age_seconds", "Since the newest plan was made")
+    if told.get("plan_at"):
+        made_s = datetime.fromisoformat(str(told["plan_at"])).timestamp()
+        plan.add_metric([], max(0.0, seen.now_s - made_s))
+    yield from (tick, plan)
+    yield GaugeMetricFamily(
+        "modelless_plan_frozen", "Whether an operator has frozen the plan", float(seen.frozen)
+    )
+    yield GaugeMetricFamily(
+        "modelless_rules_not_kept", "Rules of operators that are not kept", seen.rules_not_kept
+    )
+    events = CounterMetricFamily(
+        "modelless_events", "Events that the control loop told", labels=["kind"]
+    )
+    if told:
+        counted = dict.fromkeys(FROM_THE_START, 0) | dict(told.get("events", {}))
+        for kind, count in sorted(counted.items()):
+            events.add_metric([kind], count)
+    yield events

@@ -1,0 +1,122 @@
+"""A disk that fills up and a catalog that cannot be written, look by look."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.controller.events.journal import Journal
+from controlplane.controller.events.loop_report import LoopReport
+from controlplane.controller.events.storage_watch import PATIENCE_S, StorageWatch
+from controlplane.live_state import LiveState
+from variants.catalog.memory import MemoryCatalog
+from variants.disk import DiskRoom
+from variants.errors import StateUnavailable
+from variants.types import Event
+
+MIB = 2**20
+
+
+def room(free_mib: int) -> DiskRoom:
+    """Of a disk of 1,000 MiB, which is nearly full below 50 and has room again from 60 on."""
+    return DiskRoom(
+        of="state", folder="/srv", host="h1", free_bytes=free_mib * MIB, size_bytes=1_000 * MIB
+    )
+
+
+def test_a_disk_that_hovers_at_the_bound_is_told_once() -> None:
+    watch = StorageWatch()
+    told = [list(watch.rooms([room(free)])) for free in (70, 49, 51, 49, 61, 70)]
+    where = "MiB free (/srv on h1)"
+    assert told == [
+        [],
+        [
+            (
+                "disk_nearly_full", "state",
+                f"The disk of the state directory has 49 of 1,000 {where}: free some space",
+            )
+        ],
+        [],
+        [],
+        [
+            (
+                "disk_has_room", "state",
+                f"The disk of the state directory has 61 of 1,000 {where} again",
+            )
+        ],
+        [],
+    ]  # fmt: skip
+
+
+def test_a_write_that_fails_once_is_no_news() -> None:
+    watch = StorageWatch()
+    assert list(watch.written("the database is locked", 0.0)) == []
+    assert list(watch.written("", 1.0)) == []
+    assert list(watch.written("the database is locked", 2.0)) == []
+    assert list(watch.written("the database is locked", 2.0 + PATIENCE_S / 2)) == []
+
+
+def test_a_catalog_that_cannot_be_written_is_told_when_it_begins_and_ends() -> None:
+    watch = StorageWatch()
+    list(watch.written("the disk is full.", 0.0))
+    assert list(watch.written("the disk is full.", PATIENCE_S)) == [
+        (
+            "catalog_unwritable",
+            "catalog",
+            "the disk is full; queries go on, and what has to be kept waits in memory",
+        )
+    ]
+    assert list(watch.written("the disk is full.", 60.0)) == []
+    assert list(watch.written("", 90.0)) == [
+        ("catalog_writable", "catalog", "it can be written again after 90 s")
+    ]
+    assert list(watch.written("", 91.0)) == []
+
+
+class FullDisk(MemoryCatalog):
+    """Reads, and takes no event while it is full."""
+
+    full = True
+
+    def add_event(self, event: Event) -> None:
+        if self.full:
+            raise StateUnavailable("database or disk is full")
+        super().add_event(event)
+
+
+class Told(LiveState):
+    """Keeps what the control loop tells of itself."""
+
+    def __init__(self) -> None:
+        self.controllers: list[Mapping[str, Any]] = []
+
+    async def put_controller(self, told: Mapping[str, Any]) -> None:
+        self.controllers.append(told)
+
+
+async def test_the_events_of_a_full_disk_wait_until_it_has_room() -> None:
+    catalog, live, now_s, free = FullDisk(), Told(), [0.0], [10]
+    journal = Journal(catalog)
+    report = LoopReport(live, journal, lambda: (room(free[0]),), lambda: now_s[0], lambda: 1_000.0)
+
+    async def turn(at_s: float) -> None:
+        now_s[0] = at_s
+        try:
+            await journal.store_events()
+        except StateUnavailable as error:
+            journal.trouble("writing", error)
+        else:
+            journal.over("writing")
+        await report.turned(None)
+
+    for at_s in (0.0, 1.0, 1.0 + PATIENCE_S):
+        await turn(at_s)
+    assert live.controllers[-1]["unwritable"] == "database or disk is full"
+    assert live.controllers[-1]["rooms"][0]["free_bytes"] == 10 * MIB
+    assert catalog.events(10) == ()
+
+    catalog.full, free[0] = False, 500
+    for at_s in (20.0, 21.0):
+        await turn(at_s)
+    assert live.controllers[-1]["unwritable"] == ""
+    assert [event.kind for event in reversed(catalog.events(10))] == [
+        "disk_nearly_full", "catalog_unwritable", "disk_has_room", "catalog_writable",
+    ]  # fmt: skip
