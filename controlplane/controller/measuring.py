@@ -184,8 +184,11 @@ class Measuring:
             rates: dict[TaskName, float] = {}
             for one in observation.demand:
                 rates[one.task] = rates.get(one.task, 0.0) + one.qps
+            # A machine with neighbours would be measured again all day. What was measured beside
+            # other work is checked by a few batches of its worker (``controller.profile_checks``).
+            calmer = not self._cluster.one_machine
             self._found = await asyncio.to_thread(
-                orders, catalog, kinds, requests, self._hosts_among(nodes), rates
+                orders, catalog, kinds, requests, self._hosts_among(nodes), rates, calmer=calmer
             )
         found = self._found
         attempts = {attempt_of(one) for one in found}

@@ -41,6 +41,8 @@ def orders(
     requests: Iterable[ProfilingRequest],
     hosts: Hosts,
     demand_qps: Mapping[TaskName, float],
+    *,
+    calmer: bool = True,
 ) -> list[MeasuringOrder]:
     """What to measure, the most pressing first.
 
@@ -49,6 +51,9 @@ def orders(
     Then come those that live versions have, that no other variant beats wherever both were
     measured, and whose task is asked for most. A prediction waits until queries rely on it, which
     is a request.
+
+    Args:
+        calmer: whether what was measured beside other work is measured again.
     """
     known = {kind.name: kind for kind in kinds}
     due = [
@@ -56,7 +61,8 @@ def orders(
         for one in due_profiles(catalog, known.values(), requests, hosts=hosts)
         if one.cause is not Cause.PREDICTED
     ]
-    due += _disturbed(catalog, known, {(*one.variant.key, one.kind.name) for one in due})
+    if calmer:
+        due += _disturbed(catalog, known, {(*one.variant.key, one.kind.name) for one in due})
     if not due:
         return []
     tasks = {task.name: task for task in catalog.tasks}

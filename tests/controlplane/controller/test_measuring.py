@@ -421,6 +421,19 @@ async def test_a_kind_without_room_holds_up_no_other(tmp_path: Path) -> None:
     assert [event.kind for event in await house.events()].count("measuring_failed") == 1
 
 
+async def test_one_machine_leaves_to_checks_what_was_measured_beside_other_work(
+    tmp_path: Path,
+) -> None:
+    cluster = Cluster({"cpu-1-a": "n-1"}, one_machine=True)
+    house = House(cluster, tmp_path, "one", host=NODE)
+    disturbed = replace(house.catalog.snapshot().profiles[0], beside_load=True)
+    house.catalog.put_profiles((disturbed,))
+
+    assert await house.look() == []
+    house.request("3 lone batches took 0.1 ms each, its profile says 1 ms", "noon")
+    assert await house.look() == [("one-v1-onnx-fp32", "n-1")]
+
+
 async def test_one_machine_measures_all_its_kinds_where_any_worker_runs(tmp_path: Path) -> None:
     """One after the other without a pause, and nothing on a GPU."""
     cluster = Cluster({"cpu-1-a": "n-1"}, one_machine=True)
