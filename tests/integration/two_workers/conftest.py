@@ -14,12 +14,18 @@ PATIENCE_S = 600.0
 
 @pytest.fixture(scope="package")
 def two(registered: Registered) -> Iterator[Deployment]:
-    """Both serving; a profile that was missing is measured at start."""
+    """Both with all variants; a profile that was missing was measured while they served."""
     with short_directory() as home:
         shutil.copytree(registered.halves, home / "s")
         with deployed(home / "s", workers=2, gateways=1, start_s=PATIENCE_S) as running:
-            running.until(lambda: serving(running) == 2, "two workers", PATIENCE_S)
+            running.until(lambda: complete(running) == 2, "two workers", PATIENCE_S)
             yield running
+
+
+def complete(deployment: Deployment) -> int:
+    """Workers that hold all variants."""
+    every = {variant["name"] for variant in deployment.variants()}
+    return sum(deployment.ready(worker) == every for worker in deployment.workers())
 
 
 def serving(deployment: Deployment) -> int:
