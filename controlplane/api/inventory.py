@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -90,7 +90,9 @@ async def fleet_status_now(context: ApiContext, plan: Plan | None) -> FleetStatu
     if not settings.ray_address and not settings.layouts:  # nodes may come, layouts overlap
         cores = {str(one.name): one.cores for one in settings.kinds}
         lack = lack_of_cores(kinds, cores, settings.all_cores)
-    unmeasured = _unmeasured(await context.snapshot())
+    running = {row.device_kind for row in kinds if row.running}
+    # In a thread: of a thousand variants it takes longer than a query may wait.
+    unmeasured = await asyncio.to_thread(_unmeasured, await context.snapshot(), running)
     return fleet_status(kinds, plan, await _workers(context), lack, unmeasured)
 
 
@@ -108,9 +110,10 @@ async def kinds_now(context: ApiContext, plan: Plan | None) -> tuple[KindStatus,
     )
 
 
-def _unmeasured(catalog: CatalogSnapshot) -> dict[str, int]:
-    """How many variants that could answer were never measured, by device kind."""
-    due = due_profiles(catalog, catalog.device_kinds, hosts=hosts_unknown)
+def _unmeasured(catalog: CatalogSnapshot, running: Container[str]) -> dict[str, int]:
+    """How many variants that could answer were never measured, by device kind of those that run."""
+    kinds = [kind for kind in catalog.device_kinds if kind.name in running]
+    due = due_profiles(catalog, kinds, hosts=hosts_unknown)
     return Counter(str(one.kind.name) for one in due if one.cause is Cause.MISSING)
 
 

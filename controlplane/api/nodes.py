@@ -12,6 +12,7 @@ from controlplane.api.context import ApiContext
 from controlplane.api.path_parameters import WorkerPath
 from controlplane.timestamps import timestamp, timestamp_of
 from controlplane.views.schemas import Schema
+from planner.sentences import some_of
 from variants.catalog.validity.rules import MOST_BY, MOST_WHY
 from variants.errors import Conflict, DeadlineExceeded, NotFound
 from variants.types import Event, ReplicaState
@@ -186,9 +187,8 @@ def _refuse_gap(status: WorkerStatus, staying: Sequence[WorkerStatus]) -> None:
         )
     alone = sorted(_held(status).difference(*map(_held, staying)))
     if alone:
-        more = f" and {len(alone) - MOST_TOLD} more" if len(alone) > MOST_TOLD else ""
         raise Conflict(
-            f"worker {status.worker} alone holds variants of {', '.join(alone[:MOST_TOLD])}{more}: "
+            f"worker {status.worker} alone holds variants of {some_of(alone, MOST_TOLD)}: "
             f"their queries have to wait until another one has loaded some; {accepts}"
         )
 

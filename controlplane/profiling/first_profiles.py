@@ -10,7 +10,12 @@ from dataclasses import dataclass
 
 from controlplane.building.types import Progress
 from controlplane.profiling.orders import candidates
-from controlplane.profiling.profiles import Cause, DueProfile, measured_while_serving
+from controlplane.profiling.profiles import (
+    Cause,
+    DueProfile,
+    measured_while_serving,
+    requests_for,
+)
 from controlplane.profiling.remeasuring import measure_due
 from controlplane.settings import Settings
 from variants.artifacts.protocol import ArtifactStore
@@ -33,17 +38,8 @@ class StartWork:
     def requests(self, at: str) -> tuple[ProfilingRequest, ...]:
         """What the control loop does not find by itself: which libraries a profile was measured
         with is looked at here."""
-        return tuple(
-            ProfilingRequest(
-                task=one.variant.task,
-                variant=one.variant.name,
-                device_kind=one.kind.name,
-                reason=one.reason,
-                at=at,
-            )
-            for one in self.meanwhile
-            if one.cause is Cause.STALE
-        )
+        stale = (one for one in self.meanwhile if one.cause is Cause.STALE)
+        return requests_for(stale, at, by_operator=False)
 
 
 def start_work(due: Sequence[DueProfile], settings: Settings) -> StartWork:

@@ -156,14 +156,17 @@ def to_measure(
     return found
 
 
-def requests_for(due: Iterable[DueProfile], at: str) -> tuple[ProfilingRequest, ...]:
-    """What an operator asks the control loop for, so that these are measured."""
+def requests_for(
+    due: Iterable[DueProfile], at: str, *, by_operator: bool = True
+) -> tuple[ProfilingRequest, ...]:
+    """What the control loop is asked for, by an operator or for the reason that each is due for, so
+    that these are measured."""
     return tuple(
         ProfilingRequest(
             task=one.variant.task,
             variant=one.variant.name,
             device_kind=one.kind.name,
-            reason=ASKED_FOR + at,
+            reason=ASKED_FOR + at if by_operator else one.reason,
             at=at,
         )
         for one in due

@@ -225,12 +225,11 @@ class DeadlineQueue(WaitingQueries):
         spare_ms = self._spare_ms(queue, 0)
         least = self._schedule.first_count(queue) if self._schedule is not None else 1
         entries, rows = queue.pop_batch(now_ms, spare_ms, least)
-        popped = tuple(entries)
         try:
             return self._cut(queue, entries, rows, now_ms, spare_ms)
         except Exception:  # a mistake in a schedule must not lose who waits
             there = {entry[1] for entry in queue.heap}
-            for entry in popped:
+            for entry in entries:
                 if entry[1] not in there:
                     heappush(queue.heap, entry)
             raise

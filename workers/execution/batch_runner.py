@@ -67,7 +67,7 @@ class BatchRunner:
         self.replicas: dict[int, Replica] = {}
         self.usage = Usage()
         self.on_used: Callable[[Replica], None] | None = None
-        """Called after each batch with the replica that ran it; None where no rule needs that."""
+        """Called after each batch with the replica that ran it, if somebody set it."""
         self.draining = False
         self.checking = False
         """Whether a profile is being checked: some batches are nobody's query."""

@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
@@ -16,7 +15,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-import uvicorn
 import yaml
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
@@ -38,6 +36,7 @@ from controlplane.startup.presence import write_state
 from controlplane.startup.state_directory import prepare
 from controlplane.views.fleet_status import asked_words
 from planner.types import Reason
+from tests.controlplane.api.served_api import ServedApi
 from tests.controlplane.builders import DictLive, digits_catalog, register, worker
 from tests.controlplane.cli.shell import Ended, Shell
 from tests.ports import free_port
@@ -99,10 +98,8 @@ class Gateway:
         self._add_query(api)
         api.add_api_route("/v2/health/ready", lambda: {"ready": True})
         api.add_api_route("/v2/repository/index", lambda: INDEX, methods=["POST"])
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        self._server = uvicorn.Server(uvicorn.Config(api, log_config=None))
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
+        self._served = ServedApi(api)
+        self.url = self._served.url
 
     def _add_query(self, api: FastAPI) -> None:
         async def query(request: Request) -> JSONResponse:
@@ -124,15 +121,11 @@ class Gateway:
         api.add_api_route("/v1/explain", explain, methods=["POST"])
 
     def __enter__(self) -> "Gateway":
-        self._thread.start()
-        while not self._server.started:
-            time.sleep(0.01)
+        self._served.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        self._thread.join()
-        self._socket.close()
+        self._served.__exit__()
 
 
 @pytest.fixture

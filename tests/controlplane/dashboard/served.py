@@ -1,19 +1,15 @@
 """The page at ``/`` over the control API with a catalog in memory, for a browser to open."""
 
 import re
-import socket
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
 
-import uvicorn
-
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.settings import load_settings
+from tests.controlplane.api.served_api import ServedApi
 from tests.controlplane.builders import CPU, DIGITS, DictLive, digits_catalog, worker
 from tests.controlplane.dashboard.browser import show
 from variants.artifacts.store import FileArtifactStore
@@ -39,37 +35,26 @@ class Page:
             live=self.live,
         )
         self.api = build_api(context)
-        self._port = 0
-        self._serve()
-
-    def _serve(self) -> None:
-        self._socket = socket.create_server(("127.0.0.1", self._port))
-        self._port = self._socket.getsockname()[1]
-        self._server = uvicorn.Server(uvicorn.Config(self.api, log_config=None))
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
+        self._served = ServedApi(self.api)
 
     def __enter__(self) -> "Page":
-        self._thread.start()
-        while not self._server.started:
-            time.sleep(0.01)
+        self._served.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        self._thread.join()
-        self._socket.close()
+        self._served.__exit__()
 
     @contextmanager
     def away(self) -> Iterator[None]:
         """Nothing answers at the page's address meanwhile."""
         self.__exit__()
         yield
-        self._serve()
+        self._served = ServedApi(self.api, self._served.port)
         self.__enter__()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}/"
+        return f"http://127.0.0.1:{self._served.port}/"
 
     def plan(self, share: float = 0.0, others: float | None = None) -> None:
         """The only worker holds the int8 variant, with a share of its time; and maybe another."""

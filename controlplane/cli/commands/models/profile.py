@@ -93,19 +93,19 @@ def profile(
         interruptible("what was measured is kept"),
         closing(open_catalog(settings.catalog_url)) as catalog,
     ):
-        alone = dry_run or on_cluster
-        with nullcontext() if alone else measuring_first(settings.run_dir, say_waits):
+        here = not (on_cluster or dry_run)
+        with measuring_first(settings.run_dir, say_waits) if here else nullcontext():
             found = profiles.to_measure(
                 catalog.snapshot(), machine_kinds(settings), catalog.profiling_requests(),
                 task=task, variant=variant, everything=everything,
                 hosts=profiles.hosts_unknown if on_cluster else profiles.hosts_here,
             )  # fmt: skip
-            if on_cluster and not dry_run:
-                catalog.request_profiling(profiles.requests_for(found, timestamp()), anew=True)
-            elif not dry_run:
+            if here:
                 store = store_of(settings)
                 with shown(progress) as show:
                     measured, failures = measure_due(found, catalog, store, show)
+            elif not dry_run:
+                catalog.request_profiling(profiles.requests_for(found, timestamp()), anew=True)
         if plot is not None:
             write_plot(plot, family_drawing(catalog.snapshot(), task))
     body = _body(found, measured, failures, time.monotonic() - began)

@@ -2,10 +2,10 @@
 
 import re
 
+from variants.catalog.validity.peaks import LONGEST_S
 from variants.errors import InvalidInput
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-LONGEST_S = 366 * 86_400.0
 
 
 def duration_s(option: str, text: str) -> float:
