@@ -1,10 +1,11 @@
 """Measuring on the nodes of a cluster, or on the one machine: a process of its own there, for one
 profile at a time.
 
-The process takes no core of Ray's where workers of the kind run: it measures beside them, at a
-niceness at which it gets next to nothing while they compute, and waits for calm as measuring does
-everywhere. Where none runs it has a slice of its own, as a worker would. It ends with what it
-measured, with the process that ordered it, and when it is given up.
+The process takes no core of Ray's where workers of the kind run: it measures beside them, computes
+only while a core has nothing else to do, and waits for calm as measuring does everywhere. What a
+task cannot be answered without gets a part of a full core as well, so that it ends. Where none runs
+it has a slice of its own, as a worker would. It ends with what it measured, with the process that
+ordered it, and when it is given up.
 """
 
 import asyncio
@@ -41,7 +42,7 @@ from variants.errors import (
     readable,
 )
 from variants.types import DeviceKindName, Profile
-from workers.process.niceness import HURRIES_NOT, take_niceness
+from workers.process.niceness import HURRIES_NOT, only_while_idle, take_niceness
 
 START_S = 120.0
 """How long a process may take to start on a node that is there."""
@@ -78,11 +79,15 @@ class NodeBench:
         self._store: ArtifactStore | None = None
         self._machine = ""
 
-    def begin(self, back_ends: Iterable[BackEnd]) -> Begun | ModellessError:
-        """Look at this node."""
+    def begin(
+        self, back_ends: Iterable[BackEnd], *, while_idle: bool = False
+    ) -> Begun | ModellessError:
+        """Look at this node. With ``while_idle`` all that follows waits for cores to be idle."""
         import ray
 
         take_niceness(HURRIES_NOT)
+        if while_idle:
+            only_while_idle()
         try:
             settings, _ = receive(self._sent, machine_name())
             self._store = store_of(settings)
@@ -181,7 +186,11 @@ class MeasuringNodes:
         what = f"measuring {order.due.variant.name} on {order.due.kind.name}"
         async with _bench(self._sent, options) as bench:
             patience_s = START_S if node else PLACE_S
-            begun = await _answer(bench.begin.remote(()), patience_s, f"finding room for {what}")
+            begun = await _answer(
+                bench.begin.remote((), while_idle=bool(node) and not order.urgent),
+                patience_s,
+                f"finding room for {what}",
+            )
             placed(begun.node)
             profile: Profile = await _answer(bench.measure.remote(order), MEASURE_S, what)
             return profile

@@ -2,21 +2,22 @@
 
 What is due is looked for beside the loop's turns: profiles that are missing on a kind, that were
 asked for, that no machine of the kind would give again, or that were measured beside other work.
-What is missing is measured at once, beside whatever the node does; the rest waits for a node whose
-workers are calm, for a while (``profiling.places``).
+What a task cannot be answered without, and what an operator waits for, is measured at once, beside
+whatever the node does; the rest waits for a node whose workers are calm, for a while, and leaves
+busy ones pauses (``profiling.places``).
 """
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol
 
 from controlplane.controller.events.journal import Journal
 from controlplane.machine import machine_kinds
 from controlplane.profiling.orders import MeasuringOrder, orders
-from controlplane.profiling.places import NodeLoad, calmest, goes_now
+from controlplane.profiling.places import NodeLoad, Pauses, calmest, goes_now
 from controlplane.profiling.profiles import Hosts, measured_while_serving
 from controlplane.profiling.rests import Attempt, attempt_of
 from controlplane.profiling.setbacks import Setbacks
@@ -70,6 +71,8 @@ class _Job:
     node: str
     """Where it is measured; ``OWN_SLICE`` while no node has room."""
     own_slice: bool
+    busy_ratio: float
+    """Of the node, when it began."""
     task: asyncio.Task[None]
     placed: bool = False
     """Whether a process there has begun, and the node stays: else what fails is no matter of the
@@ -106,6 +109,7 @@ class Measuring:
         self._unkept: dict[ProfileKey, _Measured] = {}
         """What was measured and is to be written into the catalog."""
         self._setbacks = Setbacks()
+        self._pauses = Pauses()
         self._due_since: dict[Attempt, float] = {}
         self._found: list[MeasuringOrder] = []
         """What was due when that was found out last, and what that went by."""
@@ -200,7 +204,8 @@ class Measuring:
         for place, order in enumerate(due):
             node = self._place(order, nodes, running, now_s)
             if node is not None:
-                self._begin(order, node, len(due) - place - 1)
+                busy_ratio = nodes[node].busy_ratio if node in nodes else 0.0
+                self._begin(order, node, busy_ratio, len(due) - place - 1)
 
     def _may_have_changed(
         self,
@@ -304,7 +309,7 @@ class Measuring:
         now_s: float,
     ) -> str | None:
         """The node for an order, or a slice of its own; None where it has to wait."""
-        kind, cause = order.due.kind.name, order.due.cause
+        kind = order.due.kind.name
         if not running.get(kind) and not self._cluster.one_machine:
             one_waits = any(job.own_slice for job in self._jobs.values())
             return None if one_waits or self._setbacks.slice_waits(kind, now_s) else OWN_SLICE
@@ -312,11 +317,13 @@ class Measuring:
         free = (
             id_
             for id_ in nodes
-            if id_ not in occupied and not self._setbacks.node_waits(id_, now_s)
+            if id_ not in occupied
+            and not self._setbacks.node_waits(id_, now_s)
+            and (order.hurried or not self._pauses.pauses(id_, now_s))
         )
         node = calmest(kind, nodes, free)
         waited_s = now_s - self._due_since[attempt_of(order)]
-        ready = node is not None and goes_now(cause, nodes[node].busy_ratio, waited_s)
+        ready = node is not None and goes_now(order, nodes[node].busy_ratio, waited_s)
         return node if ready else None
 
     def _give_up_slices(self, running: Mapping[DeviceKindName, int]) -> None:
@@ -327,9 +334,11 @@ class Measuring:
 
     # -- measuring --------------------------------------------------------------------------------
 
-    def _begin(self, order: MeasuringOrder, node: str, left: int) -> None:
+    def _begin(self, order: MeasuringOrder, node: str, busy_ratio: float, left: int) -> None:
         task = asyncio.create_task(self._measure(order, node, left))
-        self._jobs[order.key] = _Job(node=node, own_slice=node == OWN_SLICE, task=task)
+        self._jobs[order.key] = _Job(
+            node=node, own_slice=node == OWN_SLICE, busy_ratio=busy_ratio, task=task
+        )
         task.add_done_callback(lambda _: self._ended(order.key))
 
     def _ended(self, key: ProfileKey) -> None:
@@ -356,6 +365,7 @@ class Measuring:
             )
         except Exception as error:
             took_s, job = self._clock_s() - began_s, self._jobs[order.key]
+            self._pause(job, began_s)
             # Of a machine that ends, the processes end first.
             lost = job.placed and isinstance(error, ReplicaLost | TrialKilled)
             if lost and not await self._stays(job.node):
@@ -364,10 +374,17 @@ class Measuring:
                 job.placed, job.own_slice = False, False
             self._failed(job, order, error, took_s)
             return
+        self._pause(self._jobs[order.key], began_s)
         measured = _Measured(order=order, profile=profile, left=left)
         self._unkept[order.key] = measured
         with suppress(StateUnavailable):  # the next look tries again, and tells of it
             await self._keep(measured)
+
+    def _pause(self, job: _Job, began_s: float) -> None:
+        """Leave a busy node alone for a while after what was measured on it."""
+        if not job.own_slice:
+            now_s = self._clock_s()
+            self._pauses.measured(job.node, job.busy_ratio, now_s - began_s, now_s)
 
     async def _stays(self, node: str) -> bool:
         """Whether a node is there and goes on being there. Where that cannot be found out it counts
@@ -396,6 +413,10 @@ class Measuring:
             self._tell_failure(order, error, self._setbacks.failed(order, error, self._clock_s()))
             return
         del self._unkept[order.key]
+        # It can be answered now, whatever was found before.
+        self._found = [
+            replace(one, urgent=False) if one.task.name == task else one for one in self._found
+        ]
         self._setbacks.measured(order, self._clock_s(), beside_load=profile.beside_load)
         first = profile.points[0]
         words = f"{first.p50_ms:.3g} ms for {first.batch_size} row on {profile.measured_on}"

@@ -29,10 +29,17 @@ class MeasuringOrder:
 
     task: Task
     due: DueProfile
+    urgent: bool = False
+    """No query of its task can be answered until one of its variants is measured."""
 
     @property
     def key(self) -> ProfileKey:
         return (*self.due.variant.key, self.due.kind.name)
+
+    @property
+    def hurried(self) -> bool:
+        """Whether it does not wait for calm: an operator waits for it, or all queries of a task."""
+        return self.urgent or bool(self.due.asked_at)
 
 
 def orders(
@@ -69,7 +76,9 @@ def orders(
     live = {(v.task, v.model, v.version) for v in catalog.versions if v.stage is Stage.LIVE}
     beaten = _beaten(catalog)
     causes = list(Cause)
-    firsts = {(*row[0].variant.key, row[0].kind.name) for row in candidates(due, catalog, known)}
+    unanswered = candidates(due, catalog, known)
+    firsts = {(*row[0].variant.key, row[0].kind.name) for row in unanswered}
+    urgent = {(*one.variant.key, one.kind.name) for row in unanswered for one in row}
 
     def worth(one: DueProfile) -> tuple[int, bool, bool, bool, float, VariantKey, DeviceKindName]:
         variant = one.variant
@@ -83,7 +92,14 @@ def orders(
             one.kind.name,
         )
 
-    return [MeasuringOrder(task=tasks[one.variant.task], due=one) for one in sorted(due, key=worth)]
+    return [
+        MeasuringOrder(
+            task=tasks[one.variant.task],
+            due=one,
+            urgent=(*one.variant.key, one.kind.name) in urgent,
+        )
+        for one in sorted(due, key=worth)
+    ]
 
 
 def candidates(

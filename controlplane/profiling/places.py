@@ -1,15 +1,24 @@
-"""Where a profile is measured: beside the workers of its kind, on a node that does little. Pure."""
+"""Where a profile is measured, and when: beside workers of its kind, on a node that does little.
+
+Pure. What is measured takes only time that nobody else wants, but on a busy node it still costs
+queries: two threads of one core share it, and caches are shared.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from controlplane.profiling.orders import MeasuringOrder
 from controlplane.profiling.profiles import Cause
 from variants.types import DeviceKindName
 
-CALM = 0.5
-"""A node whose workers compute for less than this part of the time is calm."""
+CALM = 0.25
+"""A node whose workers compute for less than this part of the time is calm: there measuring costs
+queries nothing (``python -m tests.bench.profiling.beside``)."""
 PATIENCE_S = 300.0
-"""How long a profile that is there, but not true, waits for a calm node."""
+"""How long a profile waits for a calm node that queries can be answered without."""
+PAUSE = 4.0
+"""So many times as long as something was measured on a busy node nothing is measured there: queries
+are slowed for a fifth of the time at most."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,7 +36,24 @@ def calmest(kind: DeviceKindName, nodes: Mapping[str, NodeLoad], ids: Iterable[s
     return min(free)[1] if free else None
 
 
-def goes_now(cause: Cause, busy_ratio: float, waited_s: float) -> bool:
+def goes_now(order: MeasuringOrder, busy_ratio: float, waited_s: float) -> bool:
     """Whether it is measured on a node that is so busy, or waits for a calm one."""
-    impatient = cause is not Cause.DISTURBED and waited_s > PATIENCE_S
-    return cause is Cause.MISSING or busy_ratio < CALM or impatient
+    impatient = order.due.cause is not Cause.DISTURBED and waited_s > PATIENCE_S
+    return order.hurried or busy_ratio < CALM or impatient
+
+
+class Pauses:
+    """Nodes that were busy while something was measured on them, and until when they are left alone
+    by what does not hurry."""
+
+    def __init__(self) -> None:
+        self._until_s: dict[str, float] = {}
+
+    def measured(self, node: str, busy_ratio: float, took_s: float, now_s: float) -> None:
+        """Something was measured on a node, or failed, that was so busy when it began."""
+        self._until_s = {one: until_s for one, until_s in self._until_s.items() if until_s > now_s}
+        if busy_ratio >= CALM:
+            self._until_s[node] = now_s + PAUSE * took_s
+
+    def pauses(self, node: str, now_s: float) -> bool:
+        return now_s < self._until_s.get(node, now_s)

@@ -33,6 +33,18 @@ def behind(niceness: int) -> Iterator[None]:
         os.setpriority(os.PRIO_PROCESS, 0, own)
 
 
+def only_while_idle() -> None:
+    """Have every thread of this process compute only while a core has nothing else to do, and give
+    it up at once when it has; new threads and processes do the same. There is no way back.
+
+    Between levels of niceness a core is divided, and who wakes up may wait for milliseconds until
+    it is given up; what Linux schedules as idle (``SCHED_IDLE``) never has anybody wait.
+    """
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.sched_setscheduler(int(task.name), os.SCHED_IDLE, os.sched_param(0))
+
+
 def take_niceness(wanted: int) -> int:
     """Bring every thread of this process to ``wanted``; down only where that is allowed. To 0 none
     is brought up: an operator may have put them before everything else.

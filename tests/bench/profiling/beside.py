@@ -1,22 +1,24 @@
 """Measuring beside a worker: ``python -m tests.bench.profiling.beside``.
 
 ``modelless up`` serves a convolutional network, and queries of one image come as a Poisson process,
-each with a deadline of 30 ms: alone, and while the same network is measured as a cluster's node
-does it, in a process at the niceness of ``NodeBench``, again and again. In turns. Prints how many
-queries were in time, and what the profiles said that were measured alone and beside that load.
+each with a deadline of 30 ms: alone, and while the same network is measured again and again in a
+process as ``NodeBench`` is one, which computes only while a core is idle, or, for comparison, at a
+niceness of 10 (``--policies idle nice``). In turns. Prints how many queries were in time, and what
+the profiles said that were measured alone and beside that load, and how long each took.
 """
 
 import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
-from time import sleep
-from typing import Any
+from time import perf_counter, sleep
+from typing import Any, TypeVar
 
 from controlplane.machine import machine_kinds
 from controlplane.profiling.remeasuring import measured
@@ -28,8 +30,10 @@ from tests.bench.serving.load import Job, run
 from tests.integration.deployment import deployed, short_directory
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.sql import open_catalog
-from workers.process.niceness import HURRIES_NOT, take_niceness
+from workers.process.niceness import HURRIES_NOT, only_while_idle, take_niceness
 
+Done = TypeVar("Done")
+POLICIES = ("idle", "nice")
 [MODEL] = [model for model in MODELS if model.name == "small"]
 
 
@@ -38,16 +42,18 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=[100.0, 350.0])
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--policies", nargs="+", choices=POLICIES, default=["idle"])
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure is not None:
-        _measure(given.measure)
+        _measure(given.measure, given.policies[0])
         return
     print(machine.describe())
     with TemporaryDirectory() as made, short_directory() as home:
         servers.register(home / "s", MODEL, export(MODEL, Path(made)))
         found: dict[str, list[Any]] = {
-            "nothing": _profiles(home / "s", lambda: sleep(given.seconds))
+            f"nothing, {policy}": _profiles(home / "s", policy, partial(sleep, given.seconds))[0]
+            for policy in given.policies
         }
         with deployed(home / "s") as running:
             for rate in given.rates:
@@ -56,36 +62,48 @@ def main() -> None:
                     width=MODEL.width, decimals=4, within_ms=MODEL.slo_ms, slo_ms=MODEL.slo_ms,
                     shape=MODEL.shape, rate=rate,
                 )  # fmt: skip
-                found[f"{rate:g}/s"] = _in_turns(home / "s", job, given.turns)
+                for policy, profiles in _in_turns(
+                    home / "s", job, given.turns, given.policies
+                ).items():
+                    found[f"{rate:g}/s, {policy}"] = profiles
     for load, profiles in found.items():
         print(f"beside {load}: {_words(profiles)}")
 
 
-def _in_turns(state: Path, job: Job, turns: int) -> list[Any]:
-    """The profiles that were measured beside the queries of a job."""
+def _in_turns(state: Path, job: Job, turns: int, policies: Sequence[str]) -> dict[str, list[Any]]:
+    """By policy, the profiles that were measured beside the queries of a job."""
     alone: list[float] = []
-    beside: list[float] = []
-    found: list[Any] = []
+    beside: dict[str, list[float]] = {policy: [] for policy in policies}
+    found: dict[str, list[Any]] = {policy: [] for policy in policies}
     for _ in range(turns):
         alone.append(run(job).good_share)
-        found += _profiles(state, lambda: beside.append(run(job).good_share))
-    print(f"{job.rate:g}/s in time, alone {_shares(alone)}, beside {_shares(beside)}")
+        for policy in policies:
+            profiles, outcome = _profiles(state, policy, partial(run, job))
+            found[policy] += profiles
+            beside[policy].append(outcome.good_share)
+    print(f"{job.rate:g}/s in time, alone {_shares(alone)}")
+    for policy, shares in beside.items():
+        print(f"{job.rate:g}/s in time, beside measuring, {policy}: {_shares(shares)}")
     return found
 
 
-def _profiles(state: Path, meanwhile: Any) -> list[Any]:
-    """What is measured again and again while something else is done."""
+def _profiles(state: Path, policy: str, meanwhile: Callable[[], Done]) -> tuple[list[Any], Done]:
+    """What is measured again and again while something else is done, and what comes of that."""
     command = [sys.executable, "-m", "tests.bench.profiling.beside", "--measure", str(state)]
+    command += ["--policies", policy]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        meanwhile()
+        done = meanwhile()
         child.terminate()
-        return [json.loads(line) for line in child.stdout if line.endswith("\n")]
+        return [json.loads(line) for line in child.stdout if line.endswith("\n")], done
 
 
-def _measure(state: Path) -> None:
-    take_niceness(HURRIES_NOT)
+def _measure(state: Path, policy: str) -> None:
+    if policy == "idle":
+        only_while_idle()
+    else:
+        take_niceness(HURRIES_NOT)
     settings = load_settings(state_dir=state)
     store = FileArtifactStore(settings.artifacts_dir)
     with closing(open_catalog(settings.catalog_url)) as catalog:
@@ -94,11 +112,13 @@ def _measure(state: Path) -> None:
     print("begun", flush=True)
     with TemporaryDirectory() as work:
         while True:
+            began_s = perf_counter()
             profile = measured(
                 known.tasks[0], variant, machine_kinds(settings)[0], store, Path(work)
             )
             ms = [point.p50_ms for point in profile.points]
-            print(json.dumps([ms[0], ms[-1], profile.beside_load]), flush=True)
+            took_s = perf_counter() - began_s
+            print(json.dumps([ms[0], ms[-1], profile.beside_load, took_s]), flush=True)
 
 
 def _shares(found: Sequence[float]) -> str:
@@ -108,9 +128,11 @@ def _shares(found: Sequence[float]) -> str:
 def _words(found: Sequence[Any]) -> str:
     if not found:
         return "no profile was ready in time"
-    one, last = (median(profile[at] for profile in found) for at in (0, 1))
+    one, last, took_s = (median(profile[at] for profile in found) for at in (0, 1, 3))
     marked = sum(profile[2] for profile in found)
-    return f"{len(found)} profiles, {one:.2f} and {last:.2f} ms, {marked} marked"
+    return (
+        f"{len(found)} profiles, {one:.2f} and {last:.2f} ms, {marked} marked, {took_s:.1f} s each"
+    )
 
 
 if __name__ == "__main__":

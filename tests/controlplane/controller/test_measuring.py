@@ -14,7 +14,8 @@ from controlplane.controller.measuring import (
     Measuring,
 )
 from controlplane.profiling.orders import MeasuringOrder
-from controlplane.profiling.places import PATIENCE_S
+from controlplane.profiling.places import CALM, PATIENCE_S, PAUSE
+from controlplane.profiling.profiles import ASKED_FOR
 from controlplane.profiling.setbacks import DISTURBED_REST_S, REFUSED_S, REST_S
 from controlplane.profiling.staleness import BackEnd
 from controlplane.settings import load_settings
@@ -245,6 +246,42 @@ async def test_a_profile_of_another_machine_waits_for_a_calm_node(tmp_path: Path
     assert await house.look() == []
     assert await house.look(PATIENCE_S + 1) == [("one-v1-onnx-fp32", "n-2")]
     assert await house.look() == []
+
+
+async def test_only_what_a_task_cannot_be_answered_without_is_measured_on_a_busy_node(
+    tmp_path: Path,
+) -> None:
+    house = House(Cluster({"cpu-1-a": "n-1"}), tmp_path, "one", "two", "three")
+    house.workers = {"cpu-1-a": status(0.9)}
+
+    async def taking_30_s(order: MeasuringOrder) -> Profile:
+        house.now_s += 30.0
+        return await measured_there(order)
+
+    house.cluster.answer = taking_30_s
+    [first] = await house.look()
+    assert first == ("one-v1-onnx-fp32", "n-1")
+    assert await house.look() == []  # the task can be answered
+    [_] = await house.look(PATIENCE_S + 1)
+    assert await house.look(PAUSE * 30.0 - 10.0) == []
+    [_] = await house.look(10.0)
+
+
+async def test_an_operator_does_not_wait_for_calm(tmp_path: Path) -> None:
+    house = House(Cluster({"cpu-1-a": "n-1"}), tmp_path, "one", host=NODE)
+    house.workers = {"cpu-1-a": status(0.9)}
+
+    house.request("its latency is doubted", at="2026-11-20T08:00:00Z")
+    assert await house.look() == []
+    house.request(f"{ASKED_FOR}8 o'clock", at="2026-11-20T09:00:00Z")
+    assert await house.look() == [("one-v1-onnx-fp32", "n-1")]
+
+
+async def test_a_calm_node_needs_no_pauses(tmp_path: Path) -> None:
+    house = House(Cluster({"cpu-1-a": "n-1"}), tmp_path, "one", "two", "three")
+    house.workers = {"cpu-1-a": status(CALM / 2)}
+
+    assert [len(await house.look()) for _ in range(4)] == [1, 1, 1, 0]
 
 
 async def test_a_profile_that_a_machine_of_the_kind_gave_is_true(tmp_path: Path) -> None:

@@ -89,14 +89,30 @@ async def _measure(home: Path, cluster: Any, node: Any) -> dict[str, Any]:
     refusing = asyncio.create_task(error_of(broken, head, lambda _: None))
     losing = asyncio.create_task(error_of(endless, "", begins))
     await begun.wait()
+    damaged = await refusing
+    beside = asyncio.Event()
+    yielding = asyncio.create_task(error_of(endless, head, lambda _: beside.set()))
+    await beside.wait()
+    scheduled = sorted(os.sched_getscheduler(pid) for pid in _benches())
+    yielding.cancel()
     cluster.remove_node(node, allow_graceful=False)
     return {
         "bound": placed == [node.node_id],
-        "damaged": await refusing,
+        "damaged": damaged,
+        "scheduled": scheduled,
         "lost": await losing,
         "stay": [await hasty.stays(head), await nodes.stays(node.node_id)],
         "classes": len(_exported_classes()),
     }
+
+
+def _benches() -> list[int]:
+    """The processes that measure."""
+    return [
+        int(one.name)
+        for one in Path("/proc").glob("[0-9]*")
+        if (one / "cmdline").read_bytes().startswith(b"ray::NodeBench")
+    ]
 
 
 def _exported_classes() -> list[bytes]:

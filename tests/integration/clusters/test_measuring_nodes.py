@@ -1,6 +1,7 @@
 """Where a cluster's profiles are measured, on two raylets: see ``nodes_that_measure``."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,12 @@ def test_an_artifact_that_is_not_what_was_registered_is_refused_there(
 ) -> None:
     assert found["damaged"].startswith("ARTIFACT_INVALID: ")
     assert "is damaged" in found["damaged"]
+
+
+def test_a_process_beside_workers_takes_only_what_nobody_else_wants(found: dict[str, Any]) -> None:
+    on_a_slice_of_its_own, beside_workers = found["scheduled"]
+    assert on_a_slice_of_its_own == os.SCHED_OTHER
+    assert beside_workers == os.SCHED_IDLE
 
 
 def test_a_node_that_is_lost_is_told_as_that(found: dict[str, Any]) -> None:

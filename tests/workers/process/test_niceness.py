@@ -71,3 +71,23 @@ def test_who_could_not_come_back_does_not_wait() -> None:
     own = str(os.getpriority(os.PRIO_PROCESS, 0))
     arguments = ["65534"] if os.geteuid() == 0 else []
     assert behind(*arguments) == [own, own, own]
+
+
+IDLE = """
+import os, subprocess, sys, threading
+from workers.process.niceness import only_while_idle
+waits = threading.Event()
+thread = threading.Thread(target=waits.wait)
+thread.start()
+only_while_idle()
+child = "import os; print(os.sched_getscheduler(0))"
+print(os.sched_getscheduler(0), os.sched_getscheduler(thread.native_id), flush=True)
+subprocess.run([sys.executable, "-c", child], check=True)
+waits.set()
+"""
+
+
+def test_who_waits_for_idle_cores_does_so_with_all_its_threads_and_children() -> None:
+    command = [sys.executable, "-c", IDLE]
+    found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    assert found == [str(os.SCHED_IDLE)] * 3
