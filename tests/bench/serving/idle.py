@@ -149,7 +149,7 @@ def watch(family: Sequence[psutil.Process], seconds: float) -> tuple[list[Taken]
     for process, used_s in zip(family, before, strict=True):
         rollup = _rollup(process.pid)
         cpu = 100 * (_used_s(process) - used_s) / took_s
-        found.append(Taken(_name(process), rollup["Pss"], rollup["Pss_Anon"], cpu))
+        found.append(Taken(name_of(process), rollup["Pss"], rollup["Pss_Anon"], cpu))
     return found, others.cores
 
 
@@ -164,7 +164,7 @@ def _rollup(pid: int) -> dict[str, float]:
     return {name.rstrip(":"): int(kib) / 1024 for name, kib, *_ in map(str.split, lines)}
 
 
-def _name(process: psutil.Process) -> str:
+def name_of(process: psutil.Process) -> str:
     words = process.cmdline()
     if words[0].startswith("ray::"):
         return words[0].split()[0]
