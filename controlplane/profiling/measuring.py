@@ -227,7 +227,9 @@ class Measuring:
         by_kind = {one.kind: one for one in ready}
         space = Space(kinds=tuple(by_kind), threads=self._threads, batch_sizes=self._sizes)
         search = Search(space, history=self._history)
-        for kind, one in by_kind.items():  # its largest batch was timed when it was judged
+        # The largest batch of each was timed once when it was judged. The last ones still run.
+        for kind, one in reversed(by_kind.items()):
+            self._meter.say("measure", f"timing the largest batch of {one.variant.name}")
             self._sample(search, space.largest(kind), one)
         self._meter.expect(search.left - len(ready))
         while (chosen := search.next()) is not None:
@@ -240,6 +242,7 @@ class Measuring:
         measured: list[Measured] = []
         for one in ready:
             points = self._usable(surface.points(one.kind, self._threads[0]))
+            self._meter.say("measure", f"measuring what memory {one.variant.name} takes")
             with suppress(InvalidArtifact):  # else what was seen while it was sampled counts
                 self._bench.weigh(one.variant, one.path, points)
             siblings = [

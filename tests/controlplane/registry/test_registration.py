@@ -163,6 +163,11 @@ def test_a_sampled_family_says_what_was_predicted_and_how_surely(house: House) -
         assert (profile.memory_mib > 0, profile.load_s > 0) == (True, True)
     assert all(variant.accuracy_rows == 24 for variant in snapshot.variants)
     assert house.told[-1].done == house.told[-1].total
+    told = [one.message for one in house.told]
+    judged = [one.split()[1] for one in told if one.startswith("judging ")]
+    timed = [told.index(f"timing the largest batch of {name}") for name in judged]
+    assert timed == sorted(timed, reverse=True)  # processes that still run are not started anew
+    assert all(f"measuring what memory {name} takes" in told for name in judged)
 
 
 def test_what_the_catalog_names_is_in_the_store_and_nothing_else_is(first: House) -> None:
