@@ -233,6 +233,7 @@ async def test_a_cold_variant_goes_where_what_leaves_is_worth_least(served: Serv
         assert (await served.ask(query(variant=FAST))).json["worker"] == "w1"
     known = served.gateway.known.workers
     await until(lambda: any(loss_s > 0.0 for _, loss_s in known[WorkerId("w1")].view.evictable))
+    await until(lambda: known[WorkerId("w2")].view.evictable)
     for _ in range(2):
         answer = await served.ask(query(4, variant=DOUBLE))
         assert (answer.json["outputs"], answer.json["worker"]) == ([[8, 0, 0, 0]], "w2")
@@ -247,6 +248,7 @@ async def test_a_load_for_queries_to_come_goes_there_as_well(slow_to_load: Serve
     await served.ask(query(variant=FAST))
     known = served.gateway.known.workers
     await until(lambda: any(loss_s > 0.0 for _, loss_s in known[WorkerId("w1")].view.evictable))
+    await until(lambda: known[WorkerId("w2")].view.evictable)
     answer = await served.ask(query(4, variant=DOUBLE, slo=TOO_SOON))
     assert answer.error[:2] == (503, "COLD")
     await until(lambda: DOUBLE in [one.variant for one in filled.status().replicas])
