@@ -75,7 +75,7 @@ def wait_until_answered(client: modelless.Client, task: str, row: np.ndarray) ->
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--url", default="http://127.0.0.1:8000")
+    options.add_argument("--url", help="else MODELLESS_URL, or this machine")
     options.add_argument("--folder", type=Path, default=Path("numbers-and-vectors"))
     given = options.parse_args()
     folder = given.folder

@@ -64,7 +64,7 @@ def register(model: Path, evaluation: Path) -> None:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--url", default="http://127.0.0.1:8000")
+    options.add_argument("--url", help="else MODELLESS_URL, or this machine")
     options.add_argument("--folder", type=Path, default=Path("wine"))
     given = options.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)

@@ -129,7 +129,9 @@ def write(path: Path, header: str, rows: Iterable[Row]) -> None:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--url", default="http://127.0.0.1:8000")
+    options.add_argument(
+        "--url", default=os.environ.get("MODELLESS_URL") or "http://127.0.0.1:8000"
+    )
     options.add_argument("--seconds", type=int, default=30)
     options.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     options.add_argument("--folder", type=Path, default=Path("what-if"))

@@ -5,6 +5,8 @@ All raise ``InvalidInput`` with what exactly is wrong.
 
 import math
 from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import lru_cache
 from heapq import nsmallest
 from typing import Any
 
@@ -33,14 +35,21 @@ PARAMETERS = frozenset(
 """Parameters of the Open Inference Protocol that say what a query needs."""
 
 _PREFER = {str(p): p for p in Prefer}
+_NEAR = 0.75
+"""How like a known name is a mistake: ``latency_slo`` and ``min_acuracy`` are at 0.88 and 0.96."""
+_OF_OTHERS = frozenset({"sequence_id", "sequence_start", "sequence_end", "binary_data_output"})
+"""What the protocol's extensions name."""
 _NOT_PARAMETERS = {
     "latency_ms": "it is called 'latency_slo_ms' here",
+    "latency": "it is called 'latency_slo_ms' here",
+    "deadline_ms": "it is called 'latency_slo_ms' here",
     "accuracy": "it is called 'min_accuracy' here",
     "cost": "it is called 'max_cost_usd_per_1k' here",
     "slo": "what it holds are parameters of their own here",
     "variant": "a version is named outside of the parameters here",
 }
-"""Fields of ``/v1/query``, and what the Open Inference Protocol has in their place."""
+"""Fields of ``/v1/query`` and what else says it plainly, and what the Open Inference Protocol has
+in their place."""
 
 
 def task_of(name: Any, tasks: Mapping[TaskName, Task]) -> Task:
@@ -65,19 +74,34 @@ def parameters_of(document: Mapping[str, Any], what: str) -> Mapping[str, Any]:
     return found
 
 
-def refuse_v1_names(parameters: Mapping[str, Any]) -> None:
-    """Refuse what would be a need in ``/v1/query``.
+def refuse_mistaken_names(parameters: Mapping[str, Any]) -> None:
+    """Refuse what was meant to say what the query needs, and does not.
 
     The protocol lets clients send parameters that no server knows, so others change nothing. These
     would be missed: a query with another SLO than the client believes would be answered.
 
     Raises:
-        InvalidInput: a parameter has the name of a field of ``/v1/query``.
+        InvalidInput: a parameter has the name of a field of ``/v1/query``, or nearly that of a
+            known parameter.
     """
     for name in parameters:
-        if (advice := _NOT_PARAMETERS.get(name)) is not None:
+        if name not in PARAMETERS and (advice := _advice(name)):
             known = ", ".join(sorted(PARAMETERS))
-            raise InvalidInput(f"there is no parameter {name!r}: {advice}; known are: {known}")
+            raise InvalidInput(f"there is no parameter {shown(name)}: {advice}; known are: {known}")
+
+
+@lru_cache(maxsize=256)
+def _advice(name: str) -> str:
+    """What was meant by the name of a parameter that is not known; empty: something else."""
+    if name in _NOT_PARAMETERS:
+        return _NOT_PARAMETERS[name]
+    if name in _OF_OTHERS or len(name) > MAX_NAME:
+        return ""
+    plain = name.lower().replace("-", "_")
+    words = set(plain.split("_"))
+    near = [one for one in sorted(PARAMETERS) if len(words) > 1 and words <= set(one.split("_"))]
+    near = near or get_close_matches(plain, PARAMETERS, n=1, cutoff=_NEAR)
+    return f"did you mean {near[0]!r}?" if near else ""
 
 
 def number_of(value: Any, name: str) -> float:

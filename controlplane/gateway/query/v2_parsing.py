@@ -32,7 +32,7 @@ from controlplane.gateway.query.query_fields import (
     pinned_to,
     prefer_of,
     priority_in,
-    refuse_v1_names,
+    refuse_mistaken_names,
     task_of,
 )
 from controlplane.gateway.query.replies import V2Request
@@ -121,10 +121,10 @@ def query_v2(
     """A query from SLO parameters; ``timeout`` (microseconds) is the protocol's own deadline.
 
     Raises:
-        InvalidInput: a parameter is not what it has to be, or is called as in ``/v1/query``.
+        InvalidInput: a parameter is not what it has to be, or has a name that is a mistake.
     """
     if parameters:
-        refuse_v1_names(parameters)
+        refuse_mistaken_names(parameters)
     get = parameters.get
     latency_ms = task.slo.latency_ms
     if (slo_ms := get("latency_slo_ms")) is not None:

@@ -67,6 +67,9 @@ InFlightOption = Annotated[
 ResumeOption = Annotated[
     bool, typer.Option("--resume", help="Go on with a run that was interrupted.")
 ]
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Replace a file that is there already.")
+]
 JsonOption = Annotated[
     bool,
     typer.Option("--json", callback=remember_json, help="Say what came of it as JSON."),
@@ -84,6 +87,7 @@ def batch(
     rows_per_query: RowsOption = None,
     in_flight: InFlightOption = IN_FLIGHT,
     resume: ResumeOption = False,
+    overwrite: OverwriteOption = False,
     url: UrlOption = "",
     json: JsonOption = False,
     progress: ProgressOption = ProgressStyle.AUTO,
@@ -103,7 +107,7 @@ def batch(
     from controlplane.cli.batching.rows_files import rows_file
     from controlplane.cli.batching.rows_query import Batched
 
-    _check(input, answers)
+    _check(input, answers, replaced=resume or overwrite)
     access = access_to(url)
     with connected(access) as client:
         known = client.get(at("v1", "tasks", task))
@@ -180,12 +184,14 @@ class Batch:
             table(["ANSWERED BY", ">ROWS", ">OF ALL NOW"], rows, empty="")
 
 
-def _check(input: Path, answers: Path) -> None:
+def _check(input: Path, answers: Path, *, replaced: bool) -> None:
     for option, path in (("--input", input), ("--output", answers)):
         if path.suffix not in FORMATS:
             raise InvalidInput(f"{option} {path} must end in {' or '.join(FORMATS)}")
     if input.resolve() == answers.resolve():
         raise InvalidInput("--output is the file of the rows")
+    if answers.exists() and not replaced:
+        raise InvalidInput(f"{answers} is there already: name another file, or --overwrite it")
 
 
 def _begun(answers: Path) -> bool:

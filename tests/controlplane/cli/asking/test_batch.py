@@ -277,6 +277,21 @@ def test_answers_are_not_written_over_the_rows(
     assert (ended.code, ended.err) == (2, "error: --output is the file of the rows\n")
 
 
+def test_answers_that_are_there_are_replaced_only_if_asked(
+    gateway: Answering, shell: Shell, tmp_path: Path
+) -> None:
+    rows, answers = rows_npz(tmp_path, 2), tmp_path / "answers.jsonl"
+    answers.write_text("of another run")
+
+    refused = batch(shell, gateway, rows, answers)
+    assert refused.code == 2
+    assert f"{answers.name} is there already: name another file, or --overwrite it" in refused.err
+    assert (answers.read_text(), gateway.asked) == ("of another run", [])
+
+    assert batch(shell, gateway, rows, answers, "--overwrite").code == 0
+    assert [one["row"] for one in answers_of(answers)] == [0, 1]
+
+
 def test_no_answer_is_far_from_its_place_while_one_is_waited_for(
     gateway: Answering, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -464,6 +464,11 @@ def test_a_priority_that_is_none(given: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
+        ("latency_slo", "did you mean 'latency_slo_ms'?"),
+        ("latency_ms_slo", "did you mean 'latency_slo_ms'?"),
+        ("min_acuracy", "did you mean 'min_accuracy'?"),
+        ("accuracy_min", "did you mean 'min_accuracy'?"),
+        ("Max-Cost", "did you mean 'max_cost_usd_per_1k'?"),
         ("latency_ms", "it is called 'latency_slo_ms' here"),
         ("accuracy", "it is called 'min_accuracy' here"),
         ("cost", "it is called 'max_cost_usd_per_1k' here"),
