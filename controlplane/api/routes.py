@@ -17,9 +17,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controlplane.api.bodies import REGISTRATION_FORM
 from controlplane.api.canaries import canary_routes
+from controlplane.api.changed_tasks import changed_tasks_routes
 from controlplane.api.clients import client_routes
 from controlplane.api.context import ApiContext
-from controlplane.api.default_slo import default_slo_routes
 from controlplane.api.devices import device_routes
 from controlplane.api.errors import ERRORS, RequestIds, add_error_handlers
 from controlplane.api.inventory import fleet_status_now, inventory_routes
@@ -153,7 +153,7 @@ def build_api(context: ApiContext) -> FastAPI:
     api.include_router(rule_routes(context))
     api.include_router(client_routes(context))
     api.include_router(quarantine_routes(context))
-    api.include_router(default_slo_routes(context))
+    api.include_router(changed_tasks_routes(context))
     api.include_router(sharing_routes(context))
     api.include_router(removal_routes(context))
     api.include_router(canary_routes(context))

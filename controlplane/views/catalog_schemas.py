@@ -51,6 +51,9 @@ class SloSchema(Schema):
         return cls.model_validate(slo)
 
 
+MOST_CLASSES = 100_000
+
+
 class SloChange(Schema):
     """New defaults of a task; what is left out stays, and null asks for nothing."""
 
@@ -68,6 +71,18 @@ class SloChange(Schema):
     def applied(self, slo: Slo) -> Slo:
         """These defaults, with what was given in place of what they are."""
         return replace(slo, **{name: getattr(self, name) for name in self.model_fields_set})
+
+
+class LabelsSchema(Schema):
+    """What the classes of a task are called."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    labels: list[str] = Field(
+        max_length=MOST_CLASSES,
+        description="One for each class, in the order of its scores; empty: they have no names.",
+        examples=[["cat", "dog"]],
+    )
 
 
 class SharingSchema(Schema):

@@ -375,6 +375,38 @@ def test_an_unknown_task_has_no_default_slo(catalog: Catalog) -> None:
     assert catalog.revision() == 1
 
 
+def test_the_classes_of_a_task_are_named_later_and_again(catalog: Catalog) -> None:
+    unnamed = registration(task=task(labels=()))
+    catalog.register(unnamed)
+    names = ("cat", "dog", "owl")
+    for labels in (names, names[::-1], ()):
+        catalog.set_labels(DIGITS, labels)
+        assert catalog.snapshot().tasks == (replace(unnamed.task, labels=labels),)
+    assert catalog.revision() == 4
+    catalog.set_labels(DIGITS, names)
+    catalog.register(registration(number=2, task=task(labels=names)))
+
+
+@pytest.mark.parametrize(
+    ("labels", "wrong"),
+    [
+        (("a", "b"), "has 2 labels, but output 'scores' has 3 classes"),
+        (("a", "b", "a"), "has the same label for two classes"),
+        (("", "b", "c"), "a label of task 'digits'"),
+    ],
+)
+def test_names_that_are_not_those_of_a_tasks_classes_are_refused(
+    catalog: Catalog, labels: tuple[str, ...], wrong: str
+) -> None:
+    catalog.register(registration())
+    before = catalog.snapshot()
+    with pytest.raises(InvalidInput, match=wrong):
+        catalog.set_labels(DIGITS, labels)
+    with pytest.raises(NotFound, match="there is no task 'letters'"):
+        catalog.set_labels(TaskName("letters"), ())
+    assert catalog.snapshot() == before
+
+
 def test_how_answers_of_a_task_are_shared_is_kept(catalog: Catalog) -> None:
     catalog.register(registration())
     assert catalog.snapshot().tasks[0].sharing is None

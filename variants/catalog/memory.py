@@ -28,6 +28,7 @@ from variants.catalog.validity.registrations import (
     check_profiling_request,
     check_registration,
     check_slo,
+    labelled,
     plain_body,
     version_of,
 )
@@ -284,6 +285,9 @@ class MemoryCatalog:
     def set_slo(self, task: TaskName, slo: Slo) -> None:
         check_slo(slo, f"task {task!r}")
         self._change_task(task, lambda one: replace(one, slo=slo))
+
+    def set_labels(self, task: TaskName, labels: tuple[str, ...]) -> None:
+        self._change_task(task, lambda one: labelled(one, labels))
 
     def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:
         check_sharing(sharing, f"task {task!r}")

@@ -185,6 +185,15 @@ class Catalog(Protocol):
             NotFound: there is no such task.
         """
 
+    def set_labels(self, task: TaskName, labels: tuple[str, ...]) -> None:
+        """Name the classes of a task, in the order of its scores; none take the names away.
+        Advances the revision.
+
+        Raises:
+            InvalidInput: the task has another number of classes, or none.
+            NotFound: there is no such task.
+        """
+
     def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:
         """Say how answers of a task are shared from now on; None: not. Advances the revision.
 

@@ -9,9 +9,9 @@ from sqlalchemy import delete as sql_delete
 
 from variants.catalog import counters, tables
 from variants.catalog.removal import Freed, Removed, check_retired, freed
-from variants.catalog.rows import read_variant, read_version, sharing_row, slo_row
+from variants.catalog.rows import read_task, read_variant, read_version, sharing_row, slo_row
 from variants.catalog.sql_canaries import SqlCanaryTables, forget_version, move_version
-from variants.catalog.validity.registrations import check_slo
+from variants.catalog.validity.registrations import check_slo, labelled
 from variants.catalog.validity.sharing import check_sharing
 from variants.errors import NotFound
 from variants.types import (
@@ -88,6 +88,17 @@ class SqlTaskTables(SqlCanaryTables):
     def set_slo(self, task: TaskName, slo: Slo) -> None:
         check_slo(slo, f"task {task!r}")
         self._change_task(task, slo_row(slo))
+
+    def set_labels(self, task: TaskName, labels: tuple[str, ...]) -> None:
+        with self._transaction(self._writer) as connection:
+            counters.advance(connection, "revision")
+            named = tables.tasks.c.name == task
+            row = connection.execute(select(tables.tasks).where(named)).first()
+            if row is None:
+                raise NotFound(f"there is no task {task!r}")
+            known = labelled(read_task(row), labels)
+            changed = update(tables.tasks).where(named).values(labels=list(known.labels))
+            connection.execute(changed)
 
     def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:
         check_sharing(sharing, f"task {task!r}")

@@ -8,6 +8,7 @@ import typer
 
 from controlplane.cli.confirmation import YesOption, confirm, removed_words
 from controlplane.cli.gateway_client import UrlOption, at, connect
+from controlplane.cli.model_options import parse_labels
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import (
     details,
@@ -17,12 +18,16 @@ from controlplane.cli.render import (
     tensor,
     usd_per_million,
 )
+from planner.sentences import some_of
 from variants.errors import InvalidInput
 from variants.figures import counted
 from variants.types import Prefer
 
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
 Row = Mapping[str, Any]
+
+MOST_NAMES = 10
+"""Of classes, in a sentence."""
 
 tasks = typer.Typer(help="What can be asked for.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -109,6 +114,27 @@ def remove(
     )
 
 
+@tasks.command("label")
+def label(
+    task: TaskArgument,
+    labels: Annotated[
+        str,
+        typer.Argument(
+            metavar="LABELS",
+            help="Names of the classes in the order of the scores, as 'cat,dog' or @FILE with one "
+            "on each line; '' takes them away.",
+        ),
+    ],
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Say what the classes of a task are called, so that replies have labels."""
+    names = parse_labels(labels) if labels else ()
+    with connect(url) as client:
+        row = client.put(at("v1", "tasks", task, "labels"), {"labels": names})
+    emit(row, output, lambda: typer.echo(printable(f"{task}: {_label_words(row['labels'])}")))
+
+
 @tasks.command("share")
 def share(
     task: TaskArgument,
@@ -170,6 +196,12 @@ def _task_table(rows: list[Row]) -> None:
         ),
         empty="There are no tasks; `modelless register` makes one.",
     )
+
+
+def _label_words(labels: list[str]) -> str:
+    if not labels:
+        return "its classes have no names"
+    return f"its {len(labels):,} classes are called {some_of(labels, MOST_NAMES)}"
 
 
 def _number_or_any(text: str, option: str) -> float | None:

@@ -35,6 +35,23 @@ def test_sharing_that_cannot_be_is_said(gateway: Gateway, shell: Shell) -> None:
     assert (unknown.code, unknown.out) == (1, "")
 
 
+def test_classes_are_named_from_a_list_and_from_a_file(
+    gateway: Gateway, shell: Shell, tmp_path: Path
+) -> None:
+    names = [f"n{number}" for number in range(10)]
+    file = tmp_path / "names.txt"
+    file.write_text("\n".join(names))
+    for given in (",".join(names), f"@{file}"):
+        done = shell("tasks", "label", "digits", given, url=gateway.url)
+        assert (done.code, done.err) == (0, "")
+        assert done.out == f"digits: its 10 classes are called {', '.join(names)}\n"
+    wrong = shell("tasks", "label", "digits", "cat,dog", url=gateway.url)
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "has 2 labels, but output" in wrong.err
+    taken = shell("tasks", "label", "digits", "", url=gateway.url)
+    assert taken.out == "digits: its classes have no names\n"
+
+
 def test_defaults_are_changed_one_by_one(gateway: Gateway, shell: Shell) -> None:
     done = shell(
         "tasks", "set", "digits", "--latency-ms", "50", "--accuracy", "0.9", url=gateway.url

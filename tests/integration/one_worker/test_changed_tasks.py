@@ -31,6 +31,21 @@ def test_queries_follow_a_changed_default_slo(digits: Deployment) -> None:
     assert [event["subject"] for event in told if event["kind"] == "slo_changed"] == ["digits"] * 2
 
 
+def test_replies_follow_the_names_of_the_classes(digits: Deployment) -> None:
+    before = digits.get("/v1/tasks/digits")["labels"]
+    names = [f"digit {label}" for label in before]
+    [label] = digits.until(lambda: digits.query(ROW).body.get("labels"), "an answer")
+    command = [*CLI, "tasks", "label", "digits", ",".join(names)]
+    settings = environment(digits.state_dir, digits.port)
+    said = subprocess.run(command, env=settings, check=True, timeout=600, capture_output=True)
+    assert b"digits: its 10 classes are called digit 0, digit 1" in said.stdout
+    digits.until(lambda: digits.query(ROW).body.get("labels") == [f"digit {label}"], "new names")
+    digits.request("PUT", "/v1/tasks/digits/labels", {"labels": []})
+    digits.until(lambda: "labels" not in digits.query(ROW).body, "no names")
+    digits.request("PUT", "/v1/tasks/digits/labels", {"labels": before})
+    digits.until(lambda: digits.query(ROW).body.get("labels") == [label], "the old names")
+
+
 def register_spare(running: Deployment) -> None:
     """A second task, of a model of the first one."""
     zoo = running.state_dir / "zoo" / "digits"

@@ -9,12 +9,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from variants.catalog.validity.sharing import check_sharing
 from variants.errors import Conflict, InvalidInput, NotFound
-from variants.metrics.metric import Metric, parse_metric
+from variants.metrics.metric import parse_metric
 from variants.types import (
     NAME,
     DeviceKind,
@@ -157,7 +158,7 @@ def check_task(task: Task) -> None:
         for spec in specs:
             _check_tensor(spec, f"{side} {spec.name!r} of {where}")
         _unique(f"{side} of {where}", (spec.name for spec in specs))
-    _check_labels(task, parse_metric(task.metric), where)
+    check_labels(task)
     check_slo(task.slo, where)
     check_sharing(task.sharing, where)
 
@@ -343,13 +344,19 @@ def _check_tensor(spec: TensorSpec, where: str) -> None:
         _check_count(size, f"a dimension of {where}")
 
 
-def _check_labels(task: Task, metric: Metric, where: str) -> None:
+def check_labels(task: Task) -> None:
+    """Refuse names that are not those of a task's classes, with ``InvalidInput``; none are fine."""
     if not task.labels:
         return
+    where, metric = f"task {task.name!r}", parse_metric(task.metric)
     if not metric.classifies:
         raise InvalidInput(f"{where} has labels, which only classifiers have, and is of {metric}")
     for label in task.labels:
         _check_text(label, f"a label of {where}")
+        if not label.strip():
+            raise InvalidInput(f"a label of {where} is empty")
+    if len(set(task.labels)) != len(task.labels):
+        raise InvalidInput(f"{where} has the same label for two classes")
     output = task.outputs[0]
     classes = math.prod(output.shape)
     if len(task.labels) != classes:
@@ -357,6 +364,17 @@ def _check_labels(task: Task, metric: Metric, where: str) -> None:
             f"{where} has {len(task.labels)} labels, but output {output.name!r} "
             f"has {classes} classes"
         )
+
+
+def labelled(task: Task, labels: tuple[str, ...]) -> Task:
+    """The task with these names of its classes.
+
+    Raises:
+        InvalidInput: they are not those of its classes.
+    """
+    found = replace(task, labels=labels)
+    check_labels(found)
+    return found
 
 
 def check_slo(slo: Slo, where: str) -> None:

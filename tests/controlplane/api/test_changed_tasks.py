@@ -1,4 +1,4 @@
-"""A task's default SLO over the control API."""
+"""A task's default SLO, and the names of its classes, over the control API."""
 
 from typing import Any
 
@@ -61,3 +61,36 @@ async def test_defaults_that_no_query_can_have_are_refused(
 async def test_an_unknown_task_has_no_defaults(api: httpx.AsyncClient) -> None:
     reply = await api.patch("/v1/tasks/letters/slo", json={"latency_ms": 5})
     assert (reply.status_code, reply.json()["code"]) == (404, "TASK_NOT_FOUND")
+
+
+LABELS = "/v1/tasks/digits/labels"
+
+
+async def test_classes_are_named_and_told_of_once(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    before = catalog.snapshot().tasks[0].labels
+    names = [f"{number}!" for number in range(10)]
+    for _ in range(2):
+        reply = await api.put(LABELS, json={"labels": names})
+        assert (reply.status_code, reply.json()["labels"]) == (200, names)
+    await api.put(LABELS, json={"labels": []})
+    assert catalog.snapshot().tasks[0].labels == ()
+    told = [(event.kind, event.subject, event.message) for event in catalog.events(9)]
+    old = ", ".join(before) if before else "none"
+    assert told == [
+        ("labels_changed", "digits", f"{', '.join(names)} -> none"),
+        ("labels_changed", "digits", f"{old} -> {', '.join(names)}"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"labels": ["a"]}, {"labels": ["a"] * 10}, {"labels": "abc"}, {"names": []}]
+)
+async def test_names_that_are_not_those_of_the_classes_are_refused(
+    api: httpx.AsyncClient, catalog: MemoryCatalog, body: dict[str, Any]
+) -> None:
+    before = catalog.snapshot()
+    reply = await api.put(LABELS, json=body)
+    assert (reply.status_code, reply.json()["code"]) == (400, "INVALID_INPUT")
+    assert (catalog.snapshot(), catalog.events(9)) == (before, ())

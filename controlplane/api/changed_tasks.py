@@ -1,4 +1,4 @@
-"""One route: what holds when a query of a task names nothing."""
+"""What is changed of a task: what holds when a query names nothing, and what classes are called."""
 
 import asyncio
 from dataclasses import asdict
@@ -9,13 +9,17 @@ from controlplane.api.context import ApiContext
 from controlplane.api.path_parameters import TaskPath
 from controlplane.timestamps import timestamp
 from controlplane.views import catalog_views
-from controlplane.views.catalog_schemas import SloChange, TaskSchema
+from controlplane.views.catalog_schemas import LabelsSchema, SloChange, TaskSchema
+from planner.sentences import some_of
 from variants.errors import InvalidInput
 from variants.types import Event, Slo, TaskName
 
+MOST_NAMES = 10
+"""Of classes, in an event."""
 
-def default_slo_routes(context: ApiContext) -> APIRouter:
-    """``PATCH`` of ``/v1/tasks/{task}/slo``."""
+
+def changed_tasks_routes(context: ApiContext) -> APIRouter:
+    """``PATCH`` of ``/v1/tasks/{task}/slo``, ``PUT`` of ``/v1/tasks/{task}/labels``."""
     routes = APIRouter(prefix="/v1", tags=["catalog"])
 
     @routes.patch(
@@ -39,7 +43,28 @@ def default_slo_routes(context: ApiContext) -> APIRouter:
             await asyncio.to_thread(context.catalog.add_event, event)
         return catalog_views.task_rows(await context.snapshot(), task)[0]
 
+    @routes.put(
+        "/tasks/{task}/labels",
+        summary="Name the classes of a task",
+        description="In the order of its scores, one for each class; an empty list takes the "
+        "names away. Replies have `labels` and `scores` while there are names. Gateways follow "
+        "within a second.",
+    )
+    async def name(task: TaskPath, wanted: LabelsSchema) -> TaskSchema:
+        labels = tuple(wanted.labels)
+        before = catalog_views.find_task(await context.snapshot(), task).labels
+        if labels != before:
+            await asyncio.to_thread(context.catalog.set_labels, TaskName(task), labels)
+            message = f"{_names(before)} -> {_names(labels)}"
+            event = Event(at=timestamp(), kind="labels_changed", subject=task, message=message)
+            await asyncio.to_thread(context.catalog.add_event, event)
+        return catalog_views.task_rows(await context.snapshot(), task)[0]
+
     return routes
+
+
+def _names(labels: tuple[str, ...]) -> str:
+    return some_of(labels, MOST_NAMES) if labels else "none"
 
 
 def _words(before: Slo, after: Slo) -> str:
