@@ -1,10 +1,21 @@
 """``modelless.Client`` and ``modelless.AsyncClient``: a task in, a typed reply or error out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from controlplane.client.binary import (
+    Signature,
+    Signatures,
+    arrays_in,
+    as_arrays,
+    binary_content,
+    infer_path,
+    is_large,
+    metadata_path,
+    read_answer,
+)
 from controlplane.client.exchange import (
     EXPLAIN_PATH,
     FEEDBACK_PATH,
@@ -63,6 +74,7 @@ class Client:
         self.url = named_url(url)
         self.timeout_s = timeout_s
         options = connection_options(self.url, token, certificate)
+        self._signatures = Signatures()
         self._http = httpx.Client(transport=transport, **options)
 
     def __enter__(self) -> Self:
@@ -91,15 +103,19 @@ class Client:
         prefer: Prefer | str | None = None,
         best_effort: bool = False,
         variant: str | None = None,
+        arrays: bool = False,
     ) -> Reply:
         """Ask for a task. What is not said is the task's default.
 
         ``inputs`` are rows: nested lists or an array, ``(rows, ...)``; for a task with several
-        inputs a dictionary of them by name. ``latency_ms`` is the deadline, ``accuracy`` the floor
-        in [0, 1], ``cost`` the ceiling in USD per 1,000 queries, ``prefer`` what to optimise among
-        the variants that fit: ``cost``, ``accuracy``, ``latency`` or ``energy``. With
-        ``best_effort`` the nearest variant answers where none fits, and the reply says
-        ``slo_met=False``. ``variant`` asks that one and no other.
+        inputs a dictionary of them by name. Arrays of 32 KiB and more are sent as they lie in
+        memory. With ``arrays`` the outputs of the reply are arrays as well, not lists.
+
+        ``latency_ms`` is the deadline, ``accuracy`` the floor in [0, 1], ``cost`` the ceiling in
+        USD per 1,000 queries, ``prefer`` what to optimise among the variants that fit: ``cost``,
+        ``accuracy``, ``latency`` or ``energy``. With ``best_effort`` the nearest variant answers
+        where none fits, and the reply says ``slo_met=False``. ``variant`` asks that one and no
+        other.
 
         Raises:
             InvalidInput: the gateway cannot read it as a query of this task.
@@ -111,14 +127,30 @@ class Client:
             Unreachable: no gateway listens there.
             ModellessError: another error of the gateway, by its code.
         """
-        content = query_content(
-            task, {"inputs": inputs}, latency_ms=latency_ms, accuracy=accuracy, cost=cost,
-            prefer=prefer, best_effort=best_effort, variant=variant,
-        )  # fmt: skip
+        needs = _needs(latency_ms, accuracy, cost, prefer, best_effort)
         timeout_s = self.timeout_s + (latency_ms or 0.0) / 1000
+        given = arrays_in(inputs, lists=arrays)
+        if given is not None and (arrays or is_large(given)):
+            signature = self._signatures.of(task) or self._signature(task)
+            made = binary_content(signature, given, arrays=arrays, **needs)
+            if made is not None:
+                response = self._post(infer_path(task, variant), *made, timeout_s)
+                document = read_document(response, self.url)
+                return read_answer(response, document, signature, self.url, arrays=arrays)
+        content = query_content(task, {"inputs": inputs}, variant=variant, **needs)
+        reply = read_reply(self._post(PATH, content, HEADERS, timeout_s), self.url)
+        return as_arrays(reply) if arrays else reply
+
+    def _signature(self, task: str) -> Signature:
+        with typed_failures(self.url, self.timeout_s):
+            response = self._http.get(metadata_path(task), timeout=self.timeout_s)
+        return self._signatures.keep(task, read_document(response, self.url))
+
+    def _post(
+        self, path: str, content: bytes, headers: Mapping[str, str], timeout_s: float
+    ) -> "httpx.Response":
         with typed_failures(self.url, timeout_s):
-            response = self._http.post(PATH, content=content, headers=HEADERS, timeout=timeout_s)
-        return read_reply(response, self.url)
+            return self._http.post(path, content=content, headers=headers, timeout=timeout_s)
 
     def explain(
         self,
@@ -208,6 +240,7 @@ class AsyncClient:
         self.timeout_s = timeout_s
         limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
         options = connection_options(self.url, token, certificate)
+        self._signatures = Signatures()
         self._http = httpx.AsyncClient(transport=transport, limits=limits, **options)
 
     async def __aenter__(self) -> Self:
@@ -236,18 +269,33 @@ class AsyncClient:
         prefer: Prefer | str | None = None,
         best_effort: bool = False,
         variant: str | None = None,
+        arrays: bool = False,
     ) -> Reply:
         """Ask for a task, with the meaning and the errors of ``Client.query``."""
-        content = query_content(
-            task, {"inputs": inputs}, latency_ms=latency_ms, accuracy=accuracy, cost=cost,
-            prefer=prefer, best_effort=best_effort, variant=variant,
-        )  # fmt: skip
+        needs = _needs(latency_ms, accuracy, cost, prefer, best_effort)
         timeout_s = self.timeout_s + (latency_ms or 0.0) / 1000
+        given = arrays_in(inputs, lists=arrays)
+        if given is not None and (arrays or is_large(given)):
+            signature = self._signatures.of(task) or await self._signature(task)
+            made = binary_content(signature, given, arrays=arrays, **needs)
+            if made is not None:
+                response = await self._post(infer_path(task, variant), *made, timeout_s)
+                document = read_document(response, self.url)
+                return read_answer(response, document, signature, self.url, arrays=arrays)
+        content = query_content(task, {"inputs": inputs}, variant=variant, **needs)
+        reply = read_reply(await self._post(PATH, content, HEADERS, timeout_s), self.url)
+        return as_arrays(reply) if arrays else reply
+
+    async def _signature(self, task: str) -> Signature:
+        with typed_failures(self.url, self.timeout_s):
+            response = await self._http.get(metadata_path(task), timeout=self.timeout_s)
+        return self._signatures.keep(task, read_document(response, self.url))
+
+    async def _post(
+        self, path: str, content: bytes, headers: Mapping[str, str], timeout_s: float
+    ) -> "httpx.Response":
         with typed_failures(self.url, timeout_s):
-            response = await self._http.post(
-                PATH, content=content, headers=HEADERS, timeout=timeout_s
-            )
-        return read_reply(response, self.url)
+            return await self._http.post(path, content=content, headers=headers, timeout=timeout_s)
 
     async def explain(
         self,
@@ -280,3 +328,16 @@ class AsyncClient:
                 FEEDBACK_PATH, content=content, headers=HEADERS, timeout=self.timeout_s
             )
         return read_document(response, self.url)
+
+
+def _needs(
+    latency_ms: float | None,
+    accuracy: float | None,
+    cost: float | None,
+    prefer: Prefer | str | None,
+    best_effort: bool,
+) -> dict[str, Any]:
+    return {
+        "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
+        "best_effort": best_effort,
+    }  # fmt: skip

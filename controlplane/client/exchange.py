@@ -22,6 +22,8 @@ PATH = "/v1/query"
 EXPLAIN_PATH = "/v1/explain"
 FEEDBACK_PATH = "/v1/feedback"
 HEADERS = {"Content-Type": "application/json"}
+LENGTH = "Inference-Header-Content-Length"
+"""The header that says how much of a body is JSON, where bytes of arrays follow it."""
 
 
 class Unreachable(ModellessError):
@@ -36,8 +38,8 @@ class Reply:
     """An answer, and what it was made with."""
 
     outputs: Any
-    """Nested lists with one row for each that was asked; a dictionary of them by name where the
-    task has several outputs."""
+    """Nested lists with one row for each that was asked, or an array of them, if that was asked
+    for; a dictionary of them by name where the task has several outputs."""
     labels: tuple[str, ...] = ()
     """The best class of each row, where the task has labels."""
     scores: tuple[float, ...] = ()
@@ -178,7 +180,15 @@ def read_reply(response: "httpx.Response", url: str) -> Reply:
         ModellessError: the error that the gateway answered with, by its code.
         Unreachable: what answered is not modelless.
     """
-    found = read_document(response, url)
+    return reply_of(read_document(response, url), response, url)
+
+
+def reply_of(found: Mapping[str, Any], response: "httpx.Response", url: str) -> Reply:
+    """The reply that a document says, which came with a response.
+
+    Raises:
+        Unreachable: what answered is not modelless.
+    """
     try:
         known = {name: found[name] for name in _FIELDS if name in found}
         for name in ("labels", "scores"):
@@ -191,7 +201,7 @@ def read_reply(response: "httpx.Response", url: str) -> Reply:
 
 
 def read_document(response: "httpx.Response", url: str) -> dict[str, Any]:
-    """The JSON object that a response carries.
+    """The JSON object that a response carries, or that stands before the bytes of its arrays.
 
     Raises:
         ModellessError, Unreachable: as ``read_reply``.
@@ -204,8 +214,11 @@ def read_document(response: "httpx.Response", url: str) -> dict[str, Any]:
             with suppress(KeyError, ValueError):  # the header may hold a date, which we do not send
                 failed.retry_after_s = float(response.headers["Retry-After"])
         raise failed
+    content: Any = response.content
+    if (length := response.headers.get(LENGTH, "")).isdigit():
+        content = memoryview(content)[: int(length)]
     try:
-        found = orjson.loads(response.content)
+        found = orjson.loads(content)
     except orjson.JSONDecodeError as error:
         raise Unreachable(f"what answers at {url} is not modelless") from error
     if not isinstance(found, dict):

@@ -147,6 +147,15 @@ class ProtocolViews:
             "outputs": [_tensor(spec) for spec in task.outputs],
         }
 
+    def described(self, name: str, version: str = "") -> dict[str, Any]:
+        """The metadata, and beside them, where its classes have names, the task's ``labels``.
+
+        Raises:
+            TaskNotFound, NotFound: as ``metadata``.
+        """
+        found, labels = self.metadata(name, version), self._task(name).labels
+        return found | ({"labels": list(labels)} if labels else {})
+
     def properties(self, name: str) -> dict[str, str]:
         """The number of each version to its name.
 

@@ -57,11 +57,11 @@ def _metadata(api: FastAPI, views: ProtocolViews) -> None:
 
     @api.get("/v2/models/{task}", tags=_TAGS, summary="Task metadata")
     async def task_metadata(task: str) -> dict[str, Any]:
-        return views.metadata(task)
+        return views.described(task)
 
     @api.get("/v2/models/{task}/versions/{variant}", tags=_TAGS, summary="Variant metadata")
     async def variant_metadata(task: str, variant: str) -> dict[str, Any]:
-        return views.metadata(task, variant)
+        return views.described(task, variant)
 
     @api.get("/v2/models/{task}/config", tags=_TAGS, summary="Task configuration")
     async def task_config(task: str) -> dict[str, Any]:
