@@ -1,5 +1,6 @@
 """What commands print of a registration: as plain JSON values, and as a table for people."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,32 @@ def what_it_answers(version: "ModelVersion") -> str:
             )
         case _:
             return f"{version.label} answers nothing until `modelless promote {named}`"
+
+
+def body_table(body: Mapping[str, Any]) -> None:
+    """Print what was registered elsewhere, from its plain JSON values."""
+    rows = [
+        (
+            variant["name"],
+            profile["device_kind"],
+            render.percent(variant["accuracy"]),
+            render.ms(profile["points"][0]["p95_ms"]),
+            render.mib(profile["memory_mib"]),
+        )
+        for variant in body["variants"]
+        for profile in variant["profiles"]
+    ]
+    head = ("variant", "on", ">accuracy", ">p95 ms, 1 row", ">memory MiB")
+    render.table(head, rows, empty="Nothing was registered.")
+    for skipped in body["skipped"]:
+        typer.echo(render.printable(f"left out: {skipped['name']}: {skipped['reason']}"))
+    for sentence in body["doubts"]:
+        typer.echo(render.printable(f"doubtful: {sentence}"))
+    for label in body["unchanged"]:
+        typer.echo(render.printable(f"unchanged: {label}"))
+    if stages := [f"{one['model']}-v{one['version']} ({one['stage']})" for one in body["versions"]]:
+        said = f"task {body['task']}: {', '.join(stages)} in {body['seconds']:.1f} s"
+        typer.echo(render.printable(said))
 
 
 def result_table(

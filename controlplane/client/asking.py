@@ -31,6 +31,17 @@ from controlplane.client.exchange import (
     read_reply,
     typed_failures,
 )
+from controlplane.client.exported import Exported
+from controlplane.client.registering import (
+    TIMEOUT_S as REGISTER_S,
+)
+from controlplane.client.registering import (
+    File,
+    Told,
+    form_of,
+    options_of,
+    register_there,
+)
 from variants.types import Prefer
 
 if TYPE_CHECKING:
@@ -206,6 +217,65 @@ class Client:
                 FEEDBACK_PATH, content=content, headers=HEADERS, timeout=self.timeout_s
             )
         return read_document(response, self.url)
+
+    def register(
+        self,
+        model: File | Exported,
+        *,
+        task: str,
+        evaluation: File,
+        name: str | None = None,
+        calibration: File | None = None,
+        training: File | None = None,
+        labels: Iterable[str] | None = None,
+        metric: str | None = None,
+        stage: str | None = None,
+        variants: Iterable[str] | None = None,
+        measure: str | None = None,
+        latency_ms: float | None = None,
+        accuracy: float | None = None,
+        cost: float | None = None,
+        prefer: Prefer | str | None = None,
+        told: Told = lambda _: None,
+        timeout_s: float = REGISTER_S,
+    ) -> dict[str, Any]:
+        """Hand a model to the gateway, which checks, builds and measures it, and wait for that.
+
+        ::
+
+            exported = modelless.export(pipeline, rows, "churn.onnx")
+            client.register(exported, task="churn", evaluation="held_out.npz")
+
+        ``model`` is an ``.onnx`` or ``.pt2`` file, or what ``export`` gave, with its labels.
+        ``evaluation`` and the other files are ``.npz`` files of rows. The rest is what the options
+        of ``modelless register`` are, and ``name`` the model's, else that of the file. ``told`` is
+        called with ``step``, ``done``, ``total`` and ``message`` as it goes on. After ``timeout_s``
+        it is not waited for any more; it goes on there.
+
+        Returns:
+            ``task``, ``versions``, ``variants`` with their profiles, ``skipped`` with reasons,
+            ``doubts``, and others, as ``modelless register --output json`` prints them.
+
+        Raises:
+            InvalidInput, InvalidArtifact, Conflict: why nothing was registered.
+            PayloadTooLarge: the gateway takes no such large files.
+            RateLimited: too many register there now.
+            DeadlineExceeded: it takes longer than ``timeout_s``.
+            Unreachable: no gateway listens there.
+            ModellessError: another error of the gateway, by its code.
+        """
+        fields, files = form_of(
+            model,
+            task=task,
+            name=name,
+            files={"evaluation": evaluation, "calibration": calibration, "training": training},
+            labels=labels,
+            **options_of(
+                latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
+                variants=variants, metric=metric, stage=stage, measure=measure,
+            ),
+        )  # fmt: skip
+        return register_there(self._http, self.url, fields, files, told, timeout_s)
 
 
 class AsyncClient:

@@ -200,7 +200,7 @@ def reply_of(found: Mapping[str, Any], response: "httpx.Response", url: str) -> 
         raise Unreachable(f"what answers at {url} is not modelless") from error
 
 
-def read_document(response: "httpx.Response", url: str) -> dict[str, Any]:
+def read_document(response: "httpx.Response", url: str, status: int = 200) -> dict[str, Any]:
     """The JSON object that a response carries, or that stands before the bytes of its arrays.
 
     Raises:
@@ -208,7 +208,7 @@ def read_document(response: "httpx.Response", url: str) -> dict[str, Any]:
     """
     import orjson
 
-    if response.status_code != 200:
+    if response.status_code != status:
         failed = parse_error(response.status_code, response.content)
         if failed.retry_after_s is None:
             with suppress(KeyError, ValueError):  # the header may hold a date, which we do not send

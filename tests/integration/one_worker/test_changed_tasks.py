@@ -57,6 +57,36 @@ def register_spare(running: Deployment) -> None:
     subprocess.run(command, env=settings, check=True, timeout=600, stdout=subprocess.DEVNULL)
 
 
+def test_a_model_is_registered_from_another_machine(digits: Deployment, tmp_path: Path) -> None:
+    zoo = digits.state_dir / "zoo" / "digits"
+    model, rows = zoo / "mlp" / "1" / "model.onnx", zoo / "evaluation.npz"
+    url = f"http://127.0.0.1:{digits.port}"
+    settings = environment(tmp_path / "elsewhere", digits.port) | {"MODELLESS_URL": url}
+    command: list[str | Path] = [
+        *CLI, "register", model, "--task", "far", "--model", "mlp", "--eval", rows,
+        "--variants", "onnx-int8", "--progress", "plain",
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, env=settings, check=False, timeout=600, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(f"sending model.onnx to {url}\n[")
+    assert "mlp-v1-onnx-fp32" in done.stdout
+    assert "task far: mlp-v1 (live) in " in done.stdout
+    assert not (tmp_path / "elsewhere").exists()
+    digits.until(lambda: digits.query(ROW, task="far").status == 200, "an answer")
+    again = subprocess.run(command, env=settings, check=False, timeout=600, capture_output=True)
+    assert (again.returncode, again.stdout) == (1, b"")
+    assert b"model.onnx is registered already, as 'mlp-v1'" in again.stderr
+    assert digits.request("DELETE", "/v1/tasks/far").status == 200
+    folder = subprocess.run(
+        [*CLI, "register", zoo / "mlp-small", "--task", "far", "--eval", rows],
+        env=settings, check=False, timeout=600, capture_output=True,
+    )  # fmt: skip
+    assert folder.returncode == 2
+    assert b"only a single file can be registered at" in folder.stderr
+
+
 def artifacts(running: Deployment) -> set[str]:
     """Names of all files in the store."""
     found = (running.state_dir / "artifacts").rglob("*")

@@ -1,10 +1,11 @@
 """``register``: add a model to a task."""
 
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,8 +36,8 @@ from controlplane.cli.progress import (
     say_waits,
     shown,
 )
-from controlplane.cli.registration_results import result_body, result_table
-from variants.errors import Conflict, InvalidInput
+from controlplane.cli.registration_results import body_table, result_body, result_table
+from variants.errors import InvalidInput
 
 if TYPE_CHECKING:
     from controlplane.building.types import Progress, RegistrationResult
@@ -82,30 +83,79 @@ def register(
 ) -> None:
     """Add a model: check it, build its variants, measure them, and write the catalog.
 
-    Nothing is left behind when this fails or is interrupted.
+    Nothing is left behind when this fails or is interrupted. Where MODELLESS_URL names a gateway
+    elsewhere, the file is sent to it and registered there.
 
     \b
     modelless register cnn.onnx --task digits --eval test.npz
     modelless register models/cnn --task digits --eval test.npz --watch
     """
+    from controlplane.settings import load_settings
+
+    parsed = None if labels is None else parse_labels(labels)
+    kinds_wanted = parse_kinds(kinds)
+    settings = load_settings()
+    if _is_elsewhere(settings):
+        if watch or path.is_dir():
+            raise InvalidInput(
+                f"only a single file can be registered at {settings.url} (MODELLESS_URL); for a"
+                " folder, leave it out or run this where that gateway's state directory is"
+            )
+        options = {
+            "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
+            "variants": kinds_wanted, "metric": metric,
+            "stage": None if stage is None else stage.value,
+            "measure": None if measure is Thoroughness.AUTO else measure.value,
+            "labels": parsed, "name": model, "calibration": calibration, "training": training,
+        }  # fmt: skip
+        _register_there(path, task, evaluation, options, output, progress)
+        return
     request = RegistrationRequest(
         path=path,
         task=task,
         evaluation=evaluation,
         calibration=calibration,
         training=training,
-        kinds=parse_kinds(kinds),
+        kinds=kinds_wanted,
         measure=measure,
-        labels=None if labels is None else parse_labels(labels),
+        labels=parsed,
         model=model,
         metric=metric,
         slo=default_slo(latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer),
         stage=stage,
     )
-    _register(request, interval_s if watch else None, output, progress)
+    _register(settings, request, interval_s if watch else None, output, progress)
+
+
+def _register_there(
+    path: Path,
+    task: str,
+    evaluation: Path,
+    options: dict[str, Any],
+    output: Output,
+    progress: ProgressStyle,
+) -> None:
+    """Send it to the gateway that ``MODELLESS_URL`` names, and wait for what comes of it."""
+    from controlplane.building.types import Progress
+    from controlplane.cli.gateway_client import access_to
+    from controlplane.client.asking import Client
+
+    access = access_to()
+    print(f"sending {path.name} to {access.url}", file=sys.stderr)
+    with (
+        interruptible(f"what {access.url} has received it goes on with"),
+        Client(access.url, token=access.token) as client,
+        shown(progress) as show,
+    ):
+        body = client.register(
+            path, task=task, evaluation=evaluation, **options,
+            told=lambda one: show(Progress(**one)),
+        )  # fmt: skip
+    emit(body, output, lambda: body_table(body))
 
 
 def _register(
+    settings: "Settings",
     request: RegistrationRequest,
     watch_every_s: float | None,
     output: Output,
@@ -113,12 +163,9 @@ def _register(
 ) -> None:
     """Register, or watch the folder until interrupted where there is an interval."""
     from controlplane.cli.watching import watch_versions
-    from controlplane.settings import load_settings
     from controlplane.startup.presence import as_running
     from variants.catalog.sql import open_catalog
 
-    settings = load_settings()
-    _refuse_elsewhere(settings)
     _make_state_directory(settings)
     began = time.monotonic()
     with (
@@ -139,20 +186,12 @@ def _register(
     )
 
 
-def _refuse_elsewhere(settings: "Settings") -> None:
-    """
-    Raises:
-        Conflict: queries go to a gateway that does not serve the catalog which would be written.
-    """
+def _is_elsewhere(settings: "Settings") -> bool:
+    """Whether queries go to a gateway that does not serve the catalog of the settings."""
     from controlplane.startup.presence import running
 
     own = settings.catalog_url.startswith("sqlite") and running(settings) is None
-    if settings.url and own:
-        raise Conflict(
-            f"queries go to {settings.url} (MODELLESS_URL), and this would be registered in "
-            f"{settings.state_dir}, on which nothing runs: register where that gateway's state "
-            f"directory is, send the file to {settings.url}/v1/models, or leave MODELLESS_URL out"
-        )
+    return bool(settings.url) and own
 
 
 def _make_state_directory(settings: "Settings") -> None:

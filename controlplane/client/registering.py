@@ -1,0 +1,146 @@
+"""Handing a model to a gateway elsewhere: a form with files, and an operation to follow.
+
+In: files and what their command-line options would say. Out: what was registered, as the gateway's
+operation has it. ``Client.register`` and ``modelless register`` for a gateway elsewhere use it.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from controlplane.client.exchange import Unreachable, read_document, typed_failures
+from controlplane.client.exported import Exported
+from controlplane.http_errors import parse_error
+from variants.errors import DeadlineExceeded, InvalidInput, ModellessError
+from variants.types import NAME, Prefer
+
+if TYPE_CHECKING:
+    import httpx
+
+PATH = "/v1/models"
+TIMEOUT_S = 3_600.0
+"""How long a registration is waited for: a gateway gives one up after an hour."""
+LOOK_EVERY_S = 0.5
+SEND_S = 60.0
+"""How long a part of a file may take to be sent or answered."""
+AWAY_S = 30.0
+"""How long a gateway may not answer while it registers."""
+
+File = str | PathLike[str]
+Told = Callable[[Mapping[str, Any]], None]
+"""Called with ``step``, ``done``, ``total`` and ``message`` whenever one of them has changed."""
+
+
+def form_of(
+    model: File | Exported,
+    *,
+    task: str,
+    name: str | None,
+    files: Mapping[str, File | None],
+    labels: Iterable[str] | None,
+    **options: object,
+) -> tuple[dict[str, str], dict[str, Path]]:
+    """Fields and files of the form.
+
+    Raises:
+        InvalidInput: a file is not there, or a name cannot be one.
+    """
+    path = model.path if isinstance(model, Exported) else Path(fspath(model))
+    if labels is None and isinstance(model, Exported):
+        labels = model.labels
+    name = path.stem if name is None else name
+    for what, one in (("task", task), ("model", name)):
+        if not NAME.fullmatch(one):
+            raise InvalidInput(f"{one[:128]!r} cannot be the name of a {what}")
+    named = [str(label) for label in labels or ()]
+    if any("," in label for label in named):
+        raise InvalidInput("a label has a comma: name the classes afterwards, `tasks label`")
+    fields = {"task": task, "name": name}
+    if named:
+        fields["labels"] = ",".join(named)
+    fields |= {option: str(value) for option, value in options.items() if value is not None}
+    sent = {"model": path}
+    sent |= {part: Path(fspath(file)) for part, file in files.items() if file is not None}
+    for part, file in sent.items():
+        if not file.is_file():
+            raise InvalidInput(f"{part}: there is no file {file}")
+    return fields, sent
+
+
+def register_there(
+    http: "httpx.Client",
+    url: str,
+    fields: Mapping[str, str],
+    files: Mapping[str, Path],
+    told: Told,
+    timeout_s: float,
+) -> dict[str, Any]:
+    """Send the form and follow its operation to the end.
+
+    Raises:
+        InvalidInput, InvalidArtifact, Conflict: why nothing was registered.
+        RateLimited: too many register there now.
+        DeadlineExceeded: it is not over in time; it goes on there.
+        Unreachable: no gateway is there.
+        ModellessError: another error of the gateway, by its code.
+    """
+    until_s = time.monotonic() + timeout_s
+    with ExitStack() as opened, typed_failures(url, SEND_S):
+        parts = {
+            part: (file.name, opened.enter_context(file.open("rb"))) for part, file in files.items()
+        }
+        response = http.post(PATH, data=dict(fields), files=parts, timeout=SEND_S)
+    operation = read_document(response, url, status=202)
+    shown: object = None
+    heard_s = time.monotonic()
+    while operation.get("state") == "running":
+        if time.monotonic() > until_s:
+            raise DeadlineExceeded(
+                f"the registration takes longer than {timeout_s:g} s; it goes on at {url}"
+            )
+        time.sleep(LOOK_EVERY_S)
+        try:
+            with typed_failures(url, SEND_S):
+                answer = http.get(f"/v1/operations/{operation['id']}", timeout=SEND_S)
+            operation = read_document(answer, url)
+            heard_s = time.monotonic()
+        except ModellessError as error:
+            if not error.retryable or time.monotonic() - heard_s > AWAY_S:
+                raise
+            continue
+        progress = operation.get("progress")
+        if progress and progress != shown:
+            shown = progress
+            told(progress)
+    return _result(operation, url)
+
+
+def options_of(
+    *,
+    latency_ms: float | None,
+    accuracy: float | None,
+    cost: float | None,
+    prefer: Prefer | str | None,
+    variants: Iterable[str] | None,
+    **others: object,
+) -> dict[str, object]:
+    """The fields of options; what is None is left to the gateway."""
+    kinds = None if variants is None else ",".join(variants)
+    return {
+        "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost,
+        "prefer": None if prefer is None else Prefer(prefer).value, "variants": kinds, **others,
+    }  # fmt: skip
+
+
+def _result(operation: Mapping[str, Any], url: str) -> dict[str, Any]:
+    import orjson
+
+    match operation.get("state"), operation.get("result"), operation.get("error"):
+        case "succeeded", dict() as result, _:
+            return result
+        case "failed", _, dict() as error:
+            raise parse_error(400, orjson.dumps(error))
+    raise Unreachable(f"what answers at {url} is not modelless")
