@@ -30,7 +30,7 @@ from controlplane.api.quarantine import quarantine_routes
 from controlplane.api.removal import removal_routes
 from controlplane.api.rules import rule_routes, rule_rows
 from controlplane.api.sharing import sharing_routes
-from controlplane.dashboard.pages import PAGES, read_page
+from controlplane.dashboard.pages import ICONS, PAGES, read_icon, read_page
 from controlplane.profiling.staleness import changed_on
 from controlplane.registry.operations import Registrations
 from controlplane.views import catalog_views
@@ -159,7 +159,9 @@ def build_api(context: ApiContext) -> FastAPI:
     api.include_router(canary_routes(context))
     api.include_router(_registration_routes(context, registrations))
     for path, name in PAGES.items():
-        _add_page(api, path, name)
+        _add_file(api, path, "text/html", *read_page(name))
+    for path in ICONS:
+        _add_file(api, path, "image/svg+xml", *read_icon())
     return api
 
 
@@ -181,12 +183,14 @@ class JsonBodies:
         await self.app(scope, receive, send)
 
 
-def _add_page(api: FastAPI, path: str, name: str) -> None:
-    page, headers = read_page(name)
-
+def _add_file(
+    api: FastAPI, path: str, media_type: str, body: bytes, headers: dict[str, str]
+) -> None:
     @api.get(path, include_in_schema=False)
-    async def show() -> Response:
-        return Response(page, media_type="text/html", headers=headers)
+    async def show(request: Request) -> Response:
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
+        return Response(body, media_type=media_type, headers=headers)
 
 
 def _catalog_routes(context: ApiContext) -> APIRouter:

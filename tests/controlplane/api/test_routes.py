@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
-from controlplane.dashboard.pages import PAGES
+from controlplane.dashboard.pages import ICONS, PAGES
 from controlplane.settings import Settings, load_settings
 from controlplane.views.history import STEP_S, slot_of
 from tests.controlplane.builders import DictLive, digest, digits_catalog, register, worker
@@ -511,6 +511,58 @@ async def test_an_unknown_path_is_a_typed_404(api: httpx.AsyncClient) -> None:
         "retryable": False,
         "request_id": reply.headers["x-request-id"],
     }
+
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+@pytest.mark.parametrize(
+    ("path", "top"), [("/dashbord", "./"), ("/ui/", "../"), ("/v1/nothing", "../")]
+)
+async def test_a_person_at_an_unknown_path_is_told_what_there_is(
+    api: httpx.AsyncClient, path: str, top: str
+) -> None:
+    reply = await api.get(path, headers=BROWSER)
+
+    assert (reply.status_code, reply.headers["vary"]) == (404, "Accept")
+    assert reply.headers["content-type"].startswith("text/html")
+    assert f"There is nothing at GET {path}." in reply.text
+    assert re.findall(r'<a href="([^"]*)"', reply.text) == [top, f"{top}docs", f"{top}metrics"]
+    assert reply.headers["x-request-id"] in reply.text
+    assert "default-src 'none'; script-src 'none'" in reply.headers["content-security-policy"]
+
+
+async def test_the_page_of_an_error_holds_what_was_asked_as_text(api: httpx.AsyncClient) -> None:
+    reply = await api.get("/<script>alert(1)</script>", headers=BROWSER)
+
+    assert "<script>" not in reply.text
+    assert "&lt;script&gt;" in reply.text
+
+
+async def test_programs_get_json_whatever_they_ask_by(api: httpx.AsyncClient) -> None:
+    for headers in ({}, {"Accept": "*/*"}, {"Accept": "application/json"}):
+        assert (await api.get("/foo", headers=headers)).json()["code"] == "NOT_FOUND"
+    assert (await api.post("/foo", headers=BROWSER)).json()["code"] == "NOT_FOUND"
+    reply = await api.get("/v1/tasks/nothing", headers=BROWSER)  # the path is right
+    assert reply.json()["code"] == "TASK_NOT_FOUND"
+
+
+@pytest.mark.parametrize("path", ICONS)
+async def test_the_icon_is_kept_for_a_day(api: httpx.AsyncClient, path: str) -> None:
+    reply = await api.get(path)
+
+    assert (reply.status_code, reply.headers["content-type"]) == (200, "image/svg+xml")
+    assert reply.headers["cache-control"] == "public, max-age=86400"
+    assert reply.text.startswith("<svg")
+
+
+@pytest.mark.parametrize("path", [*PAGES, *ICONS])
+async def test_what_a_browser_has_is_not_sent_again(api: httpx.AsyncClient, path: str) -> None:
+    tag = (await api.get(path)).headers["etag"]
+
+    reply = await api.get(path, headers={"If-None-Match": tag})
+
+    assert (reply.status_code, reply.content, reply.headers["etag"]) == (304, b"", tag)
 
 
 async def test_a_wrong_method_is_a_typed_405(api: httpx.AsyncClient) -> None:
