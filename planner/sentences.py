@@ -13,7 +13,7 @@ from variants.types import Rule, Stage, Variant
 NAMED = 5
 """Names that a sentence lists at most."""
 
-CHOSEN: Mapping[Reason, str] = {
+CHOSEN: Mapping[str, str] = {
     Reason.PLANNED: "the plan sends such queries there",
     Reason.CHEAPEST_THAT_FITS: "the cheapest that fits",
     Reason.MOST_ACCURATE_THAT_FITS: "the most accurate that fits",

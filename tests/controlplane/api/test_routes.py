@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -498,6 +499,28 @@ async def test_a_wrong_stage_change_is_refused_with_its_reason(
     assert (reply.status_code, reply.json()["error"]) == (status, error)
 
 
+async def test_a_plan_can_be_read_of_one_task_alone(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    variant = VariantName("mlp-v1-onnx-int8")
+    catalog.put_plan(
+        Plan(
+            version=0,
+            epoch=catalog.acquire_leadership("test"),
+            placements=tuple(
+                Placement(worker=WorkerId("w1"), task=TaskName(task), variant=variant, share=0.25)
+                for task in ("digits", "other")
+            ),
+            workers={},
+            explanation=(),
+        )
+    )
+    for task, shown in ((None, ["digits", "other"]), ("other", ["other"]), ("none", [])):
+        plan = (await api.get("/v1/plan", params={"task": task} if task else {})).json()
+        assert [one["task"] for one in plan["placements"]] == shown
+        assert plan["standing"]["replicas"]["wanted"] == 2
+
+
 # -- errors -------------------------------------------------------------------------------------
 
 
@@ -678,6 +701,33 @@ async def test_a_page_names_no_other_host(api: httpx.AsyncClient, path: str) -> 
     assert (found, fetched) == (set(), [])
 
 
+async def test_the_description_is_made_once_and_not_on_the_event_loop(
+    tmp_path: Path,
+    settings: Settings,
+    catalog: MemoryCatalog,
+    live: DictLive,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    application = make_api(tmp_path, settings, catalog, live)
+    made_by: list[threading.Thread] = []
+    described = application.openapi
+
+    def noted() -> dict[str, Any]:
+        made_by.append(threading.current_thread())
+        return described()
+
+    monkeypatch.setattr(application, "openapi", noted)
+    async with client_of(application) as client:
+        first, second = await asyncio.gather(*(client.get("/openapi.json") for _ in range(2)))
+        tag = first.headers["etag"]
+        same = await client.get("/openapi.json", headers={"If-None-Match": tag})
+
+    assert first.json() == second.json()
+    assert (same.status_code, same.content) == (304, b"")
+    assert len(made_by) == 1
+    assert made_by[0] is not threading.current_thread()
+
+
 async def test_there_are_no_other_pages(api: httpx.AsyncClient) -> None:
     for path in ("/redoc", "/docs/oauth2-redirect"):
         assert (await api.get(path)).status_code == 404
@@ -686,8 +736,6 @@ async def test_there_are_no_other_pages(api: httpx.AsyncClient) -> None:
 async def test_a_slow_catalog_does_not_hold_up_others(
     tmp_path: Path, settings: Settings, catalog: MemoryCatalog
 ) -> None:
-    import threading
-
     release = threading.Event()
 
     class SlowCatalog(MemoryCatalog):
