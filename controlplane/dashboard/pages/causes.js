@@ -39,12 +39,23 @@ function servers(task, workers, placements, variants) {
 
 const someOf = (names, most = 3) => names.slice(0, most).join(", ") + (names.length > most ? " and " + (names.length - most) + " more" : "");
 
-// What stands out, the gravest first; each is a sentence. `frozen`: that the plan is, in words.
-function findings({ lately, rows, workers, kinds, frozen }) {
+// A sentence of the plan, or of the newest of its events, that says how little of the demand can be served.
+const SERVED = /([\d.]+) % of it can be served/;
+function tooLittle(explanation, events) {
+  const planned = events.find(one => one.kind === "planned" && SERVED.test(one.message));
+  const text = explanation.find(line => SERVED.test(line)) || planned?.message || "", share = Number(SERVED.exec(text)?.[1] ?? 100);
+  return share < 99.5 ? "The plan serves " + share + " % of the demand: there is no room for more. More workers (`modelless workers scale`), or variants that take less time, would help." : "";
+}
+
+// What stands out, the gravest first; each is a sentence. `events` are those since it began; `frozen`: that the plan is,
+// in words.
+function findings({ lately, rows, workers, kinds, frozen, events, explanation }) {
   const found = [], say = text => found.push(text);
   const missing = kinds.reduce((sum, kind) => sum + kind.missing, 0), wanted = kinds.reduce((sum, kind) => sum + kind.wanted, 0);
   if (!workers.length) say("No worker is running.");
   else if (missing) say(missing + " of " + wanted + " workers " + (missing === 1 ? "is" : "are") + " missing: the others get their queries.");
+  const lost = [...new Set(events.filter(one => one.kind === "worker_lost").map(one => one.subject))];
+  if (lost.length) say((lost.length === 1 ? "A worker was" : lost.length + " workers were") + " lost since then: " + someOf(lost) + ".");
   const gone = rows.filter(row => row.state === "missing" || row.state === "worker_gone"), loading = rows.filter(row => row.state === "loading");
   const broken = rows.filter(row => ["quarantined", "failed", "damaged"].includes(row.state));
   const place = row => row.variant + " on " + row.worker;
@@ -55,6 +66,8 @@ function findings({ lately, rows, workers, kinds, frozen }) {
   const full = own.filter(worker => worker.busy_ratio >= FULL);
   if (full.length) say((full.length === own.length ? full.length === 1 ? "The worker that serves it is" : (own.length === 2 ? "Both" : "All " + own.length) + " workers that serve it are" : full.length + " of " + own.length + " workers that serve it " + (full.length === 1 ? "is" : "are"))
     + " busy for at least 90 % of the time: more is asked than " + (full.length === 1 ? "it" : "they") + " can do. More workers (`modelless workers scale`), or variants that take less time, would help.");
+  const little = full.length ? "" : tooLittle(explanation, events);
+  if (little) say(little);
   const slow = rows.filter(row => row.state === "ready" && row.p95 >= SLOWER_MS && row.profiled && row.p95 >= SLOWER * row.profiled);
   if (slow.length) say("Slower than measured: " + someOf(slow.map(row => place(row) + " takes " + ms(row.p95) + " ms where its profile says " + ms(row.profiled) + " ms")) + ".");
   const draining = own.filter(worker => worker.draining);

@@ -84,6 +84,26 @@ def test_where_nothing_stands_out_the_page_says_so(page: Page, tab: Driven) -> N
     tab.wait_for("$('cause-part').hidden")
 
 
+def test_a_lost_worker_and_a_plan_without_room_are_told(page: Page, tab: Driven) -> None:
+    page.live.statuses = [worker("w1", INT8, FP32)]
+    demand = "The demand of 47 rows per second was divided anew: 67.6 % of it can be served."
+    loads = [("loaded", f"digits/v{number} on w1", "in the plan") for number in range(9)]
+    for kind, subject, message in (
+        ("worker_lost", "w7", "it ended"), ("planned", "version 2", demand), *loads,
+    ):  # fmt: skip
+        page.catalog.add_event(
+            Event(at="2099-01-01T00:00:00+00:00", kind=kind, subject=subject, message=message)
+        )
+
+    shown = opened(tab, page)
+
+    assert "A worker was lost since then: w7." in shown
+    assert "The plan serves 67.6 % of the demand: there is no room for more." in shown
+    assert "Nothing of the fleet stands out" not in shown
+    assert "loaded 9 times" in shown
+    assert "worker lost w7: it ended" in shown
+
+
 def test_the_banner_leads_to_the_task(page: Page, tab: Driven) -> None:
     page.live.statuses = [worker("w1", INT8, FP32)]
     opened(tab, page)
