@@ -43,7 +43,8 @@ class Listing {
     const begin = this.page * size, shown = found.slice(begin, begin + size);
     this.tools.hidden = items.length <= size;
     this.back.disabled = this.page === 0; this.next.disabled = this.page === last;
-    this.said.textContent = found.length > size ? begin + 1 + "–" + (begin + shown.length) + " of " + found.length.toLocaleString("en-GB") : found.length + " " + (found.length === 1 ? this.one : this.many);
+    const said = found.length > size ? begin + 1 + "–" + (begin + shown.length) + " of " + found.length.toLocaleString("en-GB") : found.length + " " + (found.length === 1 ? this.one : this.many);
+    if (this.said.textContent !== said) this.said.textContent = said;  // else a screen reader would say it again
     putKeeping(this.body, found.length || !items.length ? this.make(shown) : [el("p", { class: "empty" }, "None of them has these words.")]);
   }
 }
