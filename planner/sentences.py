@@ -1,17 +1,32 @@
-"""The words of a refusal: why each variant does not answer.
+"""The words of a decision: why a variant was chosen, and why each other does not answer.
 
 Every function returns a fragment that follows the variant's name: ``accuracy 0.9 < 0.95``. Numbers
 are written by ``variants.figures``; prices are of a million queries, as people are shown them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from planner.types import Candidate, Query
+from planner.types import Candidate, Query, Reason
 from variants.figures import apart, figure, ms, seconds, usd
 from variants.types import Rule, Stage, Variant
 
 NAMED = 5
 """Names that a sentence lists at most."""
+
+CHOSEN: Mapping[str, str] = {
+    Reason.PLANNED: "the plan sends such queries there",
+    Reason.CHEAPEST_THAT_FITS: "the cheapest that fits",
+    Reason.MOST_ACCURATE_THAT_FITS: "the most accurate that fits",
+    Reason.EARLIEST_COMPLETION: "of those that fit it is done first",
+    Reason.LEAST_ENERGY_THAT_FITS: "the one with least energy that fits",
+    Reason.ENERGY_NOT_MEASURED: "the cheapest that fits: no energy was measured",
+    Reason.PINNED: "the query names it",
+    Reason.LOADED_ON_DEMAND: "nothing that is loaded fits, and there is time to load it",
+    Reason.CANARY: "a new version proves itself on a share of the queries",
+    Reason.BEST_EFFORT: "none fits, this is the nearest",
+    Reason.CACHED: "it had answered the same before",
+}
+"""Why a variant was chosen: what follows its name and a colon."""
 
 
 def is_canary() -> str:

@@ -6,13 +6,14 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from controlplane.dashboard.error_page import error_page, wants_page
 from controlplane.http_errors import STATUS, error_body, error_headers, request_id, status_of
 from controlplane.views.schemas import ErrorBody
 from variants.errors import InvalidInput, ModellessError, NotFound, PayloadTooLarge
@@ -82,10 +83,11 @@ def add_error_handlers(api: FastAPI) -> None:
         return answer(request, InvalidInput(readable(error)))
 
     @api.exception_handler(HTTPException)
-    async def routing(request: Request, error: HTTPException) -> JSONResponse:
+    async def routing(request: Request, error: HTTPException) -> Response:
         where = f"{request.method} {request.url.path}"
         if error.status_code == HTTPStatus.NOT_FOUND:
-            return answer(request, NotFound(f"there is nothing at {where}"))
+            missing = NotFound(f"there is nothing at {where}")
+            return told_to_people(request.scope, missing) or answer(request, missing)
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
             allowed = ", ".join(_methods(request))
             wrong = InvalidInput(f"{where} is not possible; allowed: {allowed}")
@@ -95,6 +97,15 @@ def add_error_handlers(api: FastAPI) -> None:
         if error.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             return answer(request, PayloadTooLarge(str(error.detail)))
         return answer(request, InvalidInput(str(error.detail)), error.status_code)
+
+
+def told_to_people(scope: Scope, error: ModellessError) -> Response | None:
+    """An error as a page, where a person opened the address in a browser; else nothing."""
+    status = status_of(error)
+    if not wants_page(scope["method"], status, scope["headers"]):
+        return None
+    page, headers = error_page(scope["path"], status, error.message, scope["state"]["request_id"])
+    return Response(page, status, {**headers, **error_headers(error)}, "text/html")
 
 
 def _methods(request: Request) -> list[str]:

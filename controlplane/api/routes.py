@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from time import time
 from typing import Annotated
 
+import orjson
 from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -30,7 +31,7 @@ from controlplane.api.quarantine import quarantine_routes
 from controlplane.api.removal import removal_routes
 from controlplane.api.rules import rule_routes, rule_rows
 from controlplane.api.sharing import sharing_routes
-from controlplane.dashboard.pages import PAGES, read_page
+from controlplane.dashboard.pages import ICONS, PAGES, entity_tag, read_icon, read_page
 from controlplane.profiling.staleness import changed_on
 from controlplane.registry.operations import Registrations
 from controlplane.views import catalog_views
@@ -124,7 +125,9 @@ def build_api(context: ApiContext) -> FastAPI:
         strict_content_type=False,
         # A redirect has no body, and few clients send theirs again: better a typed 404.
         redirect_slashes=False,
-        # FastAPI's own pages load their scripts from another host.
+        # FastAPI's own pages load their scripts from another host, and its own route makes the
+        # document on the event loop, which takes as long as a thousand queries.
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         openapi_tags=[
@@ -159,7 +162,10 @@ def build_api(context: ApiContext) -> FastAPI:
     api.include_router(canary_routes(context))
     api.include_router(_registration_routes(context, registrations))
     for path, name in PAGES.items():
-        _add_page(api, path, name)
+        _add_file(api, path, "text/html", *read_page(name))
+    _add_description(api)
+    for path in ICONS:
+        _add_file(api, path, "image/svg+xml", *read_icon())
     return api
 
 
@@ -181,12 +187,35 @@ class JsonBodies:
         await self.app(scope, receive, send)
 
 
-def _add_page(api: FastAPI, path: str, name: str) -> None:
-    page, headers = read_page(name)
-
+def _add_file(
+    api: FastAPI, path: str, media_type: str, body: bytes, headers: dict[str, str]
+) -> None:
     @api.get(path, include_in_schema=False)
-    async def show() -> Response:
-        return Response(page, media_type="text/html", headers=headers)
+    async def show(request: Request) -> Response:
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
+        return Response(body, media_type=media_type, headers=headers)
+
+
+def _add_description(api: FastAPI) -> None:
+    """``/openapi.json``: made once, in a thread, when somebody asks for it first."""
+    lock = asyncio.Lock()
+    made: list[tuple[bytes, str]] = []
+
+    def make() -> tuple[bytes, str]:
+        document = orjson.dumps(api.openapi())
+        return document, entity_tag(document)
+
+    @api.get("/openapi.json", include_in_schema=False)
+    async def describe(request: Request) -> Response:
+        async with lock:
+            if not made:
+                made.append(await asyncio.to_thread(make))
+        document, tag = made[0]
+        headers = {"ETag": tag, "Cache-Control": "no-cache"}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(document, media_type="application/json", headers=headers)
 
 
 def _catalog_routes(context: ApiContext) -> APIRouter:
@@ -288,9 +317,14 @@ def _running_routes(context: ApiContext) -> APIRouter:
         return Workers(workers=sorted(found, key=lambda worker: worker.worker))
 
     @routes.get("/plan", summary="The newest plan, its explanation, and how it stands now")
-    async def plan() -> PlanSchema:
+    async def plan(
+        task: Annotated[
+            str | None,
+            Query(max_length=128, description="Placements and routes of this one only, else all."),
+        ] = None,
+    ) -> PlanSchema:
         newest = await asyncio.to_thread(context.catalog.latest_plan)
-        row = PlanSchema.of(newest, await fleet_status_now(context, newest))
+        row = PlanSchema.of(newest, await fleet_status_now(context, newest), task)
         row.rules = [said for each in await rule_rows(context) if (said := told(each))]
         row.storage = StorageStatusSchema.model_validate(await context.storage())
         return row

@@ -19,7 +19,7 @@ from controlplane.views.explanation_schemas import (
 from planner.selection.eligibility import Finding, Obstacle, circumstances, findings
 from planner.selection.refusal_reasons import in_words
 from planner.selection.routes import RouteTable
-from planner.sentences import some_of
+from planner.sentences import CHOSEN, some_of
 from planner.types import (
     Candidate,
     Choice,
@@ -74,6 +74,7 @@ def _answer(found: Choice, query: Query, now_ms: float) -> AnswerSchema:
         worker=found.worker.id,
         device_kind=candidate.device_kind,
         reason=Reason(reason),
+        why=CHOSEN[Reason(reason)],
         zone=f"{reason.place}: {reason.why}" if isinstance(reason, PlacedReason) else "",
         wait_ms=max(0.0, found.worker.busy_until_ms - now_ms),
         run_ms=candidate.table.ms[min(query.rows, candidate.table.max_batch)],
@@ -142,7 +143,7 @@ def _verdicts(
         one = finding.candidate
         if chosen is not None and one is chosen:
             assert isinstance(found, Choice)
-            verdict, why = Verdict.CHOSEN, str(Reason(found.reason)).replace("_", " ")
+            verdict, why = Verdict.CHOSEN, CHOSEN[Reason(found.reason)]
         elif _fits(finding, query, met.left_ms - met.transport_ms):
             verdict = Verdict.FITS
             why = "fits" if chosen is None else _beside(one, chosen, found, query, planned)

@@ -29,6 +29,7 @@ class AnswerSchema(Schema):
     worker: str
     device_kind: str = Field(examples=["cpu-2"])
     reason: Reason = Field(description="As in the header `X-Choice-Reason`.")
+    why: str = Field(description="The same in words.", examples=["the cheapest that fits"])
     zone: str = Field(description="As in `X-Choice-Zone`; empty without zones.")
     wait_ms: float = Field(description="Until the worker has done what it was given.")
     run_ms: float = Field(description="95th percentile of a batch of these rows, with its margin.")

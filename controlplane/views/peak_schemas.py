@@ -26,7 +26,18 @@ EVERY_S = {Repeat.DAILY: 86_400.0, Repeat.WEEKLY: 604_800.0}
 class PeakDeclaration(Schema):
     """A peak of demand that is known beforehand."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "example": {
+                "task": "digits",
+                "factor": 3,
+                "start": "2027-11-26T08:00:00+01:00",
+                "end": "2027-11-26T20:00:00+01:00",
+                "note": "sale",
+            }
+        },
+    )
 
     task: str | None = Field(
         None, max_length=128, description="Null: all tasks.", examples=["digits"]

@@ -109,7 +109,8 @@ class PlanSchema(Schema):
     storage: StorageStatusSchema | None = None
 
     @classmethod
-    def of(cls, plan: Plan | None, now: FleetStatus) -> Self:
+    def of(cls, plan: Plan | None, now: FleetStatus, task: str | None = None) -> Self:
+        """``task``: placements and routes of this one only; None for all."""
         fleet = FleetStatusSchema.model_validate(now)
         if plan is None:
             return cls(
@@ -135,8 +136,11 @@ class PlanSchema(Schema):
                     state=now.placements[one.worker, one.task, one.variant],
                 )
                 for one in plan.placements
+                if task in (None, one.task)
             ],
-            routes=[RouteSchema.model_validate(one) for one in plan.routes],
+            routes=[
+                RouteSchema.model_validate(one) for one in plan.routes if task in (None, one.task)
+            ],
             workers={str(kind): count for kind, count in plan.workers.items()},
             explanation=list(plan.explanation),
             split=next((one for one in plan.explanation if one.startswith(SPLIT)), ""),

@@ -18,7 +18,17 @@ MOST_FOR_S = 366 * 86_400.0
 class RuleOrder(Schema):
     """A word of an operator of what is loaded."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "example": {
+                "rule": "pin",
+                "task": "digits",
+                "variant": "mlp-small-v1-onnx-fp32",
+                "why": "release",
+            }
+        },
+    )
 
     rule: RuleKind = Field(
         description="`pin`: so many workers hold the variant ready, whatever else is asked for. "

@@ -1,7 +1,13 @@
-"""The words of refusals: prices are of a million queries, as people are shown them."""
+"""The words of choices and refusals: prices are of a million queries, as people are shown them."""
 
 from planner import sentences as explain
+from planner.types import Reason
 from tests.planner.builders import catalog, profile, query, snapshot, variant
+
+
+def test_each_reason_of_a_choice_has_its_words() -> None:
+    assert set(explain.CHOSEN) == set(Reason)
+    assert not [words for words in explain.CHOSEN.values() if "_" in words]
 
 
 def test_what_is_asked_names_the_ceiling_of_a_million_queries() -> None:

@@ -19,26 +19,13 @@ from controlplane.cli.render import (
     usd_per_million,
 )
 from controlplane.client.exchange import query_document
+from planner.sentences import CHOSEN
 from variants.errors import InvalidInput
 from variants.figures import counted
 from variants.types import Prefer
 
 Row = Mapping[str, Any]
 
-CHOSEN = {
-    "planned": "the plan sends such queries there",
-    "cheapest_that_fits": "the cheapest that fits",
-    "most_accurate_that_fits": "the most accurate that fits",
-    "earliest_completion": "of those that fit it is done first",
-    "least_energy_that_fits": "the one with least energy that fits",
-    "energy_not_measured": "the cheapest that fits: no energy was measured",
-    "pinned": "the query names it",
-    "loaded_on_demand": "it was loaded for this query",
-    "canary": "a new version proves itself on a share of the queries",
-    "best_effort": "none fits, this is the nearest",
-    "cached": "it had answered the same before",
-}
-"""Why a variant was chosen, by the values of ``planner.types.Reason``."""
 MARKS = {"chosen": "→", "fits": "✓", "stopped": "✗"}
 """By what becomes of a variant."""
 

@@ -1,7 +1,7 @@
 """The pages as self-contained files: each is one text, with its style sheet and scripts inside.
 
-In the folder a page names ``style.css``, ``elements.js`` and ``charts.js`` as any page would, so
-that it can be opened and worked on from there; reading it puts them in.
+In the folder a page names ``style.css``, ``elements.js``, ``charts.js`` and ``favicon.svg`` as any
+page would, so that it can be opened and worked on from there; reading it puts them in.
 """
 
 import base64
@@ -13,26 +13,52 @@ from importlib.resources import files
 
 PAGES = {"/": "index.html", "/docs": "docs.html"}
 """The pages that the control API serves, and where each stands."""
+ICONS = ("/favicon.ico", "/favicon.svg")
+"""Where the icon stands: pages hold it, and browsers look for the first by themselves."""
 
 
 def read_page(name: str) -> tuple[bytes, dict[str, str]]:
-    """A page and its headers."""
+    """A page and its headers: a browser that has it asks whether it is still the same."""
     page = page_text(name)
-    policy = f"{content_policy(page)}; frame-ancestors 'none'"
     return page.encode(), {
-        "Content-Security-Policy": policy,
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
+        **page_headers(page),
         "Cache-Control": "no-cache",
+        "ETag": entity_tag(page.encode()),
     }
 
 
+def read_icon() -> tuple[bytes, dict[str, str]]:
+    """The icon and its headers: a browser asks for it once a day."""
+    icon = _text("favicon.svg").encode()
+    return icon, {
+        "Content-Security-Policy": "default-src 'none'",
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "public, max-age=86400",
+        "ETag": entity_tag(icon),
+    }
+
+
+def page_headers(page: str) -> dict[str, str]:
+    """What a browser may do with a page."""
+    return {
+        "Content-Security-Policy": f"{content_policy(page)}; frame-ancestors 'none'",
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+    }
+
+
+def entity_tag(body: bytes) -> str:
+    """By which a browser says what it has."""
+    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+
+
 def page_text(name: str) -> str:
-    """A page with the style sheet and the scripts that it names put in."""
+    """A page with the style sheet, the scripts and the icon that it names put in."""
+    icon = base64.b64encode(_text("favicon.svg").encode()).decode()
     page = re.sub(
         r'<link rel="stylesheet" href="([\w.-]+)">',
         lambda found: f"<style>\n{_text(found[1])}</style>",
-        _text(name),
+        _text(name).replace('href="favicon.svg"', f'href="data:image/svg+xml;base64,{icon}"'),
     )
     return re.sub(
         r'<script src="([\w.-]+)"></script>',
@@ -47,7 +73,7 @@ def content_policy(page: str) -> str:
     It names the page's own scripts and styles by hash: no other script can run in it, and it can
     reach nothing but the server that it came from.
     """
-    script = " ".join(_hashes(page, "script"))
+    script = " ".join(_hashes(page, "script")) or "'none'"
     style = " ".join(_hashes(page, "style"))
     return (
         f"default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; "

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from hmac import compare_digest
 
 from controlplane.client_keys import ClientKey, Role, digest_of
-from controlplane.dashboard.pages import PAGES
+from controlplane.dashboard.pages import ICONS, PAGES
 from controlplane.exposure import ANY, is_every_address, names_in
 from controlplane.gateway.http.cross_origin import CrossOrigin
 from controlplane.gateway.protection.compression import unsupported
@@ -27,7 +27,7 @@ from variants.errors import (
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
-OPEN = frozenset({*PAGES, "/v2/health/live", "/v2/health/ready"})
+OPEN = frozenset({*PAGES, *ICONS, "/v2/health/live", "/v2/health/ready"})
 """What a GET may read without the token: pages that hold no data, and whether the gateway is
 alive."""
 

@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 
-from controlplane.api.errors import RequestIds
+from controlplane.api.errors import RequestIds, told_to_people
 from controlplane.gateway.http.access import OPEN, Access, too_large
 from controlplane.gateway.http.exchange import is_query
 from controlplane.http_errors import error_body, error_headers, status_of
@@ -132,8 +132,10 @@ def _refusal(error: ModellessError) -> AsgiApp:
     """An application that answers with an error, under the request id of its scope."""
 
     async def refuse(scope: Message, receive: Receive, send: Send) -> None:
-        body = error_body(error, scope["state"]["request_id"])
-        response = JSONResponse(body, status_of(error), error_headers(error))
+        response = told_to_people(dict(scope), error)
+        if response is None:
+            body = error_body(error, scope["state"]["request_id"])
+            response = JSONResponse(body, status_of(error), error_headers(error))
         await response(scope, receive, send)
 
     return refuse

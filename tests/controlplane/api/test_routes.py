@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from fastapi import FastAPI
 
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
-from controlplane.dashboard.pages import PAGES
+from controlplane.dashboard.pages import ICONS, PAGES
 from controlplane.settings import Settings, load_settings
 from controlplane.views.history import STEP_S, slot_of
 from tests.controlplane.builders import DictLive, digest, digits_catalog, register, worker
@@ -498,6 +499,28 @@ async def test_a_wrong_stage_change_is_refused_with_its_reason(
     assert (reply.status_code, reply.json()["error"]) == (status, error)
 
 
+async def test_a_plan_can_be_read_of_one_task_alone(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    variant = VariantName("mlp-v1-onnx-int8")
+    catalog.put_plan(
+        Plan(
+            version=0,
+            epoch=catalog.acquire_leadership("test"),
+            placements=tuple(
+                Placement(worker=WorkerId("w1"), task=TaskName(task), variant=variant, share=0.25)
+                for task in ("digits", "other")
+            ),
+            workers={},
+            explanation=(),
+        )
+    )
+    for task, shown in ((None, ["digits", "other"]), ("other", ["other"]), ("none", [])):
+        plan = (await api.get("/v1/plan", params={"task": task} if task else {})).json()
+        assert [one["task"] for one in plan["placements"]] == shown
+        assert plan["standing"]["replicas"]["wanted"] == 2
+
+
 # -- errors -------------------------------------------------------------------------------------
 
 
@@ -511,6 +534,58 @@ async def test_an_unknown_path_is_a_typed_404(api: httpx.AsyncClient) -> None:
         "retryable": False,
         "request_id": reply.headers["x-request-id"],
     }
+
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+@pytest.mark.parametrize(
+    ("path", "top"), [("/dashbord", "./"), ("/ui/", "../"), ("/v1/nothing", "../")]
+)
+async def test_a_person_at_an_unknown_path_is_told_what_there_is(
+    api: httpx.AsyncClient, path: str, top: str
+) -> None:
+    reply = await api.get(path, headers=BROWSER)
+
+    assert (reply.status_code, reply.headers["vary"]) == (404, "Accept")
+    assert reply.headers["content-type"].startswith("text/html")
+    assert f"There is nothing at GET {path}." in reply.text
+    assert re.findall(r'<a href="([^"]*)"', reply.text) == [top, f"{top}docs", f"{top}metrics"]
+    assert reply.headers["x-request-id"] in reply.text
+    assert "default-src 'none'; script-src 'none'" in reply.headers["content-security-policy"]
+
+
+async def test_the_page_of_an_error_holds_what_was_asked_as_text(api: httpx.AsyncClient) -> None:
+    reply = await api.get("/<script>alert(1)</script>", headers=BROWSER)
+
+    assert "<script>" not in reply.text
+    assert "&lt;script&gt;" in reply.text
+
+
+async def test_programs_get_json_whatever_they_ask_by(api: httpx.AsyncClient) -> None:
+    for headers in ({}, {"Accept": "*/*"}, {"Accept": "application/json"}):
+        assert (await api.get("/foo", headers=headers)).json()["code"] == "NOT_FOUND"
+    assert (await api.post("/foo", headers=BROWSER)).json()["code"] == "NOT_FOUND"
+    reply = await api.get("/v1/tasks/nothing", headers=BROWSER)  # the path is right
+    assert reply.json()["code"] == "TASK_NOT_FOUND"
+
+
+@pytest.mark.parametrize("path", ICONS)
+async def test_the_icon_is_kept_for_a_day(api: httpx.AsyncClient, path: str) -> None:
+    reply = await api.get(path)
+
+    assert (reply.status_code, reply.headers["content-type"]) == (200, "image/svg+xml")
+    assert reply.headers["cache-control"] == "public, max-age=86400"
+    assert reply.text.startswith("<svg")
+
+
+@pytest.mark.parametrize("path", [*PAGES, *ICONS])
+async def test_what_a_browser_has_is_not_sent_again(api: httpx.AsyncClient, path: str) -> None:
+    tag = (await api.get(path)).headers["etag"]
+
+    reply = await api.get(path, headers={"If-None-Match": tag})
+
+    assert (reply.status_code, reply.content, reply.headers["etag"]) == (304, b"", tag)
 
 
 async def test_a_wrong_method_is_a_typed_405(api: httpx.AsyncClient) -> None:
@@ -626,6 +701,33 @@ async def test_a_page_names_no_other_host(api: httpx.AsyncClient, path: str) -> 
     assert (found, fetched) == (set(), [])
 
 
+async def test_the_description_is_made_once_and_not_on_the_event_loop(
+    tmp_path: Path,
+    settings: Settings,
+    catalog: MemoryCatalog,
+    live: DictLive,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    application = make_api(tmp_path, settings, catalog, live)
+    made_by: list[threading.Thread] = []
+    described = application.openapi
+
+    def noted() -> dict[str, Any]:
+        made_by.append(threading.current_thread())
+        return described()
+
+    monkeypatch.setattr(application, "openapi", noted)
+    async with client_of(application) as client:
+        first, second = await asyncio.gather(*(client.get("/openapi.json") for _ in range(2)))
+        tag = first.headers["etag"]
+        same = await client.get("/openapi.json", headers={"If-None-Match": tag})
+
+    assert first.json() == second.json()
+    assert (same.status_code, same.content) == (304, b"")
+    assert len(made_by) == 1
+    assert made_by[0] is not threading.current_thread()
+
+
 async def test_there_are_no_other_pages(api: httpx.AsyncClient) -> None:
     for path in ("/redoc", "/docs/oauth2-redirect"):
         assert (await api.get(path)).status_code == 404
@@ -634,8 +736,6 @@ async def test_there_are_no_other_pages(api: httpx.AsyncClient) -> None:
 async def test_a_slow_catalog_does_not_hold_up_others(
     tmp_path: Path, settings: Settings, catalog: MemoryCatalog
 ) -> None:
-    import threading
-
     release = threading.Event()
 
     class SlowCatalog(MemoryCatalog):

@@ -24,7 +24,6 @@ from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.cli import main as cli
 from controlplane.cli.commands.lifecycle import _unanswered
-from controlplane.cli.commands.query import CHOSEN
 from controlplane.cli.commands.tasks import _ceiling
 from controlplane.cli.commands.workers import node_news, nodes_of
 from controlplane.cli.gateway_client import TIMEOUT_S, Client
@@ -35,7 +34,6 @@ from controlplane.settings import load_settings
 from controlplane.startup.presence import write_state
 from controlplane.startup.state_directory import prepare
 from controlplane.views.fleet_status import asked_words
-from planner.types import Reason
 from tests.controlplane.api.served_api import ServedApi
 from tests.controlplane.builders import DictLive, digits_catalog, register, worker
 from tests.controlplane.cli.shell import Ended, Shell
@@ -647,10 +645,6 @@ def test_a_query_carries_the_slo_and_shows_the_answer(
     assert (
         "0.250 ms, 2.50 ms accuracy 97.00 % cost 0.62 USD per million queries slo met yes" in shown
     )
-
-
-def test_each_reason_of_a_choice_has_its_words() -> None:
-    assert set(CHOSEN) == {reason.value for reason in Reason}
 
 
 def test_a_query_says_which_zone_answered_and_why(gateway: Gateway, shell: Shell) -> None:

@@ -33,6 +33,18 @@ APART = 20.0
 """Distance in CIELAB, of which 2.3 can just be noticed where colours lie side by side."""
 CONTRAST = 2.4
 """Of the lightest line, to its background."""
+READABLE = 4.5
+"""Contrast of text by WCAG 2.2, level AA."""
+TEXTS = {
+    "ink": ("bg", "card", "faint", "accent-soft", "warn-soft", "bad-soft"),
+    "soft": ("bg", "card", "faint", "accent-soft"),
+    "accent": ("bg", "card", "accent-soft", "warn-soft", "bad-soft"),
+    "good": ("card", "faint"),
+    "warn": ("card", "faint", "accent-soft"),
+    "bad": ("card", "faint"),
+    "card": ("accent",),
+}
+"""Colours of text, and what each stands on."""
 
 
 def linear(colour: str) -> Colour:
@@ -58,6 +70,15 @@ def theme(name: str) -> dict[str, str]:
     light, _, dark = sheet.partition("prefers-color-scheme: dark")
     rule = (light if name == "light" else dark).partition("}")[0]
     return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", rule))
+
+
+@pytest.mark.parametrize("name", ["light", "dark"])
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_is_read_on_what_it_stands_on(name: str, text: str) -> None:
+    known = theme(name)
+    for behind in TEXTS[text]:
+        dim, bright = sorted((luminance(known[text]), luminance(known[behind])))
+        assert (bright + 0.05) / (dim + 0.05) >= READABLE, behind
 
 
 @pytest.mark.parametrize("sight", SIGHT)

@@ -32,8 +32,8 @@ async def shown(served: Served, asked: str, folder: Path) -> Shown:
 async def test_a_link_asks_what_would_answer(served: Served, tmp_path: Path) -> None:
     page = await shown(served, "letters?accuracy=97.5", tmp_path)
 
-    assert f"{SLOW} on w1 : cheapest that fits." in page.text
-    assert f"→ {SLOW} cpu-1 cheapest that fits 99.00 %" in page.text
+    assert f"{SLOW} on w1 : the cheapest that fits." in page.text
+    assert f"→ {SLOW} cpu-1 the cheapest that fits 99.00 %" in page.text
     assert f"✗ {FAST} cpu-1 accuracy 0.9 &lt; 0.975 90.00 %" in page.text
 
 
@@ -57,4 +57,4 @@ async def test_nothing_is_asked_before_somebody_asks(served: Served, tmp_path: P
     page = await shown(served, "letters", tmp_path)
 
     assert "What would answer" in page.text
-    assert "cheapest that fits" not in page.text
+    assert "the cheapest that fits" not in page.text

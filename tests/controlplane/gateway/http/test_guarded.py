@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
-from controlplane.dashboard.pages import PAGES
+from controlplane.dashboard.pages import ICONS, PAGES
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.http.guarded import Guarded
 from controlplane.settings import load_settings
@@ -35,7 +35,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-@pytest.mark.parametrize("path", [*PAGES, "/v2/health/live", "/v2/health/ready"])
+@pytest.mark.parametrize("path", [*PAGES, *ICONS, "/v2/health/live", "/v2/health/ready"])
 async def test_pages_and_health_need_no_token(guarded: httpx.AsyncClient, path: str) -> None:
     assert (await guarded.get(path)).status_code == 200
 
@@ -50,6 +50,18 @@ async def test_everything_else_needs_it(guarded: httpx.AsyncClient, path: str) -
 
     assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
     assert let_in.status_code in (200, 307, 404)
+
+
+async def test_a_person_without_the_token_is_told_where_it_is_asked_for(
+    guarded: httpx.AsyncClient,
+) -> None:
+    browser = {"Accept": "text/html,*/*;q=0.8"}
+    for path in ("/metrics", "/nothing"):
+        reply = await guarded.get(path, headers=browser)
+        assert (reply.status_code, reply.headers["www-authenticate"]) == (401, "Bearer")
+        assert "The dashboard and the API reference ask you for it." in reply.text
+    reply = await guarded.get("/metrics", headers=browser | {"Host": "evil.example"})
+    assert (reply.status_code, reply.json()["code"]) == (403, "FORBIDDEN")
 
 
 async def test_an_open_path_is_open_to_reading_only(guarded: httpx.AsyncClient) -> None:

@@ -1,0 +1,98 @@
+"""The examples of the API reference work when they are pasted: they name what is here."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.controlplane.builders import DIGITS, digest, variant
+from tests.controlplane.dashboard.driven import Driven
+from tests.controlplane.dashboard.served import Page
+from variants.types import ModelVersion, Registration, Stage, TaskName, TensorSpec
+
+pytestmark = pytest.mark.slow
+
+EXAMPLE = {"task": "digits", "slo": {"latency_ms": 50, "accuracy": 0.97}, "inputs": [[0.0] * 64]}
+QUERY = {"requestBody": {"content": {"application/json": {"schema": {}, "example": EXAMPLE}}}}
+"""As the gateway describes it."""
+
+OF_NOTHING = {"/v1/operations/{id}"}
+"""What there is none of in a fresh installation."""
+
+
+@pytest.fixture
+def tab(page: Page, tmp_path: Path) -> Iterator[Driven]:
+    page.plan()
+    with Driven(tmp_path) as tab:
+        yield tab
+
+
+def examples(tab: Driven, page: Page) -> dict[tuple[str, str], str]:
+    """The command of each request, by method and path."""
+    tab.open(page.url + "docs")
+    tab.wait_for("document.querySelectorAll('#groups details').length > 5")
+    found = tab.value(
+        "Object.entries(api.paths).flatMap(([path, methods]) => METHODS.filter(one => methods[one])"
+        ".map(one => [one, path, curl(path, one, methods[one])]))"
+    )
+    assert tab.errors == []
+    return {(method, path): command for method, path, command in found}
+
+
+def body_of(command: str) -> str:
+    words = shlex.split(command.replace("\\\n", " "))
+    return words[words.index("-d") + 1]
+
+
+def address_of(command: str) -> str:
+    return next(word for word in shlex.split(command) if word.startswith("http"))
+
+
+def test_examples_name_what_is_here_but_for_those_that_end_it(page: Page, tab: Driven) -> None:
+    commands = examples(tab, page)
+    reads = {path: command for (method, path), command in commands.items() if method == "get"}
+
+    answered = {path: httpx.get(address_of(command)).status_code for path, command in reads.items()}
+
+    assert len(answered) > 15
+    assert {path for path, status in answered.items() if status != 200} == OF_NOTHING
+    for (method, path), command in commands.items():
+        ends = method == "delete" or path.endswith("/drain")
+        assert bool(re.search(r"/[A-Z_]+(?=/|$)", address_of(command))) is ends, command
+
+
+@pytest.mark.parametrize("path", ["/v1/peaks", "/v1/rules"])
+def test_an_example_that_declares_something_is_whole(page: Page, tab: Driven, path: str) -> None:
+    command = examples(tab, page)["post", path]
+
+    reply = httpx.post(address_of(command), content=body_of(command))
+
+    assert reply.status_code == 201, reply.text
+
+
+def test_a_query_has_rows_that_fit_the_task_that_is_here(page: Page, tab: Driven) -> None:
+    page.catalog = page.context.catalog = type(page.catalog)()
+    inputs = (TensorSpec(name="features", dtype="float32", shape=(2, 3)),)
+    other = replace(DIGITS, name=TaskName("churn"), inputs=inputs)
+    one = replace(variant("m", accuracy=0.9), task=other.name)
+    version = ModelVersion(
+        task=other.name, model=one.model, version=1, stage=Stage.LIVE, source=digest("m"),
+        created_at="2026-01-01T00:00:00+00:00",
+    )  # fmt: skip
+    page.catalog.register(Registration(task=other, version=version, variants=(one,), profiles=()))
+
+    @page.api.post("/v1/query", openapi_extra=QUERY)
+    async def query() -> None: ...
+
+    command = examples(tab, page)["post", "/v1/query"]
+
+    assert json.loads(body_of(command)) == {
+        "task": "churn",
+        "slo": {"latency_ms": 50},
+        "inputs": [[[0, 0, 0], [0, 0, 0]]],
+    }
