@@ -192,7 +192,8 @@ class Usage:
         while operation.get("state") in ("queued", "running"):
             await asyncio.sleep(0.5)
             operation = (await http.get(where)).json()
-        self.answers[f"registered: {operation.get('state', given.text)}"] += 1
+        why = (operation.get("error") or {}).get("error", "")
+        self.answers[f"registered: {operation.get('state', given.text)} {why}"] += 1
         variants = (await http.get(f"/v1/tasks/{task}/variants")).json().get("variants", [])
         for _ in range(5):
             answer = await http.post(
@@ -214,12 +215,14 @@ def watch(running: Deployment, minutes: float) -> tuple[Mapping[str, Series], Ma
     """Processes by name, and what is kept by where."""
     processes: dict[str, Series] = defaultdict(Series)
     kept: dict[str, Series] = defaultdict(Series)
+    names: dict[int, str] = {}
     began_s = time.monotonic()
     while (at_s := time.monotonic() - began_s) < 60 * minutes:
         taken: dict[str, list[float]] = defaultdict(lambda: [0.0, 0, 0])
         for process in (psutil.Process(running.process.pid), *running.processes()):
             with suppress(psutil.Error, FileNotFoundError, IndexError):
-                row = taken[name_of(process)]
+                # Ray calls a process after what it does just now.
+                row = taken[names.setdefault(process.pid, name_of(process))]
                 row[0] += process.memory_full_info().uss / 2**20
                 row[1] += process.num_fds()
                 row[2] += process.num_threads()
@@ -274,7 +277,7 @@ def example(folder: Path) -> tuple[bytes, bytes]:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     rows = rng.uniform(0, 16, (256, 64)).astype(np.float32)
-    np.savez(folder / "rows.npz", inputs=rows, labels=(rows @ weights).argmax(1))
+    np.savez(folder / "rows.npz", pixels=rows, labels=(rows @ weights).argmax(1))
     return model.SerializeToString(), (folder / "rows.npz").read_bytes()
 
 
