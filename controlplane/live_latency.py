@@ -6,7 +6,7 @@ again, which the control loop asks for. What people read, and what workers are t
 measured.
 """
 
-from collections.abc import Container, Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Generator, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -79,6 +79,7 @@ class LiveLatency:
         for status in workers:
             self._ready.hear(status)
             yield
+        self._ready.forget({status.worker for status in workers})
         return (yield from self._corrections.looking(now_s, self._voices.said, refusing)) or changed
 
     def corrected(self, catalog: CatalogSnapshot) -> CatalogSnapshot:
@@ -217,10 +218,14 @@ class _ReadyBatches:
         for status in workers:
             there.add(status.worker)
             self.hear(status)
-        for worker in self._heard.keys() - there:
-            self._moved(self._heard.pop(worker)[1], {})
+        self.forget(there)
         changed, self._changed = self._changed, False
         return changed
+
+    def forget(self, there: Collection[str]) -> None:
+        """Count no more what workers said that are not there."""
+        for worker in self._heard.keys() - there:
+            self._moved(self._heard.pop(worker)[1], {})
 
     def hear(self, status: WorkerStatus) -> None:
         """Take in what one worker says."""

@@ -199,7 +199,8 @@ class Measuring:
         self._due_since = {each: self._due_since.get(each, now_s) for each in attempts}
         self._setbacks.keep_orders(attempts)
         self._setbacks.keep_slices({one.name for one in kinds if not running.get(one.name)})
-        due = [one for one in found if not self._waits(one, now_s)]
+        there = {variant.key for variant in catalog.variants}  # some may be gone since it was found
+        due = [one for one in found if one.key[:2] in there and not self._waits(one, now_s)]
         due.sort(key=self._setbacks.has_failed)
         for place, order in enumerate(due):
             node = self._place(order, nodes, running, now_s)

@@ -45,9 +45,14 @@ async def until_alone(
         StateUnavailable: the database does not answer.
     """
     told = False
+    silence = _Silence()
     while True:
         # One that is deployed anew stops, and its successor leads a few seconds later.
         other = await asyncio.to_thread(other_installation, owner, catalog, wall_s(), REPLACED_S)
+        if other is not None:
+            newest = await asyncio.to_thread(catalog.ticks, 1)
+            if silence.lasts_s(newest[0].at if newest else "") > SILENT_S:
+                other = None
         subject = "catalog"
         if other is None:
             subject, other = "live state", await claimed_by_another(owner, live)
@@ -59,6 +64,25 @@ async def until_alone(
             with contextlib.suppress(StateUnavailable):
                 await journal.store_events()
         await asyncio.sleep(AGAIN_S)
+
+
+class _Silence:
+    """For how long another one has written nothing new, by our own clock: its clock may be ahead
+    of ours, and what it wrote last is then of the future for long after it is gone."""
+
+    def __init__(self) -> None:
+        self._at, self._since_s = "", 0.0
+
+    def lasts_s(self, at: str) -> float:
+        """Since what was written last was seen first.
+
+        Args:
+            at: when that was, by the other one's clock.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if at != self._at:
+            self._at, self._since_s = at, now_s
+        return now_s - self._since_s
 
 
 def other_installation(

@@ -23,7 +23,6 @@ from planner.doubtful_profiles import (
     stakes,
 )
 from planner.profile_drift import DRIFTED, LEAST_GAP_MS
-from planner.reconcile.live_corrections import profile_key
 from planner.selection.snapshot import build_snapshot
 from planner.types import Demand, Observation, ProfileKey, ReplicaKey, Snapshot
 from variants.errors import DeadlineExceeded, ModellessError, RuntimeFailed
@@ -148,7 +147,7 @@ class ProfileChecks:
             if worker not in self._busy and not self._waits(each.replica, now_s):
                 about = _Subject(
                     held=each,
-                    profiled_ms=_single_ms(known, each.profile),
+                    profiled_ms=measured[each.profile].points[0].p50_ms,
                     stake=stake,
                 )
                 begun = self._busy[worker] = asyncio.create_task(self._check(about))
@@ -194,16 +193,20 @@ class ProfileChecks:
             async with self._pool.at(worker) as connection:
                 began_s = self._clock_s()
                 checked = await connection.check(task, variant, TIMEOUT_S)
-        except ModellessError as error:
-            log.info("%s on %s could not be checked: %s", name, worker, error)
+        except Exception as error:
+            if isinstance(error, ModellessError):
+                log.info("%s on %s could not be checked: %s", name, worker, error)
+            else:
+                self._journal.unexpected("check of a profile", error)
             self._failed(about, error, self._clock_s() - began_s)
             return
+        self._journal.over("check of a profile")
         self._failures.succeeded(held.replica)
         self._failing.succeeded(held.replica)
         self._there_s.pop(held.replica, None)
         self._take(about, checked)
 
-    def _failed(self, about: "_Subject", error: ModellessError, took_s: float) -> None:
+    def _failed(self, about: "_Subject", error: Exception, took_s: float) -> None:
         replica, now_s = about.held.replica, self._clock_s()
         if isinstance(error, DeadlineExceeded):
             self._doubtful.checked(replica, now_s, total=0, took_s=TIMEOUT_S, agrees=True)
@@ -247,11 +250,6 @@ class _Subject:
     held: Held
     profiled_ms: float
     stake: Stake
-
-
-def _single_ms(catalog: CatalogSnapshot, key: ProfileKey) -> float:
-    """The median of a single row."""
-    return next(p.points[0].p50_ms for p in catalog.profiles if profile_key(p) == key)
 
 
 def _held(worker: WorkerStatus, measured: Mapping[ProfileKey, Profile]) -> Iterable[Held]:

@@ -6,7 +6,7 @@ does not say where it is, stays as it was listed last, and the list is awaited b
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from controlplane.cluster.ray_adapter import WorkerAddress
@@ -42,12 +42,23 @@ class Roster:
             ClusterUnavailable: none of them can be listed, and none was ever published.
         """
         kinds = list(kinds)
+        await self._forget(kinds)
         found = await asyncio.gather(*(self._of(kind) for kind in kinds))
         if (failures := [each for each in found if isinstance(each, ClusterUnavailable)]) and (
             len(failures) == len(kinds)
         ):
             raise failures[0]
         return [w for each in found if not isinstance(each, ClusterUnavailable) for w in each]
+
+    async def _forget(self, kinds: Collection[str]) -> None:
+        """Let go of kinds that are not asked for any more: what was listed of one says nothing of
+        the workers that it has when it is back."""
+        for kind in self._listed.keys() - set(kinds):
+            del self._listed[kind]
+        gone = [self._listing.pop(kind) for kind in self._listing.keys() - set(kinds)]
+        for task in gone:
+            task.cancel()
+        await asyncio.gather(*gone, return_exceptions=True)
 
     async def _of(self, kind: str) -> list[WorkerAddress] | ClusterUnavailable:
         trouble = f"workers of {kind}"
@@ -64,7 +75,12 @@ class Roster:
         except ClusterUnavailable as error:
             self._journal.trouble(trouble, error)
             return await self._published(kind) or error
+        except Exception as error:  # private parts of Ray are asked
+            self._journal.unexpected(f"look at the {trouble}", error)
+            unlisted = ClusterUnavailable(f"{trouble} cannot be listed: {error!r}")
+            return await self._published(kind) or unlisted
         self._journal.over(trouble)
+        self._journal.over(f"look at the {trouble}")
         return found
 
     async def _published(self, kind: str) -> list[WorkerAddress]:

@@ -106,12 +106,15 @@ def assign_demand(
         return ProblemBuilder(snapshot, kinds, part, forbidden=forbidden, resident=resident)
 
     build = builder(demand)
-    scale = 1.0
+    scale = smaller = 1.0
     tails = iter(TAILS)
     tail = next(tails)
     found: Solution | None = None
     even_load: float | None = None
     for _ in range(len(TAILS) + SCALES):
+        if smaller < scale:
+            scale = smaller
+            build = builder([replace(d, qps=d.qps * scale) for d in demand])
         made = build.problem(tail=tail)
         if not made.problem.demand:
             return NOTHING
@@ -128,8 +131,7 @@ def assign_demand(
         asked_qps = sum(d.qps for d in made.problem.demand)
         following = next(tails, None)
         if following is None:
-            scale *= SMALLER * found.served_qps / asked_qps
-            build = builder([replace(d, qps=d.qps * scale) for d in demand])
+            smaller = scale * SMALLER * found.served_qps / asked_qps
         else:
             tail = following
     assert found is not None

@@ -36,6 +36,7 @@ from planner.reconcile.diff import free
 from planner.reconcile.task_shares import planned_shares, shares, shares_by_worker
 from planner.reconcile.worker_memory import (
     Holdings,
+    Hosts,
     PlannedWork,
     WorkerMemory,
     as_it_came,
@@ -227,12 +228,14 @@ def _fill(
                 memory.take(key, candidate)
     calm = [memory for memory in short if not memory.contested]
     there = {(memory.report.device_kind, *key) for memory in calm for key in memory.there}
+    hosts = Hosts(short)
     for wanted in given.demand:
-        _cover(wanted, given, short, held, there)
+        _cover(wanted, given, hosts, held, there)
     _copy(given, short if fallback else calm, memories, busy)
     _take_asked(given, short)
+    hosts = Hosts(calm)
     for wanted in given.defaults:
-        _cover(wanted, given, calm, held, there)
+        _cover(wanted, given, hosts, held, there)
     for memory in short:
         kind = memory.report.device_kind
         tasks = {task for task, _ in planned.get(memory.report.id, {})} if fallback else set()
@@ -337,7 +340,7 @@ def _held(memories: Sequence[WorkerMemory]) -> Holdings:
 def _cover(
     wanted: Demand,
     given: DemandAndOffers,
-    short: Sequence[WorkerMemory],
+    short: Hosts,
     held: Holdings,
     there: Holdings,
 ) -> None:
@@ -356,7 +359,7 @@ def _cover(
         suitable = sorted(suitable, key=lambda c: (c.device_kind, c.task, c.variant) not in there)
     for candidate in suitable:
         key = (candidate.task, candidate.variant)
-        hosts = [memory for memory in short if memory.report.device_kind == candidate.device_kind]
+        hosts = short.with_room(candidate)
         hosts.sort(
             key=lambda memory: (key not in memory.replicas, -memory.left_mib, memory.report.id)
         )

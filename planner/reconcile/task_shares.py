@@ -97,7 +97,8 @@ def _task_shares(
         return dict.fromkeys(work, 1.0 / len(work)) if work else {}
     floor = RESERVED / len(work)
     scale = (1.0 - RESERVED) / total
-    return {task: floor + scale * amount for task, amount in work.items()}
+    # As in ``planned_shares``: rounding must not bring a task that has all of it above 1.
+    return {task: min(1.0, floor + scale * amount) for task, amount in work.items()}
 
 
 def _counts(held: Mapping[VariantKey, Candidate]) -> dict[TaskName, int]:

@@ -3,8 +3,9 @@
 ``by_worth`` says in which order a memory that is short takes what is planned and what is asked for.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import NamedTuple
 
 from planner.eviction.churn import pays_ahead
@@ -152,6 +153,28 @@ class WorkerMemory:
             and (replica.in_flight > 0 or (replica.asked and replica.idle_s < RECENT_S))
         ]
         return [key for _, _, key in sorted(used)]
+
+
+class Hosts:
+    """Workers whose memory is short, by kind. While a placement is made, none gets more room."""
+
+    def __init__(self, memories: Iterable[WorkerMemory]) -> None:
+        self._of: dict[DeviceKindName, list[WorkerMemory]] = {}
+        for memory in memories:
+            self._of.setdefault(memory.report.device_kind, []).append(memory)
+        self._most_mib = dict.fromkeys(self._of, inf)
+        """What the one with the most room had left, when none had enough last."""
+
+    def with_room(self, candidate: Candidate) -> list[WorkerMemory]:
+        """Those that could take it, found at once where none could: once all memory is full, each
+        of thousands of tasks would else be held against each worker."""
+        kind, need_mib = candidate.device_kind, candidate.memory_mib
+        if need_mib > self._most_mib.get(kind, -inf):
+            return []
+        found = [memory for memory in self._of[kind] if memory.left_mib >= need_mib]
+        if not found:
+            self._most_mib[kind] = max(memory.left_mib for memory in self._of[kind])
+        return found
 
 
 class PlannedWork(NamedTuple):

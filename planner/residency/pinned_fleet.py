@@ -36,13 +36,39 @@ def pinned_least(
     missing = _missing(held_by(catalog, counts))
     while missing:
         for kind in kinds:
-            more = {**counts, kind: counts[kind] + 1}
-            if more[kind] <= most[kind] and (left := _missing(held_by(catalog, more))) < missing:
-                counts, missing = more, left
+            more, left = _that_hold_more(catalog, counts, kind, most[kind] - counts[kind], missing)
+            if more:
+                counts, missing = {**counts, kind: counts[kind] + more}, left
                 break
         else:
             break
     return counts
+
+
+def _that_hold_more(
+    catalog: CatalogSnapshot, counts: Counts, kind: DeviceKindName, most: int, missing: int
+) -> tuple[int, int]:
+    """How many more workers of a kind hold as much more each as the first of them, and how many
+    replicas are missing with these.
+
+    A step takes twice as many as the one before, for as long as that is so: one arrangement for
+    each worker would take minutes where hundreds are needed.
+    """
+
+    def left(more: int) -> int:
+        return _missing(held_by(catalog, {**counts, kind: counts[kind] + more}))
+
+    each = missing - left(1) if most > 0 else 0
+    if each <= 0:
+        return 0, missing
+    more = step = 1
+    while more + step <= most and left(more + step) == missing - each * (more + step):
+        more, step = more + step, 2 * step
+    while step > 1:
+        step //= 2
+        if more + step <= most and left(more + step) == missing - each * (more + step):
+            more += step
+    return more, missing - each * more
 
 
 def _one_for_each_replica(

@@ -269,7 +269,8 @@ def _searched(
         )
         for slot in set(slots)
     }
-    sizes_mib = [{slot.key: host.size_mib(slot.key) or 0.0 for slot in slots} for host in hosts]
+    keys = {slot.key for slot in slots}
+    sizes_mib = [{key: host.size_mib(key) or 0.0 for key in keys} for host in hosts]
     largest = {slot: max((sizes_mib[at][slot.key] for _, at in ranks[slot]), default=0.0)
                for slot in ranks}  # fmt: skip
     ordered = sorted(slots, key=lambda one: (-largest[one], one.key, not one.device_kind, one))

@@ -162,9 +162,9 @@ def _compares_carbon(there: Sequence[AvailableKind]) -> bool:
 
 def _weight(kind: AvailableKind) -> float:
     """Grams per hour of a watt on a kind; of a day's curve that was not narrowed to an hour, its
-    mean."""
+    mean. One that has no device may have no curve either: nothing is weighed by it."""
     curve = kind.carbon_g_per_kwh
-    return G_PER_H * fsum(curve) / len(curve)
+    return G_PER_H * fsum(curve) / len(curve) if curve else 0.0
 
 
 def _is_known(offer: Offer, kind: AvailableKind | None) -> bool:

@@ -1,5 +1,6 @@
 """The catalog that gateways and the control loop decide by."""
 
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -149,3 +150,19 @@ def test_what_is_kept_of_reports_is_what_follows_from_all_of_them(
         corrected = forgetful.corrected(known)
         assert first_ms(live.corrected(known)) == pytest.approx(first_ms(corrected))
         assert live.unconfirmed(told) == plain_unconfirmed(known, told)
+
+
+class _Name(str):
+    """A worker's, of which it can be seen whether anybody still has it."""
+
+
+def test_what_workers_said_that_are_gone_is_let_go_of() -> None:
+    """Whoever only looks, as the control loop does, kept the reports of all workers there were."""
+    live, known, name = LiveLatency(), catalog(), _Name("w-1")
+    had = weakref.ref(name)
+    live.look(1.0, known, [worker(1.0, ENOUGH, name=name)])
+    del name
+    assert had() is not None
+    live.look(2.0, known, [worker(1.0, ENOUGH, name="w-2")])
+
+    assert had() is None

@@ -62,7 +62,7 @@ class CanaryWatch:
         found = await asyncio.to_thread(self._catalog.learned, NAME)
         if found is None:
             return
-        with suppress(ValueError, KeyError, TypeError):
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
             kept = json.loads(found[1])
             counted, told = dict(kept["counted"]), set(kept["told"])
             for of_share in counted.values():

@@ -14,6 +14,7 @@ from controlplane.controller.events.tick_records import tick_record
 from controlplane.timestamps import timestamp
 from planner.types import Action, Decision, Observation
 from variants.catalog.protocol import Catalog
+from variants.catalog.validity.registrations import storable
 from variants.errors import ModellessError, NotFound, StateUnavailable
 from variants.types import Event, Rule
 
@@ -66,6 +67,8 @@ class Journal:
         """Note an event; this turn or the next one stores it."""
         log.info("%s %s: %s", kind, subject, message)
         self.told[kind] += 1
+        # What a worker says of an error may hold anything.
+        subject, message = storable(subject), storable(message)
         self._events.append(Event(at=timestamp(), kind=kind, subject=subject, message=message))
 
     async def end_freeze(self, rules: Iterable[Rule], wall_s: float) -> None:
@@ -91,7 +94,8 @@ class Journal:
             try:
                 await asyncio.to_thread(self._catalog.add_event, event)
             except StateUnavailable:
-                self._events.appendleft(event)
+                if len(self._events) < EVENTS_HELD:  # else it is the oldest, and has to go
+                    self._events.appendleft(event)
                 raise
 
     async def store(

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -15,7 +16,7 @@ from planner.types import Demand, Observation
 from tests.planner.builders import DIGITS, catalog, profile, variant
 from variants.catalog.memory import MemoryCatalog
 from variants.errors import DeadlineExceeded, Overloaded, RuntimeFailed
-from variants.types import CatalogSnapshot, ReplicaState, VariantName
+from variants.types import CatalogSnapshot, Profile, ReplicaState, VariantName
 from workers.types import Checked, ReplicaStatus, WorkerStatus
 
 A = VariantName("a")
@@ -120,6 +121,54 @@ async def test_what_fails_on_made_up_numbers_is_run_on_them_less_and_less_often(
     waits = [await checks.wait_for_next(10_000) for _ in range(3)]
     assert waits == [FAILS_S, 2 * FAILS_S, 4 * FAILS_S]
     assert await checks.events() == ["profile_check_failed"]
+
+
+async def test_what_fails_in_an_unexpected_way_waits_as_well(checks: Checks) -> None:
+    """It was asked for again each second, and its traceback was logged each time."""
+    checks.pool.answer = KeyError("batches")
+    for _ in range(100):
+        checks.now_s += 1.0
+        await checks.look()
+    assert checks.pool.asked < 10
+
+
+class _Profiles(tuple[Profile, ...]):
+    """Profiles that count how often somebody goes through them."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Profile]:
+        _Profiles.looks += 1
+        return super().__iter__()
+
+
+async def test_profiles_are_not_gone_through_for_each_check_that_begins() -> None:
+    """With 10,000 profiles and a check on each of 1,000 workers the event loop stood still for
+    seconds."""
+
+    async def looks(workers: int) -> int:
+        it = Checks()
+        known = replace(KNOWN, profiles=_Profiles(KNOWN.profiles))
+        observation = Observation(
+            catalog=known, workers=(), demand=(ASKED,), inventory={}, running={}, plan=None,
+            now_s=0.0,
+        )  # fmt: skip
+        replica = ReplicaStatus(task=DIGITS, variant=A, state=ReplicaState.READY, memory_mib=1.0)
+        _Profiles.looks = 0
+        it.checks.look(known, observation, [
+            WorkerStatus(
+                worker=f"w{number}", device_kind="cpu-1", memory_mib=9.0, reserved_mib=1.0,
+                draining=False, backlog_us=0, busy_ratio=0.0, replicas=(replica,),
+            )
+            for number in range(workers)
+        ])  # fmt: skip
+        found = _Profiles.looks
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert it.pool.asked == workers
+        return found
+
+    assert await looks(50) == await looks(1)
 
 
 async def test_what_failed_is_remembered_while_its_worker_is_away(checks: Checks) -> None:

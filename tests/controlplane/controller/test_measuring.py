@@ -38,8 +38,10 @@ from variants.types import (
     DeviceKind,
     DeviceKindName,
     Event,
+    ModelName,
     Profile,
     ProfilingRequest,
+    Stage,
 )
 from workers.types import WorkerStatus
 
@@ -228,6 +230,17 @@ async def test_what_is_missing_is_measured_where_workers_run_one_at_a_time(tmp_p
         ("profile_measured", "digits/two-v1-onnx-fp32"),
         ("profile_measured", "digits/one-v1-onnx-fp32"),
     ]
+
+
+async def test_what_was_removed_since_it_was_found_is_not_measured(tmp_path: Path) -> None:
+    house = House(Cluster({"cpu-1-a": "n-1"}), tmp_path, "one", "three", "two")
+    assert await house.look() == [("one-v1-onnx-fp32", "n-1")]
+    task, model = house.catalog.snapshot().tasks[0].name, ModelName("three")
+    house.catalog.set_stage(task, model, 1, Stage.RETIRED)
+    house.catalog.remove_version(task, model, 1)
+
+    assert await house.look() == [("two-v1-onnx-fp32", "n-1")]
+    assert {event.kind for event in await house.events()} == {"profile_measured"}
 
 
 async def test_nodes_measure_beside_each_other(tmp_path: Path) -> None:

@@ -110,6 +110,22 @@ async def test_the_second_one_tells_once_and_leads_when_the_first_is_gone(
     await live.close()
 
 
+async def test_one_whose_clock_is_ahead_is_waited_for_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An hour ahead, it counted as heard for an hour after it was gone."""
+    monkeypatch.setattr(other_installations, "AGAIN_S", 0.01)
+    catalog, live = led_by(THEIRS, heard_s=3_600.0), LiveState(f"unix://{tmp_path}/none")
+    waiting = asyncio.create_task(until_alone(OURS, catalog, live, Journal(catalog), lambda: NOW_S))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+
+    monkeypatch.setattr(other_installations, "SILENT_S", 0.1)
+    async with asyncio.timeout(10):
+        await waiting
+    await live.close()
+
+
 async def test_one_live_state_is_for_one_installation(
     live_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

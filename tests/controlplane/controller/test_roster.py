@@ -88,6 +88,41 @@ async def test_when_nothing_at_all_is_known_nothing_may_be_decided() -> None:
         await of.workers(["cpu-1", "gpu"])
 
 
+async def test_a_kind_that_fails_in_an_unexpected_way_does_not_stop_the_others() -> None:
+    class Broken(Cluster):
+        async def workers(self, kinds: Iterable[str]) -> list[WorkerAddress]:
+            if "gpu" in (kinds := list(kinds)) and self.silent:
+                raise RuntimeError("a part of Ray has changed")
+            return await super().workers(kinds)
+
+    cluster = Broken()
+    of, journal = roster(cluster, Live(GPU))
+    cluster.silent = {"gpu"}
+    assert await of.workers(["cpu-1", "gpu"]) == [CPU, GPU]
+    assert journal.troubled("look at the workers of gpu")
+    cluster.silent = set()
+    assert await of.workers(["cpu-1", "gpu"]) == [CPU, GPU]
+    assert not journal.troubled("look at the workers of gpu")
+
+
+async def test_what_was_being_listed_of_a_kind_that_left_is_not_taken_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rosters, "WAIT_S", 0.01)
+    cluster = Cluster()
+    of, _ = roster(cluster, Live())
+    assert await of.workers(["cpu-1", "gpu"]) == [CPU, GPU]
+    cluster.answers.clear()  # its list is under way when the kind leaves
+    assert await of.workers(["cpu-1", "gpu"]) == [CPU, GPU]
+    cluster.answers.set()
+    assert await of.workers(["cpu-1"]) == [CPU]
+    await asyncio.sleep(0)
+
+    new = WorkerAddress(id="w3", address="unix:/w3", device_kind="gpu")
+    cluster.there = [CPU, new]
+    assert await of.workers(["cpu-1", "gpu"]) == [CPU, new]
+
+
 async def test_a_list_that_takes_long_is_waited_for_once_and_taken_when_it_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

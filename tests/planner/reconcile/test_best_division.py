@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from planner.reconcile.demand_assignment import SERVED, assign_demand
 from planner.reconcile.kept.best import best
+from planner.reconcile.kept.routes import planned_qps
 from planner.reconcile.kept.worth import Worth
 from planner.reconcile.tick import tick
 from planner.solver.greedy import greedy
 from planner.solver.problem import Problem, Solution
 from planner.solver.solve import solve
-from planner.types import Demand, Objective
+from planner.types import Demand, Objective, class_of
 from tests.planner.builders import (
     catalog,
     demand,
@@ -91,6 +92,27 @@ def test_no_division_beats_it(
     taken = worth.usd(made.routes) if objective is Objective.COST else worth.draw(made.routes)
     event("reached" if taken <= best(worth, asked) * (1 + 1e-9) else "not reached")
     assert taken >= best(worth, asked) * (1 - 1e-9)
+
+
+@settings(max_examples=60)
+@given(catalogs(), demands, st.sampled_from([Objective.COST, Objective.ACCURACY]))
+def test_routes_are_planned_for_no_more_than_is_asked(
+    known: CatalogSnapshot, asked: list[Demand], objective: Objective
+) -> None:
+    """Also where memory for one variant has no room for all that is asked: the demand is made
+    smaller until it fits, and what was planned for is made as large as all of it again."""
+    asked = [replace(d, qps=20.0 * d.qps) for d in asked]
+    names = [(f"{on}-{n}", on) for on, count in KINDS.items() for n in range(count)]
+    seen = snapshot(known, *((worker(name, kind=on), ()) for name, on in names))
+    workers = [report(name, kind=on, memory_mib=150.0) for name, on in names]
+    kinds = {each.name: each for each in known.device_kinds}
+
+    made = assign_demand(seen, workers, asked, kinds, greedy, objective)
+
+    planned = planned_qps(made.routes)
+    assert planned.keys() <= {class_of(d) for d in asked}
+    for each in asked:
+        assert planned.get(class_of(each), 0.0) <= each.qps * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("objective", list(Objective))

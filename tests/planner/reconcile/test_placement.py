@@ -1,5 +1,6 @@
 """Greedy placement: what stays loaded when memory is short."""
 
+import cProfile
 from dataclasses import replace
 
 import pytest
@@ -53,6 +54,29 @@ def placed(
 def test_everything_stays_loaded_while_memory_is_free() -> None:
     everything = {(w, v) for w in ("w1", "w2") for v in SIZES}
     assert placed(report("w1"), report("w2")) == everything
+
+
+def test_once_all_memory_is_full_no_task_is_held_against_each_worker() -> None:
+    """Each of them was, which took a minute at each tick with 10,000 tasks and 1,000 workers."""
+
+    def steps(tasks: int, workers: int) -> int:
+        names = [f"t{number}" for number in range(tasks)]
+        registered = catalog(
+            [variant(name, task=name) for name in names],
+            [profile(name, task=name, memory_mib=500) for name in names],
+        )
+        reports = [report(f"w{number}") for number in range(workers)]
+        seen, counts = snapshot(registered), cProfile.Profile()
+        counts.enable()
+        plan = place(seen, reports, ())
+        counts.disable()
+        assert len(plan) == 2 * workers
+        return sum(each.callcount for each in counts.getstats())
+
+    few, many = steps(200, 10), steps(400, 10)
+    more = steps(400, 20)
+    assert many < 2.5 * few
+    assert more < 1.5 * many
 
 
 def test_short_of_memory_the_demand_comes_first() -> None:

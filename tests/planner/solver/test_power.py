@@ -1,5 +1,6 @@
 """Plans of least power, against each other and against trying everything."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, combinations_with_replacement, product
 from math import inf
@@ -117,6 +118,20 @@ def test_grams_count_where_every_kind_has_them() -> None:
     assert found.power.carbon_g_per_hour == pytest.approx(29.0 * 50.0 / 1_000)
     assert found.objective == found.power.carbon_g_per_hour
     assert used(solved(by_watts), by_watts) == {"a": pytest.approx(10.0)}
+
+
+@pytest.mark.parametrize("planner", [solved, lambda one: greedy(one, Objective.ENERGY)])
+def test_a_kind_without_devices_needs_no_carbon(planner: Callable[[Problem], Solution]) -> None:
+    """A file of devices may say that there are none of a kind."""
+    none = kind(GPU, count=0)
+    offers = (offer("a", 1.0), offer("b", 2.0, kind=GPU))
+    problem = Problem(offers=offers, kinds=(kind(carbon=(500.0,)), none), demand=(asked(10.0),))
+
+    found = planner(problem)
+
+    assert used(found, problem) == {"a": pytest.approx(10.0)}
+    assert found.power is not None
+    assert found.power.carbon_g_per_hour == found.objective
 
 
 def test_what_was_not_measured_serves_only_what_others_cannot() -> None:

@@ -251,6 +251,11 @@ def check_event(event: Event) -> None:
         _check_text(text, "an event")
 
 
+def storable(text: str) -> str:
+    """A text with every character replaced that no catalog can store."""
+    return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
 def plain_body(record: TickRecord) -> dict[str, Any]:
     """The body of a tick as every catalog gives it back: a copy, made of plain JSON values.
 

@@ -143,7 +143,16 @@ async def test_a_successor_goes_on_from_what_was_counted() -> None:
     assert loop.events == ["canary_good"]
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b'{"counted": {"3": {"a": {}}}, "told": []}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"counted": {"3": {"a": {}}}, "told": []}',
+        b'{"counted": {"3": ["a"]}, "told": []}',
+        b'{"counted": {"3": {"a": {"not_diverted": []}}}, "told": []}',
+    ],
+)
 async def test_what_is_damaged_is_counted_anew(body: bytes) -> None:
     loop = Loop()
     loop.catalog.put_learned(NAME, 0.0, body, epoch=loop.epoch)

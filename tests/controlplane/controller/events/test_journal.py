@@ -1,0 +1,43 @@
+"""Events that wait for the database, and texts that it cannot store."""
+
+import pytest
+
+from controlplane.controller.events.journal import EVENTS_HELD, Journal
+from variants.catalog.memory import MemoryCatalog
+from variants.errors import StateUnavailable
+from variants.types import Event
+
+
+class Away(MemoryCatalog):
+    """A catalog that is away, and while it is asked something happens."""
+
+    journal: Journal
+
+    def add_event(self, event: Event) -> None:
+        self.journal.tell("newest", "subject", "it came while another one was being stored")
+        raise StateUnavailable("the catalog is away")
+
+
+async def test_of_events_that_wait_the_oldest_go_first() -> None:
+    catalog = Away()
+    journal = catalog.journal = Journal(catalog)
+    for number in range(EVENTS_HELD):
+        journal.tell("held", str(number), "it waits")
+    with pytest.raises(StateUnavailable):
+        await journal.store_events()
+
+    waiting = list(journal._events)
+    assert len(waiting) == EVENTS_HELD
+    assert waiting[-1].kind == "newest"
+    assert waiting[0].subject == "1"
+
+
+async def test_what_cannot_be_stored_of_a_text_is_replaced() -> None:
+    """The event was lost, and the turn that stored it failed."""
+    catalog = MemoryCatalog()
+    journal = Journal(catalog)
+    journal.tell("load_failed", "digits/a on w1", "no node \x00 nor \ud800 in the graph")
+    await journal.store_events()
+
+    [event] = catalog.events(10)
+    assert event.message == "no node \ufffd nor \ufffd in the graph"
