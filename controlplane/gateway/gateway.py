@@ -255,12 +255,12 @@ class Gateway:
         revision, spared = self.path.snapshot.revision, self.known.slow.spared
         away_ms = {id_: one.view.round_trip_ms for id_, one in self.known.workers.items()}
         wanted, answering = self.known.wanted_workers, dict(self._answering)
-        statuses = self.statuses()
+        statuses, tasks = self.statuses(), tuple(self.known.tasks)
         return GatewayCollector(
             total, lambda: statuses, lambda: revision, lambda: spared, lambda: away_ms,
             wanted=lambda: wanted, answering=lambda: answering,
             rooms=lambda: rooms_here(self.settings), loop=await self._loop_seen(),
-            processes=lambda: process_metrics(self.id),
+            processes=lambda: process_metrics(self.id), tasks=lambda: tasks,
         )  # fmt: skip
 
     async def _loop_seen(self) -> ControlLoopSeen:

@@ -85,6 +85,7 @@ Metric                                  Labels     Meaning
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -94,13 +95,18 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from controlplane.gateway.counters import BOUNDS_MS, Counters
+from controlplane.gateway.counters import BOUNDS_MS, Counters, TaskCounters, VariantCounters
 from controlplane.gateway.reports.control_loop import ControlLoopSeen, control_loop_metrics
+from controlplane.http_errors import CLIENT_ERRORS, STATUS
 from controlplane.views.storage_status import all_rooms
 from variants.disk import DiskRoom
 from variants.types import DeviceKindName, ReplicaState, WorkerId
 from workers.process.release import release
 from workers.types import WorkerStatus
+
+FROM_THE_START = tuple(code for code in STATUS if code not in CLIENT_ERRORS)
+"""Codes whose series is there for each task before the first such error: ``rate`` sees no step from
+nothing. They are those that say something of what runs; ten for each task of the catalog."""
 
 
 class GatewayCollector(Collector):
@@ -121,14 +127,17 @@ class GatewayCollector(Collector):
         rooms: Callable[[], Iterable[DiskRoom]] = tuple,
         loop: ControlLoopSeen | None = None,
         processes: Callable[[], Iterable[Metric]] = tuple,
+        tasks: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """
         Args:
+            tasks: names of those in the catalog, asked for or not.
             answering: whether catalog and live state did when they were last asked.
             rooms: the disks of this machine that are written.
             loop: what is known of the control loop.
             processes: what the processes of gateways take.
         """
+        self._tasks = tasks
         self._rooms = rooms
         self._loop = loop or ControlLoopSeen()
         self._processes = processes
@@ -187,8 +196,8 @@ class GatewayCollector(Collector):
         retries = CounterMetricFamily(
             "modelless_retries", "Second attempts at another worker", labels=["reason"]
         )
-        for task, counters in list(self._counters.tasks.items()):
-            for variant, c in list(counters.variants.items()):
+        for task, counters in self._counted().items():
+            for variant, c in counters.variants.items():
                 queries.add_metric([task, variant, "true"], c.met)
                 queries.add_metric([task, variant, "false"], c.missed)
                 rows.add_metric([task, variant], c.rows)
@@ -196,15 +205,37 @@ class GatewayCollector(Collector):
                 run.add_metric([task, variant], c.run_us / 1e6)
                 cost.add_metric([task, variant], c.cost_usd)
             infeasible.add_metric([task], counters.infeasible_answered)
-            if counters.blocked:
-                blocked.add_metric([task], counters.blocked)
-            for code, count in list(counters.errors.items()):
+            blocked.add_metric([task], counters.blocked)
+            for code, count in counters.errors.items():
                 errors.add_metric([task, code], count)
-            for reason, count in list(counters.choices.items()):
+            for reason, count in counters.choices.items():
                 choices.add_metric([task, reason], count)
         for reason, count in list(self._counters.retries.items()):
             retries.add_metric([reason], count)
         yield from (queries, errors, rows, queue, run, cost, choices, blocked, infeasible, retries)
+
+    def _counted(self) -> dict[str, TaskCounters]:
+        """What was counted of each task, and nothing yet of those that may be asked next: the tasks
+        of the catalog, and the variants that are loaded."""
+        tasks = dict(self._counters.tasks)
+        variants = {name: dict(of.variants) for name, of in tasks.items()}
+        for task in self._tasks():
+            tasks.setdefault(task, TaskCounters())
+        for status in self._workers():
+            for replica in status.replicas:
+                if replica.task in tasks and replica.state is ReplicaState.READY:
+                    held = variants.setdefault(replica.task, {})
+                    held.setdefault(replica.variant, VariantCounters())
+        none = dict.fromkeys(FROM_THE_START, 0)
+        return {
+            name: replace(
+                of,
+                variants=variants.get(name, {}),
+                errors=(none if name else {}) | of.errors,
+                choices=dict(of.choices),
+            )
+            for name, of in tasks.items()
+        }
 
     def _feedback(self) -> Metric:
         found = CounterMetricFamily(
