@@ -133,6 +133,8 @@ def clock(at: str) -> str:
 def wanted_words(row: Mapping[str, Any]) -> str:
     """``cpu-4: 3 wanted, 1 running``, of a row of the inventory."""
     words = f"{row['device_kind']}: {row['wanted']} wanted, {row['running']} running"
+    if row.get("silent"):
+        words += f", {row['silent']} not answering"
     if row["draining"]:
         words += f", {row['draining']} draining"
     if row["wanted"] != row["asked"]:

@@ -57,7 +57,10 @@ Metric                                  Labels     Meaning
                                         state
 ``modelless_worker_busy_ratio``         worker     Share of time spent in runtimes
 ``modelless_worker_slowness``           worker     How many times as long as others of its kind a
-                                                   worker takes that is spared for that
+                                                   worker takes that is slow; it is spared for that
+                                                   while the others have time
+``modelless_worker_silent_seconds``      worker     For how long a worker has said nothing that is
+                                                   stopped or hanging; only while it is so
 ``modelless_worker_round_trip_seconds``  worker,    From this gateway to a worker and back; 0 on
                                         zone       within its zone, and below 4 ms
 ``modelless_worker_reserved_bytes``     worker     Memory reserved by variants
@@ -120,7 +123,7 @@ class GatewayCollector(Collector):
         counters: Counters,
         workers: Callable[[], Iterable[WorkerStatus]],
         revision: Callable[[], int],
-        spared: Callable[[], Mapping[WorkerId, float]] = dict,
+        slow: Callable[[], Mapping[WorkerId, float]] = dict,
         round_trips_ms: Callable[[], Mapping[WorkerId, float]] = dict,
         wanted: Callable[[], Mapping[DeviceKindName, int]] = dict,
         answering: Callable[[], Mapping[str, bool]] = dict,
@@ -128,23 +131,26 @@ class GatewayCollector(Collector):
         loop: ControlLoopSeen | None = None,
         processes: Callable[[], Iterable[Metric]] = tuple,
         tasks: Callable[[], Iterable[str]] = tuple,
+        silent_s: Callable[[], Mapping[WorkerId, float]] = dict,
     ) -> None:
         """
         Args:
             tasks: names of those in the catalog, asked for or not.
+            silent_s: workers that do not answer, and for how long.
             answering: whether catalog and live state did when they were last asked.
             rooms: the disks of this machine that are written.
             loop: what is known of the control loop.
             processes: what the processes of gateways take.
         """
         self._tasks = tasks
+        self._silent_s = silent_s
         self._rooms = rooms
         self._loop = loop or ControlLoopSeen()
         self._processes = processes
         self._wanted = wanted
         self._answering = answering
         self._round_trips_ms = round_trips_ms
-        self._spared = spared
+        self._slow = slow
         self._counters = counters
         self._workers = workers
         self._revision = revision
@@ -394,11 +400,18 @@ class GatewayCollector(Collector):
         )
         slow = GaugeMetricFamily(
             "modelless_worker_slowness",
-            "How many times as long as others of its kind a worker takes that is spared for that",
+            "How many times as long as others of its kind a worker takes that is slow",
             labels=["worker"],
         )
-        for worker, times in self._spared().items():
+        for worker, times in self._slow().items():
             slow.add_metric([worker], times)
+        silent = GaugeMetricFamily(
+            "modelless_worker_silent_seconds",
+            "For how long a worker has said nothing that does not answer",
+            labels=["worker"],
+        )
+        for worker, silent_s in self._silent_s().items():
+            silent.add_metric([worker], silent_s)
         away = GaugeMetricFamily(
             "modelless_worker_round_trip_seconds",
             "From this gateway to a worker and back",
@@ -443,4 +456,6 @@ class GatewayCollector(Collector):
             workers.add_metric(labels, count)
         for names, count in held.items():
             replicas.add_metric(names, count)
-        yield from (workers, wanted, replicas, busy, slow, away, reserved, memory, loads, loading)
+        yield from (
+            workers, wanted, replicas, busy, slow, silent, away, reserved, memory, loads, loading,
+        )  # fmt: skip

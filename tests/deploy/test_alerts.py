@@ -191,6 +191,18 @@ def test_a_variant_in_quarantine_is_told(tmp_path: Path) -> None:
     fires(tmp_path, "ModellessVariantQuarantined", series, (labels, summary))
 
 
+def test_a_worker_that_stays_slow_or_silent_is_told(tmp_path: Path) -> None:
+    slow, silent = (
+        f'modelless_worker_{what}{{worker="w1"}}' for what in ("slowness", "silent_seconds")
+    )
+    summary = "worker w1 takes 2.5 times as long as others of its kind"
+    fires(tmp_path, "ModellessWorkerSlow", {slow: "2.5+0x60"}, ({"worker": "w1"}, summary))
+    fires(tmp_path, "ModellessWorkerSlow", {slow: "_x20 2.5+0x40"})
+    summary = "worker w1 has said nothing for 1m 30s, and nothing ends it"
+    fires(tmp_path, "ModellessWorkerSilent", {silent: "90+0x60"}, ({"worker": "w1"}, summary))
+    fires(tmp_path, "ModellessWorkerSilent", {silent: "9+0x60"})
+
+
 # -- SLOs that are missed -----------------------------------------------------------------------
 
 CODES = {code for code in STATUS if code not in CLIENT_ERRORS} - {"SLO_INFEASIBLE"}

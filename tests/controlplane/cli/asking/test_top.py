@@ -165,6 +165,9 @@ def test_one_frame_is_printed_where_it_is_no_terminal(gateway: Answering, shell:
         assert "digits/mlp-v1-onnx-int8" in ended.out
         assert "worker lost  cpu-4-b: gone" in ended.out
         assert "\x1b" not in ended.out
+        # Rates are there as well: nothing was asked between two looks.
+        variant = words(ended.out.splitlines(), "digits/mlp-v1-onnx-int8")
+        assert variant[:3] == ["digits/mlp-v1-onnx-int8", "1", "0.0"]
 
 
 def test_what_the_database_knows_may_be_missing(
