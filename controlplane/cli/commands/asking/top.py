@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,7 +46,7 @@ def top(interval: IntervalOption = 1.0, once: OnceOption = False, url: UrlOption
             time.sleep(APART_S)
             last = read(client, time.monotonic())
             rates.add(last)
-            for line in frame(last, rates, datetime.now().astimezone(), WIDE, HIGH):
+            for line in frame(last, rates, datetime.now(UTC), WIDE, HIGH):
                 typer.echo(line)
             return
         watch = _Watch(client, first, interval)
@@ -103,5 +103,5 @@ class _Watch:
 
     def _draw(self, screen: "Screen") -> None:
         width, height = screen.size()
-        now = datetime.now().astimezone()
+        now = datetime.now(UTC)
         screen.draw(frame(self._reading, self._rates, now, width, height, stale=self._stale))

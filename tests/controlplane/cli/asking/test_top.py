@@ -93,7 +93,7 @@ def test_a_frame_shows_standing_tasks_kinds_variants_and_events() -> None:
     lines = frame(later, rates, NOW, 120, 40)
 
     assert lines[0].startswith("modelless at http://host")
-    assert lines[0].endswith("03:04:05")
+    assert lines[0].endswith("03:04:05 UTC")
     assert "As planned: 2 workers are running." in lines
     assert "digits: 6 of 120 queries missed their SLO." in lines
     task = words(lines, "digits ")
