@@ -4,6 +4,8 @@ A neighbour on the machine, a throttled core, a failing disk: a worker may be sl
 its kind are not. What it admits it still answers in time, but later than they would, so those that
 hold the same variants answer instead. It stays loaded and ready. After a while it is asked again,
 and if it is slow still, then twice as long is waited: the queries of that moment are the probe.
+One that was slow has to be clearly quicker (``QUICK``) to be as good as the others again: means of
+a few answers move by a third, and a worker near the bound would come and go every few seconds.
 
 Where the others are busy nobody is spared, because half a worker is more than none; and where more
 workers of a kind are slow than are not, it is the kind that is slow, which live correction knows
@@ -20,6 +22,10 @@ from variants.types import DeviceKindName, VariantKey, WorkerId
 
 SLOW = 2.0
 """So many times as long as the others: less is what neighbours on one machine do to each other."""
+QUICK = 1.5
+"""Below so many times as long as the others one that was slow is as good as they are again."""
+FORGOTTEN_S = 300.0
+"""One that was slow and was not judged for so long, as nobody asked, is not known to be slow."""
 LEAST_MS = 1.0
 """Less than this per batch is nobody's loss."""
 ANSWERS = 8
@@ -60,8 +66,13 @@ class _Known:
         self.until_s = 0.0
         """Until then it is spared."""
         self.strikes = 0
+        """How often in a row it was found to be slow."""
         self.times = 1.0
         """As long as the others, when it was found to be slow."""
+
+    def is_slow(self, now_s: float) -> bool:
+        """Whether it was found to be slow, and not quick since: spared, or asked again."""
+        return self.strikes > 0 and now_s < self.until_s + FORGOTTEN_S
 
 
 class SlowWorkers:
@@ -71,6 +82,9 @@ class SlowWorkers:
         self._known: dict[WorkerId, _Known] = {}
         self.spared: dict[WorkerId, float] = {}
         """Workers that get no queries, and how many times as long as the others they took."""
+        self.slow: dict[WorkerId, float] = {}
+        """All that are slow: those, and those that get queries because they are asked again, or
+        because the others are busy."""
 
     def look(self, now_s: float, reports: Iterable[WorkerTimes]) -> bool:
         """Take in what all workers that are there say; whether ``spared`` has changed.
@@ -90,6 +104,7 @@ class SlowWorkers:
         there = {each.worker for of_kind in kinds.values() for each in of_kind}
         self._known = {worker: one for worker, one in self._known.items() if worker in there}
         spared: dict[WorkerId, float] = {}
+        found: dict[WorkerId, float] = {}
         for of_kind in kinds.values():
             usual = UsualTimes(of_kind)
             slow: set[WorkerId] = set()
@@ -101,11 +116,13 @@ class SlowWorkers:
                 if now_s < known.until_s:
                     known.answers = each.answers
                     slow.add(each.worker)
+                if known.is_slow(now_s):
+                    found[each.worker] = known.times
             others = [each.busy_ratio for each in of_kind if each.worker not in slow]
             if len(slow) <= len(others) and sum(others) <= MOST_BUSY * len(others):
                 spared.update({worker: self._known[worker].times for worker in slow})
         changed = spared.keys() != self.spared.keys()
-        self.spared = spared
+        self.spared, self.slow = spared, found
         return changed
 
     def _is_due(self, known: _Known, answers: int) -> bool:
@@ -117,7 +134,7 @@ class SlowWorkers:
 
     def _judge(self, now_s: float, known: _Known, times: float) -> None:
         """Spare a worker for a while if it takes so many times as long as the others."""
-        if times < SLOW:
+        if times < (QUICK if known.is_slow(now_s) else SLOW):
             known.strikes = 0
             return
         known.until_s = now_s + min(FIRST_S * 2.0**known.strikes, MOST_S)

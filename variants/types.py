@@ -466,3 +466,33 @@ class Event:
     message: str
     seq: int = 0
     """Given by the catalog; ascending."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFilter:
+    """Which events are asked for: those that all of these fit that are said."""
+
+    after: int = 0
+    """Only those with a higher ``seq``."""
+    kinds: frozenset[str] = frozenset()
+    """One of these kinds; empty: any."""
+    since: str = ""
+    """At this time or later, in ISO 8601 and UTC; compared as text, to the second."""
+    task: str = ""
+    """Of this task, or of a model or variant of it."""
+    worker: str = ""
+    """Of this worker, or of a variant on it."""
+
+    def fits(self, event: "Event") -> bool:
+        """Whether an event is asked for."""
+        subject, task, worker = event.subject, self.task, self.worker
+        return (
+            event.seq > self.after
+            and (not self.kinds or event.kind in self.kinds)
+            and event.at >= self.since
+            and (not task or subject == task or subject.startswith(f"{task}/"))
+            and (not worker or subject == worker or subject.endswith(f" on {worker}"))
+        )
+
+
+ALL_EVENTS = EventFilter()

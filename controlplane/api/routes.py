@@ -13,6 +13,7 @@ from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, FastAPI, Path, Query, Request, Response
+from pydantic import AwareDatetime, StringConstraints
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -58,7 +59,7 @@ from controlplane.views.schemas import (
 from controlplane.views.worker_schemas import WorkerSchema
 from variants.artifacts.protocol import ArtifactStore
 from variants.errors import ModellessError, NotFound, StateUnavailable
-from variants.types import Event, ModelName, TaskName
+from variants.types import Event, EventFilter, ModelName, TaskName
 
 
 class Tasks(Schema):
@@ -89,6 +90,8 @@ class Events(Schema):
     events: list[EventSchema]
 
 
+SECOND = len("2026-01-31T23:59:59")
+KindName = Annotated[str, StringConstraints(max_length=64)]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="At most so many, newest first.")]
 
 DESCRIPTION = """\
@@ -338,8 +341,29 @@ def _running_routes(context: ApiContext) -> APIRouter:
     async def events(
         limit: Limit = 50,
         after: Annotated[int, Query(ge=0, description="Only those with a higher `seq`.")] = 0,
+        kind: Annotated[
+            list[KindName] | None,
+            Query(max_length=50, description="Only of this kind; given again, of these."),
+        ] = None,
+        since: Annotated[
+            AwareDatetime | None,
+            Query(description="Only from this time on, in ISO 8601 with its offset from UTC."),
+        ] = None,
+        task: Annotated[
+            str, Query(max_length=128, description="Only of this task, its models and variants.")
+        ] = "",
+        worker: Annotated[
+            str, Query(max_length=256, description="Only of this worker and variants on it.")
+        ] = "",
     ) -> Events:
-        found = await asyncio.to_thread(context.catalog.events, limit, after)
+        asked = EventFilter(
+            after=after,
+            kinds=frozenset(kind or ()),
+            since="" if since is None else since.astimezone(UTC).isoformat()[:SECOND],
+            task=task,
+            worker=worker,
+        )
+        found = await asyncio.to_thread(context.catalog.events, limit, asked)
         return Events(events=[EventSchema.of(event) for event in found])
 
     @routes.get("/slo", summary="How well SLOs are met")

@@ -230,7 +230,9 @@ COMMANDS = {
             target="controlplane.cli.commands.asking.top:top",
             help="All of it on one screen, drawn again each second.",
         ),
-        Entry(name="events", target="controlplane.cli.commands.look:events", help="What happened."),
+        Entry(
+            name="events", target="controlplane.cli.commands.events:events", help="What happened."
+        ),
     ),
 }
 """All commands, by section of the help. One line adds one."""

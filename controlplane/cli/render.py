@@ -1,7 +1,7 @@
 """Tables for people: columns with their units, numbers aligned."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from variants.figures import figure
@@ -123,9 +123,15 @@ def joules(value: float | None) -> str:
 
 
 def clock(at: str) -> str:
-    """A point in time in this machine's zone, or the text itself."""
+    """A point in time in UTC, as sentences of the product have it, or the text itself."""
+    told = clock_cell(at)
+    return told if told == at else f"{told} UTC"
+
+
+def clock_cell(at: str) -> str:
+    """The same without the zone, for a column whose head names it."""
     try:
-        return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        return datetime.fromisoformat(at).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
     except ValueError:
         return at
 
@@ -133,6 +139,8 @@ def clock(at: str) -> str:
 def wanted_words(row: Mapping[str, Any]) -> str:
     """``cpu-4: 3 wanted, 1 running``, of a row of the inventory."""
     words = f"{row['device_kind']}: {row['wanted']} wanted, {row['running']} running"
+    if row.get("silent"):
+        words += f", {row['silent']} not answering"
     if row["draining"]:
         words += f", {row['draining']} draining"
     if row["wanted"] != row["asked"]:

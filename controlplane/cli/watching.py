@@ -152,7 +152,7 @@ class _Watching:
 def _line(at: datetime, name: str, notice: Notice, output: Output) -> str:
     if output is Output.TABLE:
         text = notice.text.replace(f": {name}: ", ": ", 1)  # it is said in front
-        return f"{at.astimezone():%H:%M:%S} {name}: {render.printable(text)}"
+        return f"{at.astimezone(UTC):%H:%M:%S} UTC {name}: {render.printable(text)}"
     body = {
         "at": at.isoformat(timespec="seconds"),
         "event": notice.event.value,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
 from functools import partial
 from statistics import median_low
+from types import MappingProxyType
 from typing import Any
 
 from controlplane.gateway.renewal import Renewal
@@ -157,14 +158,36 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
         """What the workers last said."""
         return [worker.connection.status for worker in self._workers.values()]
 
-    def seen(self) -> list[Mapping[str, Any]]:
-        """The same by field, with how far away each is."""
+    def seen(
+        self,
+        slow: Mapping[WorkerId, float] = MappingProxyType({}),
+        spared: Collection[WorkerId] = (),
+    ) -> list[Mapping[str, Any]]:
+        """The same by field, with how far away each is, and what is wrong with it from here.
+
+        Args:
+            slow: how many times as long as others of their kind they take.
+            spared: those of them that get no queries.
+        """
         names = [field.name for field in fields(WorkerStatus)]
+        silent_s = self.silent_s()
         return [
             {name: getattr(worker.connection.status, name) for name in names}
-            | {"round_trip_ms": worker.view.round_trip_ms}
-            for worker in self._workers.values()
+            | {
+                "round_trip_ms": worker.view.round_trip_ms,
+                "silent_s": silent_s.get(id_),
+                "slowness": slow.get(id_),
+                "spared": id_ in spared,
+            }
+            for id_, worker in self._workers.items()
         ]
+
+    def silent_s(self) -> dict[WorkerId, float]:
+        """Of the workers that say nothing, for how long."""
+        if not self.silent:
+            return {}
+        now_s = asyncio.get_running_loop().time()
+        return {id_: round(now_s - self._workers[id_].connection.heard_s, 1) for id_ in self.silent}
 
     async def unload(self, worker: str, task: str, variant: str) -> None:
         """Unload a variant from a worker, once its queries are answered.

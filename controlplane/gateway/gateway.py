@@ -235,7 +235,7 @@ class Gateway:
             settings=self.settings,
             live=LiveReads(
                 self.live,
-                self.known.workers.seen,
+                self.known.seen_workers,
                 self._siblings.total,
                 access,
                 own=lambda: {self.id: self._report.outcomes()},
@@ -252,15 +252,17 @@ class Gateway:
     async def _collector(self) -> GatewayCollector:
         """The metrics of all gateways that share the port, to be read in any thread."""
         total = await self._siblings.total()
-        revision, spared = self.path.snapshot.revision, self.known.slow.spared
+        revision, slow = self.path.snapshot.revision, self.known.slow.slow
         away_ms = {id_: one.view.round_trip_ms for id_, one in self.known.workers.items()}
         wanted, answering = self.known.wanted_workers, dict(self._answering)
-        statuses = self.statuses()
+        statuses, tasks = self.statuses(), tuple(self.known.tasks)
+        silent_s = self.known.workers.silent_s()
         return GatewayCollector(
-            total, lambda: statuses, lambda: revision, lambda: spared, lambda: away_ms,
+            total, lambda: statuses, lambda: revision, lambda: slow, lambda: away_ms,
             wanted=lambda: wanted, answering=lambda: answering,
             rooms=lambda: rooms_here(self.settings), loop=await self._loop_seen(),
-            processes=lambda: process_metrics(self.id),
+            processes=lambda: process_metrics(self.id), tasks=lambda: tasks,
+            silent_s=lambda: silent_s,
         )  # fmt: skip
 
     async def _loop_seen(self) -> ControlLoopSeen:

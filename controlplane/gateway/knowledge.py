@@ -185,23 +185,31 @@ class Knowledge:
         if now_s - self._measured_s >= MEASURE_S:
             self._measured_s = now_s
             moved |= self.workers.measure()
-        spared = set(self.slow.spared)
+        spared, slow = set(self.slow.spared), self.slow.slow
         times: list[WorkerTimes] = []
         for one in tuple(self.workers.values()):
             if not one.view.draining:
                 times.append(times_of(one.connection.status, one.view))
                 yield
-        if (yield from self.slow.looking(now_s, times)):
+        spares = yield from self.slow.looking(now_s, times)
+        for worker in self.slow.slow.keys() - slow.keys():
+            log.warning(
+                "%s takes %.1f times as long as others of its kind: queries go elsewhere",
+                worker, self.slow.slow[worker],
+            )  # fmt: skip
+        for worker in (slow.keys() - self.slow.slow.keys()) & self.workers.keys():
+            log.info("%s is as quick as others of its kind again", worker)
+        if spares:
             for worker in self.slow.spared.keys() - spared:
-                log.warning(
-                    "%s takes %.1f times as long as others of its kind: queries go elsewhere",
-                    worker, self.slow.spared[worker],
-                )  # fmt: skip
                 if worker in self.workers:  # it has not left between two steps
                     self.workers[worker].view.beyond_ms = 0.0  # what comes then counts anew
             moved = True
         if moved or self._live.unconfirmed(self.workers.statuses()) != self._unconfirmed:
             self.rebuild()
+
+    def seen_workers(self) -> list[Mapping[str, Any]]:
+        """What the workers last said, and what this gateway finds of each."""
+        return self.workers.seen(self.slow.slow, self.slow.spared)
 
     def _refusing(self) -> set[TaskName]:
         """Tasks of which queries were refused since this was last called because no variant were

@@ -57,7 +57,10 @@ Metric                                  Labels     Meaning
                                         state
 ``modelless_worker_busy_ratio``         worker     Share of time spent in runtimes
 ``modelless_worker_slowness``           worker     How many times as long as others of its kind a
-                                                   worker takes that is spared for that
+                                                   worker takes that is slow; it is spared for that
+                                                   while the others have time
+``modelless_worker_silent_seconds``      worker     For how long a worker has said nothing that is
+                                                   stopped or hanging; only while it is so
 ``modelless_worker_round_trip_seconds``  worker,    From this gateway to a worker and back; 0 on
                                         zone       within its zone, and below 4 ms
 ``modelless_worker_reserved_bytes``     worker     Memory reserved by variants
@@ -85,6 +88,7 @@ Metric                                  Labels     Meaning
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -94,13 +98,18 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from controlplane.gateway.counters import BOUNDS_MS, Counters
+from controlplane.gateway.counters import BOUNDS_MS, Counters, TaskCounters, VariantCounters
 from controlplane.gateway.reports.control_loop import ControlLoopSeen, control_loop_metrics
+from controlplane.http_errors import CLIENT_ERRORS, STATUS
 from controlplane.views.storage_status import all_rooms
 from variants.disk import DiskRoom
 from variants.types import DeviceKindName, ReplicaState, WorkerId
 from workers.process.release import release
 from workers.types import WorkerStatus
+
+FROM_THE_START = tuple(code for code in STATUS if code not in CLIENT_ERRORS)
+"""Codes whose series is there for each task before the first such error: ``rate`` sees no step from
+nothing. They are those that say something of what runs; ten for each task of the catalog."""
 
 
 class GatewayCollector(Collector):
@@ -114,28 +123,34 @@ class GatewayCollector(Collector):
         counters: Counters,
         workers: Callable[[], Iterable[WorkerStatus]],
         revision: Callable[[], int],
-        spared: Callable[[], Mapping[WorkerId, float]] = dict,
+        slow: Callable[[], Mapping[WorkerId, float]] = dict,
         round_trips_ms: Callable[[], Mapping[WorkerId, float]] = dict,
         wanted: Callable[[], Mapping[DeviceKindName, int]] = dict,
         answering: Callable[[], Mapping[str, bool]] = dict,
         rooms: Callable[[], Iterable[DiskRoom]] = tuple,
         loop: ControlLoopSeen | None = None,
         processes: Callable[[], Iterable[Metric]] = tuple,
+        tasks: Callable[[], Iterable[str]] = tuple,
+        silent_s: Callable[[], Mapping[WorkerId, float]] = dict,
     ) -> None:
         """
         Args:
+            tasks: names of those in the catalog, asked for or not.
+            silent_s: workers that do not answer, and for how long.
             answering: whether catalog and live state did when they were last asked.
             rooms: the disks of this machine that are written.
             loop: what is known of the control loop.
             processes: what the processes of gateways take.
         """
+        self._tasks = tasks
+        self._silent_s = silent_s
         self._rooms = rooms
         self._loop = loop or ControlLoopSeen()
         self._processes = processes
         self._wanted = wanted
         self._answering = answering
         self._round_trips_ms = round_trips_ms
-        self._spared = spared
+        self._slow = slow
         self._counters = counters
         self._workers = workers
         self._revision = revision
@@ -187,8 +202,8 @@ class GatewayCollector(Collector):
         retries = CounterMetricFamily(
             "modelless_retries", "Second attempts at another worker", labels=["reason"]
         )
-        for task, counters in list(self._counters.tasks.items()):
-            for variant, c in list(counters.variants.items()):
+        for task, counters in self._counted().items():
+            for variant, c in counters.variants.items():
                 queries.add_metric([task, variant, "true"], c.met)
                 queries.add_metric([task, variant, "false"], c.missed)
                 rows.add_metric([task, variant], c.rows)
@@ -196,15 +211,37 @@ class GatewayCollector(Collector):
                 run.add_metric([task, variant], c.run_us / 1e6)
                 cost.add_metric([task, variant], c.cost_usd)
             infeasible.add_metric([task], counters.infeasible_answered)
-            if counters.blocked:
-                blocked.add_metric([task], counters.blocked)
-            for code, count in list(counters.errors.items()):
+            blocked.add_metric([task], counters.blocked)
+            for code, count in counters.errors.items():
                 errors.add_metric([task, code], count)
-            for reason, count in list(counters.choices.items()):
+            for reason, count in counters.choices.items():
                 choices.add_metric([task, reason], count)
         for reason, count in list(self._counters.retries.items()):
             retries.add_metric([reason], count)
         yield from (queries, errors, rows, queue, run, cost, choices, blocked, infeasible, retries)
+
+    def _counted(self) -> dict[str, TaskCounters]:
+        """What was counted of each task, and nothing yet of those that may be asked next: the tasks
+        of the catalog, and the variants that are loaded."""
+        tasks = dict(self._counters.tasks)
+        variants = {name: dict(of.variants) for name, of in tasks.items()}
+        for task in self._tasks():
+            tasks.setdefault(task, TaskCounters())
+        for status in self._workers():
+            for replica in status.replicas:
+                if replica.task in tasks and replica.state is ReplicaState.READY:
+                    held = variants.setdefault(replica.task, {})
+                    held.setdefault(replica.variant, VariantCounters())
+        none = dict.fromkeys(FROM_THE_START, 0)
+        return {
+            name: replace(
+                of,
+                variants=variants.get(name, {}),
+                errors=(none if name else {}) | of.errors,
+                choices=dict(of.choices),
+            )
+            for name, of in tasks.items()
+        }
 
     def _feedback(self) -> Metric:
         found = CounterMetricFamily(
@@ -363,11 +400,18 @@ class GatewayCollector(Collector):
         )
         slow = GaugeMetricFamily(
             "modelless_worker_slowness",
-            "How many times as long as others of its kind a worker takes that is spared for that",
+            "How many times as long as others of its kind a worker takes that is slow",
             labels=["worker"],
         )
-        for worker, times in self._spared().items():
+        for worker, times in self._slow().items():
             slow.add_metric([worker], times)
+        silent = GaugeMetricFamily(
+            "modelless_worker_silent_seconds",
+            "For how long a worker has said nothing that does not answer",
+            labels=["worker"],
+        )
+        for worker, silent_s in self._silent_s().items():
+            silent.add_metric([worker], silent_s)
         away = GaugeMetricFamily(
             "modelless_worker_round_trip_seconds",
             "From this gateway to a worker and back",
@@ -412,4 +456,6 @@ class GatewayCollector(Collector):
             workers.add_metric(labels, count)
         for names, count in held.items():
             replicas.add_metric(names, count)
-        yield from (workers, wanted, replicas, busy, slow, away, reserved, memory, loads, loading)
+        yield from (
+            workers, wanted, replicas, busy, slow, silent, away, reserved, memory, loads, loading,
+        )  # fmt: skip

@@ -6,9 +6,10 @@ moment it was made.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Protocol
 
 from variants.figures import counted
@@ -67,7 +68,7 @@ class KindStatus:
     wanted: int
     """How many workers should be running now."""
     running: int
-    """How many are connected and not draining."""
+    """How many are connected, answer and are not draining."""
     draining: int
     missing: int
     asked: int
@@ -77,6 +78,8 @@ class KindStatus:
     settings: int | None
     """How many MODELLESS_WORKERS or MODELLESS_SLICES says; None for a kind that this machine is not
     sliced into."""
+    silent: int = 0
+    """How many are connected and have said nothing for a while: stopped, or hanging."""
 
 
 PlacementKey = tuple[str, str, str]
@@ -96,6 +99,8 @@ class PlacedState(StrEnum):
     """Its worker is running and does not hold it."""
     WORKER_GONE = "worker_gone"
     """Its worker is not running, or draining."""
+    WORKER_SILENT = "worker_silent"
+    """Its worker does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +136,7 @@ def kind_statuses(
     stored: Mapping[str, int],
     workers: Iterable[Worker],
     planned: Mapping[str, int] | None = None,
+    silent_s: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[KindStatus, ...]:
     """Workers by device kind, ordered by name.
 
@@ -139,13 +145,16 @@ def kind_statuses(
             into.
         stored: how many were asked for over the API, by device kind; these win.
         planned: how many the plan wants, by device kind; None where plans do not decide.
+        silent_s: workers that do not answer, and for how long.
     """
     statuses = tuple(workers)
-    running = Counter(one.device_kind for one in statuses if not one.draining)
+    there = [one for one in statuses if not one.draining]
+    running = Counter(one.device_kind for one in there if one.worker not in silent_s)
+    silent = Counter(one.device_kind for one in there if one.worker in silent_s)
     draining = Counter(one.device_kind for one in statuses if one.draining)
     asked = {**own, **stored}
     rows = []
-    for kind in sorted({*asked, *running, *draining, *(planned or {})}):
+    for kind in sorted({*asked, *running, *silent, *draining, *(planned or {})}):
         wanted = asked.get(kind, 0)
         source = Source.STORED if kind in stored else Source.SETTINGS
         if planned is not None and planned.get(kind, 0) != wanted:
@@ -156,30 +165,67 @@ def kind_statuses(
                 wanted=wanted,
                 running=running[kind],
                 draining=draining[kind],
-                missing=max(0, wanted - running[kind]),
+                missing=max(0, wanted - running[kind] - silent[kind]),
                 asked=asked.get(kind, 0),
                 source=source,
                 settings=own.get(kind),
+                silent=silent[kind],
             )
         )
     return tuple(rows)
 
 
-def lack_of_cores(kinds: Iterable[KindStatus], cores: Mapping[str, int], given: int) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What a worker of a kind takes of one machine."""
+
+    cores: int
+    gpus: int = 0
+
+
+def lack_of_room(kinds: Iterable[KindStatus], each: Mapping[str, Room], given: Room) -> str:
     """Why workers of one machine are missing that can never start there; else empty.
 
     Args:
-        cores: of one worker, by device kind.
-        given: cores that workers have in all, since the start.
+        each: what one worker takes, by the device kinds that the machine is sliced into.
+        given: what workers have in all, since the start.
     """
-    rows = tuple(kinds)
-    needed = sum(row.wanted * cores.get(row.device_kind, 0) for row in rows)
-    if needed <= given or not any(row.missing for row in rows):
+    rows = tuple(row for row in kinds if row.wanted)
+    if not any(row.missing for row in rows):
         return ""
-    return (
-        f"the workers that are wanted need {counted(needed, 'core')}, and {given} "
-        f"{'was' if given == 1 else 'were'} given to workers at the start"
+    if other := [row.device_kind for row in rows if row.missing and row.device_kind not in each]:
+        return (
+            f"no worker {' or '.join(other)} can run on this machine, which is divided into "
+            f"{', '.join(sorted(each)) or 'none'}"
+        )
+    known = [(row.wanted, each[row.device_kind]) for row in rows if row.device_kind in each]
+    for noun, needs, has in (
+        ("core", sum(count * one.cores for count, one in known), given.cores),
+        ("GPU", sum(count * one.gpus for count, one in known), given.gpus),
+    ):
+        if needs > has:
+            return (
+                f"the workers that are wanted need {counted(needs, noun)}, and {has} "
+                f"{'was' if has == 1 else 'were'} given to workers at the start"
+            )
+    return ""
+
+
+def lack_of_nodes(row: KindStatus, each: Room, nodes: Iterable[Room]) -> str:
+    """Why workers of a cluster are missing that its nodes have no room for; else empty.
+
+    Args:
+        each: what one worker of the kind takes.
+        nodes: those where its workers may run, and what they have.
+    """
+    most = sum(
+        min(node.cores // max(each.cores, 1), node.gpus // each.gpus if each.gpus else node.cores)
+        for node in nodes
     )
+    if not row.missing or row.wanted <= most:
+        return ""
+    room = f"at most {_workers(most, row.device_kind)}" if most else f"no worker {row.device_kind}"
+    return f"the nodes that are there have room for {room}; the rest waits for others"
 
 
 def fleet_status(
@@ -188,15 +234,18 @@ def fleet_status(
     workers: Iterable[Worker],
     lack: str = "",
     unmeasured: Mapping[str, int] | None = None,
+    silent_s: Mapping[str, float] = MappingProxyType({}),
 ) -> FleetStatus:
     """Compare the workers with the numbers wanted, and what they hold with the plan.
 
     Args:
         lack: why workers are missing, where that is known.
         unmeasured: how many variants have no profile yet and so answer nothing, by device kind.
+        silent_s: workers that do not answer, and for how long.
     """
-    serving = [status for status in workers if not status.draining]
-    placements = _placed(plan, serving)
+    there = [status for status in workers if not status.draining]
+    serving = [status for status in there if status.worker not in silent_s]
+    placements = _placed(plan, serving, {status.worker for status in there} & silent_s.keys())
     held = {
         (status.worker, replica.task, replica.variant)
         for status in serving
@@ -212,7 +261,7 @@ def fleet_status(
         missing=len(placements) - ready - loading,
         unplanned=len(held - placements.keys()),
     )
-    level, sentence = _judged(kinds, plan, replicas, lack)
+    level, sentence = _judged(kinds, plan, replicas, lack, silent_s)
     running = {row.device_kind for row in kinds if row.running}
     if level is not Level.DOWN:
         sentence += _unmeasured_words(
@@ -239,24 +288,33 @@ def asked_words(row: KindStatus, sliced_by: str = "MODELLESS_WORKERS") -> str:
     return f"{words} (stored by `modelless workers scale`{said})"
 
 
-def _placed(plan: Plan | None, serving: Sequence[Worker]) -> dict[PlacementKey, PlacedState]:
+def _placed(
+    plan: Plan | None, serving: Sequence[Worker], silent: Container[str]
+) -> dict[PlacementKey, PlacedState]:
     states: dict[PlacementKey, PlacedState] = {
         (status.worker, replica.task, replica.variant): PlacedState(replica.state)
         for status in serving
         for replica in status.replicas
     }
     here = {status.worker for status in serving}
+
+    def without(worker: str) -> PlacedState:
+        if worker in silent:
+            return PlacedState.WORKER_SILENT
+        return PlacedState.MISSING if worker in here else PlacedState.WORKER_GONE
+
     return {
-        (p.worker, p.task, p.variant): states.get(
-            (p.worker, p.task, p.variant),
-            PlacedState.MISSING if p.worker in here else PlacedState.WORKER_GONE,
-        )
+        (p.worker, p.task, p.variant): states.get((p.worker, p.task, p.variant), without(p.worker))
         for p in (plan.placements if plan is not None else ())
     }
 
 
 def _judged(
-    kinds: Sequence[KindStatus], plan: Plan | None, replicas: PlacementCounts, lack: str
+    kinds: Sequence[KindStatus],
+    plan: Plan | None,
+    replicas: PlacementCounts,
+    lack: str,
+    silent_s: Mapping[str, float],
 ) -> tuple[Level, str]:
     wanted, running = sum(row.wanted for row in kinds), sum(row.running for row in kinds)
     asked = ", ".join(_workers(row.wanted, row.device_kind) for row in kinds if row.wanted)
@@ -264,6 +322,11 @@ def _judged(
         return Level.DIFFERS, (
             f"Only {counted(going, 'worker')} on the way out {'is' if going == 1 else 'are'} "
             f"running, {asked or 'none'} wanted."
+        )
+    if not running and any(row.silent for row in kinds):
+        return Level.DOWN, (
+            f"No worker answers: {_silent_words(silent_s)}. Queries wait until one answers or "
+            "another one has started."
         )
     if not running:
         if wanted:
@@ -277,6 +340,8 @@ def _judged(
             f"`modelless workers scale {kind} 1` asks for one."
         )
     differences = [words for row in kinds if (words := _kind_difference(row))]
+    if any(row.silent for row in kinds):
+        differences.append(_silent_words(silent_s))
     if lack:
         differences.append(lack)
     if plan is None:
@@ -293,11 +358,9 @@ def _judged(
 
 
 def _kind_difference(row: KindStatus) -> str:
-    if row.missing:
-        return (
-            f"{row.running} of {_workers(row.wanted, row.device_kind)} running, "
-            f"{row.missing} missing"
-        )
+    if row.missing or (row.silent and row.running < row.wanted):
+        there = f"{row.running} of {_workers(row.wanted, row.device_kind)} running"
+        return f"{there}, {row.missing} missing" if row.missing else there
     words = []
     if row.running > row.wanted:
         words.append(
@@ -306,6 +369,15 @@ def _kind_difference(row: KindStatus) -> str:
         )
     if row.draining:
         words.append(f"{_workers(row.draining, row.device_kind)} draining")
+    return ", ".join(words)
+
+
+def _silent_words(silent_s: Mapping[str, float]) -> str:
+    """``w2 has not answered for 4 s``, the longest first."""
+    longest = sorted(silent_s, key=lambda worker: (-silent_s[worker], worker))
+    words = [f"{worker} has not answered for {silent_s[worker]:.0f} s" for worker in longest[:3]]
+    if more := longest[3:]:
+        words.append(f"nor have {len(more)} others" if len(more) > 1 else "nor has another one")
     return ", ".join(words)
 
 

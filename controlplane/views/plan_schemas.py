@@ -17,9 +17,12 @@ class InventoryRow(Schema):
 
     device_kind: str = Field(examples=["cpu-4"])
     wanted: int = Field(description="That should be running now.", examples=[2])
-    running: int = Field(description="Connected and not draining.", examples=[1])
+    running: int = Field(description="Connected, answering and not draining.", examples=[1])
     draining: int = Field(description="Finishing their work before they leave.", examples=[0])
-    missing: int = Field(description="Wanted and not running.", examples=[1])
+    silent: int = Field(
+        0, description="Connected, but silent for a while: stopped or hanging.", examples=[0]
+    )
+    missing: int = Field(description="Wanted and not there.", examples=[1])
     asked: int = Field(description="Asked for here, or else by the settings.", examples=[2])
     source: Source = Field(
         description="Of `wanted`: `stored` here, which wins over the `settings`; `plan` where "
@@ -32,13 +35,24 @@ class InventoryRow(Schema):
     )
 
 
+class ScaledKind(InventoryRow):
+    """The same after another number was asked for."""
+
+    lack: str = Field(
+        description="Why those that are missing cannot start on what there is; empty where they "
+        "can, or where that is not known."
+    )
+
+
 class ReplicaCounts(Schema):
     """Variants on workers."""
 
     wanted: int = Field(description="That the plan places.")
     ready: int = Field(description="Of those.")
     loading: int = Field(description="Of those.")
-    missing: int = Field(description="Of those: not there, or on a worker that is gone.")
+    missing: int = Field(
+        description="Of those: not there, or on a worker that is gone or does not answer."
+    )
     unplanned: int = Field(description="Ready beside the plan, for queries.")
 
 

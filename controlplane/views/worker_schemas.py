@@ -1,6 +1,8 @@
 """What the control API sends of workers and of what they have loaded."""
 
-from pydantic import Field
+from typing import Self
+
+from pydantic import Field, model_validator
 
 from controlplane.views.schemas import Schema
 from variants.types import ReplicaState
@@ -61,6 +63,41 @@ class WorkerSchema(Schema):
         description="From the gateway that was asked to this worker and back: 0 within a zone and "
         "below 4 ms; null where that gateway is not connected to it.",
     )
-    warnings: list[str] = Field(
-        default=[], description="What is wrong with it although it serves, one sentence each."
+    warnings: list[str] = Field(default=[], description="What is wrong with it, one sentence each.")
+    silent_s: float | None = Field(
+        None,
+        description="For so long it has said nothing to the gateway that was asked, stopped or "
+        "hanging; null while it answers. Queries go elsewhere where another worker holds the same.",
     )
+    slowness: float | None = Field(
+        None,
+        description="How many times as long as others of its kind it takes, where the gateway that "
+        "was asked finds it slow; null else.",
+    )
+    spared: bool = Field(False, description="That gateway keeps queries from it, as it is slow.")
+
+    @model_validator(mode="after")
+    def _warn(self) -> Self:
+        """Say what the gateway finds in words too, so that it is told wherever warnings are."""
+        found = []
+        if self.silent_s is not None:
+            found.append(silent_words(self.silent_s))
+        if self.slowness is not None:
+            found.append(slow_words(self.slowness, spared=self.spared))
+        self.warnings = [*found, *(text for text in self.warnings if text not in found)]
+        return self
+
+
+def silent_words(silent_s: float) -> str:
+    """``has not answered for 4 s: queries go elsewhere``."""
+    return f"has not answered for {silent_s:.0f} s: queries go to others that hold the same"
+
+
+def slow_words(slowness: float, *, spared: bool) -> str:
+    """What is told of a slow worker."""
+    why = (
+        "queries go to the others"
+        if spared
+        else "it gets queries to see whether that lasts, or because the others are busy"
+    )
+    return f"takes {slowness:.1f} times as long as others of its kind: {why}"

@@ -31,6 +31,8 @@ from variants.errors import Conflict, InvalidInput, NotFound, StaleEpoch
 from variants.types import (
     CatalogSnapshot,
     DeviceKindName,
+    Event,
+    EventFilter,
     LatencyPoint,
     ModelName,
     Precision,
@@ -712,8 +714,43 @@ def test_events_are_numbered_and_come_newest_first(catalog: Catalog) -> None:
     one, two, three = (event(m, seq=i) for i, m in enumerate(("one", "two", "three"), start=1))
     assert catalog.events(10) == (three, two, one)
     assert catalog.events(1) == (three,)
-    assert catalog.events(10, after=1) == (three, two)
-    assert catalog.events(10, after=3) == ()
+    assert catalog.events(10, EventFilter(after=1)) == (three, two)
+    assert catalog.events(10, EventFilter(after=3)) == ()
+
+
+WHAT_HAPPENED = (
+    ("loaded", "digits/mlp-v1 on cpu-4-a", "2026-01-01T00:00:00.500+00:00"),
+    ("worker_lost", "cpu-4-a", "2026-01-01T00:00:01+00:00"),
+    ("worker_lost", "cpu-4-aa", "2026-01-01T00:00:02.250+00:00"),
+    ("slo_changed", "digits", "2026-01-01T00:00:03+00:00"),
+    ("loaded", "digits_/mlp-v1 on b", "2026-01-01T00:00:04+00:00"),
+    ("loaded", "Digits/mlp-v1 on CPU-4-a", "2026-01-01T00:00:05+00:00"),
+    ("started", "a", "2026-01-01T00:00:06+00:00"),
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "numbers"),
+    [
+        (EventFilter(), [7, 6, 5, 4, 3, 2, 1]),
+        (EventFilter(kinds=frozenset({"loaded"})), [6, 5, 1]),
+        (EventFilter(kinds=frozenset({"loaded", "slo_changed"}), after=1), [6, 5, 4]),
+        (EventFilter(since="2026-01-01T00:00:02"), [7, 6, 5, 4, 3]),
+        (EventFilter(task="digits"), [4, 1]),
+        (EventFilter(task="digit_"), []),
+        (EventFilter(worker="cpu-4-a"), [2, 1]),
+        (EventFilter(worker="cpu-4-a", task="digits"), [1]),
+        (EventFilter(worker="%"), []),
+        (EventFilter(worker="a" * 100), []),
+    ],
+)
+def test_events_are_those_that_are_asked_for(
+    catalog: Catalog, asked: EventFilter, numbers: list[int]
+) -> None:
+    for what, subject, at in WHAT_HAPPENED:
+        catalog.add_event(Event(at=at, kind=what, subject=subject, message="so"))
+    assert [one.seq for one in catalog.events(10, asked)] == numbers
+    assert [one.seq for one in catalog.events(1, asked)] == numbers[:1]
 
 
 def test_an_event_with_text_that_cannot_be_stored_is_refused(catalog: Catalog) -> None:

@@ -1,5 +1,6 @@
 """Alerts on series of metrics that are written here, as Prometheus evaluates them."""
 
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from controlplane.http_errors import CLIENT_ERRORS, STATUS
 from tests.deploy.test_files import DEPLOY
 from tests.services import missing
 
@@ -24,14 +26,20 @@ def answered(task: str = "digits") -> str:
     return f'modelless_queries_total{{task="{task}",variant="a",slo_met="true"}}'
 
 
+def rule_of(alert: str) -> dict[str, Any]:
+    groups = yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"]
+    [rule] = [one for group in groups for one in group["rules"] if one.get("alert") == alert]
+    found: dict[str, Any] = rule
+    return found
+
+
 def fires_for(tmp_path: Path, alert: str, series: Mapping[str, str], tasks: list[str]) -> None:
     """Check that an alert fires after 30 minutes for these tasks and no others."""
-    rules = yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"][0]["rules"]
-    [rule] = [one for one in rules if one["alert"] == alert]
+    rule = rule_of(alert)
     summary = rule["annotations"]["summary"]
     expected = [
         {
-            "exp_labels": {"task": task},
+            "exp_labels": {"task": task, **rule["labels"]},
             "exp_annotations": {"summary": summary.replace("{{ $labels.task }}", task)},
         }
         for task in tasks
@@ -41,21 +49,40 @@ def fires_for(tmp_path: Path, alert: str, series: Mapping[str, str], tasks: list
 
 
 def fires(
-    tmp_path: Path, alert: str, series: Mapping[str, str], *expected: tuple[dict[str, str], str]
+    tmp_path: Path,
+    alert: str,
+    series: Mapping[str, str],
+    *expected: tuple[dict[str, str], str],
+    after_min: int = 30,
 ) -> None:
-    """Check that an alert fires after 30 minutes with these labels and summaries and no others."""
+    """Check that an alert fires by then with these labels and summaries and no others."""
     alerts = [
-        {"exp_labels": labels, "exp_annotations": {"summary": summary}}
+        {
+            "exp_labels": labels | rule_of(alert)["labels"],
+            "exp_annotations": {"summary": summary},
+        }
         for labels, summary in expected
     ]
-    said = evaluated(tmp_path, alert, series, alerts)
+    said = evaluated(tmp_path, alert, series, alerts, after_min)
     assert said.returncode == 0, said.stdout + said.stderr
 
 
 def evaluated(
-    tmp_path: Path, alert: str, series: Mapping[str, str], expected: list[dict[str, Any]]
+    tmp_path: Path,
+    alert: str,
+    series: Mapping[str, str],
+    expected: list[dict[str, Any]],
+    after_min: int = 30,
 ) -> subprocess.CompletedProcess[str]:
-    """What promtool says of these alerts after 30 minutes of these series."""
+    """What promtool says of these alerts after so many minutes of these series."""
+    case = {"eval_time": f"{after_min}m", "alertname": alert, "exp_alerts": expected}
+    return judged(tmp_path, series, alert_rule_test=[case])
+
+
+def judged(
+    tmp_path: Path, series: Mapping[str, str], **cases: list[dict[str, Any]]
+) -> subprocess.CompletedProcess[str]:
+    """What promtool says of these cases, with these series."""
     promtool = shutil.which("promtool")
     if promtool is None:
         missing("promtool")
@@ -65,9 +92,7 @@ def evaluated(
             {
                 "interval": "1m",
                 "input_series": [{"series": name, "values": one} for name, one in series.items()],
-                "alert_rule_test": [
-                    {"eval_time": "30m", "alertname": alert, "exp_alerts": expected}
-                ],
+                **cases,
             }
         ],
     }
@@ -164,3 +189,157 @@ def test_a_variant_in_quarantine_is_told(tmp_path: Path) -> None:
     summary = "a of digits failed or crashed workers, and is kept out"
     labels = {"task": "digits", "variant": "a"}
     fires(tmp_path, "ModellessVariantQuarantined", series, (labels, summary))
+
+
+def test_a_worker_that_stays_slow_or_silent_is_told(tmp_path: Path) -> None:
+    slow, silent = (
+        f'modelless_worker_{what}{{worker="w1"}}' for what in ("slowness", "silent_seconds")
+    )
+    summary = "worker w1 takes 2.5 times as long as others of its kind"
+    fires(tmp_path, "ModellessWorkerSlow", {slow: "2.5+0x60"}, ({"worker": "w1"}, summary))
+    fires(tmp_path, "ModellessWorkerSlow", {slow: "_x20 2.5+0x40"})
+    summary = "worker w1 has said nothing for 1m 30s, and nothing ends it"
+    fires(tmp_path, "ModellessWorkerSilent", {silent: "90+0x60"}, ({"worker": "w1"}, summary))
+    fires(tmp_path, "ModellessWorkerSilent", {silent: "9+0x60"})
+
+
+# -- SLOs that are missed -----------------------------------------------------------------------
+
+CODES = {code for code in STATUS if code not in CLIENT_ERRORS} - {"SLO_INFEASIBLE"}
+
+
+def outcomes(
+    met: float = 0, late: float = 0, infeasible: float = 0, blocked: float = 0, **errors: float
+) -> dict[str, str]:
+    """What a gateway counts of digits, each so many times a minute; of each error that may be."""
+
+    def counted(name: str, labels: str, a_minute: float) -> tuple[str, str]:
+        labels = f'task="digits"{"," if labels else ""}{labels}'
+        return f"modelless_{name}_total{{{labels}}}", f"0+{a_minute}x60"
+
+    return dict(
+        (
+            counted("queries", 'variant="a",slo_met="true"', met),
+            counted("queries", 'variant="a",slo_met="false"', late + infeasible),
+            counted("queries_infeasible", "", infeasible),
+            counted("queries_blocked", "", blocked),
+            *(counted("errors", f'code="{code}"', errors.get(code, 0)) for code in sorted(CODES)),
+        )
+    )
+
+
+def test_the_rules_count_as_missed_what_the_slo_report_counts() -> None:
+    groups = yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"]
+    missed = [
+        rule["expr"]
+        for group in groups
+        for rule in group["rules"]
+        if rule.get("record", "").startswith("task:modelless_queries_missed:")
+    ]
+    assert len(missed) == 5
+    for text in missed:
+        [codes] = re.findall(r'code=~"([^"]*)"', text)
+        assert set(codes.split("|")) == CODES
+
+
+@pytest.mark.parametrize(
+    ("series", "share"),
+    [
+        (outcomes(met=60, late=20, DEADLINE_EXCEEDED=10, OVERLOADED=10), 0.6),
+        (outcomes(met=60, infeasible=40), 1.0),
+        (outcomes(met=60, blocked=60), 0.5),
+        (outcomes(NO_WORKERS=10), 0.0),
+    ],
+)
+def test_the_share_that_met_its_slo_is_recorded(
+    tmp_path: Path, series: Mapping[str, str], share: float
+) -> None:
+    said = judged(
+        tmp_path,
+        series,
+        promql_expr_test=[
+            {
+                "expr": "round(task:modelless_queries_share_met:ratio5m, 0.001)",
+                "eval_time": "30m",
+                "exp_samples": [{"labels": '{task="digits"}', "value": share}],
+            }
+        ],
+    )
+    assert said.returncode == 0, said.stdout + said.stderr
+
+
+def test_a_task_without_an_answer_has_its_share_too(tmp_path: Path) -> None:
+    series = {name: one for name, one in outcomes(COLD=10).items() if "queries_total" not in name}
+    summary = rule_of(UNANSWERED)["annotations"]["summary"]
+    summary = summary.replace("{{ $labels.task }}", "digits")
+    fires(tmp_path, UNANSWERED, series, ({"task": "digits"}, summary))
+
+
+SLO_MISSED = "ModellessSloMissed"
+
+
+def missed_words(count: int) -> str:
+    words = rule_of(SLO_MISSED)["annotations"]["summary"]
+    return re.sub(r"{{ \$value.*?}}", str(count), words).replace("{{ $labels.task }}", "digits")
+
+
+def test_queries_that_are_never_answered_miss_their_slo(tmp_path: Path) -> None:
+    series = outcomes(met=80, DEADLINE_EXCEEDED=20)
+    fires(tmp_path, SLO_MISSED, series, ({"task": "digits"}, missed_words(600)))
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        outcomes(met=95, DEADLINE_EXCEEDED=5),  # five times the budget: a ticket's
+        outcomes(met=80, infeasible=20),  # nothing could have met it
+        outcomes(met=0.1, DEADLINE_EXCEEDED=0.2),  # six in half an hour
+    ],
+)
+def test_few_misses_wake_nobody(tmp_path: Path, series: Mapping[str, str]) -> None:
+    fires(tmp_path, SLO_MISSED, series)
+
+
+def test_a_page_ends_soon_after_the_misses(tmp_path: Path) -> None:
+    late = 'modelless_errors_total{task="digits",code="DEADLINE_EXCEEDED"}'
+    series = {**outcomes(met=80), late: "0+80x20 1600+0x40"}
+    fires(tmp_path, SLO_MISSED, series, ({"task": "digits"}, missed_words(1600)), after_min=22)
+    fires(tmp_path, SLO_MISSED, series, after_min=55)
+
+
+def test_a_budget_that_will_be_spent_is_a_ticket(tmp_path: Path) -> None:
+    alert = "ModellessSloBudgetSpent"
+    text = rule_of(alert)["annotations"]["summary"].replace("{{ $labels.task }}", "digits")
+    fires(tmp_path, alert, outcomes(met=98, OVERLOADED=2), ({"task": "digits"}, text))
+    fires(tmp_path, alert, outcomes(met=995, OVERLOADED=5))
+
+
+@pytest.mark.parametrize(
+    ("code", "a_minute", "share"),
+    [("NO_WORKERS", 3, "3%"), ("OVERLOADED", 3, None), ("OVERLOADED", 10, "10%"),
+     ("NO_WORKERS", 1, None), ("RATE_LIMITED", 50, None)],
+)  # fmt: skip
+def test_queries_that_fail_are_told_by_share_and_code(
+    tmp_path: Path, code: str, a_minute: float, share: str | None
+) -> None:
+    series = outcomes(met=100 - a_minute, **{code: a_minute})
+    told: list[tuple[dict[str, str], str]] = [
+        ({"task": "digits", "code": code}, f"{share} of the queries of digits end in {code}")
+    ]
+    fires(tmp_path, "ModellessQueriesFail", series, *(told if share else []))
+
+
+def test_one_internal_error_is_one_too_many(tmp_path: Path) -> None:
+    alert = "ModellessInternalErrors"
+    text = rule_of(alert)["annotations"]["summary"].replace("{{ $labels.task }}", "digits")
+    internal = refused("INTERNAL")
+    fires(tmp_path, alert, {internal: "0+0x20 1+0x40"}, ({"task": "digits"}, text))
+    fires(tmp_path, alert, {internal: "0 1+0x60"})
+
+
+def test_artifacts_that_stay_damaged_are_told(tmp_path: Path) -> None:
+    alert = "ModellessArtifactsInvalid"
+    text = rule_of(alert)["annotations"]["summary"].replace("{{ $labels.task }}", "digits")
+    fires(tmp_path, alert, {refused("ARTIFACT_INVALID"): GROWS}, ({"task": "digits"}, text))
+    repaired = {refused("ARTIFACT_INVALID"): "0+0x20 6+0x40"}
+    fires(tmp_path, alert, repaired)

@@ -344,16 +344,19 @@ def test_alerts_ask_for_metrics_labels_and_codes_that_there_are() -> None:
         f"{family.name}_total" if family.type == "counter" else family.name: set(family._labelnames)
         for family in families
     }
-    [group] = documents("alerts.yml")[0]["groups"]
-    asked = [rule["expr"] for rule in group["rules"] if "up{" not in rule["expr"]]
+    rules = [rule for group in documents("alerts.yml")[0]["groups"] for rule in group["rules"]]
+    recorded = {rule["record"] for rule in rules if "record" in rule}
+    asked = [rule["expr"] for rule in rules if "up{" not in rule["expr"]]
     assert asked
 
-    for text in asked:
+    by_task = r"\w+:modelless_\w+:\w+"
+    assert set(re.findall(by_task, " ".join(asked))) <= recorded
+    for text in (re.sub(by_task, "modelless_queries_infeasible_total", one) for one in asked):
         for name, given in re.findall(r"(modelless_\w+)(?:\{([^}]*)\})?", text):
             assert set(re.findall(r"(\w+)=~?\"", given)) <= labels[name]
         by = {label for one in re.findall(r"by \(([^)]*)\)", text) for label in one.split(", ")}
         assert by <= set.union(*(labels[name] for name in re.findall(r"modelless_\w+", text)))
-    choices = "|".join(re.findall(r'code=~"([^"]*)"', " ".join(asked)))
+    choices = "|".join(re.findall(r'code=~?"([^"]*)"', " ".join(asked)))
     codes = set(choices.split("|"))
     assert codes <= STATUS.keys()
 

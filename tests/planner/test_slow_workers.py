@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from planner.slow_workers import (
     ANSWERS,
     FIRST_S,
+    FORGOTTEN_S,
     LEAST_MS,
     MOST_BUSY,
     MOST_S,
+    QUICK,
     SLOW,
     Latency,
     SlowWorkers,
@@ -123,6 +125,48 @@ def test_one_that_is_quick_again_is_as_the_others() -> None:
     while fleet.look(ran=0):
         pass
     assert fleet.now_s - began_s == FIRST_S
+
+
+def test_one_near_the_bound_does_not_come_and_go() -> None:
+    """Of two workers, one takes 1.9 to 2.1 times as long; each time in turn."""
+    fleet = Fleet(a=10.0, b=21.5)
+    fleet.look()
+    began_s, changes, before = fleet.now_s, 0, True
+    while fleet.now_s < began_s + 300.0:
+        fleet.means_ms["b"] = 19.5 if fleet.means_ms["b"] > 20.0 else 21.5
+        spared = bool(fleet.look())
+        changes, before = changes + (spared is not before), spared
+    assert changes <= 2 * (300.0 / MOST_S + 5)  # asked again, after longer and longer
+    assert fleet.workers.slow.keys() == {"b"}
+
+
+def test_one_that_was_slow_is_as_good_as_others_only_if_it_is_clearly_quicker() -> None:
+    for times, slow in ((0.95 * QUICK, set()), (1.05 * QUICK, {"b"})):
+        fleet = Fleet(a=10.0, b=30.0)
+        fleet.look()
+        fleet.means_ms["b"] = 10.5 * times - 0.5
+        while fleet.look(ran=0):
+            assert fleet.workers.slow.keys() == {"b"}
+        assert fleet.workers.slow.keys() == {"b"}  # it is asked now
+        fleet.look(after_s=0.0)
+        assert fleet.workers.slow.keys() == slow
+    assert Fleet(a=10.0, b=10.5 * 1.05 * QUICK).look() == set()
+
+
+def test_one_that_is_slow_is_told_while_the_others_are_busy_too() -> None:
+    fleet = Fleet(a=10.0, b=30.0)
+    fleet.busy["a"] = 2 * MOST_BUSY
+    assert fleet.look() == set()
+    assert fleet.workers.slow == {"b": pytest.approx(30.5 / 10.5)}
+
+
+def test_what_nobody_asks_for_long_is_not_known_to_be_slow() -> None:
+    fleet = Fleet(a=10.0, b=30.0)
+    fleet.look()
+    fleet.look(after_s=FIRST_S + FORGOTTEN_S - 1.0, ran=0)
+    assert fleet.workers.slow.keys() == {"b"}
+    fleet.look(after_s=1.0, ran=0)
+    assert not fleet.workers.slow
 
 
 def test_one_that_began_anew_is_judged_by_what_it_runs_from_then_on() -> None:

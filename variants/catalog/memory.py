@@ -36,12 +36,14 @@ from variants.catalog.validity.rules import check_rule, check_rule_room
 from variants.catalog.validity.sharing import check_sharing
 from variants.errors import NotFound, StaleEpoch
 from variants.types import (
+    ALL_EVENTS,
     Canary,
     CatalogSnapshot,
     DeviceKind,
     DeviceKindName,
     Digest,
     Event,
+    EventFilter,
     ModelName,
     ModelVersion,
     Peak,
@@ -492,10 +494,10 @@ class MemoryCatalog:
             self._event_seq += 1
             self._events.append(replace(event, seq=self._event_seq))
 
-    def events(self, limit: int, after: int = 0) -> tuple[Event, ...]:
+    def events(self, limit: int, asked: EventFilter = ALL_EVENTS) -> tuple[Event, ...]:
         with self._writing:
             newest_first = tuple(reversed(self._events))
-        return tuple(event for event in newest_first if event.seq > after)[: max(0, limit)]
+        return tuple(event for event in newest_first if asked.fits(event))[: max(0, limit)]
 
     def close(self) -> None:
         """There is nothing to release."""

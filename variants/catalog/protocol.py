@@ -12,12 +12,14 @@ from typing import Protocol
 from variants.catalog.canaries import RolledBack
 from variants.catalog.removal import Freed, Removed
 from variants.types import (
+    ALL_EVENTS,
     Canary,
     CatalogSnapshot,
     DeviceKind,
     DeviceKindName,
     Digest,
     Event,
+    EventFilter,
     ModelName,
     Peak,
     Plan,
@@ -355,8 +357,8 @@ class Catalog(Protocol):
     def add_event(self, event: Event) -> None:
         """Keep an event under the next sequence number; only the newest 10,000 are kept."""
 
-    def events(self, limit: int, after: int = 0) -> tuple[Event, ...]:
-        """The newest events with ``seq > after``, newest first."""
+    def events(self, limit: int, asked: EventFilter = ALL_EVENTS) -> tuple[Event, ...]:
+        """The newest events that are asked for, newest first."""
 
     def close(self) -> None:
         """Release connections. Calling it twice is allowed."""

@@ -7,7 +7,18 @@ Rows never leave this module and ``variants.catalog.rows``.
 
 from dataclasses import asdict, replace
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Table,
+    and_,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from variants.catalog import counters, tables
 from variants.catalog.database import BUSY_TIMEOUT_S, is_newest
@@ -53,10 +64,12 @@ from variants.catalog.validity.registrations import (
 )
 from variants.errors import NotFound, StaleEpoch
 from variants.types import (
+    ALL_EVENTS,
     CatalogSnapshot,
     DeviceKind,
     DeviceKindName,
     Event,
+    EventFilter,
     ModelName,
     Plan,
     Profile,
@@ -326,15 +339,40 @@ class SqlCatalog(SqlTaskTables):
         with self._transaction(self._writer) as connection:
             counters.append(connection, tables.events, "event", asdict(event), keep=EVENTS_KEPT)
 
-    def events(self, limit: int, after: int = 0) -> tuple[Event, ...]:
+    def events(self, limit: int, asked: EventFilter = ALL_EVENTS) -> tuple[Event, ...]:
         with self._transaction(self._poller) as connection:
             newest = (
                 select(tables.events)
-                .where(tables.events.c.seq > after)
+                .where(*_asked_for(asked))
                 .order_by(tables.events.c.seq.desc())
                 .limit(max(0, limit))
             )
             return tuple(Event(**row._mapping) for row in connection.execute(newest))
+
+
+def _asked_for(asked: EventFilter) -> list[ColumnElement[bool]]:
+    """``EventFilter.fits`` as conditions; no LIKE, which knows no capital letters in SQLite."""
+    row = tables.events.c
+    found: list[ColumnElement[bool]] = [row.seq > asked.after]
+    if asked.kinds:
+        found.append(row.kind.in_(sorted(asked.kinds)))
+    if asked.since:
+        found.append(row.at >= asked.since)
+    if asked.task:
+        begins = f"{asked.task}/"
+        found.append(
+            or_(row.subject == asked.task, func.substr(row.subject, 1, len(begins)) == begins)
+        )
+    if asked.worker:
+        ends = f" on {asked.worker}"
+        rest = func.substr(row.subject, func.length(row.subject) - len(ends) + 1)
+        found.append(
+            or_(
+                row.subject == asked.worker,
+                and_(func.length(row.subject) >= len(ends), rest == ends),
+            )
+        )
+    return found
 
 
 def _put_device_kind(connection: Connection, kind: DeviceKind) -> None:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from controlplane.cli.commands.models.canary import canary_sentences
-from controlplane.cli.commands.workers import node_news, nodes_of, places_of
+from controlplane.cli.commands.workers import node_news, nodes_of, places_of, state_of
 from controlplane.cli.gateway_client import Client, UrlOption, connect
 from controlplane.cli.outcome import INTERRUPTED, NotRunning, Output, OutputOption, emit
 from controlplane.cli.render import percent, printable, table, wanted_words
@@ -216,7 +216,7 @@ def _status_table(found: Mapping[str, Any]) -> None:
                 worker["worker"],
                 worker["device_kind"],
                 *place,
-                "draining" if worker["draining"] else "ready",
+                state_of(worker),
                 str(ready),
                 f"{worker['reserved_mib']:,.0f} of {worker['memory_mib']:,.0f} MiB",
                 percent(worker["busy_ratio"]),

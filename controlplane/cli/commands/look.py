@@ -1,21 +1,21 @@
-"""Looking at what there is: ``models``, ``variants``, ``plan``, ``events``.
+"""Looking at what there is: ``models``, ``variants``, ``plan``.
 
 Each is a group with ``list`` and, where one thing has a name, ``get``. ``-o json`` and ``-o yaml``
 print what the control API sends, unchanged: a list for ``list``, an object for ``get``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from controlplane.cli.commands.models.build import build
 from controlplane.cli.commands.solve import solve
-from controlplane.cli.event_lines import event_lines, rows_for
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import (
     clock,
+    clock_cell,
     console,
     details,
     half_interval,
@@ -65,7 +65,6 @@ def _group(help: str) -> typer.Typer:
 models = _group("Models and their versions.")
 variants = _group("Variants: accuracy, latency, price and memory.")
 plan = _group("The plan and its reasons, or one for a demand from files.")
-events = _group("What happened.")
 
 
 @models.command("list")
@@ -157,34 +156,12 @@ plan.command("solve")(solve)
 variants.command("build")(build)
 
 
-@events.command("list")
-def list_events(
-    limit: Annotated[
-        int, typer.Option(min=1, max=1_000, metavar="N", help="At most so many.")
-    ] = 50,
-    after: Annotated[
-        int,
-        typer.Option(min=0, metavar="N", show_default=False, help="Only newer than this number."),
-    ] = 0,
-    url: UrlOption = "",
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """What happened, newest last.
-
-    In the table many loads in a row are one line; `-o json` has each event.
-    """
-    many = rows_for(limit) if output is Output.TABLE else limit
-    with connect(url) as client:
-        rows = list(reversed(client.get("/v1/events", limit=many, after=after)["events"]))
-    emit(rows, output, lambda: _event_table(event_lines(rows)[-limit:]))
-
-
 # -- for people ---------------------------------------------------------------------------------
 
 
 def _version_table(rows: list[Row]) -> None:
     table(
-        ["TASK", "MODEL", ">VERSION", "STAGE", ">VARIANTS", "REGISTERED"],
+        ["TASK", "MODEL", ">VERSION", "STAGE", ">VARIANTS", "REGISTERED (UTC)"],
         (
             [
                 row["task"],
@@ -192,7 +169,7 @@ def _version_table(rows: list[Row]) -> None:
                 str(version["version"]),
                 version["stage"],
                 str(len(version["variants"])),
-                clock(version["created_at"]),
+                clock_cell(version["created_at"]),
             ]
             for row in rows
             for version in row["versions"]
@@ -382,10 +359,10 @@ def _plan_details(row: Row) -> None:
 def _tick_table(rows: list[Row], limit: int) -> None:
     reasons = [[str(why) for why in row["body"].get("explanation") or ()] for row in rows]
     table(
-        ["AT", ">PLAN", ">WORKERS", ">ACTIONS", "WHY"],
+        ["AT (UTC)", ">PLAN", ">WORKERS", ">ACTIONS", "WHY"],
         (
             [
-                clock(row["at"]),
+                clock_cell(row["at"]),
                 str(row["plan_version"]),
                 _count(row["body"], "workers"),
                 _count(row["body"], "actions"),
@@ -401,11 +378,3 @@ def _count(body: Row, name: str) -> str:
     """How many there are, in the tick's body or in its observation."""
     value = body.get(name, (body.get("observation") or {}).get(name))
     return str(len(value)) if isinstance(value, list | dict) else "-"
-
-
-def _event_table(lines: Sequence[Sequence[str]]) -> None:
-    table(
-        [">NO", "AT", "WHAT", "SUBJECT", "MESSAGE"],
-        ([number, clock(at), *rest] for number, at, *rest in lines),
-        empty="Nothing has happened yet.",
-    )

@@ -9,7 +9,7 @@ import typer
 from controlplane.cli.commands.residency.durations import duration_s
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
-from controlplane.cli.render import clock, printable, table
+from controlplane.cli.render import clock, clock_cell, printable, table
 from controlplane.views.peak_schemas import EVERY_S, Repeat
 from variants.catalog.validity.peaks import check_peak
 from variants.errors import InvalidInput
@@ -131,14 +131,14 @@ def _after(begin: datetime, seconds: float) -> datetime:
 
 def _table(rows: Sequence[Row]) -> None:
     table(
-        [">ID", "TASK", "DEMAND", "BEGINS", "ENDS", "REPEAT", "STATE", "NOTE"],
+        [">ID", "TASK", "DEMAND", "BEGINS (UTC)", "ENDS (UTC)", "REPEAT", "STATE", "NOTE"],
         (
             [
                 str(row["id"]),
                 row["task"] or "all",
                 _demand(row),
-                clock(row["begins"]),
-                clock(row["ends"]),
+                clock_cell(row["begins"]),
+                clock_cell(row["ends"]),
                 row["repeat"] or "-",
                 row["state"],
                 row["note"],

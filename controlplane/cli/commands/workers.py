@@ -110,11 +110,13 @@ def scale(
     """Ask for a number of workers of a device kind.
 
     The number is kept and wins over MODELLESS_WORKERS. Workers that the machines have no room for
-    stay pending.
+    stay pending, which is said.
     """
     with connect(url) as client:
         row = client.put(at("v1", "inventory", kind), {"count": count})
-    emit(row, output, lambda: typer.echo(wanted_words(row)))
+    lack = row.get("lack", "")  # older: not told
+    said = f"{wanted_words(row)}; not all can start: {lack}" if lack else wanted_words(row)
+    emit(row, output, lambda: typer.echo(printable(said)))
 
 
 @nodes.command("list")
@@ -300,7 +302,7 @@ def _worker_table(rows: Sequence[Row]) -> None:
                 row["device_kind"],
                 *place,
                 *(cores_words(row.get("cores", ())) for _ in own),
-                "draining" if row["draining"] else "ready",
+                state_of(row),
                 f"{100 * row['busy_ratio']:.0f} %",
                 mib(row["reserved_mib"]),
                 mib(row["memory_mib"]),
@@ -311,6 +313,15 @@ def _worker_table(rows: Sequence[Row]) -> None:
         ),
         empty="No worker is running.",
     )
+
+
+def state_of(row: Row) -> str:
+    """A worker in one word or two."""
+    if row.get("silent_s") is not None:
+        return f"silent for {row['silent_s']:.0f} s"
+    if row["draining"]:
+        return "draining"
+    return "slow" if row.get("slowness") is not None else "ready"
 
 
 def cores_words(cores: Sequence[int]) -> str:

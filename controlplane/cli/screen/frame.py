@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.cli.event_lines import event_lines
-from controlplane.cli.render import clock, ms, percent, printable
+from controlplane.cli.render import clock, clock_cell, ms, percent, printable
 from controlplane.cli.screen.readings import Rates, Reading, variant_of
 
 Row = Mapping[str, Any]
@@ -63,7 +63,7 @@ def _head(reading: Reading, now: datetime, width: int, stale: str) -> Iterator[s
     if plan is not None:
         version = plan["version"]
         made = f"plan {version}, made {clock(plan['created_at'])}" if version else "no plan yet"
-    left, right = f"modelless at {reading.url}", f"{made}   {now:%H:%M:%S}"
+    left, right = f"modelless at {reading.url}", f"{made}   {now:%H:%M:%S} UTC"
     space = min(width, MOST_HEAD) - _cells(left) - _cells(right)
     if space >= 3:
         yield f"{left}{' ' * space}{right}"
@@ -180,7 +180,7 @@ def _events(reading: Reading, most: int) -> list[str]:
     if reading.events is None:
         return []
     lines = [
-        printable(f"{clock(at)[-8:]}  {kind.replace('_', ' ')}  {subject}: {message}")
+        printable(f"{clock_cell(at)[-8:]}  {kind.replace('_', ' ')}  {subject}: {message}")
         for _, at, kind, subject, message in event_lines(reading.events)
     ]
     return lines[::-1][:most] or ["Nothing has happened yet."]

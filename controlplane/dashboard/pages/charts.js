@@ -24,8 +24,8 @@ function clockTime(s) {
   return `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}`;
 }
 
-// Times of an axis are of a simulation, which begins at 0, or with `wall` since 1970.
-const timeText = (s, axis) => axis.wall ? new Date(1000 * s).toLocaleTimeString("en-GB") : clockTime(s);
+// Times of an axis are of a simulation, which begins at 0, or with `wall` since 1970, in UTC.
+const timeText = (s, axis) => axis.wall ? new Date(1000 * s).toISOString().slice(11, 19) + " UTC" : clockTime(s);
 
 // What is read of a series: where areas are stacked, `read` has the values by themselves.
 const valueAt = (one, i) => (one.read || one.y)[i];

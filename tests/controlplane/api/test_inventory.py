@@ -1,6 +1,6 @@
 """How many workers are wanted and running, over the control API."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,28 @@ async def test_a_plan_stands_with_the_reason_where_cores_are_short(
         standing = (await api.get("/v1/plan")).json()["standing"]
         assert f"1 of {wanted} workers cpu-3 running" in standing["sentence"]
         assert (short in standing["sentence"]) is told
+
+
+async def test_a_worker_that_a_gateway_does_not_hear_is_told(
+    api: httpx.AsyncClient, live: DictLive
+) -> None:
+    hung = asdict(replace(worker("w1", "mlp-v1-onnx-fp32"), device_kind=DeviceKindName("cpu-3")))
+    hung |= {"warnings": ("its disk is full",)}
+    live.statuses = [
+        replace(worker("w0"), device_kind=DeviceKindName("cpu-3")),
+        hung | {"silent_s": 4.4, "slowness": 2.64, "spared": True},
+    ]
+
+    [_, row] = (await api.get("/v1/workers")).json()["workers"]
+    assert row["warnings"] == [
+        "has not answered for 4 s: queries go to others that hold the same",
+        "takes 2.6 times as long as others of its kind: queries go to the others",
+        "its disk is full",
+    ]
+    standing = (await api.get("/v1/plan")).json()["standing"]
+    assert "w1 has not answered for 4 s" in standing["sentence"]
+    assert standing["kinds"][0]["silent"] == 1
+    assert await rows(api) == [("cpu-3", 2, 1)]
 
 
 async def test_each_kind_of_the_settings_is_wanted(tmp_path: Path) -> None:
@@ -118,15 +140,49 @@ async def test_asking_for_workers_is_kept_answered_and_told(
             "wanted": 3,
             "running": 1,
             "draining": 0,
+            "silent": 0,
             "missing": 2,
             "asked": 3,
             "source": "stored",
             "settings": None,
+            "lack": "no worker cpu-4 can run on this machine, which is divided into cpu-3",
         },
     )
     assert catalog.inventory() == {CPU_4: 3}
     [event] = catalog.events(10)
     assert (event.kind, event.subject, event.message) == ("inventory", "cpu-4", "0 -> 3 workers")
+
+
+async def test_asking_for_more_than_the_machine_has_says_so_at_once(
+    api: httpx.AsyncClient,
+) -> None:
+    enough = (await api.put("/v1/inventory/cpu-3", json={"count": 2})).json()
+    more = (await api.put("/v1/inventory/cpu-3", json={"count": 4})).json()
+
+    assert enough["lack"] == ""
+    assert more["lack"] == (
+        "the workers that are wanted need 12 cores, and 6 were given to workers at the start"
+    )
+
+
+async def test_asking_for_more_than_the_nodes_have_says_so(tmp_path: Path) -> None:
+    settings = load_settings(state_dir=tmp_path, ray_address="auto", slices="1xcpu-4")
+    live = DictLive()
+    there = {"cores": 9, "gpus": 0, "kinds": ["cpu-4"]}
+    live.seen_machines = {
+        "nodes": [there | {"drains_until_s": None}, there | {"drains_until_s": 5.0}]
+    }
+    store = FileArtifactStore(settings.artifacts_dir)
+    context = ApiContext(catalog=digits_catalog(), store=store, settings=settings, live=live)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(build_api(context)), base_url="http://localhost"
+    ) as api:
+        asked = [(await api.put("/v1/inventory/cpu-4", json={"count": n})).json() for n in (2, 3)]
+
+    assert [row["lack"] for row in asked] == [
+        "",
+        "the nodes that are there have room for at most 2 workers cpu-4; the rest waits for others",
+    ]
 
 
 async def test_asking_twice_is_told_once(api: httpx.AsyncClient, catalog: MemoryCatalog) -> None:

@@ -379,6 +379,27 @@ async def test_events_after_a_number(api: httpx.AsyncClient, catalog: MemoryCata
     assert [one["kind"] for one in newer] == ["worker_lost", "unloaded"]
 
 
+async def test_events_that_are_asked_for(api: httpx.AsyncClient, catalog: MemoryCatalog) -> None:
+    for second, (kind, subject) in enumerate(
+        (("loaded", "digits/a on w1"), ("worker_lost", "w1"), ("worker_lost", "w2"))
+    ):
+        at = f"2026-01-01T00:00:0{second}.123+00:00"
+        catalog.add_event(Event(at=at, kind=kind, subject=subject, message="y"))
+
+    async def subjects(query: str) -> list[str]:
+        found = (await get(api, f"/v1/events?{query}"))["events"]
+        return [one["subject"] for one in found]
+
+    assert await subjects("kind=worker_lost") == ["w2", "w1"]
+    assert await subjects("kind=worker_lost&kind=loaded&limit=2") == ["w2", "w1"]
+    assert await subjects("worker=w1") == ["w1", "digits/a on w1"]
+    assert await subjects("task=digits") == ["digits/a on w1"]
+    assert await subjects("since=2026-01-01T01:00:01.5%2B01:00") == ["w2", "w1"]
+    assert await subjects("kind=none") == []
+    for wrong in ("since=yesterday", "since=2026-01-01T00:00:00", "task=" + "x" * 200):
+        assert (await api.get(f"/v1/events?{wrong}")).status_code == 400
+
+
 async def test_the_slo_report(api: httpx.AsyncClient) -> None:
     report = await get(api, "/v1/slo")
 

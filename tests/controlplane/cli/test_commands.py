@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -495,10 +495,13 @@ def test_scaling_says_what_is_wanted_and_what_runs(gateway: Gateway, shell: Shel
     scaled = shell("workers", "scale", "cpu-4", "3", url=gateway.url)
     again = shell("workers", "scale", "cpu-4", "1", "-o", "json", url=gateway.url)
 
-    assert scaled == Ended(0, "cpu-4: 3 wanted, 1 running\n", "")
+    assert scaled.code == 0
+    assert scaled.out.startswith(
+        "cpu-4: 3 wanted, 1 running; not all can start: no worker cpu-4 can run on this machine"
+    )
     assert again.json() == {
-        "device_kind": "cpu-4", "wanted": 1, "running": 1, "draining": 0, "missing": 0,
-        "asked": 1, "source": "stored", "settings": None,
+        "device_kind": "cpu-4", "wanted": 1, "running": 1, "draining": 0, "silent": 0,
+        "missing": 0, "asked": 1, "source": "stored", "settings": None, "lack": "",
     }  # fmt: skip
     assert gateway.catalog.inventory() == {DeviceKindName("cpu-4"): 1}
 
@@ -515,6 +518,20 @@ def test_workers_are_listed_with_what_is_missing(gateway: Gateway, shell: Shell)
 
     assert "wanted" not in met
     assert lines[-1] == "cpu-4: 3 wanted, 1 running; x-1: 1 wanted, 0 running"
+
+
+def test_a_worker_that_is_silent_or_slow_says_so_where_workers_are_told(
+    gateway: Gateway, shell: Shell
+) -> None:
+    for found, state, why in (
+        ({"silent_s": 4.2}, "silent for 4 s", "cpu-4-a: has not answered for 4 s"),
+        ({"slowness": 2.6, "spared": True}, "slow", "cpu-4-a: takes 2.6 times as long as others"),
+    ):
+        gateway.live.statuses = [asdict(worker("cpu-4-a", "mlp-v1-onnx-int8")) | found]
+        for command in (("workers", "list"), ("workers", "get", "cpu-4-a"), ("status",)):
+            ended = shell(*command, url=gateway.url)
+            assert re.search(rf"cpu-4-a +cpu-4 +{state} ", ended.out), command
+            assert why in ended.out + ended.err
 
 
 def test_zones_are_shown_where_workers_are_in_some(gateway: Gateway, shell: Shell) -> None:

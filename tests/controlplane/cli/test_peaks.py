@@ -28,7 +28,7 @@ def an_hour_ahead() -> Iterator[None]:
     time.tzset()
 
 
-def test_a_peak_is_declared_in_local_time_listed_and_taken_back(
+def test_a_peak_is_declared_in_local_time_told_in_utc_and_taken_back(
     gateway: Gateway, shell: Shell
 ) -> None:
     start = ("--start", "2096-11-23T08:00")
@@ -37,7 +37,7 @@ def test_a_peak_is_declared_in_local_time_listed_and_taken_back(
     )
     assert (added.code, added.err) == (0, "")
     assert added.out == (
-        "peak 1: x 3 of all tasks, 2096-11-23 08:00:00 until 2096-11-23 20:00:00\n"
+        "peak 1: x 3 of all tasks, 2096-11-23 07:00:00 UTC until 2096-11-23 19:00:00 UTC\n"
     )
     start_s = datetime(2096, 11, 23, 7, tzinfo=UTC).timestamp()
     [stored] = gateway.catalog.peaks()
@@ -46,7 +46,7 @@ def test_a_peak_is_declared_in_local_time_listed_and_taken_back(
 
     listed = shell("peaks", "list", url=gateway.url)
     shown = " ".join(listed.out.splitlines()[-1].split())
-    assert shown == "1 all x 3 2096-11-23 08:00:00 2096-11-23 20:00:00 - ahead sale"
+    assert shown == "1 all x 3 2096-11-23 07:00:00 2096-11-23 19:00:00 - ahead sale"
     removed = shell("peaks", "remove", "1", "-o", "json", url=gateway.url).json()
     assert (removed["id"], removed["note"]) == (1, "sale")
     assert gateway.catalog.peaks() == ()

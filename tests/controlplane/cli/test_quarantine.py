@@ -22,7 +22,7 @@ def test_a_quarantine_is_listed_and_lifted(gateway: Gateway, shell: Shell) -> No
 
     listed = shell("quarantine", "list", url=gateway.url)
     head, _, line = listed.out.splitlines()
-    assert head.split() == ["TASK", "VARIANT", "WORKER", "SINCE", "WHY"]
+    assert head.split() == ["TASK", "VARIANT", "WORKER", "SINCE", "(UTC)", "WHY"]
     assert line.split()[:3] == ["digits", MLP, "w1"]
     assert listed.out.rstrip().endswith("it crashed")
     (row,) = shell("quarantine", "list", "-o", "json", url=gateway.url).json()

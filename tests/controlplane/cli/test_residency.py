@@ -33,7 +33,18 @@ def test_rules_are_given_listed_and_taken_back(gateway: Gateway, shell: Shell) -
     assert forbidden.out == f"rule 2: forbid digits/{LINEAR} on cpu-4. It still leaves w1.\n"
 
     head, _, first, second = shell("rules", "list", url=url).out.splitlines()
-    assert head.split() == ["ID", "RULE", "WHAT", "SINCE", "UNTIL", "BY", "WHY", "NOW"]
+    assert head.split() == [
+        "ID",
+        "RULE",
+        "WHAT",
+        "SINCE",
+        "(UTC)",
+        "UNTIL",
+        "(UTC)",
+        "BY",
+        "WHY",
+        "NOW",
+    ]
     assert first.split()[:3] == ["1", "pin", f"digits/{MLP}"]
     assert "release" in first
     assert second.split()[:5] == ["2", "forbid", f"digits/{LINEAR}", "on", "cpu-4"]

@@ -71,6 +71,35 @@ def test_a_gateway_that_was_asked_nothing_has_them_all() -> None:
     assert scraped(Counters())[0] == TABLE
 
 
+def test_what_may_happen_next_has_its_series_before_it_happens() -> None:
+    """A rate sees no step from nothing: the first hundred errors would be missed."""
+    registry = CollectorRegistry()
+    registry.register(
+        GatewayCollector(
+            asked(), lambda: [worker("w1", "mlp"), worker("w2", "cnn")], lambda: 1,
+            tasks=lambda: ("digits", "letters"),
+        )
+    )  # fmt: skip
+    value = registry.get_sample_value
+    assert value("modelless_errors_total", {"task": "digits", "code": "OVERLOADED"}) == 1
+    for task in ("digits", "letters"):
+        assert value("modelless_errors_total", {"task": task, "code": "NO_WORKERS"}) == 0
+        assert value("modelless_errors_total", {"task": task, "code": "INVALID_INPUT"}) is None
+        assert value("modelless_queries_blocked_total", {"task": task}) == 0
+        assert value("modelless_queries_infeasible_total", {"task": task}) == 0
+    held = {"task": "digits", "variant": "cnn"}
+    assert value("modelless_queries_total", {**held, "slo_met": "false"}) == 0
+    assert value("modelless_query_seconds_count", {"task": "letters"}) is None
+
+
+def test_queries_of_no_task_have_the_errors_that_they_ended_in() -> None:
+    counters = Counters()
+    counters.task("").failed("TASK_NOT_FOUND")
+    errors = {key: n for key, n in scraped(counters)[1].items() if "errors_total" in key[0]}
+    labels = (("code", "TASK_NOT_FOUND"), ("task", ""))
+    assert errors == {("modelless_errors_total", labels): 1}
+
+
 def test_a_batch_is_counted_once_however_many_queries_share_it() -> None:
     counted = asked().task("digits").variants["mlp"]
 

@@ -35,6 +35,9 @@ async def test_a_stopped_worker_gets_no_queries_until_it_goes_on(served: Served)
     while not known.silent and time.monotonic() < end_s:
         await served.ask(query(1, slo=SHORT))
     assert known.silent == {"w2"}
+    there = {row["worker"]: row for row in served.gateway.known.seen_workers()}
+    assert there["w1"]["silent_s"] is None
+    assert there["w2"]["silent_s"] > 0
     answers = [await served.ask(query(number)) for number in range(20)]
     assert {answer.json["worker"] for answer in answers} == {"w1"}
     assert [worker.view.id for worker, _ in known.sparing(())] == ["w1"]

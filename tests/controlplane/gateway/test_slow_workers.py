@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane.serving import FAST, Served, query, serving
+from variants.types import WorkerId
 from workers.host import WorkerHost
 from workers.runtimes.protocol import Runtime, Tensor
 
@@ -64,6 +65,8 @@ async def test_a_worker_that_is_slowed_gets_no_queries_until_it_is_as_quick_agai
     while not known.slow.spared and time.monotonic() < end_s:
         await who_answers(served)
     assert known.slow.spared.keys() == {"w2"}
+    told = {row["worker"]: (row["slowness"], row["spared"]) for row in known.seen_workers()}
+    assert told == {"w1": (None, False), "w2": (known.slow.spared[WorkerId("w2")], True)}
     assert {await who_answers(served) for _ in range(20)} == {"w1"}
 
     slow.by_s = 0.0

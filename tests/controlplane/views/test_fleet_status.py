@@ -10,11 +10,13 @@ from controlplane.views.fleet_status import (
     KindStatus,
     Level,
     PlacedState,
+    Room,
     Source,
     asked_words,
     fleet_status,
     kind_statuses,
-    lack_of_cores,
+    lack_of_nodes,
+    lack_of_room,
 )
 from tests.controlplane.builders import worker
 from variants.types import (
@@ -119,6 +121,53 @@ def test_every_state_of_a_replica_is_one_of_a_placement(state: ReplicaState) -> 
     assert list(now(plan(("w1", "a")), [holding]).placements.values()) == [state.value]
 
 
+def silent(
+    made: Plan, workers: Sequence[WorkerStatus], silent_s: dict[str, float], asked: int
+) -> FleetStatus:
+    kinds = kind_statuses({"cpu-4": 1}, {"cpu-4": asked}, workers, None, silent_s)
+    return fleet_status(kinds, made, workers, silent_s=silent_s)
+
+
+def test_a_worker_that_does_not_answer_is_not_running() -> None:
+    made = plan(("w1", "a"), ("w2", "a"), workers=2)
+    found = silent(made, [worker("w1", "a"), worker("w2", "a", "b")], {"w2": 4.2}, asked=2)
+    assert (found.level, found.sentence) == (
+        Level.DIFFERS,
+        "1 of 2 workers cpu-4 running; w2 has not answered for 4 s; "
+        "1 of 2 planned replicas loaded, 1 missing.",
+    )
+    assert list(found.placements.values()) == [PlacedState.READY, PlacedState.WORKER_SILENT]
+    assert found.replicas.unplanned == 0
+    [kind] = found.kinds
+    assert (kind.running, kind.silent, kind.missing) == (1, 1, 0)
+
+
+def test_replicas_of_a_silent_worker_are_not_beside_a_plan_without_it() -> None:
+    workers = [worker("w1", "a"), worker("w2", "a")]
+    found = silent(plan(("w1", "a")), workers, {"w2": 12.0}, asked=2)
+    assert (found.level, found.replicas.unplanned) == (Level.DIFFERS, 0)
+    assert found.sentence == "1 of 2 workers cpu-4 running; w2 has not answered for 12 s."
+
+
+def test_where_no_worker_answers_none_is_said_to_run() -> None:
+    found = silent(plan(("w1", "a")), [worker("w1", "a")], {"w1": 3.0}, asked=1)
+    assert (found.level, found.sentence) == (
+        Level.DOWN,
+        "No worker answers: w1 has not answered for 3 s. Queries wait until one answers or another "
+        "one has started.",
+    )
+
+
+def test_of_many_silent_workers_those_are_named_that_are_so_for_longest() -> None:
+    workers = [worker(f"w{number}", "a") for number in range(6)]
+    silent_s = {f"w{number}": float(number) for number in range(1, 6)}
+    found = silent(plan(("w0", "a")), workers, silent_s, asked=6)
+    assert found.sentence == (
+        "1 of 6 workers cpu-4 running; w5 has not answered for 5 s, w4 has not answered for 4 s, "
+        "w3 has not answered for 3 s, nor have 2 others."
+    )
+
+
 def test_more_workers_than_wanted() -> None:
     draining = replace(worker("w3"), draining=True)
     found = now(plan(("w1", "a")), [worker("w1", "a"), worker("w2", "a"), draining])
@@ -159,13 +208,42 @@ def test_workers_that_their_machine_has_no_cores_for_are_told_why() -> None:
     workers = [worker("w1", "a")]
     kinds = kind_statuses({"cpu-4": 1}, {"cpu-4": 3}, workers)
     why = "the workers that are wanted need 12 cores, and 4 were given to workers at the start"
-    assert lack_of_cores(kinds, {"cpu-4": 4}, 4) == why
-    assert lack_of_cores(kinds, {"cpu-4": 4}, 12) == ""
+    each = {"cpu-4": Room(cores=4)}
+    assert lack_of_room(kinds, each, Room(cores=4)) == why
+    assert lack_of_room(kinds, each, Room(cores=12)) == ""
     enough = kind_statuses({"cpu-4": 1}, {}, workers)
-    assert lack_of_cores(enough, {"cpu-4": 4}, 2) == ""  # what was wanted runs
+    assert lack_of_room(enough, each, Room(cores=2)) == ""  # what was wanted runs
 
     assert fleet_status(kinds, plan(("w1", "a")), workers, why).sentence == (
         f"1 of 3 workers cpu-4 running, 2 missing; {why}."
+    )
+
+
+def test_workers_that_their_machine_has_no_gpu_for_or_is_not_divided_into_are_told_why() -> None:
+    each = {"cpu-4": Room(cores=4), "gpu": Room(cores=1, gpus=1)}
+    given = Room(cores=5, gpus=1)
+    kinds = kind_statuses({"cpu-4": 0, "gpu": 1}, {"gpu": 2}, [])
+    assert lack_of_room(kinds, each, given) == (
+        "the workers that are wanted need 2 GPUs, and 1 was given to workers at the start"
+    )
+    kinds = kind_statuses({"cpu-4": 1}, {"cpu-64": 1}, [worker("w1")])
+    assert lack_of_room(kinds, each, given) == (
+        "no worker cpu-64 can run on this machine, which is divided into cpu-4, gpu"
+    )
+
+
+def test_workers_that_the_nodes_have_no_room_for_are_told() -> None:
+    [row] = kind_statuses({"cpu-4": 1}, {"cpu-4": 4}, [worker("w1")])
+    nodes = [Room(cores=8), Room(cores=7, gpus=1)]
+    assert lack_of_nodes(row, Room(cores=4), nodes) == (
+        "the nodes that are there have room for at most 3 workers cpu-4; the rest waits for others"
+    )
+    assert lack_of_nodes(row, Room(cores=4), [*nodes, Room(cores=4)]) == ""
+    assert lack_of_nodes(row, Room(cores=1, gpus=1), nodes).startswith(
+        "the nodes that are there have room for at most 1 worker cpu-4"
+    )
+    assert lack_of_nodes(row, Room(cores=4), []).startswith(
+        "the nodes that are there have room for no worker cpu-4"
     )
 
 

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,25 +21,32 @@ if TYPE_CHECKING:
 
 WIDE, HIGH = 1_000, 1_000
 """Where it is no terminal, nothing is cut."""
+APART_S = 1.0
+"""Between the two looks of one frame: gateways and workers report about once a second."""
 
 IntervalOption = Annotated[
     float, typer.Option("--interval", metavar="S", min=1, max=3_600, help="Between two looks.")
 ]
-OnceOption = Annotated[bool, typer.Option("--once", help="Look once, and print what is there.")]
+OnceOption = Annotated[bool, typer.Option("--once", help="Print what is there once.")]
 
 
 def top(interval: IntervalOption = 1.0, once: OnceOption = False, url: UrlOption = "") -> None:
     """Watch what runs: whether all is as planned, what is asked and answered, how busy workers are.
 
     The screen is drawn again each second; q or Ctrl-C ends it. Where it is no terminal, it prints
-    one frame, as with --once.
+    one frame, as with --once, which takes a second: rates need two looks.
 
     NOW is of the last 10 seconds, all else of what is asked is of the last minute.
     """
     with connect(url) as client:
         first = read(client, time.monotonic())
         if once or not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
-            for line in frame(first, Rates(), datetime.now().astimezone(), WIDE, HIGH):
+            rates = Rates()
+            rates.add(first)
+            time.sleep(APART_S)
+            last = read(client, time.monotonic())
+            rates.add(last)
+            for line in frame(last, rates, datetime.now(UTC), WIDE, HIGH):
                 typer.echo(line)
             return
         watch = _Watch(client, first, interval)
@@ -96,5 +103,5 @@ class _Watch:
 
     def _draw(self, screen: "Screen") -> None:
         width, height = screen.size()
-        now = datetime.now().astimezone()
+        now = datetime.now(UTC)
         screen.draw(frame(self._reading, self._rates, now, width, height, stale=self._stale))

@@ -7,7 +7,7 @@ import typer
 
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, WrongUsage, emit
-from controlplane.cli.render import clock, ms, percent, printable, table
+from controlplane.cli.render import clock_cell, ms, percent, printable, table
 from variants.errors import InvalidInput
 
 Row = Mapping[str, Any]
@@ -136,7 +136,7 @@ def _table(rows: Sequence[Row]) -> None:
             "TASK",
             "VERSION",
             ">SHARE",
-            "SINCE",
+            "SINCE (UTC)",
             ">QUERIES",
             ">LATE",
             ">FAILED",
@@ -148,7 +148,7 @@ def _table(rows: Sequence[Row]) -> None:
                 row["task"],
                 row["model_version"],
                 percent(row["share"]) if row["share"] else "ended",
-                clock(row["set_at"]),
+                clock_cell(row["set_at"]),
                 *_evidence(row["canary"]),
                 (row["verdict"] or "").replace("_", " "),
             ]

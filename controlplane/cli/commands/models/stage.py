@@ -8,7 +8,7 @@ import typer
 from controlplane.cli.confirmation import YesOption, confirm, removed_words
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
-from controlplane.cli.render import clock, percent, printable, table
+from controlplane.cli.render import clock_cell, percent, printable, table
 from variants.errors import NotFound
 from variants.types import Stage
 
@@ -145,9 +145,9 @@ def _beside(
 
 def _table(rows: Sequence[Row]) -> None:
     table(
-        ["TASK", "VARIANT", "WORKER", "SINCE", "WHY"],
+        ["TASK", "VARIANT", "WORKER", "SINCE (UTC)", "WHY"],
         (
-            [row["task"], row["variant"], row["worker"], clock(row["since"]), row["why"]]
+            [row["task"], row["variant"], row["worker"], clock_cell(row["since"]), row["why"]]
             for row in rows
         ),
         empty="Nothing is in quarantine.",

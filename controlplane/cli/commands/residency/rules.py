@@ -9,7 +9,7 @@ from controlplane.cli.commands.residency.durations import duration_s
 from controlplane.cli.commands.residency.operator import WhyOption, operator
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
-from controlplane.cli.render import clock, printable, table
+from controlplane.cli.render import clock, clock_cell, printable, table
 from variants.errors import Conflict
 
 Row = Mapping[str, Any]
@@ -78,14 +78,14 @@ def thaw(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
 
 def _table(rows: Sequence[Row]) -> None:
     table(
-        [">ID", "RULE", "WHAT", "SINCE", "UNTIL", "BY", "WHY", "NOW"],
+        [">ID", "RULE", "WHAT", "SINCE (UTC)", "UNTIL (UTC)", "BY", "WHY", "NOW"],
         (
             [
                 str(row["id"]),
                 row["rule"],
                 _about(row),
-                clock(row["since"]),
-                clock(row["until"]) if row["until"] else "-",
+                clock_cell(row["since"]),
+                clock_cell(row["until"]) if row["until"] else "-",
                 row["by"] or "-",
                 row["why"] or "-",
                 row["standing"],

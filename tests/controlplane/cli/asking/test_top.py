@@ -93,7 +93,7 @@ def test_a_frame_shows_standing_tasks_kinds_variants_and_events() -> None:
     lines = frame(later, rates, NOW, 120, 40)
 
     assert lines[0].startswith("modelless at http://host")
-    assert lines[0].endswith("03:04:05")
+    assert lines[0].endswith("03:04:05 UTC")
     assert "As planned: 2 workers are running." in lines
     assert "digits: 6 of 120 queries missed their SLO." in lines
     task = words(lines, "digits ")
@@ -165,6 +165,9 @@ def test_one_frame_is_printed_where_it_is_no_terminal(gateway: Answering, shell:
         assert "digits/mlp-v1-onnx-int8" in ended.out
         assert "worker lost  cpu-4-b: gone" in ended.out
         assert "\x1b" not in ended.out
+        # Rates are there as well: nothing was asked between two looks.
+        variant = words(ended.out.splitlines(), "digits/mlp-v1-onnx-int8")
+        assert variant[:3] == ["digits/mlp-v1-onnx-int8", "1", "0.0"]
 
 
 def test_what_the_database_knows_may_be_missing(

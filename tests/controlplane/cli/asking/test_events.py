@@ -1,0 +1,87 @@
+"""``modelless events list``: what is asked for, once or as it goes on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane.cli.asking.answering import Answering
+from tests.controlplane.cli.shell import Shell
+from variants.types import Event
+
+ROOT = Path(__file__).parents[4]
+FOLLOW = (sys.executable, "-m", "controlplane.cli.main", "events", "list", "--follow")
+
+
+def happened(gateway: Answering, kind: str, subject: str, ago_s: float = 0.0) -> None:
+    at = (datetime.now(UTC) - timedelta(seconds=ago_s)).isoformat()
+    gateway.catalog.add_event(Event(at=at, kind=kind, subject=subject, message=f"{subject} so"))
+
+
+@pytest.fixture
+def told(gateway: Answering) -> Answering:
+    happened(gateway, "worker_lost", "w1", ago_s=7_200)
+    happened(gateway, "loaded", "digits/a on w2", ago_s=600)
+    happened(gateway, "worker_joined", "w2", ago_s=60)
+    return gateway
+
+
+@pytest.mark.parametrize(
+    ("options", "kinds"),
+    [
+        (("--kind", "worker_lost", "--kind", "loaded"), ["worker_lost", "loaded"]),
+        (("--since", "1h"), ["loaded", "worker_joined"]),
+        (("--since", "2000-01-01"), ["worker_lost", "loaded", "worker_joined"]),
+        (("--task", "digits"), ["loaded"]),
+        (("--worker", "w2", "--since", "5m"), ["worker_joined"]),
+        (("--kind", "quarantined"), []),
+    ],
+)
+def test_what_is_asked_for(
+    told: Answering, shell: Shell, options: tuple[str, ...], kinds: list[str]
+) -> None:
+    rows = shell("events", "list", "-o", "json", *options, url=told.url).json()
+    assert [row["kind"] for row in rows] == kinds
+
+
+def test_a_table_names_the_zone_of_its_times(told: Answering, shell: Shell) -> None:
+    out = shell("events", "list", "--kind", "worker_lost", url=told.url).out
+    [event] = told.catalog.events(10)[2:]
+    assert "AT (UTC)" in out
+    assert event.at[:19].replace("T", " ") in out
+    empty = shell("events", "list", "--kind", "none", url=told.url).out
+    assert empty == "Nothing of that has happened.\n"
+
+
+@pytest.mark.parametrize("wrong", ["1y", "soon", "5 m", "0s", "2026-13-01"])
+def test_a_time_that_is_none_is_told(told: Answering, shell: Shell, wrong: str) -> None:
+    ended = shell("events", "list", "--since", wrong, url=told.url)
+    assert (ended.code, ended.out) == (2, "")
+    assert "--since" in ended.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_what_comes_is_followed_until_it_is_interrupted(told: Answering, output: str) -> None:
+    command = [*FOLLOW, "--kind", "worker_lost", "-o", output, "--url", told.url]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    ) as running:
+        assert running.stdout is not None
+        first = running.stdout.readline()
+        happened(told, "worker_joined", "w3")
+        happened(told, "worker_lost", "w3")
+        second = running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        assert running.wait(60) == 130
+    if output == "json":
+        assert [json.loads(line)["subject"] for line in (first, second)] == ["w1", "w3"]
+    else:
+        assert [line.split(" UTC  ")[1] for line in (first, second)] == [
+            "worker_lost  w1: w1 so\n", "worker_lost  w3: w3 so\n",
+        ]  # fmt: skip
