@@ -128,7 +128,7 @@ def label(
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Say what the classes of a task are called, so that replies have labels."""
+    """Say what the classes of a task are called."""
     names = parse_labels(labels) if labels else ()
     with connect(url) as client:
         row = client.put(at("v1", "tasks", task, "labels"), {"labels": names})

@@ -62,7 +62,7 @@ def test_while_the_gateway_is_away_nothing_is_told_as_if_it_held(page: Page, tab
     tab.wait_for("$('banner').textContent.startsWith('No worker is running')")
 
     with page.away():
-        tab.wait_for("/^no answer since [0-9:]{8}$/.test($('health').textContent)")
+        tab.wait_for("/^no answer since [0-9:]{8} UTC$/.test($('health').textContent)")
         told = tab.value("$('banner').textContent")
         dim = tab.value(dimness)
     page.live.statuses = [worker("w1", INT8)]

@@ -358,8 +358,6 @@ def check_labels(task: Task) -> None:
         raise InvalidInput(f"{where} has labels, which only classifiers have, and is of {metric}")
     for label in task.labels:
         _check_text(label, f"a label of {where}")
-        if not label.strip():
-            raise InvalidInput(f"a label of {where} is empty")
     if len(set(task.labels)) != len(task.labels):
         raise InvalidInput(f"{where} has the same label for two classes")
     output = task.outputs[0]
@@ -377,6 +375,8 @@ def labelled(task: Task, labels: tuple[str, ...]) -> Task:
     Raises:
         InvalidInput: they are not those of its classes.
     """
+    if not all(label.strip() for label in labels):
+        raise InvalidInput(f"a label of task {task.name!r} is empty")
     found = replace(task, labels=labels)
     check_labels(found)
     return found
