@@ -185,6 +185,14 @@ class Catalog(Protocol):
             NotFound: there is no such task.
         """
 
+    def change_slo(self, task: TaskName, change: Callable[[Slo], Slo]) -> tuple[Slo, Slo]:
+        """The same by what holds now, which nobody else changes meanwhile; return both: what held,
+        and what holds from now on. Advances the revision where they differ.
+
+        Raises:
+            InvalidInput, NotFound: as ``set_slo``.
+        """
+
     def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:
         """Say how answers of a task are shared from now on; None: not. Advances the revision.
 

@@ -9,7 +9,7 @@ from sqlalchemy import delete as sql_delete
 
 from variants.catalog import counters, tables
 from variants.catalog.removal import Freed, Removed, check_retired, freed
-from variants.catalog.rows import read_variant, read_version, sharing_row, slo_row
+from variants.catalog.rows import read_task, read_variant, read_version, sharing_row, slo_row
 from variants.catalog.sql_canaries import SqlCanaryTables, forget_version, move_version
 from variants.catalog.validity.registrations import check_slo
 from variants.catalog.validity.sharing import check_sharing
@@ -88,6 +88,21 @@ class SqlTaskTables(SqlCanaryTables):
     def set_slo(self, task: TaskName, slo: Slo) -> None:
         check_slo(slo, f"task {task!r}")
         self._change_task(task, slo_row(slo))
+
+    def change_slo(self, task: TaskName, change: Callable[[Slo], Slo]) -> tuple[Slo, Slo]:
+        with self._transaction(self._writer) as connection:
+            counters.lock(connection, "revision")
+            same = tables.tasks.c.name == task
+            row = connection.execute(select(tables.tasks).where(same)).first()
+            if row is None:
+                raise NotFound(f"there is no task {task!r}")
+            before = read_task(row).slo
+            slo = change(before)
+            check_slo(slo, f"task {task!r}")
+            if slo != before:
+                counters.advance(connection, "revision")
+                connection.execute(update(tables.tasks).where(same).values(slo_row(slo)))
+            return before, slo
 
     def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:
         check_sharing(sharing, f"task {task!r}")
