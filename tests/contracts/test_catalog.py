@@ -294,6 +294,7 @@ CONFLICTS = {
         task=task(outputs=(TensorSpec(name="scores", dtype="float64", shape=(3,)),)),
     ),
     "other labels": registration(number=2, task=task(labels=("c", "b", "a"))),
+    "another metric": registration(number=2, task=task(metric="top5")),
 }
 
 
@@ -304,6 +305,15 @@ def test_a_conflict_leaves_nothing_behind(catalog: Catalog, wrong: Registration)
     with pytest.raises(Conflict):
         catalog.register(replace(wrong, device_kinds=(kind("cpu-2"), kind(usd_per_hour=9))))
     assert catalog.snapshot() == before
+
+
+def test_what_joins_a_task_does_not_make_it(catalog: Catalog) -> None:
+    with pytest.raises(Conflict, match="task 'digits' was removed while 'mlp-v1' was prepared"):
+        catalog.register(registration(), joins=True)
+    assert catalog.snapshot() == CatalogSnapshot(revision=0)
+    catalog.register(registration())
+    catalog.register(registration(number=2), joins=True)
+    assert [one.label for one in catalog.snapshot().versions] == ["mlp-v1", "mlp-v2"]
 
 
 def test_an_invalid_registration_leaves_nothing_behind(catalog: Catalog) -> None:

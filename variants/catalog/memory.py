@@ -87,7 +87,7 @@ class MemoryCatalog:
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._event_seq = 0
 
-    def register(self, registration: Registration) -> None:
+    def register(self, registration: Registration, *, joins: bool = False) -> None:
         with self._writing:
             old = self._snapshot
             check_registration(registration, {kind.name for kind in old.device_kinds})
@@ -100,6 +100,7 @@ class MemoryCatalog:
                 task=tasks.get(name),
                 versions={v.version for v in old.versions if (v.task, v.model) == (name, model)},
                 variants={v.name for v in old.variants if v.task == name},
+                joins=joins,
             )
             tasks.setdefault(name, registration.task)
             kinds = _with_kinds(old, registration.device_kinds)

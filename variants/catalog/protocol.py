@@ -64,15 +64,18 @@ class Catalog(Protocol):
     versions, epochs and event sequence numbers only grow, across restarts and across processes.
     """
 
-    def register(self, registration: Registration) -> None:
+    def register(self, registration: Registration, *, joins: bool = False) -> None:
         """Add a task (if new), one model version, its variants and their profiles, atomically.
 
         The device kinds in it are added or replaced. Advances the revision.
 
+        Args:
+            joins: the task was there when the version was prepared for it, and is not made anew.
+
         Raises:
             Conflict: the version exists, its number was that of another model which was removed, a
-                variant name is taken in the task, or the task exists with another signature or
-                other labels. Nothing was written then.
+                variant name is taken in the task, the task exists with another signature, other
+                labels or another metric, or is not there to be joined. Nothing was written then.
             InvalidInput: a name breaks ``NAME``, a profile names an unknown variant or device
                 kind, or has no points or points out of order. Nothing was written then.
         """
