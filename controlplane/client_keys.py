@@ -6,9 +6,12 @@ key opens the inference routes and nothing else, or with ``role=metrics`` the me
 else; it is no operator's token.
 """
 
+import fcntl
 import os
 import re
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
@@ -147,6 +150,8 @@ def read(path: Path) -> list[ClientKey]:
 def add(path: Path, name: str, weight: float = 1.0, role: Role = Role.QUERIES) -> str:
     """Write a new key's digest into the file; returns the key, which is kept nowhere.
 
+    Processes that change the file at the same time wait for each other.
+
     Raises:
         InvalidInput: the name or the weight is none, or the file is wrong, or a key that reads
             metrics has a weight.
@@ -156,16 +161,19 @@ def add(path: Path, name: str, weight: float = 1.0, role: Role = Role.QUERIES) -
     weight = weight_of(str(weight), "the new key")
     if role is Role.METRICS and weight != 1.0:
         raise InvalidInput("a key that reads metrics asks no queries, so it has no weight")
-    text = _text(path)
-    if any(key.name == name for key in parsed(text, str(path))):
-        raise Conflict(f"there is a key {name!r} already; remove it first")
     key = f"mk-{secrets.token_urlsafe(32)}"
     line = f"{name} sha256:{digest_of(key.encode()).hex()}"
     if weight != 1.0:
         line += f" {_WEIGHT}{weight:g}"
     if role is not Role.QUERIES:
         line += f" {_ROLE}{role}"
-    _write(path, f"{text.rstrip()}\n{line}\n".lstrip("\n"))
+    with _alone(path):
+        text = _text(path)
+        if any(known.name == name for known in parsed(text, str(path))):
+            raise Conflict(f"there is a key {name!r} already; remove it first")
+        longer = f"{text.rstrip()}\n{line}\n".lstrip("\n")
+        parsed(longer, str(path))  # what cannot be read back could not be taken back either
+        _write(path, longer)
     return key
 
 
@@ -176,11 +184,30 @@ def remove(path: Path, name: str) -> None:
         InvalidInput: the file is wrong.
         NotFound: there is no such key.
     """
-    text = _text(path)
-    if not any(key.name == name for key in parsed(text, str(path))):
-        raise NotFound(f"there is no key {name!r} in {path}")
-    kept = [line for line in text.splitlines() if _words(line)[:1] != [name]]
-    _write(path, "".join(f"{line}\n" for line in kept))
+    with _alone(path):
+        text = _text(path)
+        if not any(key.name == name for key in parsed(text, str(path))):
+            raise NotFound(f"there is no key {name!r} in {path}")
+        kept = [line for line in text.splitlines() if _words(line)[:1] != [name]]
+        _write(path, "".join(f"{line}\n" for line in kept))
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Wait until no other process changes the file: it is read, and written as a whole.
+
+    Raises:
+        StateUnavailable: the disk is full.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.lock")
+    with full_disk_explained(beside):
+        lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _text(path: Path) -> str:
@@ -205,7 +232,6 @@ def _write(path: Path, text: str) -> None:
         StateUnavailable: the disk is full.
     """
     part = path.with_name(f".{path.name}.part")
-    path.parent.mkdir(parents=True, exist_ok=True)
     part.unlink(missing_ok=True)
     try:
         with (

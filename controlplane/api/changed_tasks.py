@@ -11,7 +11,7 @@ from controlplane.timestamps import timestamp
 from controlplane.views import catalog_views
 from controlplane.views.catalog_schemas import LabelsSchema, SloChange, TaskSchema
 from planner.sentences import some_of
-from variants.errors import InvalidInput
+from variants.errors import InvalidInput, NotFound, TaskNotFound
 from variants.types import Event, Slo, TaskName
 
 MOST_NAMES = 10
@@ -27,16 +27,20 @@ def changed_tasks_routes(context: ApiContext) -> APIRouter:
         summary="Change the default SLO of a task",
         description="What is left out stays as it is; null for `accuracy` or `cost` asks for "
         "nothing. It holds for queries that name nothing of the kind. Gateways follow within a "
-        "second.",
+        "second. Of two changes at once both hold; where they change the same, the later one.",
     )
     async def change(task: TaskPath, change: SloChange) -> TaskSchema:
         if not change.model_fields_set:
             known = ", ".join(SloChange.model_fields)
             raise InvalidInput(f"nothing is to be changed; there are: {known}")
-        before = catalog_views.find_task(await context.snapshot(), task).slo
-        after = change.applied(before)
+        catalog_views.find_task(await context.snapshot(), task)
+        try:
+            before, after = await asyncio.to_thread(
+                context.catalog.change_slo, TaskName(task), change.applied
+            )
+        except NotFound as error:  # somebody has removed it meanwhile
+            raise TaskNotFound(error.message) from error
         if after != before:
-            await asyncio.to_thread(context.catalog.set_slo, TaskName(task), after)
             event = Event(
                 at=timestamp(), kind="slo_changed", subject=task, message=_words(before, after)
             )

@@ -10,6 +10,7 @@ are known already is restored before, now that their files and rows are at hand.
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from controlplane.building.family import digest_of
@@ -76,7 +77,8 @@ def register(
     Raises:
         InvalidArtifact: the model or the rows are refused.
         InvalidInput: a name or an option cannot be.
-        Conflict: the version exists, or the task has another signature, labels or defaults.
+        Conflict: the version exists, the task has another signature, labels or defaults, or it was
+            removed meanwhile.
         StateUnavailable: catalog or store cannot be reached.
     """
     limits = limits or RegistrationLimits()
@@ -99,6 +101,7 @@ def register(
         return result_of((), task, unchanged=error.labels, repaired=repaired)
     for file in new:
         _refuse_removed(file, digests[file], task_name, catalog)
+    joins = task is not None
     meter.expect(len(new) * (2 + STEPS_EXPECTED))
     prepared: list[Prepared] = []
     with tempfile.TemporaryDirectory(prefix="modelless-", dir=scratch) as work:
@@ -109,7 +112,8 @@ def register(
             folder.mkdir()
             prepared.append(preparation.prepare(version, file.path, task, folder))
             task = prepared[-1].registration.task
-        commit(prepared, catalog, store, meter, catalog.register)
+        write = partial(catalog.register, joins=joins)
+        commit(prepared, catalog, store, meter, write)
     return result_of(
         prepared, prepared[-1].registration.task, unchanged=unchanged, repaired=repaired
     )

@@ -296,6 +296,7 @@ CONFLICTS = {
         task=task(outputs=(TensorSpec(name="scores", dtype="float64", shape=(3,)),)),
     ),
     "other labels": registration(number=2, task=task(labels=("c", "b", "a"))),
+    "another metric": registration(number=2, task=task(metric="top5")),
 }
 
 
@@ -306,6 +307,15 @@ def test_a_conflict_leaves_nothing_behind(catalog: Catalog, wrong: Registration)
     with pytest.raises(Conflict):
         catalog.register(replace(wrong, device_kinds=(kind("cpu-2"), kind(usd_per_hour=9))))
     assert catalog.snapshot() == before
+
+
+def test_what_joins_a_task_does_not_make_it(catalog: Catalog) -> None:
+    with pytest.raises(Conflict, match="task 'digits' was removed while 'mlp-v1' was prepared"):
+        catalog.register(registration(), joins=True)
+    assert catalog.snapshot() == CatalogSnapshot(revision=0)
+    catalog.register(registration())
+    catalog.register(registration(number=2), joins=True)
+    assert [one.label for one in catalog.snapshot().versions] == ["mlp-v1", "mlp-v2"]
 
 
 def test_an_invalid_registration_leaves_nothing_behind(catalog: Catalog) -> None:
@@ -370,10 +380,28 @@ def test_a_default_slo_that_no_query_can_have_is_refused(
     assert (catalog.snapshot().tasks, catalog.revision()) == ((task(),), 1)
 
 
+def test_a_default_slo_is_changed_by_what_it_is(catalog: Catalog) -> None:
+    catalog.register(registration())
+    before = catalog.snapshot().tasks[0].slo
+
+    def halved(slo: Slo) -> Slo:
+        return replace(slo, latency_ms=slo.latency_ms / 2)
+
+    after = halved(before)
+    assert catalog.change_slo(DIGITS, halved) == (before, after)
+    assert catalog.change_slo(DIGITS, lambda slo: slo) == (after, after)
+    assert (catalog.snapshot().tasks[0].slo, catalog.revision()) == (after, 2)
+    with pytest.raises(InvalidInput, match="the default latency of task 'digits'"):
+        catalog.change_slo(DIGITS, lambda slo: replace(slo, latency_ms=-1.0))
+    assert (catalog.snapshot().tasks[0].slo, catalog.revision()) == (after, 2)
+
+
 def test_an_unknown_task_has_no_default_slo(catalog: Catalog) -> None:
     catalog.register(registration())
     with pytest.raises(NotFound, match="there is no task 'letters'"):
         catalog.set_slo(TaskName("letters"), Slo())
+    with pytest.raises(NotFound, match="there is no task 'letters'"):
+        catalog.change_slo(TaskName("letters"), lambda slo: slo)
     assert catalog.revision() == 1
 
 
@@ -785,6 +813,18 @@ def test_no_registration_is_lost(somewhere: Place) -> None:
     assert in_threads(4, register_five) == [None] * 4
     assert handles[0].revision() == 20
     assert len(handles[1].snapshot().versions) == 20
+
+
+def test_no_change_of_a_default_slo_is_lost(somewhere: Place) -> None:
+    handles = [somewhere.open() for _ in range(2)]
+    handles[0].register(registration())
+    before = handles[0].snapshot().tasks[0].slo.latency_ms
+
+    def one_more(slo: Slo) -> Slo:
+        return replace(slo, latency_ms=slo.latency_ms + 1)
+
+    in_threads(8, lambda i: handles[i % 2].change_slo(DIGITS, one_more))
+    assert handles[1].snapshot().tasks[0].slo.latency_ms == before + 8
 
 
 def test_a_snapshot_never_shows_half_a_registration(somewhere: Place) -> None:

@@ -90,7 +90,7 @@ class MemoryCatalog:
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._event_seq = 0
 
-    def register(self, registration: Registration) -> None:
+    def register(self, registration: Registration, *, joins: bool = False) -> None:
         with self._writing:
             old = self._snapshot
             check_registration(registration, {kind.name for kind in old.device_kinds})
@@ -103,6 +103,7 @@ class MemoryCatalog:
                 task=tasks.get(name),
                 versions={v.version for v in old.versions if (v.task, v.model) == (name, model)},
                 variants={v.name for v in old.variants if v.task == name},
+                joins=joins,
             )
             tasks.setdefault(name, registration.task)
             kinds = _with_kinds(old, registration.device_kinds)
@@ -291,17 +292,31 @@ class MemoryCatalog:
     def set_labels(self, task: TaskName, labels: tuple[str, ...]) -> None:
         self._change_task(task, lambda one: labelled(one, labels))
 
+    def change_slo(self, task: TaskName, change: Callable[[Slo], Slo]) -> tuple[Slo, Slo]:
+        with self._writing:
+            known = next((one for one in self._snapshot.tasks if one.name == task), None)
+            if known is None:
+                raise NotFound(f"there is no task {task!r}")
+            slo = change(known.slo)
+            check_slo(slo, f"task {task!r}")
+            if slo != known.slo:
+                self._replace_task(task, lambda one: replace(one, slo=slo))
+            return known.slo, slo
+
     def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:
         check_sharing(sharing, f"task {task!r}")
         self._change_task(task, lambda one: replace(one, sharing=sharing))
 
     def _change_task(self, name: TaskName, change: Callable[[Task], Task]) -> None:
         with self._writing:
-            old = self._snapshot
-            if not any(one.name == name for one in old.tasks):
+            if not any(one.name == name for one in self._snapshot.tasks):
                 raise NotFound(f"there is no task {name!r}")
-            tasks = tuple(change(one) if one.name == name else one for one in old.tasks)
-            self._snapshot = replace(old, revision=old.revision + 1, tasks=tasks)
+            self._replace_task(name, change)
+
+    def _replace_task(self, name: TaskName, change: Callable[[Task], Task]) -> None:
+        old = self._snapshot
+        tasks = tuple(change(one) if one.name == name else one for one in old.tasks)
+        self._snapshot = replace(old, revision=old.revision + 1, tasks=tasks)
 
     def add_variants(
         self,

@@ -66,15 +66,18 @@ class Catalog(Protocol):
     versions, epochs and event sequence numbers only grow, across restarts and across processes.
     """
 
-    def register(self, registration: Registration) -> None:
+    def register(self, registration: Registration, *, joins: bool = False) -> None:
         """Add a task (if new), one model version, its variants and their profiles, atomically.
 
         The device kinds in it are added or replaced. Advances the revision.
 
+        Args:
+            joins: the task was there when the version was prepared for it, and is not made anew.
+
         Raises:
             Conflict: the version exists, its number was that of another model which was removed, a
-                variant name is taken in the task, or the task exists with another signature or
-                other labels. Nothing was written then.
+                variant name is taken in the task, the task exists with another signature, other
+                labels or another metric, or is not there to be joined. Nothing was written then.
             InvalidInput: a name breaks ``NAME``, a profile names an unknown variant or device
                 kind, or has no points or points out of order. Nothing was written then.
         """
@@ -194,6 +197,14 @@ class Catalog(Protocol):
         Raises:
             InvalidInput: the task has another number of classes, or none.
             NotFound: there is no such task.
+        """
+
+    def change_slo(self, task: TaskName, change: Callable[[Slo], Slo]) -> tuple[Slo, Slo]:
+        """The same by what holds now, which nobody else changes meanwhile; return both: what held,
+        and what holds from now on. Advances the revision where they differ.
+
+        Raises:
+            InvalidInput, NotFound: as ``set_slo``.
         """
 
     def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:

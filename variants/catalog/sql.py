@@ -122,7 +122,7 @@ class SqlCatalog(SqlTaskTables):
     The constructor connects to nothing.
     """
 
-    def register(self, registration: Registration) -> None:
+    def register(self, registration: Registration, *, joins: bool = False) -> None:
         task, version = registration.task, registration.version
         with self._transaction(self._writer) as connection:
             counters.advance(connection, "revision")
@@ -141,6 +141,7 @@ class SqlCatalog(SqlTaskTables):
                         select(tables.variants.c.name).where(tables.variants.c.task == task.name)
                     )
                 ),
+                joins=joins,
             )
             if stored is None:
                 connection.execute(insert(tables.tasks), task_row(task))

@@ -100,6 +100,21 @@ class SqlTaskTables(SqlCanaryTables):
             changed = update(tables.tasks).where(named).values(labels=list(known.labels))
             connection.execute(changed)
 
+    def change_slo(self, task: TaskName, change: Callable[[Slo], Slo]) -> tuple[Slo, Slo]:
+        with self._transaction(self._writer) as connection:
+            counters.lock(connection, "revision")
+            same = tables.tasks.c.name == task
+            row = connection.execute(select(tables.tasks).where(same)).first()
+            if row is None:
+                raise NotFound(f"there is no task {task!r}")
+            before = read_task(row).slo
+            slo = change(before)
+            check_slo(slo, f"task {task!r}")
+            if slo != before:
+                counters.advance(connection, "revision")
+                connection.execute(update(tables.tasks).where(same).values(slo_row(slo)))
+            return before, slo
+
     def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:
         check_sharing(sharing, f"task {task!r}")
         self._change_task(task, sharing_row(sharing))

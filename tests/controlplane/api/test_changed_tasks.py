@@ -1,12 +1,14 @@
 """A task's default SLO, and the names of its classes, over the control API."""
 
+import asyncio
+import threading
 from typing import Any
 
 import httpx
 import pytest
 
 from variants.catalog.memory import MemoryCatalog
-from variants.types import Prefer, Slo
+from variants.types import CatalogSnapshot, Prefer, Slo
 
 PATH = "/v1/tasks/digits/slo"
 
@@ -94,3 +96,30 @@ async def test_names_that_are_not_those_of_the_classes_are_refused(
     reply = await api.put(LABELS, json=body)
     assert (reply.status_code, reply.json()["code"]) == (400, "INVALID_INPUT")
     assert (catalog.snapshot(), catalog.events(9)) == (before, ())
+
+
+async def test_of_two_changes_at_once_none_is_lost(
+    api: httpx.AsyncClient, catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have looked at the task before either is written."""
+    snapshot, looking = catalog.snapshot, [2]
+    both_have_looked = threading.Event()
+
+    def looked() -> CatalogSnapshot:
+        found = snapshot()
+        looking[0] -= 1
+        if looking[0] <= 0:
+            both_have_looked.set()
+        both_have_looked.wait(10)
+        return found
+
+    monkeypatch.setattr(catalog, "snapshot", looked)
+    replies = await asyncio.gather(
+        api.patch(PATH, json={"latency_ms": 50}), api.patch(PATH, json={"accuracy": 0.9})
+    )
+    assert [reply.status_code for reply in replies] == [200, 200]
+    slo = snapshot().tasks[0].slo
+    assert (slo.latency_ms, slo.accuracy) == (50.0, 0.9)
+    assert {event.message for event in catalog.events(9)} == {
+        "latency_ms 1000 -> 50", "accuracy any -> 0.9",
+    }  # fmt: skip

@@ -1,10 +1,12 @@
 """The file of clients' keys, and ``modelless keys`` that changes it."""
 
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
+from controlplane import client_keys
 from controlplane.client_keys import ClientKey, Role, add, digest_of, parsed, read, remove
 from tests.controlplane.cli.shell import Shell
 from tests.controlplane.cli.test_commands import Gateway
@@ -81,6 +83,30 @@ def test_keys_are_added_and_removed_and_only_their_digests_kept(tmp_path: Path) 
     assert file.read_text().startswith("# by hand\n")
     with pytest.raises(NotFound, match="there is no key 'shop'"):
         remove(file, "shop")
+
+
+def test_many_may_change_the_file_at_once(tmp_path: Path) -> None:
+    """No key that was shown is lost, and none that was taken back comes back."""
+    file = tmp_path / "keys"
+    for name in range(8):
+        add(file, f"old-{name}")
+    with ThreadPoolExecutor(16) as threads:
+        added = threads.map(lambda name: add(file, f"new-{name}"), range(8))
+        removed = threads.map(lambda name: remove(file, f"old-{name}"), range(8))
+    assert list(removed) == [None] * 8
+    assert {key.digest for key in read(file)} == {digest_of(key.encode()) for key in added}
+
+
+def test_one_key_too_many_is_not_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would make the file one that nobody reads, and nobody shortens."""
+    file = tmp_path / "keys"
+    monkeypatch.setattr(client_keys, "MOST_KEYS", 2)
+    for name in ("a", "b"):
+        add(file, name)
+    with pytest.raises(InvalidInput, match="there are 3 keys, 2 at most"):
+        add(file, "c")
+    remove(file, "a")
+    assert [key.name for key in read(file)] == ["b"]
 
 
 def test_a_file_that_cannot_be_read_says_so(tmp_path: Path) -> None:

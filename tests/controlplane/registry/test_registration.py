@@ -286,11 +286,11 @@ class BrokenCatalog(MemoryCatalog):
         self._takes = takes
         self._error = error
 
-    def register(self, registration: Registration) -> None:
+    def register(self, registration: Registration, *, joins: bool = False) -> None:
         if not self._takes:
             raise self._error
         self._takes -= 1
-        super().register(registration)
+        super().register(registration, joins=joins)
 
 
 @pytest.mark.parametrize(
@@ -312,10 +312,10 @@ class FreeingCatalog(MemoryCatalog):
 
     store: FileArtifactStore
 
-    def register(self, registration: Registration) -> None:
+    def register(self, registration: Registration, *, joins: bool = False) -> None:
         for variant in registration.variants:
             self.store.delete(variant.artifact)
-        super().register(registration)
+        super().register(registration, joins=joins)
 
 
 def test_what_is_freed_while_it_is_registered_again_is_stored_again(tmp_path: Path) -> None:
@@ -325,6 +325,19 @@ def test_what_is_freed_while_it_is_registered_again_is_stored_again(tmp_path: Pa
     result = house.register()
     named = {result.versions[0].source, *(v.artifact for v in result.variants)}
     assert set(house.store.digests()) == named
+
+
+def test_a_task_that_is_removed_meanwhile_does_not_come_back(known: House) -> None:
+    """It would have a canary alone, and nothing else of what it had."""
+
+    def remove(one: Progress) -> None:
+        if one.step == "store" and known.catalog.snapshot().tasks:
+            known.catalog.remove_task(TaskName("shapes"))
+
+    other = models.write(known.folder / "b.onnx", models.model(weights={"weight": models.WEIGHT}))
+    with pytest.raises(Conflict, match="task 'shapes' was removed while 'b-v1' was prepared"):
+        known.register(path=other, progress=remove)
+    assert known.catalog.snapshot().tasks == ()
 
 
 def test_the_number_of_another_model_that_was_removed_is_refused_at_once(house: House) -> None:

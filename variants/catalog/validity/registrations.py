@@ -126,11 +126,12 @@ def check_conflicts(
     task: Task | None,
     versions: Collection[int],
     variants: Collection[VariantName],
+    joins: bool = False,
 ) -> None:
     """Refuse a registration that contradicts what is stored.
 
     ``task`` is the stored task of that name, ``versions`` the stored versions of the model, and
-    ``variants`` the names that are taken in the task.
+    ``variants`` the names that are taken in the task. A version that ``joins`` makes no new task.
 
     Raises:
         Conflict: the first contradiction found, in one sentence.
@@ -141,6 +142,13 @@ def check_conflicts(
             raise Conflict(f"task {new.name!r} exists with another signature")
         if task.labels != new.labels:
             raise Conflict(f"task {new.name!r} exists with other labels")
+        if task.metric != new.metric:  # by which its accuracy was measured
+            raise Conflict(f"task {new.name!r} exists with another metric: {task.metric}")
+    elif joins:
+        raise Conflict(
+            f"task {new.name!r} was removed while {registration.version.label!r} was prepared for "
+            "it; register it again to make the task anew"
+        )
     if registration.version.version in versions:
         raise Conflict(f"version {registration.version.label!r} of task {new.name!r} exists")
     for variant in registration.variants:
