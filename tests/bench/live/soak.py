@@ -37,8 +37,6 @@ from tests.integration.deployment import Deployment, deployed, short_directory
 
 EVERY_S = 15.0
 """Between two looks."""
-CHURN_S = 30.0
-"""Between two models that come and go."""
 PAGE_S = 5.0
 """Between two refreshes of a page."""
 ROW = [float(at % 17) for at in range(64)]
@@ -84,8 +82,11 @@ class Series:
 class Usage:
     """Everything that asks, in one event loop in a thread of its own."""
 
-    def __init__(self, running: Deployment, rate: float, model: bytes, rows: bytes) -> None:
-        self._running, self._rate = running, rate
+    def __init__(
+        self, running: Deployment, rate: float, churn_s: float, model: bytes, rows: bytes
+    ) -> None:
+        """``churn_s`` are between two models that come and go."""
+        self._running, self._rate, self._churn_s = running, rate, churn_s
         self._model, self._rows = model, rows
         self._url = f"http://127.0.0.1:{running.port}"
         self._ends = threading.Event()
@@ -115,7 +116,7 @@ class Usage:
                 self._alone: 0.05 * self._rate,
                 self._broken_off: 0.05 * self._rate,
                 lambda: self._page(http): 1 / PAGE_S,
-                lambda: self._churn(http): 1 / CHURN_S,
+                lambda: self._churn(http): 1 / self._churn_s,
             }
             async with asyncio.TaskGroup() as group:
                 for work, rate in works.items():
@@ -285,13 +286,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.live.soak")
     parser.add_argument("--minutes", type=float, default=45.0)
     parser.add_argument("--rate", type=float, default=100.0, help="requests per second")
+    parser.add_argument("--churn-s", type=float, default=30.0, help="between two models")
     given = parser.parse_args()
     print(machine.describe(), flush=True)
     with short_directory() as home, TemporaryDirectory() as made:
         model, rows = example(Path(made))
         with (
             deployed(copy_filled(home)) as running,
-            Usage(running, given.rate, model, rows) as usage,
+            Usage(running, given.rate, given.churn_s, model, rows) as usage,
         ):
             processes, kept = watch(running, given.minutes)
     show("MiB of each process of its own", processes, "open files, threads")
