@@ -335,7 +335,7 @@ def test_it_tells_each_event_in_a_line_and_ends_on_ctrl_c(tmp_path: Path) -> Non
         lines = [child.stdout.readline(), child.stdout.readline()]
         child.send_signal(signal.SIGINT)
         rest, errors = child.communicate()
-    assert [line[9:-1] for line in lines] == [
+    assert [line[13:-1] for line in lines] == [
         "cnn-v4: found; it is taken when it is whole",
         "cnn-v4: refused: model.onnx: is not an ONNX model, or only a part of one",
     ]

@@ -60,7 +60,7 @@ def register_spare(running: Deployment) -> None:
 def test_a_model_is_registered_from_another_machine(digits: Deployment, tmp_path: Path) -> None:
     zoo = digits.state_dir / "zoo" / "digits"
     model, rows = zoo / "mlp" / "1" / "model.onnx", zoo / "evaluation.npz"
-    url = f"http://127.0.0.1:{digits.port}"
+    url, before = f"http://127.0.0.1:{digits.port}", artifacts(digits)
     settings = environment(tmp_path / "elsewhere", digits.port) | {"MODELLESS_URL": url}
     command: list[str | Path] = [
         *CLI, "register", model, "--task", "far", "--model", "mlp", "--eval", rows,
@@ -85,6 +85,7 @@ def test_a_model_is_registered_from_another_machine(digits: Deployment, tmp_path
     )  # fmt: skip
     assert folder.returncode == 2
     assert b"only a single file can be registered at" in folder.stderr
+    digits.until(lambda: artifacts(digits) == before, "its artifacts are deleted")
 
 
 def artifacts(running: Deployment) -> set[str]:
