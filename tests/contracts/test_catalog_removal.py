@@ -144,6 +144,20 @@ def test_what_nothing_uses_is_freed_once(catalog: Catalog) -> None:
     assert deleted[1:] == [SOURCE, OTHER]
 
 
+def test_what_is_left_over_is_freed_in_parts(catalog: Catalog) -> None:
+    catalog.register(of_bytes(SOURCE, ARTIFACT))
+    catalog.register(of_bytes(SOURCE, OTHER, number=2))
+    retire(catalog, 1)
+    catalog.remove_version(DIGITS, MLP, 1)
+    first, second = sorted((SOURCE, ARTIFACT))
+    deleted: list[Digest] = []
+    assert catalog.free(deleted.append, most=1).used == (first,) == (SOURCE,)
+    assert catalog.leftovers() == {second}
+    assert catalog.free(deleted.append, most=1).deleted == (second,)
+    assert (catalog.leftovers(), deleted) == (frozenset(), [second])
+    assert catalog.free(deleted.append, most=1).deleted == ()
+
+
 def test_what_cannot_be_deleted_is_left_over(catalog: Catalog) -> None:
     def fail(_: Digest) -> None:
         raise OSError("the disk is away")
