@@ -303,7 +303,9 @@ def _running_routes(context: ApiContext) -> APIRouter:
     @routes.get("/events", summary="What happened")
     async def events(
         limit: Limit = 50,
-        after: Annotated[int, Query(ge=0, description="Only those with a higher `seq`.")] = 0,
+        after: Annotated[
+            int, Query(ge=0, le=2**53, description="Only those with a higher `seq`.")
+        ] = 0,
     ) -> Events:
         found = await asyncio.to_thread(context.catalog.events, limit, after)
         return Events(events=[EventSchema.of(event) for event in found])
