@@ -131,6 +131,8 @@ def _remove_versions(
     connection: Connection, subject: str, condition: ColumnElement[bool]
 ) -> Removed:
     """Take versions out with all that is of them, and note that they were there."""
+    # Nobody asks for a measurement, or lifts a quarantine, of what is on its way out.
+    counters.lock(connection, "inventory")
     found = connection.execute(select(tables.versions).where(condition))
     versions = sorted(map(read_version, found.all()), key=lambda v: (v.task, v.model, v.version))
     variants: list[Variant] = []
