@@ -144,7 +144,7 @@ def read(path: Path) -> list[ClientKey]:
     Raises:
         InvalidInput: it cannot be read, or a line is wrong.
     """
-    return parsed(_text(path), str(path))
+    return parsed(text_of(path), str(path))
 
 
 def add(path: Path, name: str, weight: float = 1.0, role: Role = Role.QUERIES) -> str:
@@ -168,12 +168,12 @@ def add(path: Path, name: str, weight: float = 1.0, role: Role = Role.QUERIES) -
     if role is not Role.QUERIES:
         line += f" {_ROLE}{role}"
     with _alone(path):
-        text = _text(path)
+        text = text_of(path)
         if any(known.name == name for known in parsed(text, str(path))):
             raise Conflict(f"there is a key {name!r} already; remove it first")
         longer = f"{text.rstrip()}\n{line}\n".lstrip("\n")
         parsed(longer, str(path))  # what cannot be read back could not be taken back either
-        _write(path, longer)
+        _write(path, longer.encode())
     return key
 
 
@@ -185,11 +185,44 @@ def remove(path: Path, name: str) -> None:
         NotFound: there is no such key.
     """
     with _alone(path):
-        text = _text(path)
+        text = text_of(path)
         if not any(key.name == name for key in parsed(text, str(path))):
             raise NotFound(f"there is no key {name!r} in {path}")
         kept = [line for line in text.splitlines() if _words(line)[:1] != [name]]
-        _write(path, "".join(f"{line}\n" for line in kept))
+        _write(path, "".join(f"{line}\n" for line in kept).encode())
+
+
+def without_secrets(text: str) -> str:
+    """The text of a file with digests in place of keys, and without lines that are wrong: what
+    stands in the place of a name may be a key."""
+    return "".join(f"{_without_key(line)}\n" for line in text.splitlines())
+
+
+def _without_key(line: str) -> str:
+    words = _words(line)
+    if not words:
+        return line
+    try:
+        key = _key_of(words, "")
+    except InvalidInput:
+        return "# a line that was wrong"
+    before, name, rest = line.partition(key.name)
+    return before + name + rest.replace(words[1], f"sha256:{key.digest.hex()}", 1)
+
+
+def put_back(path: Path, data: bytes) -> None:
+    """Write the file as it once was; one that is there stays as it is.
+
+    Raises:
+        InvalidInput: it cannot be written.
+        StateUnavailable: the disk is full.
+    """
+    try:
+        with _alone(path):
+            if not path.exists():
+                _write(path, data)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror}") from error
 
 
 @contextmanager
@@ -210,7 +243,12 @@ def _alone(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """What the file holds; nothing where there is none.
+
+    Raises:
+        InvalidInput: it cannot be read.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
@@ -225,7 +263,7 @@ def _text(path: Path) -> str:
         raise InvalidInput(f"{path} cannot be read: it is not UTF-8") from error
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, data: bytes) -> None:
     """Replace the file as a whole; only its owner may read it.
 
     Raises:
@@ -236,9 +274,9 @@ def _write(path: Path, text: str) -> None:
     try:
         with (
             full_disk_explained(path),
-            os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file,
+            os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file,
         ):
-            file.write(text)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         part.rename(path)

@@ -340,7 +340,9 @@ def _running_routes(context: ApiContext) -> APIRouter:
     @routes.get("/events", summary="What happened")
     async def events(
         limit: Limit = 50,
-        after: Annotated[int, Query(ge=0, description="Only those with a higher `seq`.")] = 0,
+        after: Annotated[
+            int, Query(ge=0, le=2**53, description="Only those with a higher `seq`.")
+        ] = 0,
         kind: Annotated[
             list[KindName] | None,
             Query(max_length=50, description="Only of this kind; given again, of these."),

@@ -3,7 +3,7 @@
 ======================  ==========================================================================
 ``backup.json``         ``Summary``: what the rest has to be
 ``catalog.jsonl``       the catalog, a line for each row: ``["tasks", {"name": "digits", ...}]``
-``client-keys``         the file of clients' keys, where there is one; it holds digests of keys only
+``client-keys``         the file of clients' keys, where there is one; with digests in place of keys
 ``artifacts/<sha256>``  the artifacts that the catalog names, each under its hash
 ======================  ==========================================================================
 
@@ -64,6 +64,7 @@ class Summary:
                     f"the backup has the format {told['format']!r}; this version reads {FORMAT}"
                 )
             missing = tuple(map(str, told.pop("missing")))
+            told["migration"] = str(told["migration"])
             return cls(**told, missing=missing)
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
             raise InvalidInput("the file is no backup of modelless") from error

@@ -1,7 +1,6 @@
 """Reading a backup into an empty installation."""
 
 import hashlib
-import os
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from controlplane.backups.archive import (
     SUMMARY,
     Summary,
 )
+from controlplane.client_keys import put_back
 from variants.artifacts.protocol import ArtifactStore
 from variants.artifacts.store import check_name
 from variants.catalog.copying import Row, check_empty, fill
@@ -40,9 +40,9 @@ def read_backup(
 ) -> Summary:
     """Fill a catalog and an artifact store with what a backup holds.
 
-    Artifacts are stored first, unless the catalog holds something already, and the catalog at the
-    end in one transaction. So what is
-    interrupted leaves an empty catalog, and can be done again.
+    Artifacts are stored first, unless the catalog holds something already, then the keys, and the
+    catalog at the end in one transaction. So what is interrupted leaves an empty catalog, and can
+    be done again.
 
     Args:
         keys: where the file of clients' keys belongs; one that is there stays as it is.
@@ -52,7 +52,7 @@ def read_backup(
     Raises:
         Conflict: something is registered in the catalog.
         InvalidInput: the file is no backup, or is damaged, cut off, or of a newer version.
-        StateUnavailable: the catalog or the store cannot be written.
+        StateUnavailable: the catalog, the store or the keys cannot be written.
     """
     check_empty(catalog_url)
     with _opened(source) as tar, TemporaryDirectory(prefix="restore-", dir=scratch) as folder:
@@ -75,11 +75,9 @@ def read_backup(
         if not rows.exists():
             raise InvalidInput(f"{source} is cut off: it holds no catalog")
         _check_complete(rows, stored, summary, source)
+        if found_keys and keys is not None:
+            put_back(keys, found_keys)
         fill(catalog_url, summary.migration, _rows(rows))
-        if found_keys and keys is not None and not keys.exists():
-            keys.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with open(os.open(keys, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as written:
-                written.write(found_keys)
     return summary
 
 

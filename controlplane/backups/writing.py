@@ -13,6 +13,7 @@ from typing import IO
 import orjson
 
 from controlplane.backups.archive import ARTIFACTS, CATALOG, KEYS, NAMED_BY, SUMMARY, Summary
+from controlplane.client_keys import text_of, without_secrets
 from controlplane.timestamps import timestamp
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.copying import all_rows
@@ -41,7 +42,7 @@ def write_backup(
 
     Args:
         target: the file; it has no write permission for others, and is made in its own folder.
-        keys: the file of clients' keys; it may be missing.
+        keys: the file of clients' keys; it may be missing. Of keys only the digests are copied.
         replace: whether a file of that name is written over.
 
     Raises:
@@ -72,7 +73,7 @@ def write_backup(
             _add(tar, SUMMARY, BytesIO(summary.encoded()))
             _add(tar, CATALOG, rows)
             if keys is not None and keys.is_file():
-                _add(tar, KEYS, BytesIO(keys.read_bytes()))
+                _add(tar, KEYS, BytesIO(without_secrets(text_of(keys)).encode()))
             for done, (digest, (path, size)) in enumerate(sound.items(), 1):
                 with path.open("rb") as artifact:
                     _add(tar, ARTIFACTS + digest, artifact, size)

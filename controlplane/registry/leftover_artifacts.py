@@ -1,16 +1,20 @@
 """Artifacts of tasks and versions that were removed: deleted once no worker has them loaded."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.catalog.removal import Freed
-from variants.errors import ModellessError
+from variants.errors import NotFound
 from variants.figures import counted
 from variants.types import CatalogSnapshot, Digest
 from workers.types import WorkerStatus
+
+AT_ONCE = 16
+"""Artifacts that are deleted in one turn of the control loop. Nothing can be registered meanwhile,
+and each may take a bucket a tenth of a second."""
 
 
 class LeftoverArtifacts:
@@ -25,9 +29,13 @@ class LeftoverArtifacts:
         self._tell = tell
         self._looked_at = -1
         """The revision at which nothing was left over."""
+        self._freed: list[Freed] = []
+        """What was freed since then and not told yet."""
+        self._freed_bytes = 0
 
     async def free(self, known: CatalogSnapshot, workers: Iterable[WorkerStatus]) -> None:
-        """Delete what is left over, unless a worker still has loaded what the catalog lacks.
+        """Delete some of what is left over, unless a worker still has loaded what the catalog
+        lacks. It is told once nothing is left.
 
         Raises:
             StateUnavailable: the database or the store is away. It is tried again.
@@ -38,30 +46,37 @@ class LeftoverArtifacts:
         replicas = (one for status in workers for one in status.replicas)
         if any((one.task, one.variant) not in variants for one in replicas):
             return
-        if await asyncio.to_thread(self._catalog.leftovers):
-            self._say(*await asyncio.to_thread(self._free))
-        self._looked_at = known.revision
+        if left := await asyncio.to_thread(self._catalog.leftovers):
+            await asyncio.to_thread(self._free, sorted(left)[:AT_ONCE])
+        if len(left) <= AT_ONCE:
+            self._say()
+            self._looked_at = known.revision
 
-    def _free(self) -> tuple[Freed, int]:
-        """What became of them, and how many bytes were freed."""
-        size_bytes = 0
+    def _free(self, first: Sequence[Digest]) -> None:
+        """Free the first ones by their digests."""
+        # Asked before: where the store is away, nobody waits for it but this.
+        sizes = {digest: self._size_bytes(digest) for digest in first}
+        found = self._catalog.free(self._store.delete, most=AT_ONCE)
+        self._freed.append(found)
+        self._freed_bytes += sum(sizes.get(digest, 0) for digest in found.deleted)
 
-        def delete(digest: Digest) -> None:
-            nonlocal size_bytes
-            try:
-                size = self._store.size_bytes(digest)
-            except ModellessError:  # not there, or nobody can say
-                size = 0
-            self._store.delete(digest)
-            size_bytes += size
+    def _size_bytes(self, digest: Digest) -> int:
+        try:
+            return self._store.size_bytes(digest)
+        except NotFound:
+            return 0
 
-        return self._catalog.free(delete), size_bytes
-
-    def _say(self, freed: Freed, size_bytes: int) -> None:
-        said = f"{counted(len(freed.deleted), 'artifact')} deleted, {size_bytes / 2**20:.1f} MiB"
-        if freed.used:
-            said += f"; {counted(len(freed.used), 'artifact')} kept, which other versions use"
-        self._tell("artifacts_freed", ", ".join(freed.subjects), said)
+    def _say(self) -> None:
+        told, self._freed = self._freed, []
+        size_bytes, self._freed_bytes = self._freed_bytes, 0
+        if not told:
+            return
+        deleted, used = sum(len(one.deleted) for one in told), sum(len(one.used) for one in told)
+        said = f"{counted(deleted, 'artifact')} deleted, {size_bytes / 2**20:.1f} MiB"
+        if used:
+            said += f"; {counted(used, 'artifact')} kept, which other versions use"
+        subjects = dict.fromkeys(subject for one in told for subject in one.subjects)
+        self._tell("artifacts_freed", ", ".join(subjects), said)
 
 
 def without_removed(

@@ -208,6 +208,8 @@ class _Parts:
             self.fields[self._name] = self._text.decode()
         except UnicodeDecodeError as error:
             raise InvalidInput(f"the form's field {self._name!r} is not UTF-8") from error
+        if "\0" in self.fields[self._name]:  # which no command line can hold
+            raise InvalidInput(f"the form's field {self._name!r} has a zero byte")
 
     def _finish(self) -> None:
         self.ended = True

@@ -88,7 +88,7 @@ def is_serving(settings: Settings, state: Mapping[str, object]) -> bool:
 def where_it_is(settings: Settings, state: Mapping[str, object] | None) -> str:
     """What a live ``modelless up`` does, as the beginning of a sentence."""
     if state is None:
-        return "modelless is already running"
+        return "modelless is already running, or a backup is being restored"
     pid = state["pid"]
     if is_serving(settings, state):
         return f"modelless is already running at {state['url']} (process {pid})"

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -786,6 +787,17 @@ def test_an_event_with_text_that_cannot_be_stored_is_refused(catalog: Catalog) -
         with pytest.raises(InvalidInput):
             catalog.add_event(event(text))
     assert catalog.events(10) == ()
+
+
+def test_what_no_catalog_can_hold_is_not_there(catalog: Catalog) -> None:
+    """A database that cannot even look for it is not away: nobody is to try it again."""
+    catalog.register(registration())
+    with pytest.raises((NotFound, InvalidInput)):
+        catalog.set_stage(DIGITS, ModelName("a\0b"), 1, Stage.LIVE)
+    with pytest.raises((NotFound, InvalidInput)):
+        catalog.set_stage(DIGITS, MLP, 2**63, Stage.LIVE)
+    with suppress(InvalidInput):
+        assert catalog.events(10, EventFilter(after=2**63)) == ()
 
 
 # -- many writers -------------------------------------------------------------------------------

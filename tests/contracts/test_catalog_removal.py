@@ -1,8 +1,12 @@
 """What a catalog says once tasks and versions are taken out, wherever it is kept."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
+from time import sleep, time
 from typing import Any
 
 import pytest
@@ -74,6 +78,41 @@ def test_a_task_goes_with_all_that_is_of_it(catalog: Catalog) -> None:
     assert catalog.revision() == 3
 
 
+def test_a_task_goes_while_others_ask_for_what_is_of_it(catalog: Catalog) -> None:
+    """Also where a database looks at each row that refers to another one."""
+    names = [VariantName(f"mlp-v1-{number}") for number in range(20)]
+    whole = registration(variants=tuple(variant(name=name) for name in names), profiles=())
+    requests = tuple(
+        ProfilingRequest(
+            task=DIGITS, variant=name, device_kind=DeviceKindName("cpu-1"), reason="r", at="now"
+        )
+        for name in names
+    )
+    over = Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            with suppress(NotFound):
+                catalog.request_profiling(requests, anew=True)
+
+    def lift() -> None:
+        while not over.is_set():
+            with suppress(NotFound):
+                catalog.lift_quarantine(QuarantineLift(task=DIGITS, variant=names[0], at_s=time()))
+
+    with ThreadPoolExecutor(2) as threads:
+        asking = [threads.submit(ask), threads.submit(lift)]
+        try:
+            for _ in range(10):
+                catalog.register(whole)
+                sleep(0.02)
+                catalog.remove_task(DIGITS)
+        finally:
+            over.set()
+    assert [one.result() for one in asking] == [None, None]
+    assert catalog.profiling_requests() == ()
+
+
 def test_an_unknown_task_cannot_go(catalog: Catalog) -> None:
     catalog.register(registration())
     with pytest.raises(NotFound, match="there is no task 'letters'"):
@@ -142,6 +181,20 @@ def test_what_nothing_uses_is_freed_once(catalog: Catalog) -> None:
     catalog.remove_task(DIGITS)
     assert catalog.free(deleted.append).subjects == ("digits",)
     assert deleted[1:] == [SOURCE, OTHER]
+
+
+def test_what_is_left_over_is_freed_in_parts(catalog: Catalog) -> None:
+    catalog.register(of_bytes(SOURCE, ARTIFACT))
+    catalog.register(of_bytes(SOURCE, OTHER, number=2))
+    retire(catalog, 1)
+    catalog.remove_version(DIGITS, MLP, 1)
+    first, second = sorted((SOURCE, ARTIFACT))
+    deleted: list[Digest] = []
+    assert catalog.free(deleted.append, most=1).used == (first,) == (SOURCE,)
+    assert catalog.leftovers() == {second}
+    assert catalog.free(deleted.append, most=1).deleted == (second,)
+    assert (catalog.leftovers(), deleted) == (frozenset(), [second])
+    assert catalog.free(deleted.append, most=1).deleted == ()
 
 
 def test_what_cannot_be_deleted_is_left_over(catalog: Catalog) -> None:

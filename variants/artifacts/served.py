@@ -121,8 +121,13 @@ class ArtifactService:
         with self._lock:
             now_s = self._clock_s()
             for name, upload in tuple(self._uploads.items()):
-                if now_s - upload.last_s > IDLE_S:
-                    self._uploads.pop(name).draft.close()
+                # What is being written, published or abandoned at this moment is not idle.
+                if now_s - upload.last_s > IDLE_S and upload.lock.acquire(blocking=False):
+                    try:
+                        del self._uploads[name]
+                        upload.close()
+                    finally:
+                        upload.lock.release()
             if len(self._uploads) >= MOST_UPLOADS:
                 raise StateUnavailable("too many artifacts are being stored at once; try again")
             name = secrets.token_hex(16)
@@ -132,6 +137,7 @@ class ArtifactService:
     def _write(self, name: str, at: int, piece: bytes) -> None:
         upload = self._upload(name)
         with upload.lock:
+            upload.check_open()
             if at != upload.draft.size_bytes:
                 raise StateUnavailable("a piece of the artifact was lost on its way; try again")
             upload.draft.write(piece)
@@ -140,6 +146,7 @@ class ArtifactService:
     def _publish(self, name: str) -> None:
         upload = self._upload(name)
         with upload.lock:
+            upload.check_open()
             try:
                 upload.draft.publish(upload.digest)
             finally:
@@ -150,13 +157,17 @@ class ArtifactService:
             upload = self._uploads.pop(name, None)
         if upload is not None:
             with upload.lock:
-                upload.draft.close()
+                upload.close()
 
     def _upload(self, name: str) -> "_Upload":
         with self._lock:
             if (upload := self._uploads.get(name)) is None:
-                raise StateUnavailable("the artifact was not stored in time; try again")
+                raise _too_late()
             return upload
+
+
+def _too_late() -> StateUnavailable:
+    return StateUnavailable("the artifact was not stored in time; try again")
 
 
 class _Upload:
@@ -168,6 +179,22 @@ class _Upload:
         self.last_s = now_s
         """When anything of it came."""
         self.lock = threading.RLock()
+        """Held by whoever uses the draft."""
+        self._is_open = True
+
+    def check_open(self) -> None:
+        """Refuse a question that had found the upload before it was over: the number of its file
+        may be another one's by now.
+
+        Raises:
+            StateUnavailable: it is over.
+        """
+        if not self._is_open:
+            raise _too_late()
+
+    def close(self) -> None:
+        self._is_open = False
+        self.draft.close()
 
 
 class ServedArtifacts:

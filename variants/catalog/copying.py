@@ -30,6 +30,7 @@ from variants.catalog.database import (
     failures_explained,
     is_newest,
     make_engine,
+    shown,
     snapshot_reader,
     writer,
 )
@@ -65,7 +66,7 @@ def all_rows(url: str) -> Iterator[CatalogRows]:
     try:
         if not is_newest(url):
             raise Conflict(
-                f"the catalog at {engine.url.render_as_string()} has no tables as this version of "
+                f"the catalog at {shown(engine.url)} has no tables as this version of "
                 "modelless makes them: use the version that it is used by, or start this one first"
             )
         with failures_explained(engine.url), snapshot_reader(engine).connect() as connection:
@@ -110,7 +111,7 @@ def check_empty(url: str) -> None:
 def _refuse_tasks(engine: Engine, connection: Connection, there: MetaData) -> None:
     if connection.scalar(select(func.count()).select_from(there.tables["tasks"])):
         raise Conflict(
-            f"something is registered in the catalog at {engine.url.render_as_string()}; "
+            f"something is registered in the catalog at {shown(engine.url)}; "
             "a copy can only be read into an empty one"
         )
 
@@ -140,7 +141,7 @@ def fill(url: str, migration: str, rows: Iterable[Row]) -> None:
             _refuse_tasks(engine, connection, there)
             if present != migration:
                 raise Conflict(
-                    f"the catalog at {engine.url.render_as_string()} has other tables ({present}) "
+                    f"the catalog at {shown(engine.url)} has other tables ({present}) "
                     f"than the copy ({migration}); use a new database"
                 )
             counted = _counted(connection, there.tables["counters"])
@@ -201,4 +202,7 @@ def _keep_growing(connection: Connection, counters: Table, before: Mapping[str, 
 
 
 def _counted(connection: Connection, counters: Table) -> dict[str, int]:
-    return {row.name: row.value for row in connection.execute(select(counters))}
+    try:
+        return {row.name: int(row.value) for row in connection.execute(select(counters))}
+    except (TypeError, ValueError) as error:
+        raise InvalidInput("the copy has a counter that is no number") from error

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -59,11 +59,16 @@ def parse_url(url: str) -> URL:
         return parsed.set(drivername="sqlite+pysqlite")
     if backend in ("postgresql", "postgres"):
         return parsed.set(drivername="postgresql+psycopg")
-    shown = parsed.render_as_string()
     raise InvalidInput(
-        f"the catalog cannot be kept at {shown}; "
+        f"the catalog cannot be kept at {shown(parsed)}; "
         "use sqlite:///FILE, postgresql://HOST/NAME or memory://"
     )
+
+
+def shown(url: URL) -> str:
+    """The URL without secrets: libpq takes a password among the options behind the ``?``, too."""
+    hidden = {name: "***" for name in url.query if "password" in name.lower()}
+    return url.update_query_dict(hidden).render_as_string()
 
 
 def make_engine(url: str, patience_s: float = BUSY_TIMEOUT_S) -> Engine:
@@ -158,19 +163,25 @@ def failures_explained(url: URL) -> Iterator[None]:
 
     Raises:
         Conflict: a constraint was violated.
+        InvalidInput: no row can hold a value that was written or looked for.
         StateUnavailable: the database cannot be reached, is full, locked, or no database.
     """
     try:
         yield
     except IntegrityError as error:
         raise Conflict(f"the catalog refused a contradiction: {_first_line(error.orig)}") from error
+    except DataError as error:
+        raise InvalidInput(f"no catalog holds such a value: {_first_line(error.orig)}") from error
     except DBAPIError as error:
         raise StateUnavailable(
-            f"the catalog at {url.render_as_string()} is not available: {_first_line(error.orig)}"
+            f"the catalog at {shown(url)} is not available: {_first_line(error.orig)}"
         ) from error
+    except (StatementError, OverflowError) as error:  # SQLAlchemy and sqlite3, before they ask
+        cause = error.orig if isinstance(error, StatementError) else error
+        raise InvalidInput(f"no catalog holds such a value: {_first_line(cause)}") from error
     except PoolTimeout as error:
         raise StateUnavailable(
-            f"the catalog at {url.render_as_string()} is not available: all connections are busy"
+            f"the catalog at {shown(url)} is not available: all connections are busy"
         ) from error
 
 

@@ -275,14 +275,14 @@ class MemoryCatalog:
     def leftovers(self) -> frozenset[Digest]:
         return frozenset(self._leftovers)
 
-    def free(self, delete: Callable[[Digest], None]) -> Freed:
+    def free(self, delete: Callable[[Digest], None], most: int | None = None) -> Freed:
         with self._writing:
-            left, old = dict(sorted(self._leftovers.items())), self._snapshot
+            left, old = dict(sorted(self._leftovers.items())[:most]), self._snapshot
             used = {v.source for v in old.versions} | {v.artifact for v in old.variants}
             found = freed(left, used)
             for digest in found.deleted:
                 delete(digest)
-            self._leftovers = {}
+            self._leftovers = {d: of for d, of in self._leftovers.items() if d not in left}
             return found
 
     def set_slo(self, task: TaskName, slo: Slo) -> None:

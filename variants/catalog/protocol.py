@@ -171,14 +171,15 @@ class Catalog(Protocol):
     def leftovers(self) -> frozenset[Digest]:
         """Artifacts of what was removed that were not freed yet."""
 
-    def free(self, delete: Callable[[Digest], None]) -> Freed:
-        """Have all left over artifacts deleted that nothing registered uses, and forget them.
+    def free(self, delete: Callable[[Digest], None], most: int | None = None) -> Freed:
+        """Have left over artifacts deleted that nothing registered uses, and forget them: all, or
+        the first ``most`` by their digests.
 
-        Nothing can be registered meanwhile: what is deleted here is missing for a registration that
-        has stored it and is written later, which has to look.
+        Nothing can be registered meanwhile, and on SQLite nothing be written: what is deleted here
+        is missing for a registration that has stored it and is written later, which has to look.
 
         Raises:
-            Whatever ``delete`` raises; all are left over then, deleted or not.
+            Whatever ``delete`` raises; they are all left over then, deleted or not.
         """
 
     def set_slo(self, task: TaskName, slo: Slo) -> None:

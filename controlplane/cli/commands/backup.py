@@ -73,18 +73,24 @@ def restore(
     """
     from controlplane.backups.reading import read_backup
     from controlplane.cluster.head import store_of
-    from controlplane.startup.presence import running
-    from controlplane.startup.state_directory import prepare
+    from controlplane.startup.state_directory import clear_leftovers, prepare, take_lock
 
     settings = read_settings(state_dir=state_dir)
-    if running(settings) is not None:
+    prepare(settings)
+    # Held until the end: what is started meanwhile would use a catalog that is replaced below it.
+    lock = take_lock(settings.run_dir / "up.lock")
+    if lock is None:
         raise Conflict(
             f"modelless runs on {settings.state_dir}; stop it with `modelless down`, or name "
             "another directory with --state-dir"
         )
-    prepare(settings)
     began = time.monotonic()
-    with interruptible("nothing was restored; it can be tried again"), shown(progress) as show:
+    with (
+        lock,
+        interruptible("nothing was restored; it can be tried again"),
+        shown(progress) as show,
+    ):
+        clear_leftovers(settings)
         found = read_backup(
             file.expanduser().absolute(),
             settings.catalog_url,

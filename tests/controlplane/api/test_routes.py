@@ -639,6 +639,12 @@ async def test_a_limit_out_of_range_is_one_sentence(api: httpx.AsyncClient) -> N
     )
 
 
+@pytest.mark.parametrize("after", [-1, 2**53 + 1, 2**63, 10**30])
+async def test_a_number_that_no_event_has_is_refused(api: httpx.AsyncClient, after: int) -> None:
+    reply = await api.get(f"/v1/events?after={after}")
+    assert (reply.status_code, reply.json()["code"]) == (400, "INVALID_INPUT")
+
+
 async def test_a_plain_request_id_is_kept_and_another_is_replaced(api: httpx.AsyncClient) -> None:
     kept = await api.get("/v1/tasks", headers={"X-Request-Id": "trace-7"})
     replaced = await api.get("/v1/tasks", headers={"X-Request-Id": "<script>"})

@@ -2,10 +2,12 @@
 
 import hashlib
 import io
+import json
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -201,7 +203,7 @@ def test_keys_are_restored_where_there_are_none(
 ) -> None:
     here, keys, there = sqlite(tmp_path, "here"), tmp_path / "keys", tmp_path / "new" / "keys"
     filled(here, store, tmp_path)
-    keys.write_text("anna sha256:00 weight=1\n")
+    keys.write_text(f"anna sha256:{64 * '0'} weight=2  # in May\n")
     file = tmp_path / "backup.tar"
     write_backup(file, here, store, keys=keys)
 
@@ -212,6 +214,38 @@ def test_keys_are_restored_where_there_are_none(
     there.write_text("others\n")
     read_backup(file, sqlite(tmp_path, "b"), other, keys=there, scratch=tmp_path)
     assert there.read_text() == "others\n"
+
+
+def test_no_key_is_in_a_backup(store: FileArtifactStore, tmp_path: Path) -> None:
+    """The file of keys may hold keys themselves, also in lines that are wrong."""
+    here, keys, file = sqlite(tmp_path, "here"), tmp_path / "keys", tmp_path / "backup.tar"
+    filled(here, store, tmp_path)
+    key = "sixteen-characters"
+    keys.write_text(f"# ours\n{key}-shop {key}  weight=3 # in May\n{key}\n")
+
+    write_backup(file, here, store, keys=keys)
+
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    assert read_members(file)["client-keys"].decode() == (
+        f"# ours\n{key}-shop sha256:{digest}  weight=3 # in May\n# a line that was wrong\n"
+    )
+
+
+def test_where_the_keys_cannot_be_written_nothing_is_restored(
+    store: FileArtifactStore, other: FileArtifactStore, tmp_path: Path
+) -> None:
+    """The catalog would be there without them, and nothing can be restored into it then."""
+    here, keys = sqlite(tmp_path, "here"), tmp_path / "keys"
+    filled(here, store, tmp_path)
+    keys.write_text("anna sha256:00 weight=1\n")
+    file = tmp_path / "backup.tar"
+    write_backup(file, here, store, keys=keys)
+
+    there = sqlite(tmp_path)
+    with pytest.raises(InvalidInput, match="cannot be written"):
+        read_backup(file, there, other, keys=file / "keys", scratch=tmp_path)
+
+    assert is_empty(tmp_path)
 
 
 def test_a_file_that_is_there_is_not_written_over(store: FileArtifactStore, tmp_path: Path) -> None:
@@ -317,6 +351,13 @@ def cut_artifact(members: Members) -> None:
     members[name] = members[name] + b"more"
 
 
+def change_row(members: Members, of: str, change: Callable[[dict[str, Any]], object]) -> None:
+    """The last row of a table, changed; the summary knows."""
+    rows = [orjson.loads(line) for line in members["catalog.jsonl"].splitlines()]
+    change([row for table, row in rows if table == of][-1])
+    change_catalog(members, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+
+
 def drop_artifact(members: Members) -> None:
     del members[next(name for name in members if name.startswith("artifacts/"))]
 
@@ -338,6 +379,23 @@ WRONG: dict[str, tuple[Callable[[Members], None], str]] = {
     "an unknown table": (lambda m: change_catalog(m, b'["sqlite_master",{}]\n'), "no table"),
     "an unknown column": (lambda m: change_catalog(m, b'["events",{"x":1}]\n'), "a column 'x'"),
     "no rows at all": (lambda m: change_catalog(m, b"nonsense\n"), "is damaged"),
+    "a number that none holds": (
+        lambda m: change_row(m, "variants", lambda row: row.update(size_bytes=2**63)),
+        "no catalog holds such a value",
+    ),
+    "a row that lacks a column": (
+        lambda m: change_row(m, "profile_points", lambda row: row.pop("p50_ms")),
+        "no catalog holds such a value",
+    ),
+    "text for a number": (
+        lambda m: change_row(m, "profiles", lambda row: row.update(load_s="soon")),
+        "no catalog holds such a value",
+    ),
+    "a counter of text": (
+        lambda m: change_row(m, "counters", lambda row: row.update(value="many")),
+        "a counter that is no number",
+    ),
+    "tables without a name": (lambda m: change_summary(m, migration=[]), r"tables at \[\]"),
     "rows of another shape": (lambda m: change_catalog(m, b"[1,2,3]\n"), "is damaged"),
 }
 

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.backups import reading
 from controlplane.settings import load_settings
+from controlplane.startup.presence import running
+from controlplane.startup.state_directory import take_lock
 from tests.controlplane.cli.shell import Shell
 from tests.controlplane.fleet import register_echo
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.sql import open_catalog
+from variants.errors import InvalidInput
 
 
 @pytest.fixture
@@ -71,6 +75,28 @@ def test_nothing_is_restored_while_it_runs(shell: Shell, tmp_path: Path) -> None
     assert ended.code == 1
     assert "modelless runs on" in ended.err
     assert "modelless down" in ended.err
+
+
+def test_nothing_starts_while_it_is_restored(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "there"
+    run_dir = load_settings(state_dir=there).run_dir
+    run_dir.mkdir(parents=True)
+    # What a run that was killed has left is not taken for one that is there.
+    (run_dir / "up.json").write_text('{"pid": 1, "url": "http://x", "processes": []}')
+
+    def restoring(*_: object, **__: object) -> None:
+        assert take_lock(run_dir / "up.lock") is None
+        assert running(load_settings(state_dir=there)) is None
+        raise InvalidInput("it was looked at")
+
+    monkeypatch.setattr(reading, "read_backup", restoring)
+    ended = shell("restore", "b.tar", "--state-dir", str(there), "--progress", "none")
+    assert "it was looked at" in ended.err
+    lock = take_lock(run_dir / "up.lock")
+    assert lock is not None
+    lock.close()
 
 
 @pytest.mark.parametrize("content", [b"", b"no tar at all", b"\0" * 2000])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.registry import leftover_artifacts
 from controlplane.registry.leftover_artifacts import LeftoverArtifacts, without_removed
 from tests.controlplane.builders import DIGITS, digits_catalog, worker
 from variants.artifacts.store import FileArtifactStore
@@ -52,6 +53,33 @@ async def test_what_is_left_over_is_deleted_and_told_once(house: House) -> None:
         await house.free(worker("w1", INT8))
     assert set(house.store.digests()) == {third}
     assert house.told == [("artifacts_freed", "letters/mlp-v1", "2 artifacts deleted, 4.0 MiB")]
+
+
+async def test_much_is_deleted_over_several_turns_and_told_at_the_end(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing can be registered while some of it is deleted."""
+    monkeypatch.setattr(leftover_artifacts, "AT_ONCE", 2)
+    house.leave(*house.stored)
+    await house.free()
+    assert (len(set(house.store.digests())), house.told) == (1, [])
+    await house.free()
+    assert (set(house.store.digests()), house.catalog.leftovers()) == (set(), frozenset())
+    await house.free()
+    assert house.told == [("artifacts_freed", "letters/mlp-v1", "3 artifacts deleted, 6.0 MiB")]
+
+
+async def test_where_the_store_is_away_the_catalog_is_not_held(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: Digest) -> int:
+        raise StateUnavailable("the bucket does not answer")
+
+    house.leave(*house.stored)
+    monkeypatch.setattr(house.store, "size_bytes", away)
+    monkeypatch.setattr(house.catalog, "free", pytest.fail)
+    with pytest.raises(StateUnavailable):
+        await house.free()
 
 
 async def test_what_another_version_uses_stays_and_it_is_said(house: House) -> None:

@@ -254,6 +254,7 @@ async def test_an_unknown_operation_is_not_found(room: Room) -> None:
             413,
             "the file 'model' is larger than 1 MiB",
         ),
+        (FORM | {"metric": "top1\0"}, FILES, 400, "the form's field 'metric' has a zero byte"),
         (FORM | {"labels": "x" * 70_000}, FILES, 413, "the form's field 'labels' is too long"),
     ],
 )

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from variants.artifacts.served import (
     Failed,
     ServedArtifacts,
 )
-from variants.artifacts.store import FileArtifactStore
+from variants.artifacts.store import Draft, FileArtifactStore
 from variants.errors import (
     ArtifactDamaged,
     InvalidArtifact,
@@ -316,6 +317,38 @@ def test_uploads_are_bounded_and_what_stands_still_ends(head: FileArtifactStore)
     assert isinstance(service.answer("begin", Digest("f" * 64)), str)
     assert service.answer("write", names[0], 1, b"b") is None
     assert service.answer("write", names[1], 0, b"b").kind == "StateUnavailable"
+
+
+def test_what_is_being_written_does_not_stand_still(
+    head: FileArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of its file would be another upload's, and its piece end in there."""
+    now_s = [0.0]
+    service = ArtifactService(head, lambda: now_s[0])
+    slow, quick = b"slow", b"quick"
+    begun, go_on = threading.Event(), threading.Event()
+    write = Draft.write
+
+    def write_slowly(draft: Draft, piece: bytes) -> None:
+        if piece == slow:
+            begun.set()
+            assert go_on.wait(10)
+        write(draft, piece)
+
+    monkeypatch.setattr(Draft, "write", write_slowly)
+    first = service.answer("begin", Digest(sha256(slow).hexdigest()))
+    with ThreadPoolExecutor(1) as thread:
+        written = thread.submit(service.answer, "write", first, 0, slow)
+        assert begun.wait(10)
+        now_s[0] = IDLE_S + 1
+        digest = Digest(sha256(quick).hexdigest())
+        second = service.answer("begin", digest)
+        go_on.set()
+        assert written.result() is None
+    service.answer("write", second, 0, quick)
+    assert service.answer("publish", second) is None
+    assert head.path(digest).read_bytes() == quick
+    assert service.answer("publish", first) is None
 
 
 def test_no_question_leads_out_of_the_store(head: FileArtifactStore) -> None:

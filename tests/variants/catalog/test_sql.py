@@ -209,8 +209,15 @@ def test_a_folder_that_is_gone_is_said(path: Path) -> None:
     catalog.close()
 
 
-def test_a_server_that_is_not_there_is_said_without_the_password(tmp_path: Path) -> None:
-    url = f"postgresql://me:secret@/catalog?host={tmp_path}"
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:secret@/catalog?host={}",
+        "postgresql:///catalog?host={}&user=me&password=secret&sslpassword=secret",
+    ],
+)
+def test_a_server_that_is_not_there_is_said_without_the_password(url: str, tmp_path: Path) -> None:
+    url = url.format(tmp_path)
     with pytest.raises(StateUnavailable) as caught:
         open_catalog(url)
     assert "is not available" in caught.value.message

@@ -19,6 +19,7 @@ from variants.catalog.database import (
     failures_explained,
     make_engine,
     poller,
+    shown,
     writer,
 )
 from variants.errors import Conflict, InvalidInput, StateUnavailable
@@ -111,7 +112,7 @@ def _upgrade(connection: Connection, to: str) -> None:
     unknown = sorted(set(present) - known)
     if unknown:
         raise Conflict(
-            f"the catalog at {connection.engine.url.render_as_string()} was made by a newer "
+            f"the catalog at {shown(connection.engine.url)} was made by a newer "
             f"version of modelless (its tables are at {unknown[0]}, this version knows up to "
             f"{scripts.get_current_head()}); upgrade modelless or use another database"
         )
