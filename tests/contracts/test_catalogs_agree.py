@@ -24,6 +24,7 @@ from variants.errors import ModellessError
 from variants.types import (
     Canary,
     DeviceKindName,
+    EventFilter,
     ModelName,
     Rule,
     RuleKind,
@@ -138,7 +139,7 @@ def record(qps: float) -> Step:
 
 
 def look(limit: int, after: int) -> Step:
-    return lambda catalog: (catalog.ticks(limit), catalog.events(limit, after))
+    return lambda catalog: (catalog.ticks(limit), catalog.events(limit, EventFilter(after=after)))
 
 
 steps = st.one_of(
