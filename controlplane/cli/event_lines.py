@@ -1,10 +1,11 @@
-"""The lines of ``modelless events list``: many loads in a row are one of them.
+"""Events as sentences: the lines of ``modelless events list``, and which workers were lost lately.
 
 A worker that starts loads all that the plan gives it. One line for each would leave no room for
-what else happened.
+what else happened, so many loads in a row are one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
@@ -16,6 +17,10 @@ MANY = 4
 MOST_ROWS = 1_000
 """Events that are asked for at most."""
 ROWS_PER_LINE = 20
+LOST, JOINED = "worker_lost", "worker_joined"
+LATELY_S = 600.0
+"""For so long a lost worker is told of where the fleet is."""
+MOST_LOST = 5
 
 
 def rows_for(lines: int) -> int:
@@ -39,6 +44,37 @@ def event_lines(rows: Sequence[Row]) -> list[tuple[str, str, str, str, str]]:
                 (str(row["seq"]), row["at"], kind, row["subject"], row["message"]) for row in alike
             ]
     return lines
+
+
+def lost_workers(rows: Sequence[Row]) -> list[str]:
+    """A sentence for each worker that was lost, with what came after it; the newest first.
+
+    Args:
+        rows: events of the kinds ``LOST`` and ``JOINED``, the newest last.
+    """
+    found = []
+    joined = [row for row in rows if row["kind"] == JOINED]
+    for row in (one for one in rows if one["kind"] == LOST):
+        worker, at = str(row["subject"]), datetime.fromisoformat(row["at"])
+        kind = worker.rpartition("-")[0]
+        after = next(
+            (
+                one
+                for one in joined
+                if one["seq"] > row["seq"] and str(one["subject"]).rpartition("-")[0] == kind
+            ),
+            None,
+        )
+        since = "none has come in its place yet"
+        if after is not None:
+            joined.remove(after)
+            took_s = (datetime.fromisoformat(after["at"]) - at).total_seconds()
+            since = f"{after['subject']} came {took_s:.0f} s later"
+        why = str(row["message"]).removeprefix(f"worker {worker} is gone: ")
+        found.append(f"{worker} was lost at {at.astimezone(UTC):%H:%M:%S} UTC: {why}; {since}")
+    more = len(found) - MOST_LOST
+    shown = found[::-1][:MOST_LOST]
+    return [*shown, f"{more} more were lost shortly before"] if more > 0 else shown
 
 
 def _where(rows: Sequence[Row]) -> str:

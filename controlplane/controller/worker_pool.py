@@ -19,6 +19,7 @@ from variants.errors import DeadlineExceeded, ReplicaLost
 from variants.types import DeviceKindName, WorkerId
 from workers.channel.client import WorkerConnection
 from workers.channel.pool import ConnectionPool
+from workers.process.ending import WatchedProcess, ending_words
 from workers.types import Occurrence, ReplicaStatus, WorkerStatus
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,9 @@ class WorkerPool:
         self._unreached: Backoff[_Place] = Backoff(longest_s=OPEN_AGAIN_S)
         self._requests: dict[WorkerId, asyncio.Semaphore] = {}
         self._departures: dict[str, Departure] = {}
+        self._processes: dict[WorkerId, WatchedProcess] = {}
+        """Those of this machine."""
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def meet(self, workers: Iterable[Address]) -> None:
         """Connect to workers that are new, all at once, and close connections to the others.
@@ -155,9 +159,11 @@ class WorkerPool:
         raise ReplicaLost(f"worker {worker} is gone")
 
     def close(self) -> None:
-        for task in self._opening.values():
+        for task in (*self._opening.values(), *self._ending):
             task.cancel()
         self._pool.close()
+        for process in self._processes.values():
+            process.close()
 
     @property
     def _connections(self) -> dict[WorkerId, WorkerConnection]:
@@ -167,6 +173,9 @@ class WorkerPool:
 
     def joined(self, worker: WorkerId, connection: WorkerConnection) -> None:
         self._requests[worker] = asyncio.Semaphore(REQUESTS)
+        process = WatchedProcess.of(connection.peer_pid)
+        if process is not None:
+            self._processes[worker] = process
 
     def reported(self, worker: WorkerId, status: WorkerStatus) -> None:
         """Each tick reads the statuses by itself."""
@@ -174,8 +183,28 @@ class WorkerPool:
     def left(self, worker: WorkerId, connection: WorkerConnection, reason: str) -> None:
         del self._requests[worker]
         self._departures[worker] = Departure(status=connection.status, broke=reason)
+        process = self._processes.pop(worker, None)
+        if process is not None and reason:
+            ending = asyncio.create_task(self._ended(worker, process))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+            return
+        if process is not None:
+            process.close()
         if reason:
             self._on_lost()
+
+    async def _ended(self, worker: WorkerId, process: WatchedProcess) -> None:
+        """Learn how the process of a lost worker ended, which is known a moment after its
+        connections have closed."""
+        try:
+            ended, status = await process.ending()
+        finally:
+            process.close()
+        if ended and (departure := self._departures.get(worker)) is not None:
+            how = ending_words(status, departure.status.page)
+            self._departures[worker] = replace(departure, broke=how or departure.broke)
+        self._on_lost()
 
 
 def _silent(connection: WorkerConnection) -> bool:

@@ -38,6 +38,7 @@ from workers.channel.reply import Reply, lost_reply
 from workers.channel.round_trip import RoundTrip
 from workers.channel.shared_clock import clock_name
 from workers.channel.shared_memory import CAN_SHARE, Budget
+from workers.process.ending import peer_of
 from workers.process.last_batch import Evidence, query_entry, read_last
 from workers.runtimes.protocol import Tensor
 from workers.types import ReplyCode, WorkerStatus
@@ -102,6 +103,8 @@ class WorkerSession(asyncio.Protocol):
         """Whether the worker is at another address than this process."""
         self._measured: tuple[int, float] | None = None
         """The frame whose answer is waited for, and when it was sent."""
+        self.peer_pid = 0
+        """The worker's process as this machine numbers it; 0 where it is on another."""
         self._heard_s = self._loop.time()
         self._watch: asyncio.TimerHandle | None = None
 
@@ -160,6 +163,7 @@ class WorkerSession(asyncio.Protocol):
         self._outbox = Outbox(self._transport, self._max_frame, self._slow)
         end = transport.get_extra_info("socket")
         self._number = -1 if end is None else end.fileno()
+        self.peer_pid = peer_of(end)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._number = -1

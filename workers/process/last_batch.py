@@ -78,7 +78,7 @@ def read_last(page: str, pid: int) -> LastBatch | None:
         return None
     if len(content) < PAGE_BYTES or gone:
         return None
-    hung = _entry(content, HUNG) == _entry(content, RUNNING) != IDLE
+    hung = entry_of(content, HUNG) == entry_of(content, RUNNING) != IDLE
     if lives and not hung:
         return None
     last = _batch(content)
@@ -103,20 +103,37 @@ def read_running(page: str) -> LastBatch | None:
 
 
 def _batch(content: bytes) -> LastBatch:
-    if _entry(content, RUNNING) == IDLE:
+    if entry_of(content, RUNNING) == IDLE:
         return NOTHING_RAN
-    count = int.from_bytes(_entry(content, QUERIES), "little")
+    count = int.from_bytes(entry_of(content, QUERIES), "little")
     listed = range(QUERIES + 1, QUERIES + 1 + min(count, MOST_QUERIES))
-    queries = frozenset(_entry(content, index) for index in listed)
+    queries = frozenset(entry_of(content, index) for index in listed)
     return LastBatch(queries, count, Evidence.NONE)
+
+
+def read_page(page: str) -> bytes:
+    """A whole page; empty where there is none that can be read."""
+    if not page:
+        return b""
+    try:
+        content = Path(page).read_bytes()
+    except OSError:
+        return b""
+    return content if len(content) >= PAGE_BYTES else b""
+
+
+def trace_of(page: Path) -> str:
+    """What ``faulthandler`` wrote of a crash of the process of a page; empty where it did not."""
+    try:
+        trace = page.with_suffix(".trace").read_bytes()
+    except OSError:
+        return ""
+    return trace.partition(b"\0")[0].decode(errors="replace")
 
 
 def evidence(content: bytes, page: Path) -> Evidence:
     """What a dead process' page and trace say of its end."""
-    try:
-        trace = page.with_suffix(".trace").read_bytes().partition(b"\0")[0].decode(errors="replace")
-    except OSError:
-        trace = ""
+    trace = trace_of(page)
     if trace and not trace.startswith(STORAGE_FAULT):
         return Evidence.CRASHED
     return Evidence.OUT_OF_MEMORY if out_of_memory(content, memory_kills()) else Evidence.NONE
@@ -124,10 +141,11 @@ def evidence(content: bytes, page: Path) -> Evidence:
 
 def out_of_memory(content: bytes, kills: int) -> bool:
     """Whether the kernel has killed for want of memory since a page was last written to."""
-    return len(content) >= PAGE_BYTES and kills > int.from_bytes(_entry(content, KILLS), "little")
+    return len(content) >= PAGE_BYTES and kills > int.from_bytes(entry_of(content, KILLS), "little")
 
 
-def _entry(content: bytes, index: int) -> bytes:
+def entry_of(content: bytes, index: int) -> bytes:
+    """One entry of a page."""
     return content[index * ENTRY_BYTES : (index + 1) * ENTRY_BYTES]
 
 

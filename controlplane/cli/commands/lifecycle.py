@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from rich.markup import escape
 
 from controlplane.cli.commands.models.canary import canary_sentences
 from controlplane.cli.commands.workers import node_news, nodes_of, places_of, state_of
+from controlplane.cli.event_lines import JOINED, LATELY_S, LOST, MOST_ROWS, lost_workers
 from controlplane.cli.gateway_client import Client, UrlOption, connect
 from controlplane.cli.outcome import INTERRUPTED, NotRunning, Output, OutputOption, emit
 from controlplane.cli.render import percent, printable, table, wanted_words
@@ -142,6 +144,7 @@ def _found(client: Client) -> tuple[dict[str, Any], StateUnavailable | None]:
         "clients": client.get("/v1/clients")["clients"],
         **dict.fromkeys(("slo", "service", "nodes", "plan", "advice")),
         "canaries": [],
+        "lost": [],
     }
 
     def from_live_state() -> None:
@@ -156,6 +159,13 @@ def _found(client: Client) -> tuple[dict[str, Any], StateUnavailable | None]:
         with contextlib.suppress(NotFound):  # a gateway of an earlier release
             found["canaries"] = client.get("/v1/canaries")["canaries"]
         found["tasks"] = with_readiness(tasks, index)
+        since = datetime.now(UTC) - timedelta(seconds=LATELY_S)
+        told = client.get(
+            "/v1/events", kind=[LOST, JOINED], since=since.isoformat(), limit=MOST_ROWS
+        )
+        # A gateway of an earlier release does not filter.
+        events = [row for row in told["events"][::-1] if row["kind"] in (LOST, JOINED)]
+        found["lost"] = lost_workers([row for row in events if row["at"] >= since.isoformat()])
 
     away = None
     for read in (from_live_state, from_catalog):
@@ -205,7 +215,7 @@ def _status_table(found: Mapping[str, Any]) -> None:
         out.print(f"  [dim]{escape(printable(sentence))}[/]", soft_wrap=True)
     news = node_news(found["nodes"]) if found["nodes"] else []
     idle = [f"{task['name']}: {why}" for task in found["tasks"] if (why := _unanswered(task))]
-    for sentence in (*idle, *news, *(found["advice"] or ())):
+    for sentence in (*found["lost"], *idle, *news, *(found["advice"] or ())):
         out.print(f"  [yellow]![/] {escape(printable(sentence))}", soft_wrap=True)
     rows = []
     where, places = places_of(found["workers"])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.cli.event_lines import lost_workers
 from tests.controlplane.cli.asking.answering import Answering
 from tests.controlplane.cli.shell import Shell
 from variants.types import Event
@@ -63,6 +64,41 @@ def test_a_time_that_is_none_is_told(told: Answering, shell: Shell, wrong: str) 
     ended = shell("events", "list", "--since", wrong, url=told.url)
     assert (ended.code, ended.out) == (2, "")
     assert "--since" in ended.err
+
+
+def event(seq: int, kind: str, worker: str, message: str = "") -> dict[str, object]:
+    at = f"2026-01-01T00:00:{seq:02}.500+00:00"
+    return {"seq": seq, "at": at, "kind": kind, "subject": worker, "message": message}
+
+
+def test_a_worker_that_was_lost_is_told_with_what_came_in_its_place() -> None:
+    rows = [
+        event(1, "worker_joined", "cpu-1-a"),
+        event(2, "worker_lost", "cpu-1-a", "worker cpu-1-a is gone: its process crashed"),
+        event(3, "worker_lost", "cpu-1-b", "worker cpu-1-b is gone: its connection broke"),
+        event(4, "worker_joined", "gpu-c"),
+        event(6, "worker_joined", "cpu-1-d"),
+    ]
+    assert lost_workers(rows) == [
+        "cpu-1-b was lost at 00:00:03 UTC: its connection broke; none has come in its place yet",
+        "cpu-1-a was lost at 00:00:02 UTC: its process crashed; cpu-1-d came 4 s later",
+    ]
+
+
+def test_of_many_that_were_lost_the_last_ones_are_told() -> None:
+    found = lost_workers([event(n, "worker_lost", f"cpu-1-{n}") for n in range(9)])
+    assert len(found) == 6
+    assert found[0].startswith("cpu-1-8 was lost")
+    assert found[-1] == "4 more were lost shortly before"
+
+
+def test_status_tells_of_workers_that_were_lost_lately(told: Answering, shell: Shell) -> None:
+    assert "was lost" not in shell("status", url=told.url).out
+    happened(told, "worker_lost", "cpu-4-x", ago_s=300)
+    out = shell("status", url=told.url).out
+    assert "! cpu-4-x was lost at " in out
+    assert "w1 was lost" not in out
+    assert len(shell("status", "-o", "json", url=told.url).json()["lost"]) == 1
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Workers that do not answer: turns go on without them, and meet them when they do."""
 
 import asyncio
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller import worker_pool
 from controlplane.controller.worker_pool import WorkerPool
-from tests.workers.builders import config, running, secret_of, until
+from tests.workers.builders import config, process, running, secret_of, until
 from variants.errors import DeadlineExceeded
 from workers.channel.client import WorkerConnection
 
@@ -103,3 +104,31 @@ async def test_one_that_says_nothing_is_not_waited_for_to_tell_its_history(
         assert monotonic() - began_s < 1.0
         await until(lambda: pool.as_planned_for()[0].draining)
         pool.close()
+
+
+async def test_of_a_worker_whose_process_crashed_it_is_told_how(
+    tmp_path: Path, pool: WorkerPool
+) -> None:
+    crashing = config(tmp_path, quarantine_dir=str(tmp_path / "quarantine"))
+    async with process(crashing, "w1") as (child, address):
+        await pool.meet([at(address, "w1")])
+        assert pool.statuses().keys() == {"w1"}
+        child.send_signal(signal.SIGSEGV)
+        await until(lambda: not pool.statuses())
+        found = pool._departures["w1"]
+        await until(lambda: pool._departures["w1"] is not found)
+    # By the kernel, from Linux 6.15 on, or by the trace that it left.
+    assert pool.departures()["w1"].broke in (
+        "its process was ended by SIGSEGV (Segmentation fault)",
+        "its process crashed (Segmentation fault)",
+    )
+
+
+async def test_a_connection_that_breaks_while_the_process_lives_says_so(
+    tmp_path: Path, pool: WorkerPool
+) -> None:
+    async with running(config(tmp_path)) as (_, there):
+        await pool.meet([at(there.address, "w1")])
+    await until(lambda: not pool.statuses())
+    await asyncio.sleep(0.3)
+    assert pool.departures()["w1"].broke == "the worker closed the connection"
