@@ -674,6 +674,7 @@ async def test_v2_health_and_metadata(served: Served) -> None:
             "platform": "modelless",
             "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
             "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 4]}],
+            "labels": ["a", "b", "c", "d"],
         },
     )
     assert (await served.get("/v2")).json["extensions"] == [
