@@ -86,7 +86,8 @@ class LeaderWrites:
 
     async def _put_plan(self, plan: Plan) -> None:
         plan = replace(plan, epoch=self.epoch, created_at=timestamp())
+        before = self.plan
         self.plan = await asyncio.to_thread(self._catalog.put_plan, plan)
-        self._recorder.planned(self.plan)
+        self._recorder.planned(before, self.plan)
         with contextlib.suppress(StateUnavailable):
             await self._live.notify("plan")

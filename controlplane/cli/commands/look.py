@@ -366,12 +366,23 @@ def _tick_table(rows: list[Row], limit: int) -> None:
                 str(row["plan_version"]),
                 _count(row["body"], "workers"),
                 _count(row["body"], "actions"),
-                " ".join(why),
+                " ".join((*_changed(row, before), *why)),
             ]
-            for row, why in zip(rows[:limit], what_is_new(reasons), strict=False)
+            for row, before, why in zip(
+                rows[:limit], (*rows[1:], None), what_is_new(reasons), strict=False
+            )
         ),
         empty="The control loop has not turned yet.",
     )
+
+
+def _changed(row: Row, before: Row | None) -> tuple[str, ...]:
+    """What differs from the plan before; nothing where that one stayed, or was of old."""
+    changes = row["body"].get("changes")
+    if changes:
+        return (f"Changed: {'; '.join(map(str, changes))}.",)
+    stays = before is None or before["plan_version"] == row["plan_version"]
+    return () if stays or changes is None else ("Only planned rates differ.",)
 
 
 def _count(body: Row, name: str) -> str:

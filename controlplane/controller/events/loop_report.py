@@ -50,7 +50,8 @@ class LoopReport:
         if not self._journal.troubled("turn"):
             self._turned_s = self._wall_s()
         rooms = await asyncio.to_thread(self._rooms)
-        unwritable = self._journal.why("writing")
+        # Which catalog is known where this is read, and that it is not available is a part of it.
+        unwritable = self._journal.why("writing").rpartition(" is not available: ")[2]
         found = list(self._storage.rooms(rooms))
         if not self._journal.troubled("catalog"):  # else nothing was written
             found += self._storage.written(unwritable, self._clock_s())

@@ -1,13 +1,17 @@
 """New plans as events; many in a short time become one event.
 
 While demand changes, a new plan may be made every few seconds. The first is told at once, those of
-the next minute together, then those of the next two minutes, up to ten.
+the next minute together, then those of the next two minutes, up to ten. An event says what differs
+from the plan that was told before, however many were in between. Plans that divide demand a little
+differently and nothing else are not told.
 """
 
 from collections.abc import Iterator
 
+from controlplane.controller.events.plan_changes import in_a_sentence, is_news, plan_changes
 from controlplane.controller.events.status_events import StatusEvent
-from planner.reconcile.explanation import DIVIDED
+from planner.reconcile.explanation import DIVIDED, headline
+from variants.types import Plan
 
 LEAST_WAIT_S = 60.0
 MOST_WAIT_S = 600.0
@@ -21,15 +25,23 @@ class PlanEvents:
         self._wait_s = LEAST_WAIT_S
         """How long after that nothing is told."""
         self._since_s = 0.0
+        self._before: Plan | None = None
+        """The one before those that are not told yet."""
+        self._last: Plan | None = None
+        """The newest of those."""
         self._versions: list[int] = []
         self._example = ""
         """Why one of them was made: the last that divides demand, else the last."""
 
-    def planned(self, version: int, why: str, now_s: float) -> None:
-        """A plan was stored."""
+    def planned(self, before: Plan | None, plan: Plan, now_s: float) -> None:
+        """A plan was stored, and another one, or none, was there before."""
+        if not plan.explanation or not is_news(before, plan):
+            return
         if not self._versions:
-            self._since_s = now_s
-        self._versions.append(version)
+            self._since_s, self._before = now_s, before
+        self._versions.append(plan.version)
+        self._last = plan
+        why = headline(plan.explanation)
         if why.startswith(DIVIDED) or not self._example.startswith(DIVIDED):
             self._example = why
 
@@ -37,13 +49,18 @@ class PlanEvents:
         """What is to be told now, if anything is; when the control loop ends, all that is left."""
         if not self._versions or not (ending or now_s - self._told_s >= self._wait_s):
             return
+        assert self._last is not None
         waited = self._since_s - self._told_s < self._wait_s
         self._wait_s = min(2 * self._wait_s, MOST_WAIT_S) if waited else LEAST_WAIT_S
         first, last, count = self._versions[0], self._versions[-1], len(self._versions)
+        changed = in_a_sentence(plan_changes(self._before, self._last))
         if count == 1:
-            yield "planned", f"version {last}", self._example
+            subject, often = f"version {last}", ""
         else:
             for_s = max(1.0, now_s - self._since_s)
-            often = f"{count} plans within {for_s:.0f} s, such as: "
-            yield "planned", f"versions {first} to {last}", often + self._example
+            subject, often = f"versions {first} to {last}", f"{count} plans within {for_s:.0f} s. "
+            if self._before is not None and not changed:
+                changed = "Altogether they change nothing."
+        yield "planned", subject, f"{often}{changed} {self._example}".strip().replace("  ", " ")
         self._versions, self._example, self._told_s = [], "", now_s
+        self._before = self._last = None

@@ -24,7 +24,6 @@ from controlplane.controller.events.succession import (
     took_over,
 )
 from controlplane.controller.worker_pool import WorkerPool
-from planner.reconcile.explanation import headline
 from variants.catalog.protocol import Catalog
 from variants.errors import ModellessError
 from variants.types import Plan
@@ -110,11 +109,9 @@ class StatusRecorder:
         self._ended_workers = {id_: before[id_] for _, id_, _ in self._ended}
         self._tell(event for event in found if event not in self._ended)
 
-    def planned(self, plan: Plan) -> None:
-        """A plan that was stored; one without a worker says nothing."""
-        if not plan.explanation:
-            return
-        self._plans.planned(plan.version, headline(plan.explanation), self._clock_s())
+    def planned(self, before: Plan | None, plan: Plan) -> None:
+        """A plan that was stored, after another one or none; without a worker it says nothing."""
+        self._plans.planned(before, plan, self._clock_s())
         self._tell(self._plans.due(self._clock_s()))
 
     def gateways(self, reports: Mapping[str, Mapping[str, Any]]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
+from controlplane.controller.events.plan_changes import plan_changes
 from controlplane.timestamps import timestamp
 from planner.types import Action, Decision, Demand, Observation, WorkerReport
 from variants.types import ReplicaState, TickRecord
@@ -49,6 +50,7 @@ def tick_record(
             {"action": type(action).__name__.lower(), **asdict(action)} for action in begun
         ],
         "explanation": list(decision.plan.explanation),
+        "changes": plan_changes(observation.plan, decision.plan) if decision.changed else [],
     }
     return TickRecord(plan_version=version, at=timestamp(), body=body)
 

@@ -889,15 +889,20 @@ def test_a_list_of_turns_tells_of_each_what_is_new_and_json_has_all(
 ) -> None:
     full = "w1 holds 14 of 14 variants."
     for number, told in enumerate(([full], ["demand 7", full], ["demand 8", full], [full])):
+        body: dict[str, Any] = {"explanation": told}
+        if number > 1:
+            body["changes"] = ["w2 gets 1 variant", "so"] if number == 2 else []
         gateway.catalog.add_tick(
-            TickRecord(plan_version=number, at="2026-11-26T08:00:00", body={"explanation": told})
+            TickRecord(plan_version=number, at="2026-11-26T08:00:00", body=body)
         )
 
     _, _, *lines = shell("plan", "list", "--limit", "3", url=gateway.url).out.splitlines()
     rows = shell("plan", "list", "--limit", "3", "-o", "json", url=gateway.url).json()
 
     assert [line.split("  ")[-1].strip() for line in map(str.rstrip, lines)] == [
-        full, "demand 8", "demand 7",
+        f"Only planned rates differ. {full}",
+        "Changed: w2 gets 1 variant; so. demand 8",
+        "demand 7",
     ]  # fmt: skip
     assert [row["body"]["explanation"] for row in rows] == [
         [full], ["demand 8", full], ["demand 7", full],

@@ -52,7 +52,7 @@ async def test_a_plan_is_told_with_its_version_and_why(tmp_path: Path) -> None:
         await it.until_ready(w1=[A])
         first, *_ = await until_told(it, "planned")
         assert first.subject.startswith("version ")
-        assert first.message.startswith("w1 (cpu-1) holds ")
+        assert first.message.startswith("Changed: w1 gets 1 variant. w1 (cpu-1) holds ")
 
 
 async def test_a_successor_tells_whom_it_follows_and_that_one_that_it_had_stopped(

@@ -78,7 +78,10 @@ class FullDisk(MemoryCatalog):
 
     def add_event(self, event: Event) -> None:
         if self.full:
-            raise StateUnavailable("database or disk is full")
+            where = "sqlite+pysqlite:////srv/catalog.db"
+            raise StateUnavailable(
+                f"the catalog at {where} is not available: database or disk is full"
+            )
         super().add_event(event)
 
 

@@ -1,13 +1,21 @@
 """What is stored of a turn: all that it saw, and of a large fleet what does not stand elsewhere."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from time import process_time
 
 from controlplane.controller.events.tick_records import MANY_REPLICAS, tick_record
 from planner.types import Decision, ReplicaReport, Unload, WorkerReport
 from tests.planner.builders import catalog, demand, observation, replica, report
-from variants.types import Plan, ReplicaState, TaskName, TickRecord, VariantName, WorkerId
+from variants.types import (
+    DeviceKindName,
+    Plan,
+    ReplicaState,
+    TaskName,
+    TickRecord,
+    VariantName,
+    WorkerId,
+)
 
 HELD = 20
 """Replicas of a worker."""
@@ -40,6 +48,21 @@ def test_a_turn_is_told_with_all_that_it_saw_field_by_field() -> None:
     assert (body["epoch"], body["actions"][0]["action"], body["explanation"]) == (
         2, "unload", ["why"],
     )  # fmt: skip
+
+
+def test_a_turn_that_made_a_plan_says_what_differs_from_the_one_before() -> None:
+    before, after = (
+        Plan(version=n, epoch=1, placements=(), workers={DeviceKindName("cpu-1"): n})
+        for n in (1, 2)
+    )
+    seen = replace(observation(catalog([], []), demand=[]), plan=before)
+    told = [
+        tick_record(seen, Decision(plan=after, changed=changed, actions=()), (), 2, 3).body[
+            "changes"
+        ]
+        for changed in (True, False)
+    ]
+    assert told == [["2 workers cpu-1 instead of 1"], []]
 
 
 def test_of_a_large_fleet_what_is_ready_is_counted() -> None:
