@@ -1,7 +1,8 @@
 """What is changed of a task: what holds when a query names nothing, and what classes are called."""
 
 import asyncio
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 
 from fastapi import APIRouter
 
@@ -11,11 +12,40 @@ from controlplane.timestamps import timestamp
 from controlplane.views import catalog_views
 from controlplane.views.catalog_schemas import LabelsSchema, SloChange, TaskSchema
 from planner.sentences import some_of
+from variants.catalog.validity.registrations import labelled
 from variants.errors import InvalidInput, NotFound, TaskNotFound
-from variants.types import Event, Slo, TaskName
+from variants.types import Event, Slo, Task, TaskName
 
 MOST_NAMES = 10
 """Of classes, in an event."""
+
+
+async def changed(
+    context: ApiContext,
+    name: str,
+    change: Callable[[Task], Task],
+    kind: str,
+    words: Callable[[Task, Task], str],
+) -> TaskSchema:
+    """Change a task, tell of it where that makes a difference, and show the task.
+
+    Args:
+        kind: of the event.
+        words: its message, from the task before and after.
+
+    Raises:
+        InvalidInput: no task can be so.
+        TaskNotFound: there is none of that name.
+    """
+    catalog_views.find_task(await context.snapshot(), name)
+    try:
+        before, after = await asyncio.to_thread(context.catalog.change_task, TaskName(name), change)
+    except NotFound as error:  # somebody has removed it meanwhile
+        raise TaskNotFound(error.message) from error
+    if after != before:
+        event = Event(at=timestamp(), kind=kind, subject=name, message=words(before, after))
+        await asyncio.to_thread(context.catalog.add_event, event)
+    return catalog_views.task_rows(await context.snapshot(), name)[0]
 
 
 def changed_tasks_routes(context: ApiContext) -> APIRouter:
@@ -33,19 +63,13 @@ def changed_tasks_routes(context: ApiContext) -> APIRouter:
         if not change.model_fields_set:
             known = ", ".join(SloChange.model_fields)
             raise InvalidInput(f"nothing is to be changed; there are: {known}")
-        catalog_views.find_task(await context.snapshot(), task)
-        try:
-            before, after = await asyncio.to_thread(
-                context.catalog.change_slo, TaskName(task), change.applied
-            )
-        except NotFound as error:  # somebody has removed it meanwhile
-            raise TaskNotFound(error.message) from error
-        if after != before:
-            event = Event(
-                at=timestamp(), kind="slo_changed", subject=task, message=_words(before, after)
-            )
-            await asyncio.to_thread(context.catalog.add_event, event)
-        return catalog_views.task_rows(await context.snapshot(), task)[0]
+        return await changed(
+            context,
+            task,
+            lambda one: replace(one, slo=change.applied(one.slo)),
+            "slo_changed",
+            lambda before, after: _words(before.slo, after.slo),
+        )
 
     @routes.put(
         "/tasks/{task}/labels",
@@ -55,14 +79,13 @@ def changed_tasks_routes(context: ApiContext) -> APIRouter:
         "within a second.",
     )
     async def name(task: TaskPath, wanted: LabelsSchema) -> TaskSchema:
-        labels = tuple(wanted.labels)
-        before = catalog_views.find_task(await context.snapshot(), task).labels
-        if labels != before:
-            await asyncio.to_thread(context.catalog.set_labels, TaskName(task), labels)
-            message = f"{_names(before)} -> {_names(labels)}"
-            event = Event(at=timestamp(), kind="labels_changed", subject=task, message=message)
-            await asyncio.to_thread(context.catalog.add_event, event)
-        return catalog_views.task_rows(await context.snapshot(), task)[0]
+        return await changed(
+            context,
+            task,
+            lambda one: labelled(one, tuple(wanted.labels)),
+            "labels_changed",
+            lambda before, after: f"{_names(before.labels)} -> {_names(after.labels)}",
+        )
 
     return routes
 

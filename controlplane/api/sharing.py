@@ -1,15 +1,14 @@
 """Two routes: whether equal queries of a task share answers, and within which limits."""
 
-import asyncio
+from dataclasses import replace
 
 from fastapi import APIRouter
 
+from controlplane.api.changed_tasks import changed
 from controlplane.api.context import ApiContext
 from controlplane.api.path_parameters import TaskPath
-from controlplane.timestamps import timestamp
-from controlplane.views import catalog_views
 from controlplane.views.catalog_schemas import SharingSchema, TaskSchema
-from variants.types import Event, Sharing, TaskName
+from variants.types import Sharing
 
 
 def sharing_routes(context: ApiContext) -> APIRouter:
@@ -31,14 +30,13 @@ def sharing_routes(context: ApiContext) -> APIRouter:
         return await _set(task, None)
 
     async def _set(name: str, sharing: Sharing | None) -> TaskSchema:
-        before = catalog_views.find_task(await context.snapshot(), name)
-        if before.sharing != sharing:
-            await asyncio.to_thread(context.catalog.set_sharing, TaskName(name), sharing)
-            event = Event(
-                at=timestamp(), kind="sharing_changed", subject=name, message=_words(sharing)
-            )
-            await asyncio.to_thread(context.catalog.add_event, event)
-        return catalog_views.task_rows(await context.snapshot(), name)[0]
+        return await changed(
+            context,
+            name,
+            lambda one: replace(one, sharing=sharing),
+            "sharing_changed",
+            lambda _, after: _words(after.sharing),
+        )
 
     return routes
 

@@ -1,7 +1,10 @@
 """Small, valid things to put into a catalog, with round numbers."""
 
+from dataclasses import replace
 from typing import Any
 
+from variants.catalog.protocol import Catalog
+from variants.catalog.validity.registrations import labelled
 from variants.types import (
     DeviceKind,
     DeviceKindName,
@@ -15,6 +18,8 @@ from variants.types import (
     Precision,
     Profile,
     Registration,
+    Sharing,
+    Slo,
     Stage,
     Task,
     TaskName,
@@ -134,3 +139,18 @@ def tick(number: int, **body: Any) -> TickRecord:
 
 def event(message: str, seq: int = 0) -> Event:
     return Event(at="2026-01-01T00:00:00Z", kind="loaded", subject="w-1", message=message, seq=seq)
+
+
+def set_slo(catalog: Catalog, of: str, slo: Slo) -> None:
+    """Change the default SLO of a task."""
+    catalog.change_task(TaskName(of), lambda one: replace(one, slo=slo))
+
+
+def set_sharing(catalog: Catalog, of: str, sharing: Sharing | None) -> None:
+    """Change how answers of a task are shared."""
+    catalog.change_task(TaskName(of), lambda one: replace(one, sharing=sharing))
+
+
+def set_labels(catalog: Catalog, of: str, labels: tuple[str, ...]) -> None:
+    """Name the classes of a task."""
+    catalog.change_task(TaskName(of), lambda one: labelled(one, labels))

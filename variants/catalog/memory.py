@@ -27,13 +27,11 @@ from variants.catalog.validity.registrations import (
     check_profile,
     check_profiling_request,
     check_registration,
-    check_slo,
-    labelled,
+    check_task,
     plain_body,
     version_of,
 )
 from variants.catalog.validity.rules import check_rule, check_rule_room
-from variants.catalog.validity.sharing import check_sharing
 from variants.errors import NotFound, StaleEpoch
 from variants.types import (
     ALL_EVENTS,
@@ -53,8 +51,6 @@ from variants.types import (
     QuarantineLift,
     Registration,
     Rule,
-    Sharing,
-    Slo,
     Stage,
     Task,
     TaskName,
@@ -285,38 +281,18 @@ class MemoryCatalog:
             self._leftovers = {d: of for d, of in self._leftovers.items() if d not in left}
             return found
 
-    def set_slo(self, task: TaskName, slo: Slo) -> None:
-        check_slo(slo, f"task {task!r}")
-        self._change_task(task, lambda one: replace(one, slo=slo))
-
-    def set_labels(self, task: TaskName, labels: tuple[str, ...]) -> None:
-        self._change_task(task, lambda one: labelled(one, labels))
-
-    def change_slo(self, task: TaskName, change: Callable[[Slo], Slo]) -> tuple[Slo, Slo]:
+    def change_task(self, task: TaskName, change: Callable[[Task], Task]) -> tuple[Task, Task]:
         with self._writing:
-            known = next((one for one in self._snapshot.tasks if one.name == task), None)
-            if known is None:
+            old = self._snapshot
+            before = next((one for one in old.tasks if one.name == task), None)
+            if before is None:
                 raise NotFound(f"there is no task {task!r}")
-            slo = change(known.slo)
-            check_slo(slo, f"task {task!r}")
-            if slo != known.slo:
-                self._replace_task(task, lambda one: replace(one, slo=slo))
-            return known.slo, slo
-
-    def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:
-        check_sharing(sharing, f"task {task!r}")
-        self._change_task(task, lambda one: replace(one, sharing=sharing))
-
-    def _change_task(self, name: TaskName, change: Callable[[Task], Task]) -> None:
-        with self._writing:
-            if not any(one.name == name for one in self._snapshot.tasks):
-                raise NotFound(f"there is no task {name!r}")
-            self._replace_task(name, change)
-
-    def _replace_task(self, name: TaskName, change: Callable[[Task], Task]) -> None:
-        old = self._snapshot
-        tasks = tuple(change(one) if one.name == name else one for one in old.tasks)
-        self._snapshot = replace(old, revision=old.revision + 1, tasks=tasks)
+            after = change(before)
+            check_task(after)
+            if after != before:
+                tasks = tuple(after if one is before else one for one in old.tasks)
+                self._snapshot = replace(old, revision=old.revision + 1, tasks=tasks)
+            return before, after
 
     def add_variants(
         self,

@@ -28,9 +28,8 @@ from variants.types import (
     QuarantineLift,
     Registration,
     Rule,
-    Sharing,
-    Slo,
     Stage,
+    Task,
     TaskName,
     TickRecord,
     Variant,
@@ -182,39 +181,17 @@ class Catalog(Protocol):
             Whatever ``delete`` raises; they are all left over then, deleted or not.
         """
 
-    def set_slo(self, task: TaskName, slo: Slo) -> None:
-        """Say what holds from now on when a query of a task names nothing. Advances the revision.
+    def change_task(self, task: TaskName, change: Callable[[Task], Task]) -> tuple[Task, Task]:
+        """Change the default SLO, the names of the classes, or how answers are shared, by what
+        holds now, which nobody else changes meanwhile. Nothing else of a task may change.
+
+        Returns:
+            What held, and what holds from now on. The revision advances where they differ.
 
         Raises:
-            InvalidInput: the latency is not above 0, the accuracy is not in [0, 1] or the cost is
-                negative.
+            InvalidInput: no task can be as ``change`` has it.
             NotFound: there is no such task.
-        """
-
-    def set_labels(self, task: TaskName, labels: tuple[str, ...]) -> None:
-        """Name the classes of a task, in the order of its scores; none take the names away.
-        Advances the revision.
-
-        Raises:
-            InvalidInput: the task has another number of classes, or none.
-            NotFound: there is no such task.
-        """
-
-    def change_slo(self, task: TaskName, change: Callable[[Slo], Slo]) -> tuple[Slo, Slo]:
-        """The same by what holds now, which nobody else changes meanwhile; return both: what held,
-        and what holds from now on. Advances the revision where they differ.
-
-        Raises:
-            InvalidInput, NotFound: as ``set_slo``.
-        """
-
-    def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:
-        """Say how answers of a task are shared from now on; None: not. Advances the revision.
-
-        Raises:
-            InvalidInput: the time is not within 0 s and a week, or the memory is not above 0 MiB
-                and at most 65,536.
-            NotFound: there is no such task.
+            Whatever ``change`` raises; nothing is changed then.
         """
 
     def add_variants(

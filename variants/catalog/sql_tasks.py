@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, insert, select, update
 from sqlalchemy import delete as sql_delete
@@ -11,17 +10,15 @@ from variants.catalog import counters, tables
 from variants.catalog.removal import Freed, Removed, check_retired, freed
 from variants.catalog.rows import read_task, read_variant, read_version, sharing_row, slo_row
 from variants.catalog.sql_canaries import SqlCanaryTables, forget_version, move_version
-from variants.catalog.validity.registrations import check_slo, labelled
-from variants.catalog.validity.sharing import check_sharing
+from variants.catalog.validity.registrations import check_task
 from variants.errors import NotFound
 from variants.types import (
     Digest,
     ModelName,
     ModelVersion,
     Peak,
-    Sharing,
-    Slo,
     Stage,
+    Task,
     TaskName,
     Variant,
 )
@@ -88,46 +85,22 @@ class SqlTaskTables(SqlCanaryTables):
                 connection.execute(sql_delete(left_over).where(handled))
             return found
 
-    def set_slo(self, task: TaskName, slo: Slo) -> None:
-        check_slo(slo, f"task {task!r}")
-        self._change_task(task, slo_row(slo))
-
-    def set_labels(self, task: TaskName, labels: tuple[str, ...]) -> None:
-        with self._transaction(self._writer) as connection:
-            counters.advance(connection, "revision")
-            named = tables.tasks.c.name == task
-            row = connection.execute(select(tables.tasks).where(named)).first()
-            if row is None:
-                raise NotFound(f"there is no task {task!r}")
-            known = labelled(read_task(row), labels)
-            changed = update(tables.tasks).where(named).values(labels=list(known.labels))
-            connection.execute(changed)
-
-    def change_slo(self, task: TaskName, change: Callable[[Slo], Slo]) -> tuple[Slo, Slo]:
+    def change_task(self, task: TaskName, change: Callable[[Task], Task]) -> tuple[Task, Task]:
         with self._transaction(self._writer) as connection:
             counters.lock(connection, "revision")
             same = tables.tasks.c.name == task
             row = connection.execute(select(tables.tasks).where(same)).first()
             if row is None:
                 raise NotFound(f"there is no task {task!r}")
-            before = read_task(row).slo
-            slo = change(before)
-            check_slo(slo, f"task {task!r}")
-            if slo != before:
+            before = read_task(row)
+            after = change(before)
+            check_task(after)
+            if after != before:
                 counters.advance(connection, "revision")
-                connection.execute(update(tables.tasks).where(same).values(slo_row(slo)))
-            return before, slo
-
-    def set_sharing(self, task: TaskName, sharing: Sharing | None) -> None:
-        check_sharing(sharing, f"task {task!r}")
-        self._change_task(task, sharing_row(sharing))
-
-    def _change_task(self, task: TaskName, columns: dict[str, Any]) -> None:
-        with self._transaction(self._writer) as connection:
-            counters.advance(connection, "revision")
-            named = update(tables.tasks).where(tables.tasks.c.name == task)
-            if not connection.execute(named.values(columns)).rowcount:
-                raise NotFound(f"there is no task {task!r}")
+                columns = slo_row(after.slo) | sharing_row(after.sharing)
+                columns["labels"] = list(after.labels)
+                connection.execute(update(tables.tasks).where(same).values(columns))
+            return before, after
 
 
 def removed_versions(connection: Connection, task: TaskName, model: ModelName) -> dict[int, Digest]:

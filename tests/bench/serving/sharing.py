@@ -26,6 +26,7 @@ import uvloop
 from controlplane.gateway.sharing.kept_answers import KeptAnswers
 from controlplane.startup.valkey import EmbeddedValkey
 from tests.controlplane.serving import FAST, TASK, Served, post, serving, until
+from tests.variants.catalog_builders import set_sharing
 from variants.types import Digest, Sharing, VariantName
 
 BODY = b'{"task":"letters","inputs":[[7000,7000000,0,0]]}'
@@ -82,7 +83,7 @@ async def _round(
     served: Served, kind: str, in_flight: int, seconds: float
 ) -> tuple[float, float, float]:
     sharing = None if kind == KINDS[0] else Sharing(ttl_s=3_600.0, memory_mib=8.0)
-    served.gateway.catalog.set_sharing(TASK.name, sharing)
+    set_sharing(served.gateway.catalog, TASK.name, sharing)
     await until(lambda: served.gateway.path.tasks[TASK.name].sharing == sharing)
     asked = post(BODY).decode()
     job = json.dumps([served.port, in_flight, seconds, [asked, kind != KINDS[2]]])

@@ -14,6 +14,7 @@ from controlplane.views.service_status import slo_report
 from tests.controlplane.builders import CPU, DIGITS, digest, worker
 from tests.controlplane.dashboard.browser import show
 from tests.controlplane.dashboard.served import FP32, INT8, Page
+from tests.variants.catalog_builders import set_slo
 from variants.types import (
     Canary,
     DeviceKind,
@@ -51,7 +52,7 @@ def test_all_as_planned_is_green_and_says_as_of_when(page: Page) -> None:
 
 @pytest.mark.campaign
 def test_what_holds_for_queries_that_name_nothing_stands_beside_the_signature(page: Page) -> None:
-    page.catalog.set_slo(DIGITS.name, Slo(latency_ms=50.0, accuracy=0.9, prefer=Prefer.LATENCY))
+    set_slo(page.catalog, DIGITS.name, Slo(latency_ms=50.0, accuracy=0.9, prefer=Prefer.LATENCY))
     said = "by default 50 ms, accuracy 90.00 %, prefers latency"
     assert page.shown()["signature"].endswith(said)
 

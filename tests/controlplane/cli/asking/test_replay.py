@@ -13,6 +13,7 @@ import pytest
 from tests.controlplane.cli.asking.answering import Answering, Asked, until
 from tests.controlplane.cli.shell import Shell
 from tests.controlplane.cli.test_commands import ANSWER
+from tests.variants.catalog_builders import set_slo
 from variants.errors import DeadlineExceeded, InvalidInput, ModellessError, Overloaded
 from variants.types import Slo, TaskName
 
@@ -153,7 +154,7 @@ def test_a_client_that_falls_behind_says_so(
 def test_no_floor_in_the_trace_is_none_also_where_the_task_has_one(
     gateway: Answering, shell: Shell, tmp_path: Path
 ) -> None:
-    gateway.catalog.set_slo(TaskName("digits"), Slo(latency_ms=50, accuracy=0.9, cost=0.1))
+    set_slo(gateway.catalog, TaskName("digits"), Slo(latency_ms=50, accuracy=0.9, cost=0.1))
     played(shell, gateway, trace_of(tmp_path, f"0,digits,{PATIENT_MS},,"))
     assert gateway.asked[0]["slo"] == {"latency_ms": PATIENT_MS, "accuracy": 0.0, "cost": 1e9}
 

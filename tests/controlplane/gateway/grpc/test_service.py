@@ -26,6 +26,7 @@ from tests.controlplane.gateway.grpc.calls import (
 )
 from tests.controlplane.serving import DOUBLE, FAST, LATE, SLOW, TASK, Served, serving, until
 from tests.ports import free_port
+from tests.variants.catalog_builders import set_sharing
 from variants.types import Sharing
 
 TOKEN = "sixteen characters"
@@ -118,7 +119,7 @@ async def test_an_answer_says_why_its_variant_was_chosen(served: Served, stubs: 
 async def test_a_kept_answer_is_given_again_and_says_so(served: Served, stubs: Stubs) -> None:
     await served.worker("w1", FAST)
     sharing = Sharing(ttl_s=3_600.0, memory_mib=1.0)
-    served.gateway.catalog.set_sharing(TASK.name, sharing)
+    set_sharing(served.gateway.catalog, TASK.name, sharing)
     await until(lambda: served.gateway.path.tasks[TASK.name].sharing == sharing)
     infer = stubs.channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
     answers = []

@@ -24,6 +24,7 @@ from tests.controlplane.serving import (
     serving,
     until,
 )  # fmt: skip
+from tests.variants.catalog_builders import set_sharing
 from variants.types import ModelName, Sharing, Stage
 
 HIT, COLLAPSED, MISS = "hit", "modelless; fwd=miss; collapsed", "modelless; fwd=miss"
@@ -39,7 +40,7 @@ async def served(live_url: str) -> AsyncIterator[Served]:
 
 async def share(served: Served, ttl_s: float = 3_600.0, memory_mib: float = 64.0) -> None:
     sharing = Sharing(ttl_s=ttl_s, memory_mib=memory_mib)
-    served.gateway.catalog.set_sharing(TASK.name, sharing)
+    set_sharing(served.gateway.catalog, TASK.name, sharing)
     await until(lambda: served.gateway.path.tasks[TASK.name].sharing == sharing)
 
 
@@ -146,7 +147,7 @@ async def test_leave_is_taken_back(served: Served) -> None:
     await served.worker("w1", FAST)
     await share(served)
     assert [status(await served.ask(query(1))) for _ in range(2)] == [MISS, HIT]
-    served.gateway.catalog.set_sharing(TASK.name, None)
+    set_sharing(served.gateway.catalog, TASK.name, None)
     await until(lambda: served.gateway.path.tasks[TASK.name].sharing is None)
     assert status(await served.ask(query(1))) == ""
     await share(served)
