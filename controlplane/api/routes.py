@@ -195,9 +195,7 @@ def _add_file(
 ) -> None:
     @api.get(path, include_in_schema=False)
     async def show(request: Request) -> Response:
-        if request.headers.get("if-none-match") == headers["ETag"]:
-            return Response(status_code=304, headers=headers)
-        return Response(body, media_type=media_type, headers=headers)
+        return _unless_known(request, body, media_type, headers)
 
 
 def _add_description(api: FastAPI) -> None:
@@ -216,9 +214,16 @@ def _add_description(api: FastAPI) -> None:
                 made.append(await asyncio.to_thread(make))
         document, tag = made[0]
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
-        if request.headers.get("if-none-match") == tag:
-            return Response(status_code=304, headers=headers)
-        return Response(document, media_type="application/json", headers=headers)
+        return _unless_known(request, document, "application/json", headers)
+
+
+def _unless_known(
+    request: Request, body: bytes, media_type: str, headers: dict[str, str]
+) -> Response:
+    """The file, or that who asks has it already."""
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type=media_type, headers=headers)
 
 
 def _catalog_routes(context: ApiContext) -> APIRouter:

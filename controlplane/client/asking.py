@@ -32,16 +32,7 @@ from controlplane.client.exchange import (
     typed_failures,
 )
 from controlplane.client.exported import Exported
-from controlplane.client.registering import (
-    TIMEOUT_S as REGISTER_S,
-)
-from controlplane.client.registering import (
-    File,
-    Told,
-    form_of,
-    options_of,
-    register_there,
-)
+from controlplane.client.registering import REGISTER_S, File, Told, form_of, register_there
 from variants.types import Prefer
 
 if TYPE_CHECKING:
@@ -147,7 +138,7 @@ class Client:
             if made is not None:
                 response = self._post(infer_path(task, variant), *made, timeout_s)
                 document = read_document(response, self.url)
-                return read_answer(response, document, signature, self.url, arrays=arrays)
+                return read_answer(response, document, signature, self.url)
         content = query_content(task, {"inputs": inputs}, variant=variant, **needs)
         reply = read_reply(self._post(PATH, content, HEADERS, timeout_s), self.url)
         return as_arrays(reply) if arrays else reply
@@ -270,11 +261,15 @@ class Client:
             name=name,
             files={"evaluation": evaluation, "calibration": calibration, "training": training},
             labels=labels,
-            **options_of(
-                latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
-                variants=variants, metric=metric, stage=stage, measure=measure,
-            ),
-        )  # fmt: skip
+            variants=variants,
+            latency_ms=latency_ms,
+            accuracy=accuracy,
+            cost=cost,
+            prefer=prefer,
+            metric=metric,
+            stage=stage,
+            measure=measure,
+        )
         return register_there(self._http, self.url, fields, files, told, timeout_s)
 
 
@@ -351,7 +346,7 @@ class AsyncClient:
             if made is not None:
                 response = await self._post(infer_path(task, variant), *made, timeout_s)
                 document = read_document(response, self.url)
-                return read_answer(response, document, signature, self.url, arrays=arrays)
+                return read_answer(response, document, signature, self.url)
         content = query_content(task, {"inputs": inputs}, variant=variant, **needs)
         reply = read_reply(await self._post(PATH, content, HEADERS, timeout_s), self.url)
         return as_arrays(reply) if arrays else reply

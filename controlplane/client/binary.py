@@ -78,13 +78,16 @@ def arrays_in(inputs: Any, *, lists: bool = False) -> "dict[str, NDArray[Any]] |
     Args:
         lists: whether lists are read as arrays.
     """
-    import numpy as np
-
     given = inputs if isinstance(inputs, Mapping) else {"": inputs}
+    if not all(
+        isinstance(name, str) and (lists or hasattr(each, "__array__"))
+        for name, each in given.items()
+    ):
+        return None
+    import numpy as np  # who sends lists does without it
+
     found: dict[str, NDArray[Any]] = {}
     for name, each in given.items():
-        if not (isinstance(name, str) and (lists or hasattr(each, "__array__"))):
-            return None
         try:
             array = np.asarray(each)
         except Exception:  # rows of several lengths, tensors that need a gradient: JSON says so
@@ -159,18 +162,12 @@ def binary_content(
 
 
 def read_answer(
-    response: "httpx.Response",
-    document: Mapping[str, Any],
-    signature: Signature,
-    url: str,
-    *,
-    arrays: bool,
+    response: "httpx.Response", document: Mapping[str, Any], signature: Signature, url: str
 ) -> Reply:
-    """The same reply as to a query in JSON.
+    """The same reply as to a query in JSON, with arrays for what came as bytes.
 
     Args:
         document: the JSON of the response.
-        arrays: whether its outputs are arrays, else lists.
 
     Raises:
         Unreachable: what answered is not modelless.
@@ -191,10 +188,9 @@ def read_answer(
         first = outputs[signature.outputs[0]]
         found["outputs"] = first if len(outputs) == 1 else outputs
         if signature.labels:
-            best = np.reshape(first, (len(first), -1)).argmax(axis=1).tolist()
-            found["labels"] = [signature.labels[at] for at in best]
-            rows = np.reshape(first, (len(first), -1)) if arrays else first
-            found["scores"] = [float(row[at]) for row, at in zip(rows, best, strict=True)]
+            scores = np.reshape(first, (len(first), -1))
+            found["labels"] = [signature.labels[at] for at in scores.argmax(axis=1).tolist()]
+            found["scores"] = scores.max(axis=1).tolist()
     return reply_of(found, response, url)
 
 

@@ -15,13 +15,13 @@ from controlplane.client.exchange import Unreachable, read_document, typed_failu
 from controlplane.client.exported import Exported
 from controlplane.http_errors import parse_error
 from variants.errors import DeadlineExceeded, InvalidInput, ModellessError
-from variants.types import NAME, Prefer
+from variants.types import NAME
 
 if TYPE_CHECKING:
     import httpx
 
 PATH = "/v1/models"
-TIMEOUT_S = 3_600.0
+REGISTER_S = 3_600.0
 """How long a registration is waited for: a gateway gives one up after an hour."""
 LOOK_EVERY_S = 0.5
 SEND_S = 60.0
@@ -41,9 +41,13 @@ def form_of(
     name: str | None,
     files: Mapping[str, File | None],
     labels: Iterable[str] | None,
+    variants: Iterable[str] | None,
     **options: object,
 ) -> tuple[dict[str, str], dict[str, Path]]:
     """Fields and files of the form.
+
+    Args:
+        options: fields by their names; what is None is left to the gateway.
 
     Raises:
         InvalidInput: a file is not there, or a name cannot be one.
@@ -61,6 +65,8 @@ def form_of(
     fields = {"task": task, "name": name}
     if named:
         fields["labels"] = ",".join(named)
+    if variants is not None:
+        fields["variants"] = ",".join(variants)
     fields |= {option: str(value) for option, value in options.items() if value is not None}
     sent = {"model": path}
     sent |= {part: Path(fspath(file)) for part, file in files.items() if file is not None}
@@ -116,23 +122,6 @@ def register_there(
             shown = progress
             told(progress)
     return _result(operation, url)
-
-
-def options_of(
-    *,
-    latency_ms: float | None,
-    accuracy: float | None,
-    cost: float | None,
-    prefer: Prefer | str | None,
-    variants: Iterable[str] | None,
-    **others: object,
-) -> dict[str, object]:
-    """The fields of options; what is None is left to the gateway."""
-    kinds = None if variants is None else ",".join(variants)
-    return {
-        "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost,
-        "prefer": None if prefer is None else Prefer(prefer).value, "variants": kinds, **others,
-    }  # fmt: skip
 
 
 def _result(operation: Mapping[str, Any], url: str) -> dict[str, Any]:
