@@ -24,6 +24,7 @@ async def changed(
     context: ApiContext,
     name: str,
     change: Callable[[Task], Task],
+    *,
     kind: str,
     words: Callable[[Task, Task], str],
 ) -> TaskSchema:
@@ -67,8 +68,8 @@ def changed_tasks_routes(context: ApiContext) -> APIRouter:
             context,
             task,
             lambda one: replace(one, slo=change.applied(one.slo)),
-            "slo_changed",
-            lambda before, after: _words(before.slo, after.slo),
+            kind="slo_changed",
+            words=lambda before, after: _words(before.slo, after.slo),
         )
 
     @routes.put(
@@ -83,8 +84,8 @@ def changed_tasks_routes(context: ApiContext) -> APIRouter:
             context,
             task,
             lambda one: labelled(one, tuple(wanted.labels)),
-            "labels_changed",
-            lambda before, after: f"{_names(before.labels)} -> {_names(after.labels)}",
+            kind="labels_changed",
+            words=lambda before, after: f"{_names(before.labels)} -> {_names(after.labels)}",
         )
 
     return routes

@@ -34,8 +34,8 @@ def sharing_routes(context: ApiContext) -> APIRouter:
             context,
             name,
             lambda one: replace(one, sharing=sharing),
-            "sharing_changed",
-            lambda _, after: _words(after.sharing),
+            kind="sharing_changed",
+            words=lambda _, after: _words(after.sharing),
         )
 
     return routes
