@@ -196,7 +196,10 @@ async def test_an_output_that_is_not_finite_fails_its_query_only(
         assert [r.code for r in replies] == [
             ReplyCode.OK, ReplyCode.FAILED, ReplyCode.FAILED, ReplyCode.OK,
         ]  # fmt: skip
-        assert replies[1].message == "task/v gave a number that is not finite"
+        assert replies[1].message == (
+            "task/v gave values that are not finite (NaN or infinity) for output 'y'"
+        )
+        assert [r.for_client for r in replies] == [False, True, True, False]
 
 
 async def test_inputs_without_a_finite_answer_say_nothing_against_the_variant(
@@ -479,7 +482,7 @@ async def test_outputs_that_are_not_the_task_s_fail_the_load(
 ) -> None:
     spec = onnx_spec(double_model(tmp_path / "m.onnx"), outputs=(tensor("y", 3),))
     async with running(worker) as (_, connection):
-        with pytest.raises(Exception, match=r"task/v cannot be loaded: it gives .*, the task has"):
+        with pytest.raises(Exception, match=r"gives float32 \[1, 4\] for one row, the task has"):
             await connection.load(spec, CONTROL_S)
 
 

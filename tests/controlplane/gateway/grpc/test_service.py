@@ -97,6 +97,17 @@ async def test_more_rows_than_any_batch_are_refused(served: Served, stubs: Stubs
     assert text.startswith("SLO_INFEASIBLE: ")
 
 
+async def test_an_output_that_is_not_finite_is_no_answer_and_says_so(
+    served: Served, stubs: Stubs
+) -> None:
+    await served.worker("w1", DOUBLE)
+    tensor = np.array([[3e38, 0, 0, 0]], "<f4")
+    status, text, _ = await refused(stubs, request(tensor, model_version=DOUBLE))
+    assert status is grpc.StatusCode.INTERNAL
+    assert text.startswith("INTERNAL: The model's answer cannot be given: ")
+    assert "for output 'y'" in text
+
+
 async def test_classes_come_as_bytes(served: Served, stubs: Stubs) -> None:
     await served.worker("w1", FAST)
     asked = request()

@@ -554,12 +554,30 @@ async def test_the_nearest_to_what_no_variant_can_do_is_told_from_what_could_hav
     assert letters.infeasible_answered == 3
 
 
-async def test_a_runtime_that_fails_is_an_internal_error_and_tells_no_more(
+async def test_an_output_that_is_not_finite_is_no_answer_and_says_so(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An output that is not finite is no answer: twice the largest number overflows."""
+    """Twice the largest number overflows."""
     await served.worker("w1", DOUBLE)
     answer = await served.ask(query(3e38, variant=DOUBLE))
+    assert answer.error == (
+        500,
+        "INTERNAL",
+        "The model's answer cannot be given: letters/double-v1-onnx-fp32 gave values that are not"
+        " finite (NaN or infinity) for output 'y'. JSON cannot carry them.",
+    )
+    assert answer.json["retryable"] is False
+    assert answer.json["request_id"] in caplog.text
+
+
+async def test_a_runtime_that_fails_is_an_internal_error_and_tells_no_more(
+    live_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = [replace(each, options={"fail_after": "1"}) for each in KNOWN if each.name == FAST]
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(Path(folder), live_url, known=known) as served:
+            await served.worker("w1", FAST)
+            answer = await served.ask(query(1))
     assert answer.error == (500, "INTERNAL", "internal error")
     assert answer.json["request_id"] in caplog.text
 
