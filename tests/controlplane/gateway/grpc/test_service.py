@@ -24,10 +24,12 @@ from tests.controlplane.gateway.grpc.calls import (
     output,
     request,
 )
-from tests.controlplane.serving import DOUBLE, FAST, LATE, SLOW, TASK, Served, serving, until
+from tests.controlplane.serving import DOUBLE, FAST, LATE, SLOW, TASK, Served, query, serving, until
 from tests.ports import free_port
 from tests.variants.catalog_builders import set_sharing
-from variants.types import Sharing
+from tests.workers import gated
+from variants.types import Sharing, WorkerId
+from workers.runtimes.registry import RUNTIMES
 
 TOKEN = "sixteen characters"
 
@@ -410,6 +412,27 @@ async def test_the_repository_lists_and_loads(served: Served, stubs: Stubs) -> N
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stubs.send("RepositoryModelLoad", asked.SerializeToString())
     assert error_of(caught.value)[0] is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_who_gives_up_a_load_by_name_takes_it_from_nobody_else(
+    served: Served, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtimes = {**RUNTIMES, "echo": gated.ENTRY}
+    monkeypatch.setattr("workers.runtimes.registry.RUNTIMES", runtimes)
+    await served.worker("w1")
+    gated.GATES.loads.clear()
+    try:
+        by_name = asyncio.create_task(stubs.call("RepositoryModelLoad", model_name="letters"))
+        await until(lambda: bool(served.gateway.known.workers[WorkerId("w1")].view.loading))
+        (pin,) = served.gateway.catalog.rules()
+        asked = asyncio.create_task(served.ask(query(1, variant=pin.variant)))
+        await until(lambda: served.in_flight == 1)
+        by_name.cancel()
+        await until(lambda: not served.gateway.catalog.rules())  # its end has come here
+    finally:
+        gated.GATES.open()
+    answer = await asked
+    assert (answer.status, answer.json.get("variant")) == (200, pin.variant)
 
 
 async def test_what_the_gateway_does_not_have_is_unimplemented(stubs: Stubs) -> None:

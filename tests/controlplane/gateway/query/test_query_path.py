@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from controlplane.gateway.protocol_views import number_of
+from controlplane.gateway.query.query_errors import worker_error
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from controlplane.load_specs import Specs
-from planner.types import Candidate
+from planner.types import Candidate, Query
 from tests.controlplane.serving import (
     DOUBLE,
     FAST,
@@ -33,7 +34,8 @@ from tests.controlplane.serving import (
     until,
 )  # fmt: skip
 from tests.undisturbed import undisturbed
-from variants.errors import VariantNotLoadable
+from tests.workers import gated
+from variants.errors import ReplicaLost, VariantNotLoadable
 from variants.types import (
     DeviceKindName,
     ModelName,
@@ -44,6 +46,8 @@ from variants.types import (
     VariantName,
     WorkerId,
 )
+from workers.runtimes.registry import RUNTIMES
+from workers.types import ReplyCode
 
 
 @pytest.fixture
@@ -283,6 +287,33 @@ async def test_a_load_that_did_not_begin_is_not_said_to_have(slow_to_load: Serve
     )
     assert int(answer.headers["retry-after"]) == 5
     assert served.gateway.known.workers[WorkerId("w1")].ready == {("letters", SLOW)}
+
+
+async def test_a_load_that_ends_with_its_worker_does_not_tell_where_that_listened(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtimes = {**RUNTIMES, "echo": gated.ENTRY}
+    monkeypatch.setattr("workers.runtimes.registry.RUNTIMES", runtimes)
+    host = await served.worker("w1")
+    gated.GATES.loads.clear()
+    try:
+        (candidate,) = served.gateway.path.snapshot.tasks[TASK.name].by_variant[VariantName(FAST)]
+        loading = served.gateway.load(candidate, WorkerId("w1"), 30_000.0)
+        await until(lambda: bool(host.status().replicas))
+        served.gateway.known.workers[WorkerId("w1")].connection.close()
+        with pytest.raises(ReplicaLost, match=r"^worker w1 is lost$"):
+            await loading
+    finally:
+        gated.GATES.open()
+
+
+def test_what_failed_at_a_worker_is_not_told_to_whom_it_refuses() -> None:
+    asked = Query(TaskName("letters"), 1, 0.0, 50.0)
+    why = "2 batches failed in a row; the last: letters/v failed: KeyError: 'secret'"
+    error = worker_error(ReplyCode.QUARANTINED, why, asked, None)
+    assert (error.code, error.retryable) == ("OVERLOADED", True)
+    assert "secret" not in error.message
+    assert "quarantine" in error.message
 
 
 async def test_a_variant_that_leaves_while_a_query_is_on_its_way_is_loaded_again(
