@@ -445,6 +445,26 @@ async def test_what_the_gateway_does_not_have_is_unimplemented(stubs: Stubs) -> 
 # -- access, and the socket ---------------------------------------------------------------------
 
 
+async def test_queries_that_are_turned_away_count_as_over_http(live_url: str) -> None:
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with (
+            serving(Path(folder), live_url, grpc_port=port, api_token=TOKEN) as served,
+            connected(port) as stubs,
+        ):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stubs.infer(request())
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stubs.open_stream().read()
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stubs.call("ServerMetadata")  # no query
+            right = (("authorization", f"Bearer {TOKEN}"),)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stubs.send("ModelInfer", b"\x1f\x8b no gzip", right)
+            counted = served.gateway.path.counters.task("").errors
+            assert counted == {"UNAUTHENTICATED": 2, "INVALID_INPUT": 1}
+
+
 async def test_the_token_is_asked_for(live_url: str) -> None:
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
