@@ -148,7 +148,7 @@ def prefer_of(value: Any, name: str) -> Prefer:
 
 
 def priority_in(parameters: Mapping[str, Any]) -> int:
-    """The priority of the Open Inference Protocol: 1 is the highest, and 0 names none."""
+    """The priority, as the Open Inference Protocol has it: 1 is the highest, and 0 names none."""
     value = parameters.get("priority")
     if value is None:
         return DEFAULT_PRIORITY

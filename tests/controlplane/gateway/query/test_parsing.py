@@ -180,7 +180,7 @@ def test_other_mistakes_are_not_taken_for_such_a_number(row: str) -> None:
         ({"task": ["pair"]}, "'task' must be the name of a task, not ['pair']"),
         (
             {"zz": 1, "aa": 2},
-            "unknown field: aa, zz; known are: best_effort, inputs, slo, task, variant",
+            "unknown field: aa, zz; known are: best_effort, inputs, priority, slo, task, variant",
         ),
         ({"slo": 5}, "'slo' must be an object such as {'latency_ms': 50, 'accuracy': 0.95}"),
         (
@@ -203,6 +203,9 @@ def test_other_mistakes_are_not_taken_for_such_a_number(row: str) -> None:
         ({"slo": {"prefer": {}}}, "slo.prefer must be one of: cost, accuracy, latency, energy"),
         ({"slo": {"best_effort": True}}, "'best_effort' stands beside 'slo', not in it"),
         ({"slo": {"variant": "v", "x": 1}}, "'variant' stands beside 'slo', not in it"),
+        ({"slo": {"priority": 1}}, "'priority' stands beside 'slo', not in it"),
+        ({"priority": -1}, "priority must be a whole number that is not negative"),
+        ({"priority": "high"}, "priority must be a number, not 'high'"),
         ({"best_effort": 1}, "best_effort must be true or false"),
         ({"best_effort": None}, "best_effort must be true or false"),
         ({"variant": 3}, "'variant' must be the name of a variant"),
@@ -444,9 +447,10 @@ def test_the_standard_timeout_is_a_deadline(parameters: dict[str, Any], latency_
 @pytest.mark.parametrize(
     ("given", "priority"), [(None, 100), (0, 100), (1, 1), ("7", 7), (2**64 - 1, 2**16 - 1)]
 )
-def test_the_standard_priority_is_taken(given: Any, priority: int) -> None:
+def test_a_priority_is_taken(given: Any, priority: int) -> None:
     parsed = v2({"inputs": [entry()], "parameters": {"priority": given}})
     assert parsed.query.priority == priority
+    assert v1({"task": "pair", "inputs": ROW, "priority": given}).query.priority == priority
 
 
 def test_an_id_that_is_too_long() -> None:
