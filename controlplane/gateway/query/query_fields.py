@@ -158,6 +158,16 @@ def priority_in(parameters: Mapping[str, Any]) -> int:
     return min(int(number), MAX_PRIORITY) or DEFAULT_PRIORITY
 
 
+def timeout_in(parameters: Mapping[str, Any]) -> float | None:
+    """The deadline of the Open Inference Protocol, in ms; None where it names none, or 0."""
+    value = parameters.get("timeout")
+    timeout_us = 0.0 if value is None else number_of(value, "timeout")
+    if not 0 <= timeout_us <= 1_000 * MAX_LATENCY_MS:
+        most = 1_000 * MAX_LATENCY_MS
+        raise InvalidInput(f"timeout must be in microseconds, from 0 to {most:.0f}")
+    return timeout_us / 1_000 or None
+
+
 def flag_of(value: Any, name: str) -> bool:
     if type(value) is bool:
         return value

@@ -430,6 +430,7 @@ def test_a_v2_query_says_what_it_needs() -> None:
 @pytest.mark.parametrize(
     ("parameters", "latency_ms"),
     [
+        ({"timeout": None}, 100.0),
         ({}, 100.0),
         ({"timeout": 0}, 100.0),
         ({"timeout": "0"}, 100.0),
@@ -513,7 +514,7 @@ def test_v2_data_may_be_flat_or_nested(data: Any) -> None:
         ),
         (
             {"inputs": [entry(), entry(name=["x"])]},
-            "input ['x'] is not an input of the task; expected: x",
+            "each of 'inputs' must have a name, one of: x",
         ),
         ({"inputs": [entry(), entry()]}, "input 'x' appears twice"),
         (
@@ -528,7 +529,19 @@ def test_v2_data_may_be_flat_or_nested(data: Any) -> None:
         ({"inputs": [entry(shape=[-1, 2])]}, "input 'x' must have shape [rows, 2], not [-1, 2]"),
         (
             {"inputs": [entry(shape=[True, 2])]},
-            "input 'x' must have shape [rows, 2], not [True, 2]",
+            "input 'x' must have shape [rows, 2], not [true, 2]",
+        ),
+        (
+            {"inputs": [entry(shape=[{"a": 1}, None])]},
+            "input 'x' must have shape [rows, 2], not [{...}, null]",
+        ),
+        (
+            {"inputs": [entry(datatype={"a": 1})]},
+            "input 'x' must have datatype FP32, not an object",
+        ),
+        (
+            {"inputs": [entry(parameters={"shared_memory_region": "r"})]},
+            "input 'x': shared memory is not supported",
         ),
         ({"inputs": [entry(shape=[])]}, "input 'x' must have shape [rows, 2], not []"),
         ({"inputs": [entry(shape="12")]}, "input 'x' must have shape [rows, 2], not '12'"),
@@ -556,8 +569,15 @@ def test_v2_data_may_be_flat_or_nested(data: Any) -> None:
             "output 'y' is not an output of the task, or named twice",
         ),
         (
+            {
+                "inputs": [entry()],
+                "outputs": [{"name": "y", "parameters": {"shared_memory_region": "r"}}],
+            },
+            "output 'y': shared memory is not supported",
+        ),
+        (
             {"inputs": [entry()], "outputs": [3]},
-            "output None is not an output of the task, or named twice",
+            "each of 'outputs' must be an object with a name of: y",
         ),
         (
             {
@@ -568,7 +588,7 @@ def test_v2_data_may_be_flat_or_nested(data: Any) -> None:
         ),
         (
             {"inputs": [entry()], "parameters": {"timeout": -5}},
-            "timeout / 1000 must be above 0 and at most 3600000",
+            "timeout must be in microseconds, from 0 to 3600000000",
         ),
         (
             {"inputs": [entry()], "parameters": {"timeout": "now"}},
