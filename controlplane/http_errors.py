@@ -23,6 +23,7 @@ from variants.errors import (
     Internal,
     InvalidInput,
     ModellessError,
+    NotFinite,
     NotFound,
     NoWorkers,
     Overloaded,
@@ -96,8 +97,10 @@ def status_of(error: BaseException) -> int:
 
 
 def error_body(error: BaseException, request_id: str) -> dict[str, Any]:
-    """The JSON body of an error. Internal errors show their request id and nothing else."""
-    if not isinstance(error, ModellessError) or error.code == "INTERNAL":
+    """The JSON body of an error. Internal errors show their request id and nothing else, but for
+    numbers of a model that are not finite."""
+    hidden = not isinstance(error, NotFinite)
+    if not isinstance(error, ModellessError) or (error.code == "INTERNAL" and hidden):
         return {
             "error": "internal error",
             "code": "INTERNAL",

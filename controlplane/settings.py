@@ -112,9 +112,9 @@ class Settings(GivenSettings):
     def max_frame_mib(self) -> int:
         """Largest frame on the tensor channel: no body that was taken may break a connection.
 
-        A number takes at least two bytes in JSON and at most eight as a tensor.
+        A number takes at least one byte, as INT8 behind the JSON, and at most eight as a tensor.
         """
-        return max(64, math.ceil(4 * self.max_body_mib) + 1)
+        return max(64, math.ceil(8 * self.max_body_mib) + 1)
 
     @property
     def artifacts_dir(self) -> Path:

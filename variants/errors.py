@@ -25,6 +25,7 @@
     |-- StateUnavailable        database or live state is gone
     |-- DeadlineExceeded
     `-- Internal
+        |-- NotFinite           a model gave NaN or an infinite number: the one that says why
         |-- RuntimeFailed       a runtime could not load or run a variant
         `-- ClusterUnavailable  Ray or an embedded service could not be started
 """
@@ -215,6 +216,13 @@ class DeadlineExceeded(ModellessError):
 
 class Internal(ModellessError):
     code = "INTERNAL"
+
+
+class NotFinite(Internal):
+    """A model gave NaN or an infinite number for what a client asked, which is no answer.
+
+    It is nobody's secret and may be the inputs' fault, so the client is told of it.
+    """
 
 
 class RuntimeFailed(Internal):

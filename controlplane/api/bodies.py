@@ -140,6 +140,13 @@ QUERY: dict[str, Any] = {
                         "type": ["string", "null"],
                         "description": "Pin this variant.",
                     },
+                    "priority": {
+                        "type": "integer",
+                        "minimum": 0,
+                        "description": "Who has the lower one, which is the larger number, is "
+                        "refused first where not all can be served. 1 is the highest; who names "
+                        "none, or 0, has 100.",
+                    },
                 },
             },
             {"task": "digits", "slo": {"latency_ms": 50, "accuracy": 0.97}, "inputs": [_THREE]},

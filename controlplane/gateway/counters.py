@@ -4,7 +4,7 @@
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from operator import attrgetter
@@ -264,6 +264,11 @@ class Counters:
         if found is None:
             found = self.tasks[name] = TaskCounters()
         return found
+
+    def forget_tasks(self, kept: Container[str]) -> None:
+        """Forget all tasks but these."""
+        for name in [name for name in self.tasks if name not in kept]:
+            del self.tasks[name]
 
     def client(self, name: str) -> ClientCounters:
         found = self.clients.get(name)

@@ -252,6 +252,8 @@ class Gateway:
     async def _collector(self) -> GatewayCollector:
         """The metrics of all gateways that share the port, to be read in any thread."""
         total = await self._siblings.total()
+        # What gateways that stopped have left speaks of tasks as well that are gone.
+        total.forget_tasks({*self.known.tasks, *self.path.counters.tasks})
         revision, slow = self.path.snapshot.revision, self.known.slow.slow
         away_ms = {id_: one.view.round_trip_ms for id_, one in self.known.workers.items()}
         wanted, answering = self.known.wanted_workers, dict(self._answering)

@@ -7,7 +7,13 @@ from time import monotonic
 from controlplane.backoff import Backoff
 from controlplane.gateway.knowledge import Knowledge
 from planner.types import Candidate
-from variants.errors import ModellessError, Overloaded, ReplicaLost, VariantNotLoadable
+from variants.errors import (
+    DeadlineExceeded,
+    ModellessError,
+    Overloaded,
+    ReplicaLost,
+    VariantNotLoadable,
+)
 from variants.types import WorkerId
 
 LOAD_TIMEOUT_S = 120.0
@@ -106,14 +112,24 @@ class OnDemandLoads:
                 need=need,
                 evicts=not self._known.frozen,
             )
-        except (ReplicaLost, Overloaded):
+        except Overloaded:
             raise  # nothing is wrong with the variant
+        except (
+            ReplicaLost
+        ) as error:  # neither is then; where the worker listens is no client's affair
+            raise ReplicaLost(f"worker {worker} is lost") from error
         except VariantNotLoadable as error:
             name = f"{candidate.task}/{candidate.variant} cannot be loaded: "
             why = error.message.removeprefix(name)
             connected.cannot_load(candidate.task, candidate.variant, why)
             self._known.rebuild()
             raise
+        except DeadlineExceeded as error:
+            late = (
+                f"{candidate.task}/{candidate.variant} was not loaded within {LOAD_TIMEOUT_S:g} s"
+            )
+            self._failures.failed(key, late, monotonic())
+            raise DeadlineExceeded(late) from error
         except ModellessError as error:
             self._failures.failed(key, error.message, monotonic())
             raise

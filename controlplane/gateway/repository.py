@@ -79,7 +79,10 @@ class Repository:
     async def _loaded(self, found: Choice, query: Query, name: str, version: str) -> None:
         if found.cold:
             slack_ms = max(0.0, query.latency_ms - found.candidate.load_ms)
-            await self._path.load(found.candidate, found.worker.id, slack_ms, REPOSITORY)
+            # Queries may wait for the same load: who asks here and leaves only ends his wait.
+            await asyncio.shield(
+                self._path.load(found.candidate, found.worker.id, slack_ms, REPOSITORY)
+            )
         for _ in range(round(TOLD_S / LOOK_S)):
             if self._views.task_ready(name, version):
                 return

@@ -65,8 +65,12 @@ class AdditiveQueue:
         return queue
 
     def take(self, queue: VariantQueue) -> list[Item]:
-        """Take out all that waits in a variant's queue, earliest deadline first."""
-        state = self._states[queue]
+        """Take out all that waits in a variant's queue, earliest deadline first.
+
+        Nothing waits in a queue that is not of this slice, as that of a variant that failed."""
+        state = self._states.get(queue)
+        if state is None:
+            return []
         items = sorted((i for i, _ in state.waiting.values()), key=lambda item: item.deadline_ms)
         state.waiting.clear()
         queue.rows = 0
@@ -104,6 +108,13 @@ class AdditiveQueue:
 
     def correct(self, queue: VariantQueue, correction: float, spread: float = 0.0) -> None:
         """Do nothing: predictions come from what was observed, so there is nothing to correct."""
+
+    def recount(self) -> None:
+        """Make the totals anew of what waits, after a mistake that left them untrue."""
+        for queue, state in self._states.items():
+            queue.rows = sum([item.rows for item, _ in state.waiting.values()])
+        self.count = sum([len(state.waiting) for state in self._states.values()])
+        self._running = None
 
     def limit(self, queue: VariantQueue) -> int:
         """The largest batch, in rows, that the queue forms by now."""
@@ -159,22 +170,23 @@ class AdditiveQueue:
             ((queue, state) for queue, state in self._states.items() if state.waiting),
             key=lambda pair: pair[1].oldest(),
         )
-        limit = self.limit(queue)
-        waiting = state.waiting
-        _, (head, objective_ms) = waiting.popitem(last=False)
-        items, rows = [head], head.rows
-        while waiting:
-            item, budget_ms = waiting[state.oldest()]
-            if rows + item.rows > limit:
+        limit, waiting = self.limit(queue), state.waiting
+        orders: list[int] = []
+        items: list[Item] = []
+        rows, objective_ms = 0, inf
+        for order, (item, budget_ms) in waiting.items():
+            if items and rows + item.rows > limit:
                 break
-            waiting.popitem(last=False)
+            orders.append(order)
             items.append(item)
             rows += item.rows
             objective_ms = min(objective_ms, budget_ms)
+        predicted_ms = state.predicted_ms(queue, rows)
+        for order in orders:  # only now: a mistake above must not lose who waits
+            del waiting[order]
         queue.rows -= rows
         self.count -= len(items)
         self._running = _Running(state, rows, objective_ms, is_full=rows >= limit or bool(waiting))
-        predicted_ms = state.predicted_ms(queue, rows)
         self.busy_until_ms = now_ms + predicted_ms
         return Batch(queue, items, rows, predicted_ms)
 

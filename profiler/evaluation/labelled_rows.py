@@ -2,12 +2,14 @@
 
 A file holds one array per input of the task, its first axis counting rows, and what is right: an
 integer array ``labels``, or an array ``targets`` like the task's first output. Which one it is, the
-task's metric says. Sizes are checked from the declarations before anything is read, and pickle
-never is.
+task's metric says. Sizes are checked from the declarations before anything is read, also those that
+arrays have in the task's types, and pickle never is.
 """
 
 import math
 import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -104,8 +106,10 @@ def read_rows(
     Raises:
         InvalidArtifact: one sentence with the first thing that is wrong; it names the file.
     """
-    arrays = _read_arrays(path, max_mib)
     truth = LABELS if judged is None else judged[0].truth
+    becomes = {spec.name: np.dtype(spec.dtype) for spec in inputs}
+    becomes[truth] = np.dtype(judged[1].dtype if judged and truth == TARGETS else np.int64)
+    arrays = _read_arrays(path, max_mib, becomes)
     if any(spec.name == truth for spec in inputs):
         raise InvalidArtifact(f"{path.name}: an input is called {truth!r}, where the {truth} go")
     right = classes is not None or judged is not None
@@ -168,8 +172,15 @@ def split_for_calibration(rows: LabelledRows, path: Path) -> tuple[LabelledRows,
     return rows.take(np.sort(order[:count])), rows.take(np.sort(order[count:]))
 
 
-def _read_arrays(path: Path, max_mib: float) -> dict[str, NDArray[Any]]:
-    """All arrays of the file by name, of any shape, none of them with pickled objects."""
+def _read_arrays(
+    path: Path, max_mib: float, becomes: Mapping[str, np.dtype[Any]] | None = None
+) -> dict[str, NDArray[Any]]:
+    """All arrays of the file by name, of any shape, none of them with pickled objects.
+
+    Args:
+        becomes: the types that arrays are cast to, by name. What is small as bytes is eight times
+            as large in a wide type.
+    """
     check_file(path, limit_mib=max_mib)
     damaged = f"{path.name}: is not an .npz file, or is damaged; numpy.savez writes one"
     try:
@@ -194,10 +205,16 @@ def _read_arrays(path: Path, max_mib: float) -> dict[str, NDArray[Any]]:
                 raise InvalidArtifact(
                     f"{path.name}: unpacks to {size} MiB, more than the {limit} allowed"
                 )
-            return {
-                name: _read_array(path, archive, member)
-                for name, member in zip(names, members, strict=True)
-            }
+            named = list(zip(names, members, strict=True))
+            wanted = becomes or {}
+            cast = sum(_cast_bytes(path, archive, one, wanted.get(name)) for name, one in named)
+            if cast > max_mib * 2**20:
+                size, limit = apart(cast / 2**20, max_mib)
+                raise InvalidArtifact(
+                    f"{path.name}: takes {size} MiB in the task's types, more than the {limit}"
+                    " allowed"
+                )
+            return {name: _read_array(path, archive, member) for name, member in named}
     except InvalidArtifact:
         raise
     except Exception as error:  # each layer of the format has its own: see _read_array
@@ -205,24 +222,41 @@ def _read_arrays(path: Path, max_mib: float) -> dict[str, NDArray[Any]]:
 
 
 def _read_array(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    with _reading(path, member), archive.open(member) as stream:
+        array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
+        return array
+
+
+def _cast_bytes(
+    path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, wanted: np.dtype[Any] | None
+) -> int:
+    """How many bytes an array takes once it is cast, by what it declares.
+
+    Raises:
+        InvalidArtifact: it holds pickled objects, or declares what it has not.
+    """
+    with _reading(path, member) as where, archive.open(member) as stream:
+        shape, dtype = _read_header(stream)
+        if dtype.hasobject:
+            raise InvalidArtifact(f"{where} holds pickled objects, which are never loaded")
+        # numpy would reserve what the header declares, however little follows.
+        if _count(shape) * dtype.itemsize > member.file_size:
+            raise InvalidArtifact(f"{where} declares more data than it has")
+        return _count(shape) * max(dtype.itemsize, wanted.itemsize if wanted is not None else 0)
+
+
+@contextmanager
+def _reading(path: Path, member: zipfile.ZipInfo) -> Iterator[str]:
+    """Says of whatever is raised within that the array cannot be read; gives what it is called."""
     where = f"{path.name}: array {member.filename.removesuffix('.npy')!r}"
     try:
-        with archive.open(member) as stream:
-            shape, dtype = _read_header(stream)
-            if dtype.hasobject:
-                raise InvalidArtifact(f"{where} holds pickled objects, which are never loaded")
-            # numpy would reserve what the header declares, however little follows.
-            if _count(shape) * dtype.itemsize > member.file_size:
-                raise InvalidArtifact(f"{where} declares more data than it has")
-        with archive.open(member) as stream:
-            array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
+        yield where
     except InvalidArtifact:
         raise
     except Exception as error:
         # What damage does depends on where it is: zlib.error, struct.error, tokenize.TokenError,
         # UnicodeDecodeError and BadZipFile have no base in common.
         raise InvalidArtifact(f"{where} cannot be read") from error
-    return array
 
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:

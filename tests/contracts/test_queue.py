@@ -339,3 +339,29 @@ def test_room_is_counted_in_what_the_caller_counts(make: Callable[[], LiveQueue]
     left = slice_queue.make_room(newcomer, 100.0, 300, lambda _: 100)
     assert len(left) >= 3
     assert slice_queue.count == 10 - len(left)
+
+
+@pytest.mark.parametrize("make", LIVE)
+def test_nobody_waits_for_a_variant_that_is_not_of_the_slice(
+    make: Callable[[], LiveQueue],
+) -> None:
+    slice_queue = make()
+    left = slice_queue.add_variant("t", FLAT)
+    slice_queue.remove_variant(left)
+    assert slice_queue.take(left) == []
+    assert slice_queue.take(VariantQueue.detached("t", FLAT)) == []
+
+
+@pytest.mark.parametrize("make", LIVE)
+def test_counting_anew_loses_nobody(make: Callable[[], LiveQueue]) -> None:
+    slice_queue = make()
+    queue = slice_queue.add_variant("t", FLAT)
+    asked = [Item(queue, HOUR_MS + number, 1) for number in range(9)]
+    assert all(slice_queue.admit(item, 0.0) is Verdict.ADMITTED for item in asked)
+    slice_queue.recount()
+    assert (slice_queue.count, queue.rows) == (9, 9)
+    ran: list[Item] = []
+    while (batch := slice_queue.next_batch(0.0)) is not None:
+        ran += batch.items
+        slice_queue.finished(queue, 0.0, 10.0)
+    assert ran == asked

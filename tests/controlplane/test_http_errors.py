@@ -132,6 +132,11 @@ def test_an_internal_error_shows_its_request_id_and_nothing_else(error: Exceptio
     }
 
 
+def test_that_a_model_gave_no_numbers_is_told() -> None:
+    body = error_body(errors.NotFinite("not finite"), "r1")
+    assert (body["error"], body["code"], body["retryable"]) == ("not finite", "INTERNAL", False)
+
+
 def test_the_client_keeps_the_request_id_of_an_internal_error() -> None:
     again = parse_error(500, orjson.dumps(error_body(ValueError(), "r1")))
 

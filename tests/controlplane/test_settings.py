@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from controlplane.gateway.query.datatypes import V2_NAMES, listed_type, width_of
 from controlplane.gpus import GpuModel
 from controlplane.settings import load_settings
 from variants.errors import InvalidInput
@@ -198,3 +200,17 @@ def test_layouts_are_of_one_machine_and_say_how_many(
 ) -> None:
     with pytest.raises(InvalidInput, match=why):
         load_settings(state_dir=tmp_path, slices="1xcpu-2|2xcpu-1", **others)
+
+
+def test_no_body_that_is_taken_becomes_a_frame_that_is_not(tmp_path: Path) -> None:
+    """A frame that is too large would end the connection for all other queries on it."""
+    widest = max(
+        np.dtype(expected).itemsize / width_of(given)
+        for expected in ("bool", "uint8", "int32", "int64", "float32", "float64")
+        for given in (*V2_NAMES.values(), "BF16")
+        if listed_type(given, expected) is not None
+    )
+    assert widest == 8
+    for most_mib in (1, 16, 100):
+        settings = load_settings(state_dir=tmp_path, max_body_mib=most_mib)
+        assert settings.max_frame_mib > widest * most_mib

@@ -47,7 +47,7 @@ def object_of_python(folder: Path) -> Path:
     return changed(folder, **{"data/constants/opaque_obj_0": pickled()})
 
 
-@bad(Step.CHECK, rf"{SAID}/{WEIGHTS}: config.weight.use_pickle is True, not False$")
+@bad(Step.CHECK, rf"{SAID}/{WEIGHTS}: config.weight.use_pickle is true, not false$")
 def weight_as_a_pickle(folder: Path) -> Path:
     document = json.dumps(payloads(use_pickle=True)).encode()
     return changed(folder, **{WEIGHTS: document, "data/weights/weight_0": pickled()})

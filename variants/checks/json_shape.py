@@ -16,6 +16,7 @@ Shape = Callable[[Any], None]
 
 INT64 = 2**63 - 1
 _SHOWN = 80
+_CONSTANTS = {None: "null", True: "true", False: "false"}
 
 
 class Misfit(Exception):
@@ -54,7 +55,10 @@ def read_json(data: bytes, *, where: str, max_depth: int) -> Any:
 
 
 def shown(value: object) -> str:
-    """The value as it would be written, cut where it becomes long; the rest is never written."""
+    """The value as a sentence has it: as JSON writes it, but for quotation marks, and an object in
+    words. It is cut where it becomes long; the rest is never written."""
+    if type(value) is dict:
+        return "an object" if value else "an empty object"
     text = ""
     for piece in _written(value):
         text += piece
@@ -74,13 +78,9 @@ def _written(value: object) -> Iterator[str]:
             yield from _written(item)
         yield "]"
     elif type(value) is dict:
-        yield "{"
-        for position, (name, item) in enumerate(value.items()):
-            yield ", " if position else ""
-            yield from _written(name)
-            yield ": "
-            yield from _written(item)
-        yield "}"
+        yield "{...}" if value else "{}"
+    elif value is None or type(value) is bool:
+        yield _CONSTANTS[value]
     else:
         yield repr(value)
 
@@ -99,7 +99,7 @@ def text(pattern: str, what: str) -> Shape:
 def one_of(*values: object) -> Shape:
     """One of these values and of the same type: 1 is not true."""
     allowed = {(type(value), value) for value in values}
-    told = " or ".join(map(repr, values)) if len(values) < 5 else "one of those known here"
+    told = " or ".join(map(shown, values)) if len(values) < 5 else "one of those known here"
 
     def check(value: Any) -> None:
         scalar = isinstance(value, str | int | None)

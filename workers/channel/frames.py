@@ -8,8 +8,8 @@ multiple of 8, so that tensors lie aligned and are used where they arrived. Byte
 4   u8      ``FrameKind``
 5   u8      code: a ``ReplyCode``; 1 for an answer that is an error, and for a query whose budget is
             a moment of the clock that both sides read (``shared_clock``); 0 otherwise
-6   u16     length of the signature (infer, reply); a version in a handshake frame
-            (``workers.channel.handshake``)
+6   u16     length of the signature (infer, reply); 1 in a refusal for a fault of the variant whose
+            message is for who asked; a version in a handshake frame (``workers.channel.handshake``)
 8   u32     request id
 ==========  ======================================================================================
 
@@ -305,13 +305,22 @@ def reply_head(
     )  # fmt: skip
 
 
-def refusal_frame(code: ReplyCode, request_id: int, backlog_us: int, message: str) -> bytes:
-    """A reply without tensors; ``backlog_us`` is the predicted time of all admitted work, in µs."""
-    text = message.encode()[:4096]
+def refusal_frame(
+    code: ReplyCode, request_id: int, backlog_us: int, message: str, for_client: bool = False
+) -> bytes:
+    """A reply without tensors.
+
+    Args:
+        backlog_us: the predicted time of all admitted work, in µs.
+        message: any text; back ends also say what is none.
+        for_client: it is for who asked, although the variant failed.
+    """
+    text = message.encode(errors="backslashreplace")[:4096]
     body = _padded(text)
     head = _REPLY.pack(
-        HEADER + len(body), _KIND_REPLY, code, 0, request_id, 0, 0, 0, backlog_us, len(text)
-    )
+        HEADER + len(body), _KIND_REPLY, code, for_client,
+        request_id, 0, 0, 0, backlog_us, len(text),
+    )  # fmt: skip
     return head + body
 
 

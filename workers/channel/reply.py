@@ -22,6 +22,8 @@ class Reply(NamedTuple):
     outputs: list[Tensor]
     evidence: Evidence = Evidence.NONE
     """With ``LOST``: what says that the batch ended the worker."""
+    for_client: bool = False
+    """With ``FAILED``: the message is for who asked."""
 
 
 def lost_reply(reason: str, company: int = 0, evidence: Evidence = Evidence.NONE) -> Reply:

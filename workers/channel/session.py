@@ -234,8 +234,9 @@ class WorkerSession(asyncio.Protocol):
         on_reply = self._pending.pop(request_id, None)
         if on_reply is not None:
             reply = Reply(
-                _REPLY_CODES[code], batch_size, queue_us, run_us, backlog_us, message, outputs
-            )
+                _REPLY_CODES[code], batch_size, queue_us, run_us, backlog_us, message, outputs,
+                for_client=bool(code and described),
+            )  # fmt: skip
             call_back(on_reply, reply)
 
     def _on_small(self, frame: bytes) -> None:

@@ -25,6 +25,7 @@ from workers.execution.replicas import Replica
 from workers.process.ordered_thread import OrderedThread
 from workers.process.quarantine import CrashLedger
 from workers.runtimes.protocol import Runtime
+from workers.runtimes.signature import in_words
 from workers.types import LoadSpec, variant_id
 
 STUCK_S = 300.0
@@ -203,4 +204,5 @@ def run_once(runtime: Runtime, spec: LoadSpec) -> None:
     has = [(str(t.dtype), t.shape) for t in runtime.run(row)]
     wants = [(t.dtype, (1, *t.shape)) for t in spec.outputs]
     if has != wants:
-        raise RuntimeFailed(f"{spec.task}/{spec.variant} gives {has}, the task has {wants}")
+        name = f"{spec.task}/{spec.variant}"
+        raise RuntimeFailed(f"{name} gives {in_words(has)}, the task has {in_words(wants)}")

@@ -402,7 +402,8 @@ class Loading:
             return
         except Exception as error:
             log.exception("loading %s", replica.name)
-            self._drop(replica, RuntimeFailed(f"{replica.name} cannot be loaded: {error!r}"), file)
+            why = f"{replica.name} cannot be loaded: {type(error).__name__}: {error}"
+            self._drop(replica, RuntimeFailed(why), file)
             return
         self._failures.succeeded(replica.variant)
         replica.state = ReplicaState.READY

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from planner.batching.protocol import Batch
+from variants.errors import readable
 from workers.execution.replicas import Job, LoneJob, Replica
 from workers.execution.running import Group, run_batch
 from workers.process.last_batch import query_entry
@@ -64,7 +65,7 @@ def outcome_of(batch: Batch, began_ms: float, ledger: CrashLedger) -> Outcome:
 
 def mistake(error: Exception) -> str:
     """What queries are told of a mistake of the worker's."""
-    return f"the worker failed: {type(error).__name__}: {error}"
+    return readable(f"the worker failed: {type(error).__name__}: {error}")
 
 
 def asked(groups: list[Group]) -> int:

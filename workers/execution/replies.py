@@ -1,5 +1,7 @@
 """Replies: the frames with which queries are answered, with tensors or with a refusal."""
 
+import numpy as np
+
 from workers.channel.frames import (
     JOIN_LIMIT,
     Chunk,
@@ -8,8 +10,9 @@ from workers.channel.frames import (
     reply_head,
     signature_of,
 )
-from workers.execution.replicas import Responder
+from workers.execution.replicas import Replica, Responder
 from workers.execution.running import Group
+from workers.runtimes.protocol import Tensor
 from workers.types import ReplyCode
 
 REFUSALS = {
@@ -50,8 +53,10 @@ def send_outputs(
         queue_us = int((began_ms - job.arrived_ms) * 1000)
         request_id, responder = job.request_id, job.responder
         if bad is not None and bad[at:end].any():
-            message = f"{replica.name} gave a number that is not finite"
-            send_refusal(responder, request_id, ReplyCode.FAILED, backlog_us, message)
+            message = _not_finite(replica, [tensor[at:end] for tensor in outputs])
+            send_refusal(
+                responder, request_id, ReplyCode.FAILED, backlog_us, message, for_client=True
+            )
         elif single is not None:
             signature = replica.signatures.get(job.rows)
             if signature is None:
@@ -79,9 +84,24 @@ def send_outputs(
         responder.answer(frames)
 
 
+def _not_finite(replica: Replica, outputs: list[Tensor]) -> str:
+    """What is wrong with the rows of one query, of which one holds a number that is not finite."""
+    bad = [
+        repr(spec.name)
+        for spec, tensor in zip(replica.spec.outputs, outputs, strict=False)
+        if tensor.dtype.kind == "f" and not np.isfinite(tensor).all()
+    ]
+    named = f" for output {', '.join(bad)}" if bad else ""
+    return f"{replica.name} gave values that are not finite (NaN or infinity){named}"
+
+
 def send_refusal(
-    responder: Responder, request_id: int, code: ReplyCode, backlog_us: int, message: str = ""
-) -> None:
-    """Answer a query without tensors; an empty message stands for the usual one of the code."""
+    responder: Responder, request_id: int, code: ReplyCode, backlog_us: int, message: str = "",
+    *, for_client: bool = False,
+) -> None:  # fmt: skip
+    """Answer a query without tensors; an empty message stands for the usual one of the code.
+
+    ``for_client``: the message is for who asked, although the variant failed.
+    """
     text = message or REFUSALS.get(code, "")
-    responder.send(refusal_frame(code, request_id, backlog_us, text))
+    responder.send(refusal_frame(code, request_id, backlog_us, text, for_client))

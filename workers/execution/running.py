@@ -7,10 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from variants.errors import RuntimeFailed
+from variants.errors import RuntimeFailed, readable
 from workers.channel.frames import Chunk
 from workers.execution.replicas import Job, Replica
 from workers.runtimes.protocol import Runtime, Tensor, keeps_inputs, run_pieces
+from workers.runtimes.signature import in_words
 
 log = logging.getLogger(__name__)
 
@@ -99,13 +100,14 @@ def _run(replica: Replica, jobs: list[Job], rows: int) -> Group:
     try:
         outputs = _outputs(runtime, jobs, rows)
     except RuntimeFailed as failure:
-        return Group(jobs, rows, [], failure.message)
+        return Group(jobs, rows, [], readable(failure.message))
     except Exception as error:  # a back end may raise anything; the executor has to live on
         log.exception("%s raised", replica.name)
-        return Group(jobs, rows, [], f"{replica.name} failed: {type(error).__name__}: {error}")
+        why = f"{replica.name} failed: {type(error).__name__}: {error}"
+        return Group(jobs, rows, [], readable(why))
     if _misshapen(replica, outputs, rows):
-        shapes = [(str(tensor.dtype), tensor.shape) for tensor in outputs]
-        return Group(jobs, rows, [], f"{replica.name} gave {shapes} for {rows} rows")
+        gave = in_words((tensor.dtype, tensor.shape) for tensor in outputs)
+        return Group(jobs, rows, [], f"{replica.name} gave {gave} for {rows} rows")
     bad = _broken_rows(outputs)
     if bad is None:
         _keep_sound_row(replica, jobs[0])

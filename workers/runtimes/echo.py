@@ -7,6 +7,7 @@ import numpy as np
 
 from variants.errors import RuntimeFailed
 from workers.runtimes.protocol import Tensor, rows_of
+from workers.runtimes.signature import in_words
 from workers.types import LoadSpec
 
 SLEEP_SLACK_S = 0.000_15
@@ -94,7 +95,7 @@ class EchoRuntime:
         has = [(str(tensor.dtype), tensor.shape[1:]) for tensor in inputs]
         wants = [(spec.dtype, spec.shape) for spec in self._spec.inputs]
         if has != wants:
-            raise RuntimeFailed(f"{self._name} takes {wants}, not {has}")
+            raise RuntimeFailed(f"{self._name} takes {in_words(wants)}, not {in_words(has)}")
 
 
 def _number(text: str | None) -> float | None:

@@ -185,9 +185,8 @@ class OnnxRuntime:
         has = {node.name for node in session.get_inputs()}
         gives = {node.name for node in session.get_outputs()}
         if has != set(self._inputs):
-            raise RuntimeFailed(
-                f"{self._name} takes inputs {sorted(has)}, the task has {sorted(self._inputs)}"
-            )
+            takes, wanted = (", ".join(sorted(names)) for names in (has, self._inputs))
+            raise RuntimeFailed(f"{self._name} takes inputs {takes}, the task has {wanted}")
         if not gives >= set(self._outputs):
             missing = sorted(set(self._outputs) - gives)
             raise RuntimeFailed(f"{self._name} has no output {', '.join(missing)}")

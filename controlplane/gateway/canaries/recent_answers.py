@@ -1,13 +1,14 @@
 """RecentAnswers: which classes answers named lately, so that clients can say which were right.
 
-A ring of a fixed length. It keeps references to what was sent anyway, in lists of their own: so
-many tuples would each be looked at by the garbage collector. Which class is the best is found only
-when somebody asks.
+A ring of a fixed length. It keeps references to what was sent anyway, unless that would keep much
+else, in lists of their own: so many tuples would each be looked at by the garbage collector. Which
+class is the best is found only when somebody asks.
 """
 
 from array import array
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,9 @@ MOST_ANSWERS = 16_384
 MOST_BYTES = 64 * 2**20
 """Of all outputs that are kept."""
 LONGEST_MS = 600_000.0
+BESIDE_BYTES = 4_096
+"""That one answer may keep in memory beside its own scores. What comes from a worker is a view of
+all that came with it: the answers to others, and outputs that nobody judges by."""
 BEST = {MetricKind.TOP1: 1, MetricKind.TOP5: 5}
 """A row counts as right as the accuracy of its task does."""
 UNKNOWN = "no answer with this request id was given through this installation in the last minutes"
@@ -42,6 +46,14 @@ class Judged:
         self.wrong = wrong
         self.anew = anew
         """False where the same was said before, which counts once."""
+
+
+def _by_itself(scores: Tensor) -> Tensor:
+    """The array itself, or a copy where it would keep much more in memory than its own bytes."""
+    whole: Any = scores.base
+    if whole is None or memoryview(whole).nbytes <= scores.nbytes + BESIDE_BYTES:
+        return scores
+    return scores.copy()
 
 
 @cache
@@ -88,7 +100,7 @@ class RecentAnswers:
             self._forget(at)
             self._oldest = (at + 1) % self._most
         if best_classes(task.metric):
-            scores = self._scores[at] = outputs[0]
+            scores = self._scores[at] = _by_itself(outputs[0])
             self._size_bytes += scores.nbytes
         self._ids[at] = id_
         self._tasks[at] = task

@@ -18,7 +18,14 @@ from controlplane.gateway.query.json_tensors import finite, same_rows
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_fields import task_of
 from controlplane.gateway.query.replies import ReplyMetadata, V2Request
-from controlplane.gateway.query.v2_parsing import input_spec, query_v2, v2_form, v2_shape
+from controlplane.gateway.query.v2_parsing import (
+    REGION,
+    input_spec,
+    not_shared,
+    query_v2,
+    v2_form,
+    v2_shape,
+)
 from variants.errors import InvalidInput
 from variants.types import Task, TaskName, TensorSpec
 from workers.runtimes.protocol import Tensor
@@ -122,8 +129,8 @@ def _inputs(
         datatype = entry.datatype
         dtype = source_type(datatype, spec)
         shape = v2_shape(list(entry.shape), spec)
-        if "shared_memory_region" in entry.parameters:
-            raise InvalidInput(f"input {spec.name!r}: shared memory is not supported")
+        if REGION in entry.parameters:
+            raise not_shared(f"input {spec.name!r}")
         if not raw:
             found[spec.name] = _listed(entry.contents, datatype, dtype, shape, spec)
             continue

@@ -104,8 +104,8 @@ class Service:
     async def infer(self, _requests: object, context: Any) -> bytes:
         """``ModelInfer``: one query, one answer."""
         began_ms = monotonic_ms()
-        given_id, client = await self._admit(context)
-        data = await self._read(context, given_id)
+        given_id, client = await self._admit(context, query=True)
+        data = await self._read(context, given_id, asked_by=client)
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._ask(data, began_ms, answered, given_id, client)
         status, body, headers = await answered
@@ -116,10 +116,11 @@ class Service:
 
     async def stream(self, _requests: object, context: Any) -> None:
         """``ModelStreamInfer``: queries as they come, answers in the order of their queries."""
-        given_id, client = await self._admit(context)
+        given_id, client = await self._admit(context, query=True)
         admitted_by = self._access.clients
         if self._streams >= STREAMS:
-            await _abort(context, RateLimited(f"{STREAMS} streams are open"), given_id)
+            many = RateLimited(f"{STREAMS} streams are open")
+            await self._turn_away(context, many, given_id, client)
         self._streams += 1
         writer = _Writer(context)
         try:
@@ -131,7 +132,7 @@ class Service:
                     error = self._access.permit_call(None, authorization, asks=True)
                     if error is not None:
                         await writer.finish()
-                        await _abort(context, error, given_id)
+                        await self._turn_away(context, error, given_id)
                     client = self._access.client_of(authorization)
                 answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
                 try:
@@ -167,12 +168,40 @@ class Service:
         except Exception as error:
             path.fail(error, respond, given_id=given_id)
 
-    async def _read(self, context: Any, given_id: bytes | None, most: int | None = None) -> bytes:
-        """The one message of a call; a compressed one has ``most`` bytes before and after."""
-        data = await _read(context, MESSAGE_S)
+    async def _turn_away(
+        self,
+        context: Any,
+        error: ModellessError,
+        given_id: bytes | None,
+        client: Client | None = None,
+    ) -> None:
+        """End a call for queries before any is looked at, which counts as over HTTP.
+
+        Args:
+            client: by whose key it asks, of a call that was admitted.
+        """
+        self._path.counters.task("").failed(error.code)
+        if client is not None:
+            self._path.refused_unread(client)
+        await _abort(context, error, given_id)
+
+    async def _read(
+        self,
+        context: Any,
+        given_id: bytes | None,
+        most: int | None = None,
+        asked_by: Client | None = None,
+    ) -> bytes:
+        """The one message of a call; a compressed one has ``most`` bytes before and after.
+
+        Args:
+            asked_by: whose query it is; None: it is none.
+        """
         try:
-            return await self._unpacked(data, most)
+            return await self._unpacked(await _read(context, MESSAGE_S), most)
         except ModellessError as error:
+            if asked_by is not None:
+                await self._turn_away(context, error, given_id, asked_by)
             await _abort(context, error, given_id)
             raise
 
@@ -210,9 +239,13 @@ class Service:
         return handle
 
     async def _admit(
-        self, context: Any, *, is_open: bool = False, asks: bool = True
+        self, context: Any, *, is_open: bool = False, asks: bool = True, query: bool = False
     ) -> tuple[bytes | None, Client]:
-        """Refuse a call that may not be made; of an admitted one, its own id and its client."""
+        """Refuse a call that may not be made; of an admitted one, its own id and its client.
+
+        Args:
+            query: it is one for queries.
+        """
         fields = _fields(context)
         given_id = _bytes(fields.get("x-request-id"))
         if self.connections is not None and self.connections.marked:
@@ -223,7 +256,9 @@ class Service:
         error = self._access.permit_call(
             _bytes(fields.get("origin")), authorization, open=is_open, asks=asks
         )
-        if error is not None:
+        if error is not None and query:
+            await self._turn_away(context, error, given_id)
+        elif error is not None:
             await _abort(context, error, given_id)
         return given_id, self._access.client_of(authorization)
 
@@ -301,16 +336,20 @@ def _streamed(request: bytes, answer: Answer) -> bytes:
 
 
 async def _read(context: Any, within_s: float) -> bytes:
-    """The one message of a call."""
+    """The one message of a call.
+
+    Raises:
+        InvalidInput: there is none, or not in time.
+    """
     try:
         async with asyncio.timeout(within_s):
             data = await context.read()
-    except TimeoutError:
-        late = InvalidInput(f"the request takes too long: it has not come within {within_s:g} s")
-        await _abort(context, late, None)
-        raise
+    except TimeoutError as error:
+        raise InvalidInput(
+            f"the request takes too long: it has not come within {within_s:g} s"
+        ) from error
     if data is grpc.aio.EOF:
-        await _abort(context, InvalidInput("the call carries no message"), None)
+        raise InvalidInput("the call carries no message")
     return bytes(data)
 
 

@@ -37,6 +37,9 @@ MOST = 64
 """Bodies that are read or wait for it."""
 MOST_BYTES = 256 * 2**20
 """Of all of them."""
+WAIT_S = 10.0
+"""Who has waited for longer until others are read is told so: what they take is not his fault, and
+his deadline is not known before his body is."""
 _PIECE = 2**18
 
 Done = Callable[[ParsedQuery | ModellessError], None]
@@ -47,6 +50,8 @@ class _Waiting(NamedTuple):
     asked: Mapping[str, Any]
     tasks: Mapping[TaskName, Task]
     done: Done
+    since_s: float
+    """By the event loop's clock."""
 
 
 class BodyReader(asyncio.BufferedProtocol):
@@ -60,6 +65,8 @@ class BodyReader(asyncio.BufferedProtocol):
         self._starting: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._busy = self._there = False
+        self._there_s = 0.0
+        """Since when the process is there."""
         self._told: Mapping[TaskName, Task] | None = None
         """The tasks that the process knows."""
         self._parts = [bytearray(PREFIX.size)]
@@ -83,7 +90,8 @@ class BodyReader(asyncio.BufferedProtocol):
         if len(self._waiting) >= MOST or self._bytes + len(body) > MOST_BYTES:
             done(Overloaded("Too many long bodies are being read."))
             return
-        self._waiting.append(_Waiting(body, asked, tasks, done))
+        since_s = asyncio.get_running_loop().time()
+        self._waiting.append(_Waiting(body, asked, tasks, done, since_s))
         self._bytes += len(body)
         self._go_on()
 
@@ -105,8 +113,11 @@ class BodyReader(asyncio.BufferedProtocol):
                 self._starting = asyncio.create_task(self._start())
             return
         assert self._transport is not None
+        body, asked, tasks, _, since_s = self._waiting[0]
+        if asyncio.get_running_loop().time() - max(since_s, self._there_s) > WAIT_S:
+            self._answer(Overloaded("Too many long bodies are being read."))
+            return
         self._busy = True
-        body, asked, tasks, _ = self._waiting[0]
         write = self._transport.write
         if tasks is not self._told:
             text = orjson.dumps({"tasks": tasks_as_json(tasks.values())})
@@ -207,7 +218,7 @@ class BodyReader(asyncio.BufferedProtocol):
     def _came(self, text: bytearray, data: bytearray) -> None:
         """An answer has come in full; the first says that the process is there."""
         if not self._there:
-            self._there = True
+            self._there, self._there_s = True, asyncio.get_running_loop().time()
             if self._timer is not None:
                 self._timer.cancel()
             self._go_on()

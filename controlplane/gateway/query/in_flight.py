@@ -212,7 +212,8 @@ class InFlight(OneAnswer):
             elif code in _RETRY:
                 self._again(code, reply.message)
             else:
-                self.fail(worker_error(code, reply.message, self.parsed.query, self.candidate))
+                query, told = self.parsed.query, reply.for_client
+                self.fail(worker_error(code, reply.message, query, self.candidate, for_client=told))
         except Exception as error:
             self.fail(error)
 

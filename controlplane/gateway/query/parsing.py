@@ -24,6 +24,7 @@ from controlplane.gateway.query.query_fields import (
     latency_bound,
     pinned_to,
     prefer_of,
+    priority_in,
     task_of,
     unknown,
 )
@@ -33,8 +34,8 @@ from variants.errors import InvalidInput
 from variants.types import Prefer, Task, TaskName
 from workers.runtimes.protocol import Tensor
 
-_V1_FIELDS = frozenset({"task", "slo", "inputs", "best_effort", "variant"})
-_BESIDE_SLO = frozenset({"best_effort", "variant"})
+_V1_FIELDS = frozenset({"task", "slo", "inputs", "best_effort", "variant", "priority"})
+_BESIDE_SLO = frozenset({"best_effort", "variant", "priority"})
 _SLO_FIELDS = frozenset({"latency_ms", "accuracy", "cost", "prefer"})
 MOST_ROWS = 2**20
 """Rows that an explanation is asked for."""
@@ -142,8 +143,9 @@ def query_v1(
     variant = pinned_to(document.get("variant"))
     # By position, because that takes half the time.
     return Query(
-        task.name, rows, received_ms, latency_ms, accuracy, cost, prefer, best_effort, variant, draw
-    )
+        task.name, rows, received_ms, latency_ms, accuracy, cost, prefer, best_effort, variant,
+        draw, None, priority_in(document),
+    )  # fmt: skip
 
 
 def _slo(slo: Any, task: Task) -> tuple[float, float | None, float | None, Prefer]:

@@ -185,10 +185,18 @@ class QueryContext:
         self.snapshot = snapshot
         self.lately.follow(snapshot)
         self.routes = routes
+        if tasks is not self.tasks:
+            self._forget_others(tasks)
         self.tasks = tasks
         self.connections = connections
         self.refusals.keep(frozenset(snapshot.workers))
         self.repeated.forget()
+
+    def _forget_others(self, tasks: Mapping[TaskName, Task]) -> None:
+        """Forget what is kept of tasks and variants that may have left the catalog."""
+        self._ids.clear()
+        self._free_ms.clear()
+        self.held = {name: count for name, count in self.held.items() if count or name in tasks}
 
     def hold(self) -> None:
         """From now on, hold queries whose decision may be another one once more is known."""

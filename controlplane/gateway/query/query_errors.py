@@ -8,6 +8,7 @@ from variants.errors import (
     Internal,
     InvalidInput,
     ModellessError,
+    NotFinite,
     NotFound,
     NoWorkers,
     Overloaded,
@@ -35,13 +36,19 @@ def lethal_error(variant: str, blocked_ms: float) -> InvalidInput:
 
 
 def worker_error(
-    code: ReplyCode, message: str, query: Query, candidate: Candidate | None
+    code: ReplyCode,
+    message: str,
+    query: Query,
+    candidate: Candidate | None,
+    *,
+    for_client: bool = False,
 ) -> ModellessError:
     """The error behind a worker's refusal. What the worker said is a part of its sentence.
 
     Args:
         code: any code but ``OK``.
         candidate: the variant that the worker was asked to run, if one had been chosen.
+        for_client: what it said is for who asked, although the variant failed.
     """
     why = f": {message.rstrip('.')}." if message else "."
     if code is ReplyCode.EXPIRED:
@@ -54,7 +61,13 @@ def worker_error(
         load_s = 1.0 if candidate is None else candidate.load_ms / 1_000
         return Cold(f"The variant is not loaded yet{why}", retry_after_s=load_s)
     if code is ReplyCode.FAILED:
+        if for_client:
+            return NotFinite(
+                f"The model's answer cannot be given: {message}. JSON cannot carry them."
+            )
         return Internal(message)
+    if code is ReplyCode.QUARANTINED:  # what failed there is not this query's affair
+        why = ": the variant has just been put into quarantine where it was asked."
     return Overloaded(f"No worker can answer in time right now{why}")
 
 

@@ -148,7 +148,7 @@ def prefer_of(value: Any, name: str) -> Prefer:
 
 
 def priority_in(parameters: Mapping[str, Any]) -> int:
-    """The priority of the Open Inference Protocol: 1 is the highest, and 0 names none."""
+    """The priority, as the Open Inference Protocol has it: 1 is the highest, and 0 names none."""
     value = parameters.get("priority")
     if value is None:
         return DEFAULT_PRIORITY
@@ -156,6 +156,16 @@ def priority_in(parameters: Mapping[str, Any]) -> int:
     if number < 0 or number != int(number):
         raise InvalidInput("priority must be a whole number that is not negative")
     return min(int(number), MAX_PRIORITY) or DEFAULT_PRIORITY
+
+
+def timeout_in(parameters: Mapping[str, Any]) -> float | None:
+    """The deadline of the Open Inference Protocol, in ms; None where it names none, or 0."""
+    value = parameters.get("timeout")
+    timeout_us = 0.0 if value is None else number_of(value, "timeout")
+    if not 0 <= timeout_us <= 1_000 * MAX_LATENCY_MS:
+        most = 1_000 * MAX_LATENCY_MS
+        raise InvalidInput(f"timeout must be in microseconds, from 0 to {most:.0f}")
+    return timeout_us / 1_000 or None
 
 
 def flag_of(value: Any, name: str) -> bool:

@@ -34,6 +34,7 @@ from controlplane.gateway.query.query_fields import (
     priority_in,
     refuse_mistaken_names,
     task_of,
+    timeout_in,
 )
 from controlplane.gateway.query.replies import V2Request
 from planner.types import Query
@@ -45,6 +46,8 @@ from workers.runtimes.protocol import Tensor
 
 MAX_ID = 1_024
 """Characters of a request's own id, which its answer repeats."""
+REGION = "shared_memory_region"
+"""The parameter of a tensor that lies in memory which a client shares."""
 
 
 def parse_v2(
@@ -129,9 +132,7 @@ def query_v2(
     latency_ms = task.slo.latency_ms
     if (slo_ms := get("latency_slo_ms")) is not None:
         latency_ms = latency_bound(slo_ms, "latency_slo_ms")
-    timeout_us = number_of(get("timeout", 0), "timeout")
-    if timeout_us:  # 0 is the protocol's "none"
-        timeout_ms = latency_bound(timeout_us / 1000, "timeout / 1000")
+    if (timeout_ms := timeout_in(parameters)) is not None:
         latency_ms = min(latency_ms, timeout_ms) if slo_ms is not None else timeout_ms
     accuracy, cost, prefer = get("min_accuracy"), get("max_cost_usd_per_1k"), get("prefer")
     return Query(
@@ -181,8 +182,10 @@ def _v2_inputs(
         spec = input_spec(name, by_name, found)
         dtype = source_type(entry.get("datatype"), spec)
         shape = v2_shape(entry.get("shape"), spec)
-        size = parameters_of(entry, f"parameters of input {name!r}").get("binary_data_size")
-        if size is not None:
+        own = parameters_of(entry, f"parameters of input {name!r}")
+        if REGION in own:
+            raise not_shared(f"input {spec.name!r}")
+        if (size := own.get("binary_data_size")) is not None:
             found[spec.name], raw = _v2_binary(raw, size, entry["datatype"], shape, spec)
         elif dtype == spec.dtype:
             found[spec.name] = _v2_listed(entry.get("data"), shape, spec, booleans)
@@ -205,9 +208,11 @@ def input_spec(
     Raises:
         InvalidInput: there is none, or it has come already.
     """
-    spec = specs.get(name) if isinstance(name, str) else None
+    expected = ", ".join(specs)
+    if not isinstance(name, str):
+        raise InvalidInput(f"each of 'inputs' must have a name, one of: {expected}")
+    spec = specs.get(name)
     if spec is None:
-        expected = ", ".join(specs)
         raise InvalidInput(f"input {shown(name)} is not an input of the task; expected: {expected}")
     if spec.name in found:
         raise InvalidInput(f"input {spec.name!r} appears twice")
@@ -296,15 +301,25 @@ def v2_form(outputs: Any, parameters: Mapping[str, Any], task: Task, id_: str | 
     classes: dict[str, int] = {}
     for entry in outputs:
         name = entry.get("name") if isinstance(entry, dict) else None
+        if not isinstance(name, str):
+            expected = ", ".join(known)
+            raise InvalidInput(f"each of 'outputs' must be an object with a name of: {expected}")
         if name not in known or name in names:
             raise InvalidInput(f"output {shown(name)} is not an output of the task, or named twice")
         names.append(name)
         own = parameters_of(entry, f"parameters of output {name!r}")
+        if REGION in own:
+            raise not_shared(f"output {name!r}")
         if count := own.get("classification"):
             classes[name] = _classes(count, task)
         if flag_of(own.get("binary_data", default), "binary_data"):
             raw.add(name)
     return V2Request(id=id_, outputs=tuple(names), binary=frozenset(raw), classes=classes)
+
+
+def not_shared(what: str) -> InvalidInput:
+    """The error of a tensor that a client has, or wants, in memory that it shares."""
+    return InvalidInput(f"{what}: shared memory is not supported")
 
 
 def _classes(count: Any, task: Task) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic, thread_time, time
 from typing import Any
 
-from controlplane.demand_counters import counter_name
+from controlplane.demand_counters import counter_name, parse_counter_name
 from controlplane.gateway.knowledge import Knowledge
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.reports.history_samples import HistorySamples
@@ -14,6 +14,11 @@ from planner.forecasting.demand_estimator import Least
 TIGHT_S = 5.0
 """How long the tightest SLO of a class is reported, and up to twice as long: a report may be missed
 by its readers, but what is seen for long is remembered there."""
+
+
+GONE_S = 600.0
+"""So long after a task has left the catalog its counters are still told: whoever reads them has
+seen the last of them by then."""
 
 
 class DemandReport:
@@ -37,6 +42,10 @@ class DemandReport:
         """Rows asked for, by counter."""
         self._tightest: Least[str] = Least(TIGHT_S)
         """The shortest latency SLO in ms, by counter."""
+        self._catalog = known.catalog
+        """As it was when counters were last looked through."""
+        self._gone_s: dict[str, float] = {}
+        """Tasks that were counted and are in the catalog no more, and since when."""
         self._began_s = monotonic()
         self._outcomes = RecentOutcomes(self._began_s)
         self._samples = HistorySamples(time())
@@ -66,6 +75,7 @@ class DemandReport:
             self._demand[name] = self._demand.get(name, 0) + rows
             tightest[name] = min(latency_ms, tightest.get(name, latency_ms))
         now_s = monotonic()
+        self._forget_gone(now_s)
         self._tightest.saw(now_s, tightest)
         self._path.asked.tell(self._path.clock_ms() / 1_000)
         counters = self._path.counters
@@ -84,6 +94,33 @@ class DemandReport:
             "round_trips_ms": self._known.workers.round_trips_ms(),
         }
         return self.latest
+
+    def _forget_gone(self, now_s: float) -> None:
+        """Forget what was counted of tasks, variants and floors that are in the catalog no more.
+
+        The control loop takes differences, and knows that a counter which comes anew begins at 0.
+        """
+        known = self._known
+        if known.catalog is not self._catalog:
+            self._catalog = known.catalog
+            self._demand = {name: rows for name, rows in self._demand.items() if self._counts(name)}
+        counters = self._path.counters
+        gone = [name for name in counters.tasks if name and name not in known.tasks]
+        if gone or self._gone_s:
+            self._gone_s = {name: self._gone_s.get(name, now_s) for name in gone}
+            late = {name for name, since_s in self._gone_s.items() if now_s - since_s > GONE_S}
+            counters.forget_tasks(counters.tasks.keys() - late)
+
+    def _counts(self, name: str) -> bool:
+        """Whether a counter may still grow."""
+        asked = parse_counter_name(name)
+        if asked is None:
+            return False
+        task, _, floor, variant = asked
+        if variant is not None:
+            return (task, variant) in self._known.variants
+        steps = self._known.accuracies.get(task, ())
+        return task in self._known.tasks and (floor is None or floor == 1.0 or floor in steps)
 
     def outcomes(self) -> Mapping[str, Any]:
         """``counted_s``, ``tasks`` and ``lately`` as of now; nothing counts as reported by that."""

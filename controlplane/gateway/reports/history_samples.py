@@ -71,6 +71,7 @@ class HistorySamples:
             told = self._grown(task, now, counters[task], accuracies)
             if told["met"] or told["missed"] or told["errors"] or told["infeasible_answered"]:
                 found[task] = told
+        self._seen = {task: self._seen[task] for task in ended}
         return {"slot": over, "tasks": found}
 
     def _grown(

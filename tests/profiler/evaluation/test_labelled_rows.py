@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.lib import format as npy
 
 from profiler.evaluation.labelled_rows import check_rows, read_rows, read_task_rows
 from variants.errors import InvalidArtifact
@@ -141,3 +142,20 @@ def test_before_the_task_is_known_its_metric_says_what_rows_need(tmp_path: Path)
     check_rows(path, truth="targets")
     with pytest.raises(InvalidArtifact, match="lacks the array 'labels'; it has targets, x"):
         check_rows(path)
+
+
+WIDE = TensorSpec(name="pixels", dtype="float64", shape=(4,))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "float64"])
+def test_rows_are_measured_by_what_they_become(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str
+) -> None:
+    """Zeros take next to nothing in a file, and one byte each in a narrow type."""
+    path, rows = tmp_path / "rows.npz", 2**18
+    path.write_bytes(npz(pixels=np.zeros((rows, 4), dtype), labels=np.zeros(rows, "uint8")))
+    assert len(read_rows(path, (WIDE,), classes=2, max_mib=10.5)) == rows
+    monkeypatch.setattr(npy, "read_array", None)  # nothing is read
+    unpacks = "unpacks to 8.3 MiB" if dtype == "float64" else "takes 10 MiB in the task's types"
+    with pytest.raises(InvalidArtifact, match=f"^rows.npz: {unpacks}, more than the 8 allowed$"):
+        read_rows(path, (WIDE,), classes=2, max_mib=8.0)

@@ -149,3 +149,9 @@ def test_any_signature_is_decoded_or_refused(signature: bytes) -> None:
 def test_whatever_tensor_may_be_registered_is_carried() -> None:
     tensor = np.zeros((1,) * (1 + MAX_AXES), dtype=np.float32)
     assert layout_of(signature_of([tensor])).shapes == [tensor.shape]
+
+
+def test_a_refusal_says_whom_its_message_is_for_and_takes_any_text() -> None:
+    frame = refusal_frame(ReplyCode.FAILED, 5, 60, "not \udcff text", True)
+    assert unpack_reply(frame)[3] == 1
+    assert frame[HEADER:].rstrip(b"\0") == rb"not \udcff text"

@@ -27,7 +27,7 @@ from tests.workers.builders import (
     vid,
 )
 from tests.workers.gated import Gates
-from variants.errors import Conflict, Overloaded
+from variants.errors import Conflict, Overloaded, VariantNotLoadable
 from variants.types import ReplicaState, TaskName, VariantName
 from workers.channel.client import WorkerConnection
 from workers.channel.reply import Reply
@@ -196,7 +196,10 @@ async def test_an_output_that_is_not_finite_fails_its_query_only(
         assert [r.code for r in replies] == [
             ReplyCode.OK, ReplyCode.FAILED, ReplyCode.FAILED, ReplyCode.OK,
         ]  # fmt: skip
-        assert replies[1].message == "task/v gave a number that is not finite"
+        assert replies[1].message == (
+            "task/v gave values that are not finite (NaN or infinity) for output 'y'"
+        )
+        assert [r.for_client for r in replies] == [False, True, True, False]
 
 
 async def test_inputs_without_a_finite_answer_say_nothing_against_the_variant(
@@ -479,8 +482,20 @@ async def test_outputs_that_are_not_the_task_s_fail_the_load(
 ) -> None:
     spec = onnx_spec(double_model(tmp_path / "m.onnx"), outputs=(tensor("y", 3),))
     async with running(worker) as (_, connection):
-        with pytest.raises(Exception, match=r"task/v cannot be loaded: it gives .*, the task has"):
+        with pytest.raises(Exception, match=r"gives float32 \[1, 4\] for one row, the task has"):
             await connection.load(spec, CONTROL_S)
+
+
+async def test_without_trust_in_profiles_a_worker_leaves_in_order_whatever_failed(
+    worker: WorkerConfig,
+) -> None:
+    wrong = named(echo_spec(options={"latency_ms": "soon"}), "wrong")
+    async with running(replace(worker, batching="aimd")) as (host, connection):
+        await connection.load(echo_spec(), CONTROL_S)
+        with pytest.raises(VariantNotLoadable):
+            await connection.load(wrong, CONTROL_S)
+        assert replica(host.status().replicas, "wrong").state is ReplicaState.FAILED
+    assert sockets(worker) == []
 
 
 async def test_draining_refuses_new_queries_and_answers_the_others(

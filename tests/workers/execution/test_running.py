@@ -144,3 +144,17 @@ def test_what_is_late_is_not_run_again() -> None:
     runtime, groups = asyncio.run(ran([1, POISON], clock_ms=101.0))
     assert runtime.asked == [[1, 13], [0, 0]]
     assert [(len(g.jobs), g.error, g.of_query) for g in groups] == [(2, "poison", True)]
+
+
+class Wordy(Recorder):
+    """One that says what no frame and no status can carry as it is."""
+
+    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        raise OSError("no\nsuch file: \udcff")
+
+
+def test_what_a_back_end_says_becomes_a_line_that_can_be_sent() -> None:
+    async def error() -> str:
+        return ran_by(Wordy(), [1])[0].error
+
+    assert asyncio.run(error()) == r"task/v failed: OSError: no\nsuch file: \udcff"

@@ -23,7 +23,7 @@ from workers.runtimes.cuda import Device, first_device
 from workers.runtimes.engine_store import BatchRange, EngineCache, EngineKey, digest_of
 from workers.runtimes.gpu_thread import RECORDING
 from workers.runtimes.protocol import Tensor, rows_of
-from workers.runtimes.signature import Signature
+from workers.runtimes.signature import Signature, in_words
 from workers.runtimes.tensorrt.engine_building import (
     PlanOptions,
     build_plan,
@@ -242,9 +242,9 @@ class TensorRtRuntime:
                 raise RuntimeFailed(f"tensor {name!r} is {dtype}, which numpy has not") from error
             rows = {-1} if is_input or first.low < first.high else {-1, first.low}
             if has != port.dtype or shape not in {(n, *port.spec.shape) for n in rows}:
+                told, wanted = in_words([(has, shape)]), (-1, *port.spec.shape)
                 raise RuntimeFailed(
-                    f"tensor {name!r} is {has} {shape}, the task's is {port.dtype} "
-                    f"{(-1, *port.spec.shape)}"
+                    f"tensor {name!r} is {told}, the task's is {in_words([(port.dtype, wanted)])}"
                 )
         if wants:
             raise RuntimeFailed(f"its engine lacks {', '.join(sorted(n for _, n in wants))}")
@@ -255,7 +255,7 @@ class TensorRtRuntime:
             shape = tuple(slot.context.get_tensor_shape(port.spec.name))
             if shape != (slot.rows, *port.spec.shape):
                 raise RuntimeFailed(
-                    f"for {slot.rows} rows, tensor {port.spec.name!r} has the shape {shape}"
+                    f"for {slot.rows} rows, tensor {port.spec.name!r} has the shape {[*shape]}"
                 )
 
     def _allocate(self, rows: int) -> None:

@@ -1,5 +1,6 @@
 """Which answers clients may still judge, and what comes of that."""
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -119,3 +120,20 @@ def test_an_id_that_is_none_is_replaced() -> None:
     id_ = line.decode().removeprefix("x-request-id: ").strip()
     assert len(id_) == 16
     assert answers.judge(id_, ["a"], 0.0)[0].right == 1
+
+
+class Received(bytearray):
+    """Bytes that came from a worker, whose end can be seen."""
+
+
+@pytest.mark.parametrize(("size", "is_kept"), [(64, True), (MIB, False)])
+def test_an_answer_keeps_little_else_of_what_came_with_it(size: int, is_kept: bool) -> None:
+    answers = RecentAnswers()
+    received = Received(size)
+    received[8:20] = scores(1).tobytes()
+    came = weakref.ref(received)
+    view: np.ndarray[Any, Any] = np.ndarray((1, 3), np.float32, received, 8)
+    answers.note(b"r-1", DIGITS, "mlp", [view], None, 0.0)
+    del received, view
+    assert (came() is not None) is is_kept
+    assert answers.judge("r-1", ["b"], 0.0)[0].right == 1

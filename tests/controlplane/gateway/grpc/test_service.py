@@ -24,10 +24,12 @@ from tests.controlplane.gateway.grpc.calls import (
     output,
     request,
 )
-from tests.controlplane.serving import DOUBLE, FAST, LATE, SLOW, TASK, Served, serving, until
+from tests.controlplane.serving import DOUBLE, FAST, LATE, SLOW, TASK, Served, query, serving, until
 from tests.ports import free_port
 from tests.variants.catalog_builders import set_sharing
-from variants.types import Sharing
+from tests.workers import gated
+from variants.types import Sharing, WorkerId
+from workers.runtimes.registry import RUNTIMES
 
 TOKEN = "sixteen characters"
 
@@ -95,6 +97,17 @@ async def test_more_rows_than_any_batch_are_refused(served: Served, stubs: Stubs
     status, text, _ = await refused(stubs, request(rows))
     assert status is grpc.StatusCode.FAILED_PRECONDITION  # no profile knows such a batch
     assert text.startswith("SLO_INFEASIBLE: ")
+
+
+async def test_an_output_that_is_not_finite_is_no_answer_and_says_so(
+    served: Served, stubs: Stubs
+) -> None:
+    await served.worker("w1", DOUBLE)
+    tensor = np.array([[3e38, 0, 0, 0]], "<f4")
+    status, text, _ = await refused(stubs, request(tensor, model_version=DOUBLE))
+    assert status is grpc.StatusCode.INTERNAL
+    assert text.startswith("INTERNAL: The model's answer cannot be given: ")
+    assert "for output 'y'" in text
 
 
 async def test_classes_come_as_bytes(served: Served, stubs: Stubs) -> None:
@@ -401,6 +414,27 @@ async def test_the_repository_lists_and_loads(served: Served, stubs: Stubs) -> N
     assert error_of(caught.value)[0] is grpc.StatusCode.INVALID_ARGUMENT
 
 
+async def test_who_gives_up_a_load_by_name_takes_it_from_nobody_else(
+    served: Served, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtimes = {**RUNTIMES, "echo": gated.ENTRY}
+    monkeypatch.setattr("workers.runtimes.registry.RUNTIMES", runtimes)
+    await served.worker("w1")
+    gated.GATES.loads.clear()
+    try:
+        by_name = asyncio.create_task(stubs.call("RepositoryModelLoad", model_name="letters"))
+        await until(lambda: bool(served.gateway.known.workers[WorkerId("w1")].view.loading))
+        (pin,) = served.gateway.catalog.rules()
+        asked = asyncio.create_task(served.ask(query(1, variant=pin.variant)))
+        await until(lambda: served.in_flight == 1)
+        by_name.cancel()
+        await until(lambda: not served.gateway.catalog.rules())  # its end has come here
+    finally:
+        gated.GATES.open()
+    answer = await asked
+    assert (answer.status, answer.json.get("variant")) == (200, pin.variant)
+
+
 async def test_what_the_gateway_does_not_have_is_unimplemented(stubs: Stubs) -> None:
     call = stubs.channel.unary_unary("/inference.GRPCInferenceService/SystemSharedMemoryStatus")
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -409,6 +443,26 @@ async def test_what_the_gateway_does_not_have_is_unimplemented(stubs: Stubs) -> 
 
 
 # -- access, and the socket ---------------------------------------------------------------------
+
+
+async def test_queries_that_are_turned_away_count_as_over_http(live_url: str) -> None:
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with (
+            serving(Path(folder), live_url, grpc_port=port, api_token=TOKEN) as served,
+            connected(port) as stubs,
+        ):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stubs.infer(request())
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stubs.open_stream().read()
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stubs.call("ServerMetadata")  # no query
+            right = (("authorization", f"Bearer {TOKEN}"),)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stubs.send("ModelInfer", b"\x1f\x8b no gzip", right)
+            counted = served.gateway.path.counters.task("").errors
+            assert counted == {"UNAUTHENTICATED": 2, "INVALID_INPUT": 1}
 
 
 async def test_the_token_is_asked_for(live_url: str) -> None:

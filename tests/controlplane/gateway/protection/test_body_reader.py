@@ -132,6 +132,20 @@ async def test_so_many_wait_and_no_more(
     assert [type(one) for one in found] == [ParsedQuery, ParsedQuery, Overloaded]
 
 
+async def test_who_has_waited_for_long_is_told_so(
+    reader: BodyReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = orjson.dumps(BODIES[0][1])
+    assert isinstance(await read(reader, good, V1), ParsedQuery)
+    monkeypatch.setattr(body_reader, "WAIT_S", -1.0)
+    found = await asyncio.gather(*(read(reader, good, V1) for _ in range(3)))
+    assert [(type(one), str(one)) for one in found] == [
+        (Overloaded, "Too many long bodies are being read.")
+    ] * 3
+    monkeypatch.undo()
+    assert isinstance(await read(reader, good, V1), ParsedQuery)
+
+
 # -- through the gateway --------------------------------------------------------------------------
 
 

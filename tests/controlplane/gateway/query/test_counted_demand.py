@@ -21,7 +21,7 @@ from tests.planner.builders import (
     variant,
     worker,
 )
-from variants.types import CatalogSnapshot, Stage, VariantKey, WorkerId
+from variants.types import CatalogSnapshot, Stage, TaskName, VariantKey, WorkerId
 from workers.channel.client import WorkerConnection
 from workers.types import ReplyCode
 
@@ -152,3 +152,11 @@ async def test_late_best_effort_is_demand_where_a_variant_could_answer_late() ->
     path = Path(TWO_KINDS, (worker("w1"), set()))
     path.ask(latency_ms=1, best_effort=True)
     assert (path.codes, path.counted) == (["SLO_INFEASIBLE"], 1)
+
+
+def test_what_is_kept_of_a_task_goes_with_it() -> None:
+    path = Path(TWO_KINDS, CPU_HOLDING_SLOW).path
+    path.id_of(DIGITS, "slow")
+    path.held |= {DIGITS: 0, TaskName("busy"): 1}
+    path.update(snapshot=path.snapshot, routes=EMPTY, tasks={}, connections=path.connections)
+    assert (path.held, path._ids, path._free_ms) == ({"busy": 1}, {}, {})

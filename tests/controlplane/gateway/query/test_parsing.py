@@ -180,7 +180,7 @@ def test_other_mistakes_are_not_taken_for_such_a_number(row: str) -> None:
         ({"task": ["pair"]}, "'task' must be the name of a task, not ['pair']"),
         (
             {"zz": 1, "aa": 2},
-            "unknown field: aa, zz; known are: best_effort, inputs, slo, task, variant",
+            "unknown field: aa, zz; known are: best_effort, inputs, priority, slo, task, variant",
         ),
         ({"slo": 5}, "'slo' must be an object such as {'latency_ms': 50, 'accuracy': 0.95}"),
         (
@@ -203,6 +203,9 @@ def test_other_mistakes_are_not_taken_for_such_a_number(row: str) -> None:
         ({"slo": {"prefer": {}}}, "slo.prefer must be one of: cost, accuracy, latency, energy"),
         ({"slo": {"best_effort": True}}, "'best_effort' stands beside 'slo', not in it"),
         ({"slo": {"variant": "v", "x": 1}}, "'variant' stands beside 'slo', not in it"),
+        ({"slo": {"priority": 1}}, "'priority' stands beside 'slo', not in it"),
+        ({"priority": -1}, "priority must be a whole number that is not negative"),
+        ({"priority": "high"}, "priority must be a number, not 'high'"),
         ({"best_effort": 1}, "best_effort must be true or false"),
         ({"best_effort": None}, "best_effort must be true or false"),
         ({"variant": 3}, "'variant' must be the name of a variant"),
@@ -427,6 +430,7 @@ def test_a_v2_query_says_what_it_needs() -> None:
 @pytest.mark.parametrize(
     ("parameters", "latency_ms"),
     [
+        ({"timeout": None}, 100.0),
         ({}, 100.0),
         ({"timeout": 0}, 100.0),
         ({"timeout": "0"}, 100.0),
@@ -444,9 +448,10 @@ def test_the_standard_timeout_is_a_deadline(parameters: dict[str, Any], latency_
 @pytest.mark.parametrize(
     ("given", "priority"), [(None, 100), (0, 100), (1, 1), ("7", 7), (2**64 - 1, 2**16 - 1)]
 )
-def test_the_standard_priority_is_taken(given: Any, priority: int) -> None:
+def test_a_priority_is_taken(given: Any, priority: int) -> None:
     parsed = v2({"inputs": [entry()], "parameters": {"priority": given}})
     assert parsed.query.priority == priority
+    assert v1({"task": "pair", "inputs": ROW, "priority": given}).query.priority == priority
 
 
 def test_an_id_that_is_too_long() -> None:
@@ -509,7 +514,7 @@ def test_v2_data_may_be_flat_or_nested(data: Any) -> None:
         ),
         (
             {"inputs": [entry(), entry(name=["x"])]},
-            "input ['x'] is not an input of the task; expected: x",
+            "each of 'inputs' must have a name, one of: x",
         ),
         ({"inputs": [entry(), entry()]}, "input 'x' appears twice"),
         (
@@ -524,7 +529,19 @@ def test_v2_data_may_be_flat_or_nested(data: Any) -> None:
         ({"inputs": [entry(shape=[-1, 2])]}, "input 'x' must have shape [rows, 2], not [-1, 2]"),
         (
             {"inputs": [entry(shape=[True, 2])]},
-            "input 'x' must have shape [rows, 2], not [True, 2]",
+            "input 'x' must have shape [rows, 2], not [true, 2]",
+        ),
+        (
+            {"inputs": [entry(shape=[{"a": 1}, None])]},
+            "input 'x' must have shape [rows, 2], not [{...}, null]",
+        ),
+        (
+            {"inputs": [entry(datatype={"a": 1})]},
+            "input 'x' must have datatype FP32, not an object",
+        ),
+        (
+            {"inputs": [entry(parameters={"shared_memory_region": "r"})]},
+            "input 'x': shared memory is not supported",
         ),
         ({"inputs": [entry(shape=[])]}, "input 'x' must have shape [rows, 2], not []"),
         ({"inputs": [entry(shape="12")]}, "input 'x' must have shape [rows, 2], not '12'"),
@@ -552,8 +569,15 @@ def test_v2_data_may_be_flat_or_nested(data: Any) -> None:
             "output 'y' is not an output of the task, or named twice",
         ),
         (
+            {
+                "inputs": [entry()],
+                "outputs": [{"name": "y", "parameters": {"shared_memory_region": "r"}}],
+            },
+            "output 'y': shared memory is not supported",
+        ),
+        (
             {"inputs": [entry()], "outputs": [3]},
-            "output None is not an output of the task, or named twice",
+            "each of 'outputs' must be an object with a name of: y",
         ),
         (
             {
@@ -564,7 +588,7 @@ def test_v2_data_may_be_flat_or_nested(data: Any) -> None:
         ),
         (
             {"inputs": [entry()], "parameters": {"timeout": -5}},
-            "timeout / 1000 must be above 0 and at most 3600000",
+            "timeout must be in microseconds, from 0 to 3600000000",
         ),
         (
             {"inputs": [entry()], "parameters": {"timeout": "now"}},

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from controlplane.gateway.protocol_views import number_of
+from controlplane.gateway.query.query_errors import worker_error
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from controlplane.load_specs import Specs
-from planner.types import Candidate
+from planner.types import Candidate, Query
 from tests.controlplane.serving import (
     DOUBLE,
     FAST,
@@ -33,7 +34,8 @@ from tests.controlplane.serving import (
     until,
 )  # fmt: skip
 from tests.undisturbed import undisturbed
-from variants.errors import VariantNotLoadable
+from tests.workers import gated
+from variants.errors import ReplicaLost, VariantNotLoadable
 from variants.types import (
     DeviceKindName,
     ModelName,
@@ -44,6 +46,8 @@ from variants.types import (
     VariantName,
     WorkerId,
 )
+from workers.runtimes.registry import RUNTIMES
+from workers.types import ReplyCode
 
 
 @pytest.fixture
@@ -283,6 +287,33 @@ async def test_a_load_that_did_not_begin_is_not_said_to_have(slow_to_load: Serve
     )
     assert int(answer.headers["retry-after"]) == 5
     assert served.gateway.known.workers[WorkerId("w1")].ready == {("letters", SLOW)}
+
+
+async def test_a_load_that_ends_with_its_worker_does_not_tell_where_that_listened(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtimes = {**RUNTIMES, "echo": gated.ENTRY}
+    monkeypatch.setattr("workers.runtimes.registry.RUNTIMES", runtimes)
+    host = await served.worker("w1")
+    gated.GATES.loads.clear()
+    try:
+        (candidate,) = served.gateway.path.snapshot.tasks[TASK.name].by_variant[VariantName(FAST)]
+        loading = served.gateway.load(candidate, WorkerId("w1"), 30_000.0)
+        await until(lambda: bool(host.status().replicas))
+        served.gateway.known.workers[WorkerId("w1")].connection.close()
+        with pytest.raises(ReplicaLost, match=r"^worker w1 is lost$"):
+            await loading
+    finally:
+        gated.GATES.open()
+
+
+def test_what_failed_at_a_worker_is_not_told_to_whom_it_refuses() -> None:
+    asked = Query(TaskName("letters"), 1, 0.0, 50.0)
+    why = "2 batches failed in a row; the last: letters/v failed: KeyError: 'secret'"
+    error = worker_error(ReplyCode.QUARANTINED, why, asked, None)
+    assert (error.code, error.retryable) == ("OVERLOADED", True)
+    assert "secret" not in error.message
+    assert "quarantine" in error.message
 
 
 async def test_a_variant_that_leaves_while_a_query_is_on_its_way_is_loaded_again(
@@ -554,12 +585,30 @@ async def test_the_nearest_to_what_no_variant_can_do_is_told_from_what_could_hav
     assert letters.infeasible_answered == 3
 
 
-async def test_a_runtime_that_fails_is_an_internal_error_and_tells_no_more(
+async def test_an_output_that_is_not_finite_is_no_answer_and_says_so(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An output that is not finite is no answer: twice the largest number overflows."""
+    """Twice the largest number overflows."""
     await served.worker("w1", DOUBLE)
     answer = await served.ask(query(3e38, variant=DOUBLE))
+    assert answer.error == (
+        500,
+        "INTERNAL",
+        "The model's answer cannot be given: letters/double-v1-onnx-fp32 gave values that are not"
+        " finite (NaN or infinity) for output 'y'. JSON cannot carry them.",
+    )
+    assert answer.json["retryable"] is False
+    assert answer.json["request_id"] in caplog.text
+
+
+async def test_a_runtime_that_fails_is_an_internal_error_and_tells_no_more(
+    live_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = [replace(each, options={"fail_after": "1"}) for each in KNOWN if each.name == FAST]
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(Path(folder), live_url, known=known) as served:
+            await served.worker("w1", FAST)
+            answer = await served.ask(query(1))
     assert answer.error == (500, "INTERNAL", "internal error")
     assert answer.json["request_id"] in caplog.text
 

@@ -29,6 +29,7 @@ FIELDS = st.fixed_dictionaries(
     optional={
         "slo": SLO,
         "best_effort": st.booleans(),
+        "priority": st.integers(-1, 9),
         "variant": st.sampled_from(["a", '"inputs"', "]", '"slo":', "[1]"]),
     },
 )

@@ -89,3 +89,17 @@ def test_a_clock_that_is_set_back_costs_nothing() -> None:
     assert found is not None
     assert (found["slot"], found["tasks"]["a"]["met"]) == (50, 1)
     assert take(samples, 509.0, task) is None
+
+
+def test_a_task_that_comes_back_after_it_was_forgotten_begins_at_nothing() -> None:
+    samples, task = HistorySamples(1000.0), TaskCounters()
+    for _ in range(5):
+        answer(task, "fast", 1.5)
+    take(samples, 1010.1, task)
+    assert samples.take(1020.1, {}, {}, ACCURACIES) == {"slot": 101, "tasks": {}}
+
+    again = TaskCounters()
+    answer(again, "fast", 1.5)
+    found = take(samples, 1030.1, again)
+    assert found is not None
+    assert (found["tasks"]["a"]["met"], found["tasks"]["a"]["latencies"]) == (1, [[1, 2, 1]])
