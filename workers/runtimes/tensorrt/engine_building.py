@@ -151,14 +151,14 @@ def _check_inputs(network: Any, spec: LoadSpec) -> None:
     wants = {tensor.name: tensor.shape for tensor in spec.inputs}
     inputs = [network.get_input(index) for index in range(network.num_inputs)]
     if {tensor.name for tensor in inputs} != set(wants):
-        has = sorted(tensor.name for tensor in inputs)
-        raise RuntimeFailed(f"it takes inputs {has}, the task has {sorted(wants)}")
+        has = ", ".join(sorted(tensor.name for tensor in inputs))
+        raise RuntimeFailed(f"it takes inputs {has}, the task has {', '.join(sorted(wants))}")
     for tensor in inputs:
         if tensor.is_shape_tensor:
             raise RuntimeFailed(f"input {tensor.name!r} decides on shapes")
         shape = tuple(tensor.shape)
         if not shape or shape[0] != -1:
-            raise RuntimeFailed(f"input {tensor.name!r} has a fixed batch axis: {shape}")
+            raise RuntimeFailed(f"input {tensor.name!r} has a fixed batch axis: {[*shape]}")
         fits = len(shape) == len(wants[tensor.name]) + 1 and all(
             has in (-1, want) for has, want in zip(shape[1:], wants[tensor.name], strict=True)
         )
