@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.contracts.places import Emptied
 from tests.order import Scheduling, ordered
 from tests.services import drop_database, fresh_database, postgres_server, redis_server
 from variants.catalog.sql import migrate
@@ -110,12 +111,12 @@ def postgres_url(postgres_server_url: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def migrated_postgres_url(postgres_server_url: str) -> Iterator[str]:
-    """A database with the catalog's tables, to copy for tests: migrating each takes ten times as
-    long."""
+def migrated_postgres(postgres_server_url: str) -> Iterator[Emptied]:
+    """A database with the catalog's tables, emptied for each test: making one takes a hundred times
+    as long."""
     url = fresh_database(postgres_server_url)
     migrate(url)
-    yield url
+    yield Emptied(url)
     drop_database(postgres_server_url, url)
 
 

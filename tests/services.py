@@ -75,15 +75,11 @@ def postgres_server() -> Iterator[str]:
             yield url
 
 
-def fresh_database(server_url: str, *, like: str = "") -> str:
-    """The URL of a new database on a server: empty, or a copy of the one at the URL ``like``.
-
-    A database can be copied only while nothing is connected to it.
-    """
+def fresh_database(server_url: str) -> str:
+    """The URL of a new, empty database on a server."""
     name = f"modelless_test_{secrets.token_hex(8)}"
-    template = f" TEMPLATE {make_url(like).database}" if like else ""
     with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}{template}".encode())
+        connection.execute(f"CREATE DATABASE {name}".encode())
     return make_url(server_url).set(database=name).render_as_string(hide_password=False)
 
 

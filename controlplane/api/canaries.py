@@ -29,7 +29,7 @@ def canary_routes(context: ApiContext) -> APIRouter:
         description="Also the last one of a task where the control loop has taken its share away.",
     )
     async def canaries() -> Canaries:
-        judged = await _judged()
+        judged = await _judged(context)
         known = (await context.snapshot()).canaries
         return Canaries(
             canaries=[CanarySchema.of(one, judged.get(str(one.number))) for one in known]
@@ -50,16 +50,17 @@ def canary_routes(context: ApiContext) -> APIRouter:
             task=TaskName(task), model=ModelName(model), version=version, share=change.share,
             after=change.after, promote=change.promote, set_at=timestamp(),
         )  # fmt: skip
+        subject = f"{task}/{asked.label}"
         if not change.share:
             known = next((c for c in (await context.snapshot()).canaries if c.task == task), None)
             if known is None or known.label != asked.label or not known.share:
                 raise NotFound(f"{asked.label[:140]} of task {task!r} has no share of its queries")
             await asyncio.to_thread(context.catalog.end_canary, known.task, known.model)
-            await _tell("canary_ended", asked, "its share was ended")
-            return CanarySchema.of(asked, (await _judged()).get(str(known.number)))
+            await _tell("canary_ended", subject, "its share was ended", context)
+            return CanarySchema.of(asked, (await _judged(context)).get(str(known.number)))
         stored = await asyncio.to_thread(context.catalog.set_canary, asked)
         words = f"it gets {percent(asked.share)} % of the queries that name no variant"
-        await _tell("canary_set", asked, words)
+        await _tell("canary_set", subject, words, context)
         return CanarySchema.of(stored, None)
 
     @routes.post(
@@ -73,13 +74,13 @@ def canary_routes(context: ApiContext) -> APIRouter:
         catalog_views.find_task(await context.snapshot(), task)
         done = await asyncio.to_thread(context.catalog.roll_back, TaskName(task), ModelName(model))
         if done.canary is not None:
-            await _tell("canary_ended", done.canary, "it was rolled back")
+            subject = f"{task}/{done.canary.label}"
+            await _tell("canary_ended", subject, "it was rolled back", context)
         for version, stage in ((done.restored, Stage.LIVE), (done.retired, Stage.RETIRED)):
             if version is not None and version.stage is not stage:
                 subject = f"{task}/{version.label}"
                 words = f"{version.stage} -> {stage}, rolled back"
-                event = Event(at=timestamp(), kind="stage_changed", subject=subject, message=words)
-                await asyncio.to_thread(context.catalog.add_event, event)
+                await _tell("stage_changed", subject, words, context)
         return RollbackSchema(
             task=task,
             model=model,
@@ -88,15 +89,16 @@ def canary_routes(context: ApiContext) -> APIRouter:
             live=None if done.restored is None else done.restored.label,
         )
 
-    async def _judged() -> Mapping[str, Any]:
-        """What the control loop tells; nothing while the live state is away."""
-        with contextlib.suppress(StateUnavailable):
-            return await context.live.canaries()
-        return {}
-
-    async def _tell(kind: str, canary: Canary, words: str) -> None:
-        subject = f"{canary.task}/{canary.label}"
-        event = Event(at=timestamp(), kind=kind, subject=subject, message=words)
-        await asyncio.to_thread(context.catalog.add_event, event)
-
     return routes
+
+
+async def _judged(context: ApiContext) -> Mapping[str, Any]:
+    """What the control loop tells; nothing while the live state is away."""
+    with contextlib.suppress(StateUnavailable):
+        return await context.live.canaries()
+    return {}
+
+
+async def _tell(kind: str, subject: str, words: str, context: ApiContext) -> None:
+    event = Event(at=timestamp(), kind=kind, subject=subject, message=words)
+    await asyncio.to_thread(context.catalog.add_event, event)

@@ -17,12 +17,10 @@ from controlplane.settings import Settings
 from controlplane.views.fleet_status import (
     FleetStatus,
     KindStatus,
-    Room,
     fleet_status,
     kind_statuses,
-    lack_of_nodes,
-    lack_of_room,
 )
+from controlplane.views.lack_of_room import Room, lack_of_nodes, lack_of_room
 from controlplane.views.plan_schemas import InventoryRow, ScaledKind
 from controlplane.views.schemas import Schema
 from controlplane.views.worker_schemas import WorkerSchema

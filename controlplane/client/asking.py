@@ -1,4 +1,7 @@
-"""``modelless.Client`` and ``modelless.AsyncClient``: a task in, a typed reply or error out."""
+"""``modelless.Client``: a task in, a typed reply or error out.
+
+``asking_async`` has the same for event loops.
+"""
 
 from collections.abc import Iterable, Mapping
 from os import PathLike
@@ -129,7 +132,10 @@ class Client:
             Unreachable: no gateway listens there.
             ModellessError: another error of the gateway, by its code.
         """
-        needs = _needs(latency_ms, accuracy, cost, prefer, best_effort)
+        needs: dict[str, Any] = {
+            "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
+            "best_effort": best_effort,
+        }  # fmt: skip
         timeout_s = self.timeout_s + (latency_ms or 0.0) / 1000
         given = arrays_in(inputs, lists=arrays)
         if given is not None and (arrays or is_large(given)):
@@ -271,138 +277,3 @@ class Client:
             measure=measure,
         )
         return register_there(self._http, self.url, fields, files, told, timeout_s)
-
-
-class AsyncClient:
-    """The same as ``Client`` for an event loop: many queries may wait at once.
-
-    ::
-
-        async with modelless.AsyncClient() as client:
-            replies = await asyncio.gather(*(client.query("digits", [row]) for row in rows))
-
-    At most ``connections`` queries are under way; further ones wait for one to end.
-    """
-
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        token: str | None = None,
-        timeout_s: float = TIMEOUT_S,
-        certificate: str | PathLike[str] = "",
-        connections: int = 100,
-        transport: "httpx.AsyncBaseTransport | None" = None,
-    ) -> None:
-        """As ``Client`` takes them.
-
-        Raises:
-            InvalidInput: ``url`` is none, or the certificate cannot be read.
-        """
-        import httpx
-
-        self.url = named_url(url)
-        self.timeout_s = timeout_s
-        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
-        options = connection_options(self.url, token, certificate)
-        self._signatures = Signatures()
-        self._http = httpx.AsyncClient(transport=transport, limits=limits, **options)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Give the connections back."""
-        await self._http.aclose()
-
-    async def query(
-        self,
-        task: str,
-        inputs: Any,
-        *,
-        latency_ms: float | None = None,
-        accuracy: float | None = None,
-        cost: float | None = None,
-        prefer: Prefer | str | None = None,
-        best_effort: bool = False,
-        variant: str | None = None,
-        arrays: bool = False,
-    ) -> Reply:
-        """Ask for a task, with the meaning and the errors of ``Client.query``."""
-        needs = _needs(latency_ms, accuracy, cost, prefer, best_effort)
-        timeout_s = self.timeout_s + (latency_ms or 0.0) / 1000
-        given = arrays_in(inputs, lists=arrays)
-        if given is not None and (arrays or is_large(given)):
-            signature = self._signatures.of(task) or await self._signature(task)
-            made = binary_content(signature, given, arrays=arrays, **needs)
-            if made is not None:
-                response = await self._post(infer_path(task, variant), *made, timeout_s)
-                document = read_document(response, self.url)
-                return read_answer(response, document, signature, self.url)
-        content = query_content(task, {"inputs": inputs}, variant=variant, **needs)
-        reply = read_reply(await self._post(PATH, content, HEADERS, timeout_s), self.url)
-        return as_arrays(reply) if arrays else reply
-
-    async def _signature(self, task: str) -> Signature:
-        with typed_failures(self.url, self.timeout_s):
-            response = await self._http.get(metadata_path(task), timeout=self.timeout_s)
-        return self._signatures.keep(task, read_document(response, self.url))
-
-    async def _post(
-        self, path: str, content: bytes, headers: Mapping[str, str], timeout_s: float
-    ) -> "httpx.Response":
-        with typed_failures(self.url, timeout_s):
-            return await self._http.post(path, content=content, headers=headers, timeout=timeout_s)
-
-    async def explain(
-        self,
-        task: str,
-        *,
-        rows: int = 1,
-        latency_ms: float | None = None,
-        accuracy: float | None = None,
-        cost: float | None = None,
-        prefer: Prefer | str | None = None,
-        best_effort: bool = False,
-        variant: str | None = None,
-    ) -> dict[str, Any]:
-        """What would become of such a query now, and why, as ``Client.explain``."""
-        content = query_content(
-            task, {"rows": rows}, latency_ms=latency_ms, accuracy=accuracy, cost=cost,
-            prefer=prefer, best_effort=best_effort, variant=variant,
-        )  # fmt: skip
-        with typed_failures(self.url, self.timeout_s):
-            response = await self._http.post(
-                EXPLAIN_PATH, content=content, headers=HEADERS, timeout=self.timeout_s
-            )
-        return read_document(response, self.url)
-
-    async def feedback(self, answer: Reply | str, labels: str | Iterable[str]) -> dict[str, Any]:
-        """Say which classes were right, as ``Client.feedback``."""
-        content = feedback_content(answer, labels)
-        with typed_failures(self.url, self.timeout_s):
-            response = await self._http.post(
-                FEEDBACK_PATH, content=content, headers=HEADERS, timeout=self.timeout_s
-            )
-        return read_document(response, self.url)
-
-
-def _needs(
-    latency_ms: float | None,
-    accuracy: float | None,
-    cost: float | None,
-    prefer: Prefer | str | None,
-    best_effort: bool,
-) -> dict[str, Any]:
-    return {
-        "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
-        "best_effort": best_effort,
-    }  # fmt: skip

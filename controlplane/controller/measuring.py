@@ -8,17 +8,18 @@ busy ones pauses (``profiling.places``).
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol
 
 from controlplane.controller.events.journal import Journal
+from controlplane.controller.nodes.known_hosts import KnownHosts
 from controlplane.machine import machine_kinds
 from controlplane.profiling.orders import MeasuringOrder, orders
-from controlplane.profiling.places import NodeLoad, Pauses, calmest, goes_now
-from controlplane.profiling.profiles import Hosts, measured_while_serving
+from controlplane.profiling.places import NodeLoad, Pauses, calmest, goes_now, node_loads
+from controlplane.profiling.profiles import measured_while_serving
 from controlplane.profiling.rests import Attempt, attempt_of
 from controlplane.profiling.setbacks import Setbacks
 from controlplane.profiling.staleness import BackEnd
@@ -33,7 +34,6 @@ from variants.types import (
     Profile,
     ProfilingRequest,
     TaskName,
-    Variant,
 )
 from workers.types import WorkerStatus
 
@@ -103,12 +103,11 @@ class Measuring:
         self._cluster = nodes
         self._journal = journal
         self._clock_s = clock_s
-        self._hosts: dict[str, Mapping[BackEnd, str]] = {}
-        """What each node is, by its id."""
         self._jobs: dict[ProfileKey, _Job] = {}
         self._unkept: dict[ProfileKey, _Measured] = {}
         """What was measured and is to be written into the catalog."""
         self._setbacks = Setbacks()
+        self._hosts = KnownHosts(nodes, self._setbacks, journal, clock_s)
         self._pauses = Pauses()
         self._due_since: dict[Attempt, float] = {}
         self._found: list[MeasuringOrder] = []
@@ -180,8 +179,12 @@ class Measuring:
         for measured in [one for key, one in self._unkept.items() if key not in self._jobs]:
             await self._keep(measured)
         kinds = self._kinds_of(catalog, observation)
-        nodes = await self._nodes_of(kinds, workers)
-        await self._meet(nodes, {(one.runtime, one.gpu) for one in catalog.variants})
+        names = [kind.name for kind in kinds]
+        everywhere = names if self._cluster.one_machine else ()
+        placed = await self._cluster.nodes(names, workers)
+        nodes = node_loads(placed, workers, everywhere)
+        back_ends = {(one.runtime, one.gpu) for one in catalog.variants}
+        await self._hosts.meet(nodes, back_ends, self._occupied)
         requests = await asyncio.to_thread(self._catalog.profiling_requests)
         now_s = self._clock_s()
         if self._may_have_changed(catalog, kinds, requests, nodes, now_s):
@@ -192,7 +195,7 @@ class Measuring:
             # other work is checked by a few batches of its worker (``controller.profile_checks``).
             calmer = not self._cluster.one_machine
             self._found = await asyncio.to_thread(
-                orders, catalog, kinds, requests, self._hosts_among(nodes), rates, calmer=calmer
+                orders, catalog, kinds, requests, self._hosts.among(nodes), rates, calmer=calmer
             )
         found = self._found
         attempts = {attempt_of(one) for one in found}
@@ -240,56 +243,6 @@ class Measuring:
             for name, count in observation.running.items()
             if name in known and (count or observation.inventory.get(name))
         ]
-
-    async def _nodes_of(
-        self, kinds: Iterable[DeviceKind], workers: Mapping[str, WorkerStatus]
-    ) -> dict[str, NodeLoad]:
-        found: dict[str, NodeLoad] = {}
-        names = [kind.name for kind in kinds]
-        for worker, node in (await self._cluster.nodes(names, workers)).items():
-            status = workers.get(worker)
-            if status is not None:  # else it has not said yet what it is
-                there = found.setdefault(node, NodeLoad())
-                there.kinds.add(DeviceKindName(status.device_kind))
-                there.kinds.update(names if self._cluster.one_machine else ())
-                there.busy_ratio = max(there.busy_ratio, status.busy_ratio)
-        return found
-
-    async def _meet(self, nodes: Collection[str], back_ends: set[BackEnd]) -> None:
-        """Look at nodes that are new, or that back ends have come to."""
-        self._hosts = {node: known for node, known in self._hosts.items() if node in nodes}
-        self._setbacks.keep_nodes(nodes)
-        unknown = [
-            node
-            for node in nodes
-            if not back_ends <= self._hosts.get(node, {}).keys()
-            and node not in self._occupied
-            and not self._setbacks.node_waits(node, self._clock_s())
-        ]
-        await asyncio.gather(*(self._look_at(node, back_ends) for node in unknown))
-
-    async def _look_at(self, node: str, back_ends: set[BackEnd]) -> None:
-        """A node that cannot be looked at is asked again later."""
-        try:
-            self._hosts[node] = await self._cluster.look(node, sorted(back_ends))
-        except Exception as error:
-            news = self._setbacks.node_failed(node, error, self._clock_s())
-            if not isinstance(error, ModellessError):
-                self._journal.unexpected(f"look at node {node}", error)
-            elif news:
-                self._journal.tell("measuring_failed", node, f"{error.code}: {error.message}")
-        else:
-            self._journal.over(f"look at node {node}")
-
-    def _hosts_among(self, nodes: Mapping[str, NodeLoad]) -> Hosts:
-        def hosts(variant: Variant, kind: DeviceKind) -> list[str]:
-            """None while one of them is not known: that may be where it was measured."""
-            back_end = (variant.runtime, variant.gpu)
-            there = [id_ for id_, one in nodes.items() if kind.name in one.kinds]
-            found = [self._hosts.get(id_, {}).get(back_end, "") for id_ in there]
-            return found if all(found) else []
-
-        return hosts
 
     def _waits(self, order: MeasuringOrder, now_s: float) -> bool:
         going = order.key in self._jobs or order.key in self._unkept

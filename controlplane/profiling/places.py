@@ -4,12 +4,13 @@ Pure. What is measured takes only time that nobody else wants, but on a busy nod
 queries: two threads of one core share it, and caches are shared.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from controlplane.profiling.orders import MeasuringOrder
 from controlplane.profiling.profiles import Cause
 from variants.types import DeviceKindName
+from workers.types import WorkerStatus
 
 CALM = 0.25
 """A node whose workers compute for less than this part of the time is calm: there measuring costs
@@ -28,6 +29,28 @@ class NodeLoad:
     busy_ratio: float = 0.0
     """Of the busiest of them."""
     kinds: set[DeviceKindName] = field(default_factory=set)
+
+
+def node_loads(
+    placed: Mapping[str, str],
+    workers: Mapping[str, WorkerStatus],
+    everywhere: Collection[DeviceKindName] = (),
+) -> dict[str, NodeLoad]:
+    """What the workers of each node do, by its id.
+
+    Args:
+        placed: the node of each worker.
+        workers: what they say of themselves; one that has said nothing yet counts for nothing.
+        everywhere: kinds that are measured on any node with a worker.
+    """
+    found: dict[str, NodeLoad] = {}
+    for worker, node in placed.items():
+        status = workers.get(worker)
+        if status is not None:
+            there = found.setdefault(node, NodeLoad())
+            there.kinds |= {DeviceKindName(status.device_kind), *everywhere}
+            there.busy_ratio = max(there.busy_ratio, status.busy_ratio)
+    return found
 
 
 def calmest(kind: DeviceKindName, nodes: Mapping[str, NodeLoad], ids: Iterable[str]) -> str | None:

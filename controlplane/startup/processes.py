@@ -42,6 +42,34 @@ def end_processes(processes: set[tuple[int, float]], *, wait_s: float) -> int:
     return len(found)
 
 
+class StartedProcesses:
+    """All processes below this one that came after it was made, so that none can be forgotten."""
+
+    def __init__(self) -> None:
+        # What this process had started before is not ended by it.
+        self._others = set(descendants())
+        self.ids: set[tuple[int, float]] = set()
+        """Each a pid and its time of creation."""
+
+    def look(self) -> bool:
+        """Note those that run now; whether there are new ones."""
+        known: set[tuple[int, float]] = set()
+        for process in descendants():
+            if process in self._others:
+                continue
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                known.add((process.pid, process.create_time()))
+        if known <= self.ids:
+            return False
+        # A process that lost its parent is no descendant any more and must still be ended.
+        self.ids = known | {(pid, at) for pid, at in self.ids if psutil.pid_exists(pid)}
+        return True
+
+    def end(self) -> None:
+        """End them all, whatever they do."""
+        end_processes(self.ids, wait_s=3.0)
+
+
 def still_alive(processes: Iterable[tuple[int, float]]) -> list[psutil.Process]:
     """Those of these processes, each a pid and its time of creation, that run still."""
     found: list[psutil.Process] = []

@@ -49,7 +49,7 @@ from controlplane.startup.presence import (
     state_path,
     write_state,
 )
-from controlplane.startup.processes import calm_serve, descendants, end_processes
+from controlplane.startup.processes import StartedProcesses, calm_serve
 from controlplane.startup.readiness import READY_S, index_reader, until_loaded
 from controlplane.startup.state_directory import (
     ROOM_BYTES,
@@ -96,9 +96,7 @@ class Supervisor:
         self._watching = False
         self.url = base_url(settings)
         """Where a gateway is reached."""
-        self._pids: set[tuple[int, float]] = set()
-        # What this process had started before is not ended by the supervisor.
-        self._others = set(descendants())
+        self._started = StartedProcesses()
 
     # -- start ----------------------------------------------------------------------------------
 
@@ -146,7 +144,7 @@ class Supervisor:
                 f" choose another port with {remedy}"
             ) from error
         # From here on `modelless down` has to find us, also while examples are being made.
-        write_state(settings, os.getpid(), self._pids)
+        write_state(settings, os.getpid(), self._started.ids)
         signal.signal(signal.SIGTERM, _interrupted)
 
     def join(self, tell: Say) -> Settings:
@@ -308,7 +306,7 @@ class Supervisor:
         self._interrupts += 1
         if self._interrupts >= 2:
             self._say("killed on request; queries in flight are lost")
-            self._kill_rest()
+            self._started.end()
             os._exit(130)
 
     # -- stop -----------------------------------------------------------------------------------
@@ -325,7 +323,7 @@ class Supervisor:
             self._remember()
         # Without a raylet there is nothing to drain, and a call to Ray ends this process at once.
         if self._ray and not self._ray_has_ended():
-            watchdog = threading.Timer(STOP_S, self._kill_rest)
+            watchdog = threading.Timer(STOP_S, self._started.end)
             watchdog.daemon = True
             watchdog.start()
             # Gateways say so to whoever they cannot answer any more.
@@ -338,7 +336,7 @@ class Supervisor:
             watchdog.cancel()
         if self._valkey is not None:
             self._valkey.stop()
-        self._kill_rest()
+        self._started.end()
         forget_counts(self._settings)
         self._release()
 
@@ -351,21 +349,13 @@ class Supervisor:
 
     def _remember(self) -> None:
         """Note all processes below this one, so that none can be forgotten."""
-        known: set[tuple[int, float]] = set()
-        for process in descendants():
-            if process in self._others:
-                continue
-            with contextlib.suppress(psutil.Error):  # it has just ended
-                known.add((process.pid, process.create_time()))
-        if not known <= self._pids:
-            # A process that lost its parent is no descendant any more and must still be ended.
-            self._pids = known | {(pid, at) for pid, at in self._pids if psutil.pid_exists(pid)}
+        if self._started.look():
             self._write_down()
 
     def _write_down(self) -> None:
         """A disk that is full must neither end what runs nor keep it from being stopped."""
         try:
-            write_state(self._settings, os.getpid(), self._pids, self.url, self._joined)
+            write_state(self._settings, os.getpid(), self._started.ids, self.url, self._joined)
         except OSError as error:
             self._say(f"what runs here cannot be written down: {error.strerror}")
 
@@ -374,9 +364,6 @@ class Supervisor:
             text = f"{datetime.now():%Y-%m-%d %H:%M:%S} {text}"
         with contextlib.suppress(OSError):  # a log on a full disk, a terminal that is gone
             self._show(text)
-
-    def _kill_rest(self) -> None:
-        end_processes(self._pids, wait_s=3.0)
 
 
 def _interrupted(_signal: int, _frame: object) -> None:

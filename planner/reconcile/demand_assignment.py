@@ -5,10 +5,11 @@ solution leaves without work becomes a copy of the busiest device of its kind: i
 anyway, and so it adds headroom.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 from math import inf
+from typing import NamedTuple
 
 from planner.reconcile.kept.worth import FULL_COST, FULL_POWER
 from planner.reconcile.matching import match
@@ -105,6 +106,49 @@ def assign_demand(
     def builder(part: Sequence[Demand]) -> ProblemBuilder:
         return ProblemBuilder(snapshot, kinds, part, forbidden=forbidden, resident=resident)
 
+    planned = _planned(builder, demand, len(workers), planner, objective, likely_load)
+    if planned is None:
+        return NOTHING
+    made, found = planned.made, planned.found
+    served = [0.0] * len(made.asked)
+    for assignment in found.assignments:
+        served[assignment.demand] += assignment.qps / made.factors[assignment.demand]
+    return DemandAssignment(
+        routes=_routes(made, found.assignments, found.devices, workers, planned.scale),
+        served_qps=sum(served),
+        asked_qps=sum(d.qps for d in demand),
+        accuracy=found.accuracy,
+        tail=planned.tail,
+        load=planned.even_load,
+        notes=found.notes,
+        power=found.power,
+    )
+
+
+class _Planned(NamedTuple):
+    """What a solver made of the demand, and what it was asked."""
+
+    made: BuiltProblem
+    found: Solution
+    tail: float
+    scale: float
+    """The part of the demand that was planned for."""
+    even_load: float | None
+
+
+def _planned(
+    builder: Callable[[Sequence[Demand]], ProblemBuilder],
+    demand: Sequence[Demand],
+    workers: int,
+    planner: Planner,
+    objective: Objective,
+    likely_load: float | None,
+) -> _Planned | None:
+    """A plan for all of the demand, or for as much of every class as can be served; None where
+    there is nothing to plan.
+
+    Less headroom comes first; then less of every class rather than nothing of some.
+    """
     build = builder(demand)
     scale = smaller = 1.0
     tails = iter(TAILS)
@@ -117,7 +161,7 @@ def assign_demand(
             build = builder([replace(d, qps=d.qps * scale) for d in demand])
         made = build.problem(tail=tail)
         if not made.problem.demand:
-            return NOTHING
+            return None
         if scale == 1.0 and objective is Objective.ACCURACY:
             evened = _evened(build, planner, tail, before=found, likely_load=likely_load)
             if evened is not None:
@@ -125,9 +169,8 @@ def assign_demand(
                 even_load = made.problem.load
                 break
         found = planner(made.problem, objective)
-        if found.feasible or _has_time(found, len(workers)):
+        if found.feasible or _has_time(found, workers):
             break
-        # Less headroom first; then less of every class rather than nothing of some.
         asked_qps = sum(d.qps for d in made.problem.demand)
         following = next(tails, None)
         if following is None:
@@ -136,19 +179,7 @@ def assign_demand(
             tail = following
     assert found is not None
     build.forget()
-    served = [0.0] * len(made.asked)
-    for assignment in found.assignments:
-        served[assignment.demand] += assignment.qps / made.factors[assignment.demand]
-    return DemandAssignment(
-        routes=_routes(made, found.assignments, found.devices, workers, scale),
-        served_qps=sum(served),
-        asked_qps=sum(d.qps for d in demand),
-        accuracy=found.accuracy,
-        tail=tail,
-        load=even_load,
-        notes=found.notes,
-        power=found.power,
-    )
+    return _Planned(made, found, tail, scale, even_load)
 
 
 def _has_time(found: Solution, workers: int) -> bool:

@@ -1,14 +1,13 @@
-"""The simulator's engine: arrivals, batches, loads, ticks, failures, one after the other.
+"""The simulator's engine: arrivals, batches, ticks, failures, one after the other.
 
 It plays the hardware and the thin shell around it; every decision is the policy's or its queue's.
 
-* A device runs one batch at a time; loads run beside serving, one after the other unless
-  ``Setting.loads_in_turn`` says otherwise. Memory is reserved from the moment of the decision to
-  load a variant until it is gone.
+* A device runs one batch at a time.
 * A query that waits for a load is offered to the queue when the load is done.
 * When a device fails, its queries are offered to the policy once more, whatever the policy.
 
-Devices that come and go are ``planner.simulation.devices``'. All times are ms since the beginning.
+Devices that come and go are ``planner.simulation.devices``', loads ``planner.simulation.loads``'.
+All times are ms since the beginning.
 """
 
 from collections.abc import Callable
@@ -18,10 +17,10 @@ from typing import Any, cast
 
 from planner.batching.protocol import Batch, Queue, Verdict
 from planner.batching.variant_queues import Item
-from planner.eviction.turns import turn_of
 from planner.simulation.devices import Devices
 from planner.simulation.energy_meter import meter_of
-from planner.simulation.fleet import Fleet, Replica, Ticket, Worker, load_order
+from planner.simulation.fleet import Fleet, Replica, Ticket, Worker
+from planner.simulation.loads import Loads
 from planner.simulation.memory import ToldLadder, memories_of
 from planner.simulation.played_latencies import played_latencies
 from planner.simulation.policy import Learning, Policy, Refusable, Targeting
@@ -31,7 +30,7 @@ from planner.simulation.shared_cores import on_shared_cores
 from planner.simulation.tally import Tally
 from planner.simulation.trace import Trace
 from planner.types import Action, Candidate, Choice, Load, Query, Refusal, Scale, Unload
-from variants.types import ReplicaState, VariantKey, WorkerId
+from variants.types import ReplicaState, WorkerId
 
 # Looking a member up in its enumeration takes ten times as long as a name.
 LOADING, READY, UNLOADING = ReplicaState.LOADING, ReplicaState.READY, ReplicaState.UNLOADING
@@ -79,6 +78,10 @@ class Engine:
         self.devices = Devices(
             setting, fleet, self.policy, self._at,
             lambda worker: ToldLadder(worker, self._memories, lambda: self._now_ms),
+        )  # fmt: skip
+        self._loads = Loads(
+            setting, fleet, self.policy, self._memories, self.tally,
+            at=self._at, clock_ms=lambda: self._now_ms, ready=self._admit_waiting,
         )  # fmt: skip
         self._played = on_shared_cores(setting, fleet, played_latencies(setting))
         self.energy = meter_of(setting.catalog)
@@ -166,13 +169,13 @@ class Engine:
         key = (action.task, action.variant)
         if isinstance(action, Load):
             if key not in worker.replicas:
-                replica = self._load(worker, key)
+                replica = self._loads.begin(worker, key)
                 if replica is not None and self._begun is not None:
                     self._begun(replica)
         elif isinstance(action, Unload):
             replica = worker.replicas.get(key)
             if replica is not None and replica.state is READY:
-                self._unload(replica)
+                self._loads.unload(replica)
 
     # -- queries ----------------------------------------------------------------------------------
 
@@ -207,10 +210,10 @@ class Engine:
             return
         replica = worker.replicas.get(key)
         if replica is None:
-            self._load(worker, key, waiting=False)
+            self._loads.begin(worker, key, waiting=False)
         elif replica.state is LOADING:
             self._memories.missed(key, waits=False)
-            self._asked(replica)
+            self._loads.asked(replica)
         else:
             self._memories.asked(key)
 
@@ -224,14 +227,14 @@ class Engine:
         replica = worker.replicas.get(key)
         if replica is None:
             patience_ms = self._patience_ms(query, candidate)
-            replica = self._load(worker, key, waiting=True, patience_ms=patience_ms)
+            replica = self._loads.begin(worker, key, waiting=True, patience_ms=patience_ms)
             if replica is None:
                 return False
         elif replica.state is UNLOADING:
             return False
         elif replica.state is LOADING:
             self._memories.urgency.missed(key, waits=True)
-            self._asked(replica)
+            self._loads.asked(replica)
         now_ms, queue = self._now_ms, worker.queue
         ticket = Ticket(replica, query, tries)
         if replica.state is LOADING:
@@ -272,13 +275,29 @@ class Engine:
             key = (found.candidate.task, found.candidate.variant)
             worker = self.fleet.workers[found.worker.id]
             self._memories.asked(key)
-            replica = worker.replicas.get(key) or self._load(worker, key)
+            replica = worker.replicas.get(key) or self._loads.begin(worker, key)
         self.tally.decisions_s.append(self._clock_s() - began_s)
         if replica is None:
             self.tally.rejects(now_ms)
             return
         replica.use(now_ms)
         self.tally.answered(now_ms, replica.candidate.accuracy)
+
+    def _admit_waiting(self, replica: Replica) -> None:
+        """Offer the queries that wait for a load to the queue."""
+        worker = replica.worker
+        waiting, replica.waiting = replica.waiting, []
+        for ticket in waiting:
+            if not self._admits(worker.queue, ticket):
+                replica.in_flight -= 1
+                self._outstanding -= 1
+                self.tally.rejects(ticket.arrived_ms)
+        if worker.batch is None and worker.queue.count:
+            self._start(worker)
+        else:
+            worker.view.busy_until_ms = self._now_ms + worker.queue.backlog_ms(self._now_ms)
+        if worker.draining:
+            self.devices.release_if_idle(worker, self._now_ms)
 
     # -- batches ----------------------------------------------------------------------------------
 
@@ -332,7 +351,7 @@ class Engine:
             late = sum([not self.tally.in_time(ticket, now_ms) for ticket in tickets])
             self._ran(replica, batch.rows, run_ms, now_ms, count, late)
         if replica.state is UNLOADING and not replica.in_flight:
-            self._gone(replica)
+            self._loads.gone(replica)
         if worker.queue.count:
             self._start(worker)
         else:
@@ -347,137 +366,7 @@ class Engine:
         self._outstanding -= 1
         self.tally.never(item.arrived_ms)
         if item.replica.state is UNLOADING and not item.replica.in_flight:
-            self._gone(item.replica)
-
-    # -- loads ------------------------------------------------------------------------------------
-
-    def _load(
-        self,
-        worker: Worker,
-        key: VariantKey,
-        *,
-        waiting: bool | None = None,
-        patience_ms: float = 0.0,
-        counted: bool = False,
-    ) -> Replica | None:
-        """Begin a load, evicting what the rule says; None when there is no room, or none yet.
-
-        Args:
-            waiting: whether the query that asks for it waits; None: no query asks.
-            patience_ms: how much later than now it may begin, for the query that waits.
-            counted: that a query asks was counted before, and the load's turn did not come.
-        """
-        candidate = self.fleet.offers[worker.kind.name].get(key)
-        if candidate is None:
-            return None
-        setting, now_ms = self._setting, self._now_ms
-        turn = None
-        if waiting is not None and candidate.memory_mib > worker.free_mib:
-            busy_ms = worker.loading_ms(now_ms)
-            turn = turn_of(busy_ms / 1_000, waiting=waiting, patience_s=patience_ms / 1_000)
-            waiting = turn.waits
-        if waiting is not None and not counted:
-            self._memories.missed(key, waits=waiting)  # refused or not
-        if turn is not None and not turn.now:
-            if turn.soon and key not in worker.put_off:
-                worker.put_off.add(key)
-                self._at(now_ms + busy_ms, self._load_put_off, worker, key)
-            return None
-        leave = self._memories.to_evict(worker, candidate, now_ms, waiting=waiting)
-        if leave is None:
-            return None
-        for other in leave:
-            self._unload(worker.replicas[other])
-        queue = worker.queue.add_variant(candidate.task, candidate.table)
-        replica = Replica(key, candidate, worker, queue)
-        worker.replicas[key] = replica
-        worker.reserved_mib += candidate.memory_mib
-        worker.view.free_mib = worker.free_mib
-        replica.displaces = bool(leave)
-        if waiting is None:
-            worker.view.will_load(key, asked=False)
-        else:
-            self._asked(replica)
-        self.tally.loaded(now_ms, candidate.load_ms / 1_000)
-        if setting.instant:
-            self._ready(replica)
-        elif setting.loads_in_turn:
-            worker.to_load.append(replica)
-            self._load_next(worker)
-        else:
-            self._at(now_ms + candidate.load_ms, self._ready, replica)
-        return replica
-
-    def _asked(self, replica: Replica) -> None:
-        """Queries ask for what is being loaded, or waits for its turn."""
-        worker = replica.worker
-        worker.view.will_load(replica.key, asked=True)
-        if self._setting.loads_in_turn and worker.loads is not replica and not replica.displaces:
-            replica.asked_qps = self._memories.learned_qps(replica.key, self._now_ms / 1_000)
-
-    def _load_next(self, worker: Worker) -> None:
-        """Begin the load whose turn it is."""
-        if worker.loads is not None or not worker.to_load:
-            return
-        replica = min(worker.to_load, key=load_order)
-        worker.to_load.remove(replica)
-        worker.loads = replica
-        worker.loads_until_ms = self._now_ms + replica.candidate.load_ms
-        self._at(worker.loads_until_ms, self._loaded, replica)
-
-    def _loaded(self, replica: Replica) -> None:
-        worker = replica.worker
-        if worker.loads is replica:  # the device has not failed meanwhile
-            worker.loads = None
-            self._load_next(worker)
-            self._ready(replica)
-
-    def _load_put_off(self, worker: Worker, key: VariantKey) -> None:
-        """The turn of a load may have come that queries asked for while others were loaded."""
-        worker.put_off.discard(key)
-        there = self.fleet.workers.get(worker.id) is worker and not worker.draining
-        if there and key not in worker.replicas:
-            self._load(worker, key, waiting=False, counted=True)
-
-    def _ready(self, replica: Replica) -> None:
-        worker = replica.worker
-        if worker.replicas.get(replica.key) is not replica:
-            return  # the device failed meanwhile
-        worker.view.loads_no_more(replica.key)
-        replica.state = READY
-        worker.holds(replica.key, ready=True)
-        replica.loaded_ms = self._now_ms
-        self.policy.changed()
-        waiting, replica.waiting = replica.waiting, []
-        for ticket in waiting:
-            if not self._admits(worker.queue, ticket):
-                replica.in_flight -= 1
-                self._outstanding -= 1
-                self.tally.rejects(ticket.arrived_ms)
-        if worker.batch is None and worker.queue.count:
-            self._start(worker)
-        else:
-            worker.view.busy_until_ms = self._now_ms + worker.queue.backlog_ms(self._now_ms)
-        if worker.draining:
-            self.devices.release_if_idle(worker, self._now_ms)
-
-    def _unload(self, replica: Replica) -> None:
-        """Take a variant out of routing; it is gone once nothing of it is in flight."""
-        replica.state = UNLOADING
-        replica.worker.holds(replica.key, ready=False)
-        self.tally.evicted(self._now_ms)
-        self.policy.changed()
-        if not replica.in_flight:
-            self._gone(replica)
-
-    def _gone(self, replica: Replica) -> None:
-        worker = replica.worker
-        del worker.replicas[replica.key]
-        worker.queue.remove_variant(replica.queue)
-        worker.reserved_mib -= replica.candidate.memory_mib
-        if not worker.replicas:
-            worker.reserved_mib = 0.0
-        worker.view.free_mib = worker.free_mib
+            self._loads.gone(item.replica)
 
     # -- failures ---------------------------------------------------------------------------------
 

@@ -7,15 +7,14 @@ in time, and sharing only shortens it.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import floor, fsum, inf, isfinite
 from typing import Any, NamedTuple, TypeVar
 
 from planner.latency_curve import SizedBatch
 from planner.solver.capacity import SLACK, limit_ms
 from planner.solver.problem import Offer, Problem
-from planner.types import Demand, Objective
-from planner.upper_hull import upper_hull
+from planner.types import Demand
 
 T = TypeVar("T")
 
@@ -307,97 +306,6 @@ class Options:
     def memory(self, kind: int) -> dict[int, float]:
         """Memory in MiB of each offer that is an option on a kind, by offer."""
         return {o.offer: o.memory_mib for o in self.all if o.kind == kind}
-
-    def useful(self, objective: Objective) -> tuple[int, ...]:
-        """Indices, ascending, of the options of offers that no other on the same kind dominates.
-
-        One dominates if it serves every class that the other serves, at most as expensive in time
-        and in memory, and, where accuracy counts, at least as accurate. Exchanging the dominated
-        for the dominating one never breaks a constraint of the relaxation.
-        """
-        return self.once(("useful", objective), lambda: self._useful(objective))
-
-    def _useful(self, objective: Objective) -> tuple[int, ...]:
-        groups: dict[tuple[int, str], dict[int, dict[int, int]]] = defaultdict(dict)
-        for index, option in enumerate(self.all):
-            task = self.problem.offers[option.offer].task
-            classes = groups[option.kind, task].setdefault(option.offer, {})
-            classes[option.demand] = index
-        accurate = objective is Objective.ACCURACY
-        kept: list[int] = []
-        for offers in groups.values():
-            chosen: list[tuple[Option, dict[int, int]]] = []
-            ranked = sorted(offers.values(), key=lambda classes: self._rank(classes, objective))
-            for classes in ranked:
-                one = self.all[next(iter(classes.values()))]
-                if not any(
-                    first.memory_mib <= one.memory_mib
-                    and (not accurate or first.accuracy >= one.accuracy)
-                    and self._dominates(by, classes)
-                    for first, by in chosen
-                ):
-                    chosen.append((one, classes))
-                    kept.extend(classes.values())
-        return tuple(sorted(kept))
-
-    def hull(
-        self, indices: Sequence[int], objective: Objective, *, but: Collection[int]
-    ) -> tuple[int, ...]:
-        """Per class and kind, the options that no mixture of two others replaces in time.
-
-        For cost that is the fastest alone, unless what runs has a cost of its own.
-
-        Args:
-            indices: the options to choose from.
-            objective: whether accuracy counts beside time.
-            but: kinds on which all options are kept.
-
-        Returns:
-            Indices of those that are kept, ascending.
-        """
-        what = ("hull", tuple(indices), objective, frozenset(but))
-        return self.once(what, lambda: self._hull(indices, objective, but))
-
-    def _hull(
-        self, indices: Sequence[int], objective: Objective, but: Collection[int]
-    ) -> tuple[int, ...]:
-        groups: dict[tuple[int, int], list[tuple[float, float, int]]] = defaultdict(list)
-        kept: list[int] = []
-        for index in indices:
-            option = self.all[index]
-            if option.kind in but:
-                kept.append(index)
-            else:
-                worth = -option.least_work if self.has_work else option.accuracy
-                point = (option.alone.unit_ms, worth, index)
-                groups[option.demand, option.kind].append(point)
-        for points in groups.values():
-            points.sort(key=lambda point: (point[0], -point[1]))
-            if objective is Objective.COST and not self.has_work:
-                kept.append(points[0][2])
-            else:
-                kept.extend(point[2] for point in upper_hull(points))
-        return tuple(sorted(kept))
-
-    def _rank(self, classes: dict[int, int], objective: Objective) -> tuple[float, ...]:
-        """Sorted by this, no offer is dominated by a later one, ties aside."""
-        group = [self.all[index] for index in classes.values()]
-        accuracy = -group[0].accuracy if objective is Objective.ACCURACY else 0.0
-        if self.has_work:
-            accuracy = min(option.least_work for option in group)
-        time = sum([option.alone.unit_ms for option in group])
-        return (accuracy, -len(group), time, group[0].memory_mib, group[0].offer)
-
-    def _dominates(self, by: dict[int, int], than: dict[int, int]) -> bool:
-        """Whether an offer serves every class of another at most as expensively in time."""
-        for demand, index in than.items():
-            quicker = by.get(demand)
-            if quicker is None:
-                return False
-            one, other = self.all[quicker], self.all[index]
-            if one.alone.unit_ms > other.alone.unit_ms or one.least_work > other.least_work:
-                return False
-        return True
 
 
 def _limits(demand: Demand) -> tuple[object, ...]:

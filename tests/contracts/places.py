@@ -6,11 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psycopg
 import pytest
+from psycopg.sql import SQL, Identifier, Placeholder
 
-from tests.services import drop_database, fresh_database
 from variants.catalog.protocol import Catalog
 from variants.catalog.sql import open_catalog
+from variants.catalog.tables import metadata
 
 MEMORY_IN_EACH_RUN = pytest.mark.parametrize(
     "somewhere",
@@ -43,6 +45,38 @@ class Place:
         return self.url != "memory://"
 
 
+class Emptied:
+    """A PostgreSQL database that is as its migration has left it whenever a test begins."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        with psycopg.connect(url) as connection:
+            self._first = {name: _rows(connection, name) for name in _tables()}
+
+    def url(self) -> str:
+        """Where it is; empty, if nobody holds what is in it any more."""
+        with psycopg.connect(self._url) as connection:
+            for name in reversed(_tables()):
+                connection.execute(SQL("DELETE FROM {}").format(Identifier(name)))
+            for name, rows in self._first.items():
+                for row in rows:
+                    values = SQL(", ").join([Placeholder()] * len(row))
+                    add = SQL("INSERT INTO {} VALUES ({})").format(Identifier(name), values)
+                    connection.execute(add, row)
+        return self._url
+
+
+def _tables() -> list[str]:
+    """Those of a catalog; each refers only to those before it."""
+    return [table.name for table in metadata.sorted_tables]
+
+
+def _rows(
+    connection: "psycopg.Connection[tuple[object, ...]]", name: str
+) -> list[tuple[object, ...]]:
+    return connection.execute(SQL("SELECT * FROM {}").format(Identifier(name))).fetchall()
+
+
 @contextmanager
 def place(kind: str, request: pytest.FixtureRequest, folder: Path) -> Iterator[Place]:
     """A new, empty place of a kind: ``memory``, ``sqlite`` or ``postgresql``. It has no tables."""
@@ -59,10 +93,7 @@ def migrated_place(kind: str, request: pytest.FixtureRequest, folder: Path) -> I
         file = shutil.copy(request.getfixturevalue("migrated_sqlite"), folder / "catalog.db")
         yield from _used(f"sqlite:///{file}")
     else:
-        server = request.getfixturevalue("postgres_server_url")
-        url = fresh_database(server, like=request.getfixturevalue("migrated_postgres_url"))
-        yield from _used(url)
-        drop_database(server, url)
+        yield from _used(request.getfixturevalue("migrated_postgres").url())
 
 
 def _used(url: str) -> Iterator[Place]:

@@ -191,6 +191,14 @@ def _listed(index: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
 
 
 def _status_table(found: Mapping[str, Any]) -> None:
+    _print_standing(found)
+    _print_workers(found["workers"])
+    _print_tasks(found["tasks"], found["slo"])
+    _print_clients(found["clients"])
+
+
+def _print_standing(found: Mapping[str, Any]) -> None:
+    """What runs, and all that is to be said of it in sentences."""
     plan = found["plan"] or {"standing": None}
     version = f"plan {plan['version']}" if plan.get("version") else "no plan"
     if found["plan"] is None:
@@ -217,9 +225,12 @@ def _status_table(found: Mapping[str, Any]) -> None:
     idle = [f"{task['name']}: {why}" for task in found["tasks"] if (why := _unanswered(task))]
     for sentence in (*found["lost"], *idle, *news, *(found["advice"] or ())):
         out.print(f"  [yellow]![/] {escape(printable(sentence))}", soft_wrap=True)
+
+
+def _print_workers(workers: Sequence[Mapping[str, Any]]) -> None:
     rows = []
-    where, places = places_of(found["workers"])
-    for worker, place in zip(found["workers"], places, strict=True):
+    where, places = places_of(workers)
+    for worker, place in zip(workers, places, strict=True):
         ready = sum(replica["state"] == "ready" for replica in worker["replicas"])
         rows.append(
             (
@@ -235,27 +246,34 @@ def _status_table(found: Mapping[str, Any]) -> None:
     out.print()
     columns = ("WORKER", "DEVICE", *where, "STATE", "VARIANTS", "MEMORY", "BUSY")
     table(columns, rows, empty="No worker is running.")
-    if rules := sorted(
-        {worker.get("eviction", "") for worker in found["workers"]} - {"", EVICTION}
-    ):
+    if rules := sorted({worker.get("eviction", "") for worker in workers} - {"", EVICTION}):
         out.print(
             f"[dim]Where memory is short, variants leave by the rule {' or '.join(rules)}.[/]"
         )
-    for worker in found["workers"]:
+    for worker in workers:
         for warning in worker.get("warnings", ()):
             err.print(f"{worker['worker']}: {warning}", markup=False, soft_wrap=True)
-    asked = {row["task"]: row for row in found["slo"] or ()}
-    tasks = []
-    for task in found["tasks"]:
+
+
+def _print_tasks(
+    tasks: Sequence[Mapping[str, Any]], slo: Sequence[Mapping[str, Any]] | None
+) -> None:
+    """``slo`` is how queries of each task ended; None where that is not known."""
+    asked = {row["task"]: row for row in slo or ()}
+    rows = []
+    for task in tasks:
         row = asked.get(task["name"])
-        counts = ["-"] * len(COUNTED) if found["slo"] is None else _counts(row)
+        counts = ["-"] * len(COUNTED) if slo is None else _counts(row)
         loaded = f"{task['loaded']} of {task['variants']}"
-        tasks.append((task["name"], loaded, *counts, percent(row and row.get("share_met"))))
+        rows.append((task["name"], loaded, *counts, percent(row.get("share_met") if row else None)))
     out.print()
     out.print("[dim]Queries since the gateways started; infeasible: no variant can do it[/]")
     columns = ("TASK", "LOADED", *(f">{name}" for name in COUNTED), ">SLO MET")
-    table(columns, tasks, empty="No tasks.")
-    if clients := found["clients"]:
+    table(columns, rows, empty="No tasks.")
+
+
+def _print_clients(clients: Sequence[Mapping[str, Any]]) -> None:
+    if clients:
         out.print()
         counted = ("asked", "answered", "refused")
         table(

@@ -6,7 +6,7 @@ come. So a node is of the kind whose workers it has, or else of the one whose na
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from controlplane.cluster.kinds.found_kinds import Offer, add_room, nodes_with, slice_of
 from controlplane.cluster.kinds.node import (
@@ -68,34 +68,9 @@ def joined_kinds(
             keep it from going, so none gets one.
     """
     known = {one.name: one for one in now}
-    levels: defaultdict[str, set[str]] = defaultdict(set)
-    for node in nodes:
-        for name in homes.get(node.id, ()):
-            levels[name] |= {node.instructions} if node.instructions else set()
-    room: dict[str, dict[str, int]] = {one.name: {} for one in now}
-    strange: list[tuple[Node, GpuModel | None]] = []
-    waiting: set[str] = set()
-    remarks: list[str] = []
-    for node in nodes:
-        for model in node.gpus:
-            name = _gpu_kind(node, model)
-            if name in known:
-                room[name][node.id] = room[name].get(node.id, 0) + model.count
-            else:
-                strange.append((node, model))
-        own = _own_kind(node, known, homes.get(node.id, frozenset()), levels)
-        if own is None and node.id not in waited and _may_take(node, known, missing):
-            waiting.add(node.id)
-        elif own is None:
-            strange.append((node, None))
-        elif (fit := _fitting(node, own)) and not _lacks_memory(node, own):
-            room[own.name][node.id] = fit
-        elif fit:
-            remarks.append(
-                f"no worker of {own.name} is started on {node.name}: it has {node.memory_mib:.0f} "
-                f"MiB, and each takes {own.memory_mib:.0f} MiB for variants alone"
-            )
-    room = {name: _staying(found, nodes) for name, found in room.items()}
+    by_kind = _sorted(known, nodes, homes, missing, waited)
+    room = {name: _staying(found, nodes) for name, found in by_kind.room.items()}
+    remarks = by_kind.remarks
     least = {one.name: one.most for one in started}
     slices = [
         replace(
@@ -108,8 +83,8 @@ def joined_kinds(
         )
         for one in now
     ]
-    stay = [(node, model) for node, model in strange if not (node.draining or autoscaled)]
-    for offer in _new_kinds(stay, known):
+    strange = [one for one in by_kind.strange if not (one[0].draining or autoscaled)]
+    for offer in _new_kinds(strange, known):
         if len(slices) < MOST_KINDS:
             slices.append(slice_of(offer, sum(offer.room.values()), nodes))
             room[offer.name] = offer.room
@@ -120,9 +95,57 @@ def joined_kinds(
     return Joined(
         slices=tuple(slices),
         nodes={DeviceKindName(name): frozenset(found) for name, found in room.items()},
-        waiting=frozenset(waiting),
+        waiting=frozenset(by_kind.waiting),
         remarks=tuple(remarks),
     )
+
+
+@dataclass(slots=True)
+class _Sorted:
+    """Nodes by what they are."""
+
+    room: dict[str, dict[str, int]]
+    """How many workers of each kind fit on each node of it, by its id."""
+    strange: list[tuple[Node, GpuModel | None]] = field(default_factory=list)
+    """What is of no known kind: GPUs, or else the cores of a node."""
+    waiting: set[str] = field(default_factory=set)
+    remarks: list[str] = field(default_factory=list)
+
+
+def _sorted(
+    known: Mapping[str, Slice],
+    nodes: Sequence[Node],
+    homes: Mapping[str, Set[str]],
+    missing: Set[str],
+    waited: Set[str],
+) -> _Sorted:
+    """What nodes are, of the kinds there are; the arguments are ``joined_kinds``'."""
+    levels: defaultdict[str, set[str]] = defaultdict(set)
+    for node in nodes:
+        for name in homes.get(node.id, ()):
+            levels[name] |= {node.instructions} if node.instructions else set()
+    found = _Sorted({name: {} for name in known})
+    for node in nodes:
+        for model in node.gpus:
+            name = _gpu_kind(node, model)
+            if name in known:
+                room = found.room[name]
+                room[node.id] = room.get(node.id, 0) + model.count
+            else:
+                found.strange.append((node, model))
+        own = _own_kind(node, known, homes.get(node.id, frozenset()), levels)
+        if own is None and node.id not in waited and _may_take(node, known, missing):
+            found.waiting.add(node.id)
+        elif own is None:
+            found.strange.append((node, None))
+        elif (fit := _fitting(node, own)) and not _lacks_memory(node, own):
+            found.room[own.name][node.id] = fit
+        elif fit:
+            found.remarks.append(
+                f"no worker of {own.name} is started on {node.name}: it has {node.memory_mib:.0f} "
+                f"MiB, and each takes {own.memory_mib:.0f} MiB for variants alone"
+            )
+    return found
 
 
 def _staying(room: Mapping[str, int], nodes: Sequence[Node]) -> dict[str, int]:

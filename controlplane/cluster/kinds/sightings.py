@@ -32,7 +32,7 @@ def sighted(
         wanted: how many workers of each kind there shall be.
         known: the ids of the nodes of each kind, where that is known better than by their cores.
     """
-    hosts = [node for node in nodes if node.cores or node.gpus]
+    hosts = [node for node in nodes if _is_host(node)]
     has = {
         kind.name: [
             node
@@ -62,32 +62,48 @@ def sighted(
             "look anew, or name them in MODELLESS_SLICES"
         )
     for kind in kinds:
-        levels = sorted({node.instructions or "" for node in has[kind.name]} - {""})
-        if kind.nodes is None and kind.gpu is None and len(levels) > 1:
-            names = " and ".join(f"{cpu_kind(kind.cores)}-{level}" for level in levels)
-            advice.append(
-                f"nodes of {kind.name} differ, and its profiles are true of one sort of them: name "
-                f"{names} in MODELLESS_SLICES, or leave it empty and start anew with `modelless "
-                "down` and `modelless up`"
-            )
-        have, want = len(has[kind.name]), wanted.get(kind.name, 0)
-        least = kind.least_of(want)
-        unseen = kind.gpu is not None and any(node.instructions is None for node in nodes)
-        if hosts and least and not have and not unseen:
-            advice.append(
-                f"no node can have a worker of {kind.name}, and {least} "
-                f"{'is' if least == 1 else 'are'} wanted"
-            )
-        if kind.source is not Source.SET and have > want > 0:
-            advice.append(
-                f"{have} nodes have {kind.name}, and {want} "
-                f"{'worker is' if want == 1 else 'workers are'} wanted; "
-                f"`modelless workers scale {kind.name} {have}` uses them all"
-            )
+        advice += _advice_on(kind, has[kind.name], wanted.get(kind.name, 0), nodes)
     return Sighting(
         nodes={name: tuple(node.name for node in found) for name, found in has.items()},
         advice=tuple(advice),
     )
+
+
+def _advice_on(
+    kind: Kind, has: Sequence[Node], wanted: int, nodes: Sequence[Node]
+) -> Iterator[str]:
+    """What an operator may do about a kind.
+
+    Args:
+        has: the nodes that have it.
+        wanted: how many workers of it there shall be.
+        nodes: all of the cluster.
+    """
+    levels = sorted({node.instructions or "" for node in has} - {""})
+    if kind.nodes is None and kind.gpu is None and len(levels) > 1:
+        names = " and ".join(f"{cpu_kind(kind.cores)}-{level}" for level in levels)
+        yield (
+            f"nodes of {kind.name} differ, and its profiles are true of one sort of them: name "
+            f"{names} in MODELLESS_SLICES, or leave it empty and start anew with `modelless "
+            "down` and `modelless up`"
+        )
+    least = kind.least_of(wanted)
+    unseen = kind.gpu is not None and any(node.instructions is None for node in nodes)
+    if any(map(_is_host, nodes)) and least and not has and not unseen:
+        yield (
+            f"no node can have a worker of {kind.name}, and {least} "
+            f"{'is' if least == 1 else 'are'} wanted"
+        )
+    if kind.source is not Source.SET and len(has) > wanted > 0:
+        yield (
+            f"{len(has)} nodes have {kind.name}, and {wanted} "
+            f"{'worker is' if wanted == 1 else 'workers are'} wanted; "
+            f"`modelless workers scale {kind.name} {len(has)}` uses them all"
+        )
+
+
+def _is_host(node: Node) -> bool:
+    return bool(node.cores or node.gpus)
 
 
 def _too_small(

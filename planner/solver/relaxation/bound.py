@@ -14,6 +14,7 @@ from math import floor, fsum, inf, isfinite
 
 from planner.solver.milp import Answer, Program, solve
 from planner.solver.options import Options
+from planner.solver.relaxation.useful_options import hull, useful
 from planner.types import Objective
 
 CUTS = 5
@@ -50,7 +51,7 @@ class Relaxation:
     def __init__(self, options: Options, objective: Objective) -> None:
         self.options = options
         self._objective = objective
-        self._useful = options.useful(objective)
+        self._useful = useful(options, objective)
         self._binding: set[int] = set()
         self._lossy: set[int] = set()
         self._factors = [1.0] * len(options.counts)
@@ -59,7 +60,8 @@ class Relaxation:
 
     def _build(self) -> None:
         options = self.options
-        self.columns = options.hull(self._useful, self._objective, but=self._binding | self._lossy)
+        but = self._binding | self._lossy
+        self.columns = hull(options, self._useful, self._objective, but=but)
         self.program = Program()
         self.program.variables(len(self.columns), high=1.0)
         self.opened = [

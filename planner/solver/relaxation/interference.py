@@ -17,6 +17,7 @@ from planner.solver.options import Options
 from planner.solver.packing import DUST, pack
 from planner.solver.partial_solution import PartialSolution
 from planner.solver.relaxation.aggregate import NEAR, NODES
+from planner.solver.relaxation.useful_options import useful
 from planner.types import Objective
 
 Left = Callable[[], float]
@@ -76,7 +77,7 @@ def _built(options: Options) -> _Relaxation:
         made.several[kind] = program.variable(high=float(count), cost=price, whole=True)
     of_class: list[list[int]] = [[] for _ in options.rates]
     of_kind: list[list[int]] = [[made.several[kind]] for kind in made.several]
-    for index in options.useful(Objective.COST):
+    for index in useful(options, Objective.COST):
         option = options.all[index]
         if options.slowdown(option.kind, 2) == 1:
             continue  # alone it is no faster

@@ -1,6 +1,7 @@
 """The page of a drawing in a real browser: it draws, and it can be read by keys and as a table."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from controlplane.plots.family import family_drawing
 from controlplane.plots.page import html
 from controlplane.plots.simulation import simulation_drawing
 from tests.controlplane.builders import digits_catalog
-from tests.controlplane.dashboard.browser import Shown, show
+from tests.controlplane.dashboard.browser import Shown, one_browser, show
 from tests.controlplane.plots.builders import TWO, interval, report
 
 EMPTY = interval(arrived=0, in_time=0, late=0, rejected=0)
@@ -20,6 +21,12 @@ DRAWINGS = {
     "nothing": simulation_drawing([report("modelless", EMPTY)], "</script>"),
     "variants": family_drawing(digits_catalog().snapshot()),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shared_browser() -> Iterator[None]:
+    with one_browser():
+        yield
 
 
 def shown(drawing: Drawing, folder: Path, script: str = "", *, dark: bool = False) -> Shown:

@@ -10,14 +10,12 @@ from controlplane.views.fleet_status import (
     KindStatus,
     Level,
     PlacedState,
-    Room,
     Source,
     asked_words,
     fleet_status,
     kind_statuses,
-    lack_of_nodes,
-    lack_of_room,
 )
+from controlplane.views.lack_of_room import Room, lack_of_nodes, lack_of_room
 from tests.controlplane.builders import worker
 from variants.types import (
     DeviceKindName,

@@ -1,0 +1,139 @@
+"""Routes that show what is registered: tasks, models, variants, and how long these take."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from controlplane.api.context import ApiContext
+from controlplane.api.path_parameters import ModelPath, TaskPath
+from controlplane.profiling.staleness import changed_on
+from controlplane.views import catalog_views
+from controlplane.views.catalog_schemas import (
+    ModelSchema,
+    ProfileSchema,
+    TaskSchema,
+    VariantSchema,
+    VersionSchema,
+)
+from controlplane.views.live_latencies import Live, live_latencies, tell_device, tell_profile
+from controlplane.views.schemas import Schema
+from controlplane.views.worker_schemas import WorkerSchema
+from variants.artifacts.protocol import ArtifactStore
+from variants.errors import ModellessError, StateUnavailable
+
+
+class Tasks(Schema):
+    tasks: list[TaskSchema]
+
+
+class Models(Schema):
+    models: list[ModelSchema]
+
+
+class Variants(Schema):
+    variants: list[VariantSchema]
+
+
+class Profiles(Schema):
+    profiles: list[ProfileSchema]
+
+
+def catalog_routes(context: ApiContext) -> APIRouter:
+    """Tasks, models and variants."""
+    routes = APIRouter(prefix="/v1", tags=["catalog"])
+    settings = context.settings
+    # Of a cluster's nodes nothing is known here: the control loop compares profiles with them.
+    here = () if settings.ray_address else settings.kinds
+    changed = changed_on(frozenset(kind.name for kind in here))
+
+    @routes.get("/tasks", summary="All tasks")
+    async def tasks() -> Tasks:
+        return Tasks(tasks=catalog_views.task_rows(await context.snapshot()))
+
+    @routes.get("/tasks/{task}", summary="One task")
+    async def task(task: TaskPath) -> TaskSchema:
+        return catalog_views.task_rows(await context.snapshot(), task)[0]
+
+    @routes.get("/tasks/{task}/models", summary="Models of a task")
+    async def task_models(task: TaskPath) -> Models:
+        return Models(models=catalog_views.model_rows(await context.snapshot(), task))
+
+    @routes.get("/tasks/{task}/variants", summary="Variants of a task, with the frontier")
+    async def variants(task: TaskPath) -> Variants:
+        rows = catalog_views.variant_rows(await context.snapshot(), task, changed)
+        await _tell_live(context, rows)
+        return Variants(variants=rows)
+
+    @routes.get("/variants/{task}/{variant}", summary="One variant")
+    async def variant(task: TaskPath, variant: str) -> VariantSchema:
+        row = catalog_views.variant_row(await context.snapshot(), task, variant, changed)
+        await _tell_live(context, [row])
+        return row
+
+    @routes.get("/models", summary="All models")
+    async def models() -> Models:
+        return Models(models=catalog_views.model_rows(await context.snapshot()))
+
+    @routes.get("/models/{task}/{model}", summary="One model with its versions")
+    async def model(task: TaskPath, model: ModelPath) -> ModelSchema:
+        row = catalog_views.model_rows(await context.snapshot(), task, model)[0]
+        for version in row.versions:
+            version.source_bytes = await asyncio.to_thread(_size, context.store, version)
+        return row
+
+    return routes
+
+
+def profile_routes(context: ApiContext) -> APIRouter:
+    """Profiles."""
+    routes = APIRouter(prefix="/v1", tags=["catalog"])
+
+    @routes.get("/profiles", summary="Latency, memory and load time per device kind")
+    async def profiles(
+        task: Annotated[str | None, Query(description="Only of this task.")] = None,
+        variant: Annotated[str | None, Query(description="Only of this variant.")] = None,
+        device_kind: Annotated[str | None, Query(description="Only on this kind.")] = None,
+    ) -> Profiles:
+        snapshot = await context.snapshot()
+        found = [
+            ProfileSchema.of(profile)
+            for profile in snapshot.profiles
+            if task in (None, profile.task)
+            and variant in (None, profile.variant)
+            and device_kind in (None, profile.device_kind)
+        ]
+        live = await _live(context)
+        for each in found:
+            tell_profile(each, live)
+        return Profiles(profiles=found)
+
+    return routes
+
+
+async def _live(context: ApiContext) -> Live:
+    """What batches take now; nothing while the live state does not answer."""
+    try:
+        statuses = await context.live.worker_status()
+    except StateUnavailable:
+        return {}
+    return live_latencies(WorkerSchema.model_validate(status) for status in statuses)
+
+
+async def _tell_live(context: ApiContext, rows: Iterable[VariantSchema]) -> None:
+    live, said = await _live(context), await context.live.feedback()
+    for row in rows:
+        right, wrong = said.get(row.task, {}).get(row.name, (0, 0))
+        if right or wrong:
+            row.live_accuracy, row.live_accuracy_rows = right / (right + wrong), right + wrong
+        for device in row.devices:
+            tell_device(device, row.task, row.name, live)
+
+
+def _size(store: ArtifactStore, version: VersionSchema) -> int | None:
+    """Bytes of a version's source; None when it is not in this store."""
+    try:
+        return store.size_bytes(version.source)  # type: ignore[arg-type]
+    except ModellessError:
+        return None

@@ -1,0 +1,121 @@
+"""Routes that show what goes on: workers, the plan and why it is so, and what happened."""
+
+import asyncio
+from datetime import UTC
+from time import time
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import AwareDatetime, StringConstraints
+
+from controlplane.api.context import ApiContext
+from controlplane.api.inventory import fleet_status_now
+from controlplane.api.rules import rule_rows
+from controlplane.views.history import LONGEST_S, history
+from controlplane.views.plan_schemas import PlanSchema, StorageStatusSchema
+from controlplane.views.rule_schemas import told
+from controlplane.views.schemas import EventSchema, History, Schema, SloReport, TickSchema
+from controlplane.views.worker_schemas import WorkerSchema
+from variants.types import EventFilter
+
+
+class Workers(Schema):
+    workers: list[WorkerSchema]
+
+
+class Ticks(Schema):
+    ticks: list[TickSchema]
+
+
+class Events(Schema):
+    events: list[EventSchema]
+
+
+SECOND = len("2026-01-31T23:59:59")
+KindName = Annotated[str, StringConstraints(max_length=64)]
+Limit = Annotated[int, Query(ge=1, le=1_000, description="At most so many, newest first.")]
+
+
+def running_routes(context: ApiContext) -> APIRouter:
+    """What is there now, and how queries end."""
+    routes = APIRouter(prefix="/v1", tags=["running"])
+
+    @routes.get("/workers", summary="Workers and what they have loaded")
+    async def workers() -> Workers:
+        statuses = await context.live.worker_status()
+        found = [WorkerSchema.model_validate(status) for status in statuses]
+        return Workers(workers=sorted(found, key=lambda worker: worker.worker))
+
+    @routes.get("/plan", summary="The newest plan, its explanation, and how it stands now")
+    async def plan(
+        task: Annotated[
+            str | None,
+            Query(max_length=128, description="Placements and routes of this one only, else all."),
+        ] = None,
+    ) -> PlanSchema:
+        newest = await asyncio.to_thread(context.catalog.latest_plan)
+        row = PlanSchema.of(newest, await fleet_status_now(context, newest), task)
+        row.rules = [said for each in await rule_rows(context) if (said := told(each))]
+        row.storage = StorageStatusSchema.model_validate(await context.storage())
+        return row
+
+    @routes.get("/ticks", summary="What the control loop saw and decided")
+    async def ticks(limit: Limit = 20) -> Ticks:
+        found = await asyncio.to_thread(context.catalog.ticks, limit)
+        return Ticks(ticks=[TickSchema.of(tick) for tick in found])
+
+    @routes.get("/slo", summary="How well SLOs are met")
+    async def slo() -> SloReport:
+        return SloReport.of(await context.live.slo_report())
+
+    @routes.get("/history", summary="How queries ended over the last hour")
+    async def past(
+        task: Annotated[
+            str | None, Query(max_length=128, description="Of this one only, else of all.")
+        ] = None,
+        seconds: Annotated[
+            float, Query(ge=10, le=LONGEST_S, description="How far back to go.")
+        ] = LONGEST_S,
+    ) -> History:
+        samples = await context.live.history()
+        return History.model_validate(history(samples, time(), seconds, task))
+
+    return routes
+
+
+def event_routes(context: ApiContext) -> APIRouter:
+    """What happened."""
+    routes = APIRouter(prefix="/v1", tags=["running"])
+
+    @routes.get("/events", summary="What happened")
+    async def events(
+        limit: Limit = 50,
+        after: Annotated[
+            int, Query(ge=0, le=2**53, description="Only those with a higher `seq`.")
+        ] = 0,
+        kind: Annotated[
+            list[KindName] | None,
+            Query(max_length=50, description="Only of this kind; given again, of these."),
+        ] = None,
+        since: Annotated[
+            AwareDatetime | None,
+            Query(description="Only from this time on, in ISO 8601 with its offset from UTC."),
+        ] = None,
+        task: Annotated[
+            str, Query(max_length=128, description="Only of this task, its models and variants.")
+        ] = "",
+        worker: Annotated[
+            str, Query(max_length=256, description="Only of this worker and variants on it.")
+        ] = "",
+    ) -> Events:
+        asked = EventFilter(
+            after=after,
+            kinds=frozenset(kind or ()),
+            since="" if since is None else since.astimezone(UTC).isoformat()[:SECOND],
+            task=task,
+            worker=worker,
+        )
+        found = await asyncio.to_thread(context.catalog.events, limit, asked)
+        return Events(events=[EventSchema.of(event) for event in found])
+
+    return routes
