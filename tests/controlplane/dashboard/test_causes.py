@@ -109,6 +109,9 @@ def test_the_banner_leads_to_the_task(page: Page, tab: Driven) -> None:
     opened(tab, page)
 
     assert tab.value("document.querySelector('#banner a').getAttribute('href')") == "#digits"
+    tab.value("document.body.style.paddingBottom = '2000px'; scrollTo(0, 0); 0")
+    tab.value("document.querySelector('#banner a').click(); 0")
+    tab.wait_for("Math.abs($('cause-part').getBoundingClientRect().top) < 20")
 
 
 def test_a_frozen_plan_is_told_above_all_though_all_is_as_planned(page: Page, tab: Driven) -> None:
