@@ -114,12 +114,21 @@ def test_the_banner_leads_to_the_task(page: Page, tab: Driven) -> None:
     tab.wait_for("Math.abs($('cause-part').getBoundingClientRect().top) < 20")
 
 
+def test_that_slos_are_met_is_said_where_something_was_asked(page: Page, tab: Driven) -> None:
+    page.live.slo = missed(late=0, refused=0)
+    page.live.statuses = [worker("w1", INT8, FP32)]
+    tab.open(page.url)
+
+    tab.wait_for("$('health').textContent === 'as planned, SLOs are met'")
+    assert tab.value("$('health').className") == "good"
+
+
 def test_a_frozen_plan_is_told_above_all_though_all_is_as_planned(page: Page, tab: Driven) -> None:
     page.live.slo = missed(late=0, refused=0)
     page.live.statuses = [worker("w1", INT8, FP32)]
     page.catalog.put_rule(Rule(kind=RuleKind.FREEZE, at_s=1.8e9, by="ann", why="sale"))
     tab.open(page.url)
-    tab.wait_for("$('health').textContent === 'as planned, plan frozen'")
+    tab.wait_for("$('health').textContent === 'as planned, SLOs are met, plan frozen'")
 
     notice = tab.value("$('notice').innerText")
     assert notice.startswith("The plan is frozen since ")
