@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from controlplane.cli.lazy import Entry, lazy_group
-from controlplane.cli.outcome import DONE, Session, report, report_usage
+from controlplane.cli.outcome import DONE, Session, report, report_usage, wanted_output
 from variants.disk import full_disk_explained
 from variants.errors import ModellessError
 
@@ -280,7 +280,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ModellessError as error:
         sys.exit(report(error, session.output))
     except typer.TyperException as error:
-        sys.exit(report_usage(error, session.output))
+        given = sys.argv[1:] if arguments is None else arguments
+        sys.exit(report_usage(error, wanted_output(given)))
     finally:
         _end_by_exit_code()
 

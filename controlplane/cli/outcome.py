@@ -1,9 +1,10 @@
 """How a command ends: what it prints in which format, and with which exit code."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -103,6 +104,17 @@ def report_usage(error: typer.TyperException, output: Output) -> int:
         usage = (_lower(context.get_usage()), f"`{command}` explains it")
     sentence = _lower(error.format_message()).removesuffix(".")
     return report(WrongUsage(sentence, usage), output)
+
+
+def wanted_output(arguments: Sequence[str]) -> Output:
+    """The format that a command line asks for, also where the rest of it cannot be read."""
+    if "--json" in arguments:
+        return Output.JSON
+    for option, value in pairwise((*arguments, "")):
+        name, _, joined = option.partition("=")
+        if name in ("-o", "--output") and (joined or value) in (Output.JSON, Output.YAML):
+            return Output(joined or value)
+    return Output.TABLE
 
 
 def _lower(sentence: str) -> str:

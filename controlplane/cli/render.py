@@ -8,26 +8,87 @@ from variants.figures import figure
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
-    """Print rows below their columns; a column whose name starts with ``>`` is right-aligned."""
+    """Print rows below their columns; a column whose name starts with ``>`` is right-aligned.
+
+    On a terminal that is too narrow for them each row is a paragraph.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     screen = console()
-    rows = list(rows)
-    if not rows:
+    cells = [[printable(cell) for cell in row] for row in rows]
+    if not cells:
         screen.print(empty, markup=False)
         return
+    names = [column.removeprefix(">") for column in columns]
+    if screen.is_terminal and _narrowest(columns, cells) > screen.width:
+        for row in cells:
+            _paragraph(screen, names, row)
+        return
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
-    for column in columns:
-        justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
-        grid.add_column(column.removeprefix(">"), justify=justify, overflow="fold")
-    for row in rows:
-        grid.add_row(*(Text(printable(cell)) for cell in row))
-    screen.print(grid)
+    last = len(columns) - 1
+    for i, (column, name) in enumerate(zip(columns, names, strict=True)):
+        right = column.startswith(">")
+        justify: Literal["left", "right"] = "right" if right else "left"
+        grid.add_column(name, justify=justify, overflow="fold", no_wrap=right or i < last)
+    for row in cells:
+        grid.add_row(*map(Text, row))
+    _print(screen, grid)
+
+
+APART = 3
+"""Blanks between two columns."""
+INDENT = 2
+LEAST_WORDS = 24
+"""A column of words that comes last is wrapped, down to so many characters."""
+
+
+def _narrowest(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Characters that a table needs so that nothing but words in its last column is broken."""
+    from rich.cells import cell_len
+
+    widths = [
+        max(cell_len(text) for text in (column.removeprefix(">"), *(row[i] for row in rows)))
+        for i, column in enumerate(columns)
+    ]
+    if not columns[-1].startswith(">"):
+        widths[-1] = min(widths[-1], LEAST_WORDS)
+    return sum(widths) + APART * (len(widths) - 1)
+
+
+def _paragraph(screen: "Console", names: Sequence[str], row: Sequence[str]) -> None:
+    """A row with its first named cell above the others, which bear the names of their columns.
+
+    No line ends within a cell that fits one.
+    """
+    from rich.padding import Padding
+    from rich.text import Text
+
+    first = next((i for i, name in enumerate(names) if name), 0)
+    screen.print(Text(" ".join(cell for cell in row[: first + 1] if cell), style="bold"))
+    rest = zip(names[first + 1 :], row[first + 1 :], strict=True)
+    line = Text()
+    for pair in (Text.assemble((f"{name} ", "dim"), cell) for name, cell in rest if cell):
+        if line and INDENT + line.cell_len + APART + pair.cell_len > screen.width:
+            screen.print(Padding(line, (0, 0, 0, INDENT)))
+            line = Text()
+        line.append_text(Text(" " * APART if line else "")).append_text(pair)
+    screen.print(Padding(line, (0, 0, 0, INDENT)))
+
+
+def _print(screen: "Console", grid: "Table") -> None:
+    """Print a grid; a pipe gets no blanks at the ends of lines."""
+    if screen.is_terminal:
+        screen.print(grid)
+        return
+    with screen.capture() as shown:
+        screen.print(grid)
+    print("\n".join(line.rstrip() for line in shown.get().splitlines()))
 
 
 def what_is_new(lists: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
@@ -46,7 +107,7 @@ def details(pairs: Sequence[tuple[str, str]]) -> None:
     grid.add_column(overflow="fold")
     for name, value in pairs:
         grid.add_row(name, Text(printable(value)))
-    console().print(grid)
+    _print(console(), grid)
 
 
 def console() -> "Console":

@@ -52,7 +52,9 @@ def upgrade(
     settings = read_settings(state_dir=state_dir)
     state = running(settings)
     if state is None:
-        raise NotRunning(f"modelless is not running on {settings.state_dir}")
+        raise NotRunning(
+            f"modelless is not running on {settings.state_dir}; start it with `modelless up`"
+        )
     ray = str(state.get("ray") or "")
     if not ray:
         raise Conflict(

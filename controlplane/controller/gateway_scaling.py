@@ -132,10 +132,11 @@ class GatewayScaling:
         if frozen or now_s < self._rests_until_s:
             return None
         if count < self._most and busy >= BUSY * count and self._refused < REFUSED:
-            why = f"the event loops of {count} computed for {busy / count:.0%} of the time"
+            why = f"the event loops of {count} computed for {100 * busy / count:.0f} % of the time"
             return self._change(count + 1, why, now_s)
         if self._idle_since_s is not None and now_s - self._idle_since_s >= IDLE_S:
-            why = f"for {IDLE_S / 60:.0f} minutes {count} had too little to do: {busy:.0%} in all"
+            idle = f"{count} had too little to do: {100 * busy:.0f} % in all"
+            why = f"for {IDLE_S / 60:.0f} minutes {idle}"
             return self._change(count - 1, why, now_s)
         return None
 

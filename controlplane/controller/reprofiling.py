@@ -144,7 +144,7 @@ class Reprofiling:
             if (key, mark) not in self._asked:
                 self._asked.add((key, mark))
                 worst = max(point.error for point in profile.points)
-                within = f", within {worst:.0%}" if worst else ""
+                within = f", within {100 * worst:.0f} %" if worst else ""
                 yield self._request(
                     key, f"answers queries, and its latency was predicted only{within}"
                 )

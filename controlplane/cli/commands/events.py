@@ -75,7 +75,18 @@ def list_events(
             _follow(client, asked, limit, after, output)
         many = rows_for(limit) if output is Output.TABLE else limit
         rows = _read(client, asked, many, after)
-    emit(rows, output, lambda: _event_table(event_lines(rows)[-limit:], any(asked.values())))
+        empty = "Nothing has happened yet."
+        if not rows and any(asked.values()):
+            empty = "Nothing of that has happened."
+            if kind and output is Output.TABLE:
+                empty += _known_kinds(client)
+    emit(rows, output, lambda: _event_table(event_lines(rows)[-limit:], empty))
+
+
+def _known_kinds(client: Client) -> str:
+    """A sentence on what there was instead: who asks for a kind may have mistyped it."""
+    kinds = sorted({str(row["kind"]) for row in _read(client, {}, MOST_ROWS, 0)})
+    return f" Kinds of events that have: {', '.join(kinds)}." if kinds else ""
 
 
 def _since(text: str, now: datetime) -> str:
@@ -140,9 +151,9 @@ def _line(row: Row, output: Output) -> str:
     return printable("  ".join(words))
 
 
-def _event_table(lines: Sequence[Sequence[str]], filtered: bool) -> None:
+def _event_table(lines: Sequence[Sequence[str]], empty: str) -> None:
     table(
         [">NO", "AT (UTC)", "WHAT", "SUBJECT", "MESSAGE"],
         ([number, clock_cell(at), *rest] for number, at, *rest in lines),
-        empty="Nothing of that has happened." if filtered else "Nothing has happened yet.",
+        empty=empty,
     )

@@ -304,7 +304,7 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
                 *(_live(point) if live else ()),
                 f"{1_000 * point['batch_size'] / max(point['p50_ms'], 1e-3):,.0f}",
                 *([joules(point["energy_j"])] if energy else []),
-                f"within {point['error']:.0%}" if point["error"] else profile["source"],
+                f"within {100 * point['error']:.0f} %" if point["error"] else profile["source"],
             ]
             for profile in profiles
             for point in profile["points"]

@@ -21,7 +21,7 @@ from controlplane.cli.render import (
 from controlplane.client.exchange import query_document
 from planner.sentences import CHOSEN
 from variants.errors import InvalidInput
-from variants.figures import counted
+from variants.figures import counted, figure
 from variants.types import Prefer
 
 Row = Mapping[str, Any]
@@ -214,7 +214,7 @@ def _show_explanation(told: Row) -> None:
 
 def asked_words(told: Row) -> str:
     """What was asked for, the task's defaults filled in."""
-    said = [f"{told['task']} within {told['latency_ms']:g} ms"]
+    said = [f"{told['task']} within {figure(told['latency_ms'], 3)} ms"]
     if told["accuracy"] is not None:
         said.append(f"accuracy at least {told['accuracy']:g}")
     if told["cost"] is not None:

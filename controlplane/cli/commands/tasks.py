@@ -20,7 +20,7 @@ from controlplane.cli.render import (
 )
 from planner.sentences import some_of
 from variants.errors import InvalidInput
-from variants.figures import counted
+from variants.figures import counted, figure
 from variants.types import Prefer
 
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
@@ -225,7 +225,7 @@ def slo_words(slo: Mapping[str, Any]) -> str:
     """Defaults in one line: ``unless asked otherwise within 50 ms, accuracy any, ...``."""
     accuracy = "any" if slo["accuracy"] is None else f"at least {slo['accuracy']:g}"
     return (
-        f"unless asked otherwise within {slo['latency_ms']:g} ms, accuracy {accuracy}, "
+        f"unless asked otherwise within {figure(slo['latency_ms'], 3)} ms, accuracy {accuracy}, "
         f"cost {_ceiling(slo['cost'])}, preferred is {slo['prefer']}"
     )
 
@@ -245,7 +245,7 @@ def _task_details(row: Row) -> None:
             ("outputs", ", ".join(map(tensor, row["outputs"]))),
             ("labels", ", ".join(row["labels"]) or "-"),
             ("metric", f"{row['metric']}: {row['accuracy_means']}"),
-            ("latency", f"{slo['latency_ms']:g} ms unless asked otherwise"),
+            ("latency", f"{figure(slo['latency_ms'], 3)} ms unless asked otherwise"),
             ("accuracy", "any" if slo["accuracy"] is None else f"at least {slo['accuracy']:g}"),
             ("cost", _ceiling(slo["cost"])),
             ("prefer", slo["prefer"]),

@@ -74,8 +74,7 @@ def _parts(before: Plan, after: Plan) -> Iterator[str]:
         by = {name: now.get(name, 0.0) - then.get(name, 0.0) for name in then.keys() | now.keys()}
         moved = sorted((name for name in by if abs(by[name]) >= MOVED), key=lambda n: (-by[n], n))
         clauses = [
-            f"{name} {now.get(name, 0.0):.0%} instead of {then.get(name, 0.0):.0%}"
-            for name in moved[:MOST]
+            f"{name} {_share(now, name)} instead of {_share(then, name)}" for name in moved[:MOST]
         ]
         if clauses:
             yield f"of {task} " + ", ".join(clauses)
@@ -100,6 +99,10 @@ def _divided(plan: Plan) -> dict[TaskName, Mapping[VariantName, float]]:
         for task, of_task in rates.items()
         if (total := sum(of_task.values())) > 0
     }
+
+
+def _share(of_task: Mapping[VariantName, float], name: VariantName) -> str:
+    return f"{100 * of_task.get(name, 0.0):.0f} %"
 
 
 def _name(key: VariantKey) -> str:

@@ -212,7 +212,8 @@ class Chart {
     const { left, right } = this.frame;
     for (const one of dots) if (one.label && !this.hidden.has(one.name)) {
       const x = this.X(one.x[0]), y = this.Y(one.y[0]), width = textWidth(one.label) + 2, far = one.size + 5;
-      const places = [[far, 4, "start"], [-far, 4, "end"], [far, -9, "start"], [-far, -9, "end"], [far, 17, "start"], [-far, 17, "end"], [0, -far - 4, "middle"], [0, far + 12, "middle"]];
+      // A frontier goes on to the right of its dots: beside them is the last place.
+      const places = [[far, -9, "start"], [-far, 4, "end"], [-far, -9, "end"], [far, 17, "start"], [-far, 17, "end"], [0, -far - 4, "middle"], [0, far + 12, "middle"], [far, 4, "start"]];
       for (const [dx, dy, anchor] of places) {
         const from = x + dx - { start: 0, end: width, middle: width / 2 }[anchor];
         const box = [from, y + dy - 11, from + width, y + dy + 3];

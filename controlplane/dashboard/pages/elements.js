@@ -14,3 +14,19 @@ function filled(node, attributes, children) {
   node.append(...children.filter(child => child != null));
   return node;
 }
+
+// -- text to be pasted elsewhere ------------------------------------------------------------------
+
+async function copy(button, text) {
+  try { await navigator.clipboard.writeText(text); }
+  catch {
+    const area = el("textarea"); area.value = text; document.body.append(area); area.select();
+    document.execCommand("copy"); area.remove();
+  }
+  button.textContent = "Copied"; setTimeout(() => { button.textContent = "Copy"; }, 1500);
+}
+function copyable(text) {
+  const button = el("button", { type: "button" }, "Copy");
+  button.onclick = () => copy(button, text);
+  return el("div", { class: "copied" }, el("pre", {}, text), button);
+}

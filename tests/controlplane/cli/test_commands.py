@@ -174,6 +174,52 @@ def test_a_look_is_readable_and_the_same_in_json_and_yaml(
     assert (table.err, as_json.err, as_yaml.err) == ("", "", "")
 
 
+STYLES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_on_a_narrow_terminal_a_row_that_does_not_fit_is_a_paragraph(
+    gateway: Gateway, shell: Shell, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    monkeypatch.setenv("COLUMNS", str(width))
+
+    lines = STYLES.sub("", shell("variants", "list", url=gateway.url).out).splitlines()
+
+    rows = lines[: lines.index("")]
+    assert max(map(len, rows)) <= width
+    assert [row for row in rows if not row.startswith("  ")] == [
+        "* linear-v1-onnx-fp32", "* mlp-v1-onnx-int8", "* mlp-v1-onnx-fp32", "slow-v1-onnx-fp32",
+    ]  # fmt: skip
+    assert "  STAGE live   ACCURACY 90.00 %   " in rows[1]
+    assert any(row.strip().endswith("MIB 10.0   LOAD S 0.5") for row in rows)
+
+
+def test_a_table_that_fits_a_terminal_breaks_no_cell_but_its_last(
+    gateway: Gateway, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = "it ended without having said why, after three batches of one row each"
+    gateway.catalog.add_event(
+        Event(at="2026-01-01T00:00:00+00:00", kind="worker_lost", subject="w1", message=message)
+    )
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+
+    lines = STYLES.sub("", shell("events", "list", url=gateway.url).out).splitlines()
+
+    assert lines[2].rstrip() == (
+        " 1   2026-01-01 00:00:00   worker_lost   w1        it ended without having said"
+    )
+    assert lines[3].strip() == "why, after three batches of"
+
+
+def test_lines_of_a_pipe_end_in_no_blanks(gateway: Gateway, shell: Shell) -> None:
+    for command in (("variants", "list"), ("tasks", "get", "digits"), ("status",)):
+        lines = shell(*command, url=gateway.url).out.splitlines()
+
+        assert [line for line in lines if line != line.rstrip()] == [], command
+
+
 def test_status_tells_of_queries_that_miss_their_slo(gateway: Gateway, shell: Shell) -> None:
     calm = shell("status", url=gateway.url)
     lately = {"requests": 10, "met": 8, "late": 0, "refused": 2, "attainment": 0.8}
@@ -472,6 +518,28 @@ def test_a_wrong_command_line_in_json_is_one_line(shell: Shell) -> None:
     assert (ended.code, ended.out) == (2, "")
     assert json.loads(ended.err) == {
         "error": "got unexpected extra argument(s) (extra)",
+        "code": "INVALID_INPUT",
+        "retryable": False,
+    }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "query digits --latency-ms abc -o json",
+        "query -o json digits --latency-ms abc",
+        "query digits --latency-ms abc --output=json",
+        "explain digits --latency-ms abc --json",
+    ],
+)
+def test_a_line_that_cannot_be_read_is_told_in_the_format_that_it_names(
+    shell: Shell, line: str
+) -> None:
+    ended = shell(*line.split())
+
+    assert (ended.code, ended.out) == (2, "")
+    assert json.loads(ended.err) == {
+        "error": "invalid value for '--latency-ms': it must be a number",
         "code": "INVALID_INPUT",
         "retryable": False,
     }

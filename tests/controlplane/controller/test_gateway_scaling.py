@@ -54,7 +54,7 @@ def test_another_gateway_runs_when_those_there_are_were_busy_for_long_enough() -
     assert decided(scaling, reports(0.9), 0.0, 3.0) == []
     target = scaling.look(reports(0.9), 4.0)
 
-    assert target == GatewayTarget(2, "the event loops of 1 computed for 57% of the time")
+    assert target == GatewayTarget(2, "the event loops of 1 computed for 57 % of the time")
 
 
 def test_one_that_is_busy_by_moments_needs_no_company() -> None:
@@ -263,7 +263,7 @@ async def test_what_is_decided_is_told_and_journaled_and_tried_again(
     assert not journal.troubled("scaling of gateways")
     [event] = catalog.events(10)
     assert (event.kind, event.subject) == ("gateways_scaled", "gateways")
-    assert event.message == "2 are to run: the event loops of 1 computed for 80% of the time"
+    assert event.message == "2 are to run: the event loops of 1 computed for 80 % of the time"
 
 
 async def test_no_turn_waits_for_ray_serve_which_is_told_one_number_at_a_time(

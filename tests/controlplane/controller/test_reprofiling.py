@@ -91,7 +91,7 @@ def test_a_prediction_that_is_chosen_gets_measured() -> None:
     predicted = replace(profile(), points=(GUESS,), source=ProfileSource.PREDICTED)
     watch, known = reprofiling(), catalog(predicted)
     assert watch.look(0.0, known, [worker(1.0, batches=CHOSEN - 1)]) == ()
-    reason = "answers queries, and its latency was predicted only, within 30%"
+    reason = "answers queries, and its latency was predicted only, within 30 %"
     assert watch.look(1.0, known, [worker(1.0)]) == (asked(reason),)
     assert watch.look(2.0, known, [worker(1.0)]) == ()
 

@@ -109,6 +109,18 @@ def test_the_banner_leads_to_the_task(page: Page, tab: Driven) -> None:
     opened(tab, page)
 
     assert tab.value("document.querySelector('#banner a').getAttribute('href')") == "#digits"
+    tab.value("document.body.style.paddingBottom = '2000px'; scrollTo(0, 0); 0")
+    tab.value("document.querySelector('#banner a').click(); 0")
+    tab.wait_for("Math.abs($('cause-part').getBoundingClientRect().top) < 20")
+
+
+def test_that_slos_are_met_is_said_where_something_was_asked(page: Page, tab: Driven) -> None:
+    page.live.slo = missed(late=0, refused=0)
+    page.live.statuses = [worker("w1", INT8, FP32)]
+    tab.open(page.url)
+
+    tab.wait_for("$('health').textContent === 'as planned, SLOs are met'")
+    assert tab.value("$('health').className") == "good"
 
 
 def test_a_frozen_plan_is_told_above_all_though_all_is_as_planned(page: Page, tab: Driven) -> None:
@@ -116,7 +128,7 @@ def test_a_frozen_plan_is_told_above_all_though_all_is_as_planned(page: Page, ta
     page.live.statuses = [worker("w1", INT8, FP32)]
     page.catalog.put_rule(Rule(kind=RuleKind.FREEZE, at_s=1.8e9, by="ann", why="sale"))
     tab.open(page.url)
-    tab.wait_for("$('health').textContent === 'as planned, plan frozen'")
+    tab.wait_for("$('health').textContent === 'as planned, SLOs are met, plan frozen'")
 
     notice = tab.value("$('notice').innerText")
     assert notice.startswith("The plan is frozen since ")

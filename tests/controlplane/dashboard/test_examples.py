@@ -1,5 +1,6 @@
 """The examples of the API reference work when they are pasted: they name what is here."""
 
+import ast
 import json
 import re
 import shlex
@@ -76,15 +77,7 @@ def test_an_example_that_declares_something_is_whole(page: Page, tab: Driven, pa
 
 
 def test_a_query_has_rows_that_fit_the_task_that_is_here(page: Page, tab: Driven) -> None:
-    page.catalog = page.context.catalog = type(page.catalog)()
-    inputs = (TensorSpec(name="features", dtype="float32", shape=(2, 3)),)
-    other = replace(DIGITS, name=TaskName("churn"), inputs=inputs)
-    one = replace(variant("m", accuracy=0.9), task=other.name)
-    version = ModelVersion(
-        task=other.name, model=one.model, version=1, stage=Stage.LIVE, source=digest("m"),
-        created_at="2026-01-01T00:00:00+00:00",
-    )  # fmt: skip
-    page.catalog.register(Registration(task=other, version=version, variants=(one,), profiles=()))
+    with_task(page, TensorSpec(name="features", dtype="float32", shape=(2, 3)))
 
     @page.api.post("/v1/query", openapi_extra=QUERY)
     async def query() -> None: ...
@@ -96,3 +89,66 @@ def test_a_query_has_rows_that_fit_the_task_that_is_here(page: Page, tab: Driven
         "slo": {"latency_ms": 50},
         "inputs": [[[0, 0, 0], [0, 0, 0]]],
     }
+
+
+def with_task(page: Page, *inputs: TensorSpec) -> None:
+    """A catalog of one task with these inputs, whose only variant is right in 90 %."""
+    page.catalog = page.context.catalog = type(page.catalog)()
+    other = replace(DIGITS, name=TaskName("churn"), inputs=inputs)
+    one = replace(variant("m", accuracy=0.9), task=other.name)
+    version = ModelVersion(
+        task=other.name, model=one.model, version=1, stage=Stage.LIVE, source=digest("m"),
+        created_at="2026-01-01T00:00:00+00:00",
+    )  # fmt: skip
+    page.catalog.register(Registration(task=other, version=version, variants=(one,), profiles=()))
+
+
+def told(page: Page, tab: Driven) -> str:
+    """The command by which the page says that its task is asked."""
+    tab.open(page.url)
+    tab.wait_for("!$('ask').hidden")
+    assert tab.errors == []
+    command: str = tab.value("$('ask-how').querySelector('pre').textContent")
+    return command
+
+
+def test_a_task_that_nobody_has_asked_says_how(page: Page, tab: Driven) -> None:
+    page.live.slo["tasks"] = []
+
+    command = told(page, tab)
+
+    assert tab.value("$('ask').open")
+    assert address_of(command) == page.url + "v1/query"
+    body = json.loads(body_of(command))
+    assert (body["task"], body["slo"]) == ("digits", {"latency_ms": 1_000, "accuracy": 0.96})
+    assert [len(row) for row in body["inputs"]] == [64]
+
+
+def test_how_a_task_is_asked_is_folded_once_it_was(page: Page, tab: Driven) -> None:
+    told(page, tab)
+
+    assert not tab.value("$('ask').open")
+
+
+def test_rows_fit_the_inputs_and_names_of_inputs_end_no_text(page: Page, tab: Driven) -> None:
+    spec = TensorSpec(name="it's", dtype="float32", shape=(2, 3))
+    with_task(page, spec, replace(spec, name="age", shape=()))
+
+    body = json.loads(body_of(told(page, tab)))
+
+    assert body["inputs"] == {"it's": [[[0, 0, 0], [0, 0, 0]]], "age": [0]}
+
+
+def test_rows_too_long_to_be_written_out_are_asked_from_python(page: Page, tab: Driven) -> None:
+    with_task(page, TensorSpec(name="image", dtype="float32", shape=(3, 224, 224)))
+
+    program = told(page, tab)
+
+    assert [ast.unparse(node) for node in ast.walk(ast.parse(program)) if is_query(node)] == [
+        "client.query('churn', np.zeros((1, 3, 224, 224), 'float32'), latency_ms=1000, "
+        "accuracy=0.88)"
+    ]
+
+
+def is_query(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "client.query"

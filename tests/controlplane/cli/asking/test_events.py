@@ -55,8 +55,20 @@ def test_a_table_names_the_zone_of_its_times(told: Answering, shell: Shell) -> N
     [event] = told.catalog.events(10)[2:]
     assert "AT (UTC)" in out
     assert event.at[:19].replace("T", " ") in out
-    empty = shell("events", "list", "--kind", "none", url=told.url).out
+    empty = shell("events", "list", "--since", "1s", url=told.url).out
     assert empty == "Nothing of that has happened.\n"
+
+
+def test_who_asks_for_a_kind_that_there_was_none_of_is_told_which_there_were(
+    told: Answering, shell: Shell
+) -> None:
+    out = shell("events", "list", "--kind", "worker_lots", url=told.url).out
+
+    assert out == (
+        "Nothing of that has happened. "
+        "Kinds of events that have: loaded, worker_joined, worker_lost.\n"
+    )
+    assert shell("events", "list", "--kind", "worker_lots", "-o", "json", url=told.url).json() == []
 
 
 @pytest.mark.parametrize("wrong", ["1y", "soon", "5 m", "0s", "2026-13-01"])

@@ -59,7 +59,7 @@ BEFORE = plan(1, "a@w1", "b@w1", "a@w2", qps=(("a", 50.0), ("b", 50.0)))
         (plan(2, "a@w1", "b@w1", "a@w2", qps=(("a", 99.0), ("b", 101.0)), why="as well"), []),
         (
             plan(2, "a@w1", "b@w1", "a@w2", qps=(("a", 20.0), ("c", 80.0))),
-            ["of digits c 80% instead of 0%, a 20% instead of 50%, b 0% instead of 50%"],
+            ["of digits c 80 % instead of 0 %, a 20 % instead of 50 %, b 0 % instead of 50 %"],
         ),
         (plan(2, "a@w1", "b@w1", "a@w2"), ["digits is planned for no more"]),
         (
