@@ -259,12 +259,14 @@ class Measuring:
             self._sample(search, chosen, one)
         self._meter.expect(-search.left)
         surface, bench = search.surface(), self._bench
-        measured: list[Measured] = []
-        for one in ready:
-            points = self._usable(surface.points(one.kind, self._threads[0]))
+        # Those that still run first: the others would end their processes, to be started anew.
+        for one in sorted(ready, key=lambda one: not bench.is_open(one.variant)):
             self._meter.say("measure", f"measuring what memory {one.variant.name} takes")
+            points = self._usable(surface.points(one.kind, self._threads[0]))
             with suppress(InvalidArtifact):  # else what was seen while it was sampled counts
                 bench.weigh(one.variant, one.path, points)
+        measured: list[Measured] = []
+        for one in ready:
             siblings = [
                 Measured(
                     variant=variant,

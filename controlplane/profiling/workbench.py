@@ -114,6 +114,10 @@ class Workbench:
         """Whether ``sample`` has nothing to do."""
         return self._known(variant, path).settled(batch_size)
 
+    def is_open(self, variant: Variant) -> bool:
+        """Whether its process runs, with the variant loaded."""
+        return variant.name in self._open
+
     def has_loaded(self, variant: Variant) -> bool:
         """Whether something was measured of it now."""
         return variant.name in self._loaded
