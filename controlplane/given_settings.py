@@ -190,6 +190,12 @@ class GivenSettings(BaseSettings):
         "loopback or behind a proxy that ends TLS.",
     )
     max_model_mib: float = Field(2048, gt=0, description="Largest model file in a registration.")
+    build_cache_mib: float = Field(
+        4096,
+        ge=0,
+        description="Most that the build cache may take: what registrations have built and "
+        "measured, in `build-cache` in the state directory; 0: nothing is kept.",
+    )
     artifacts_url: str = Field(
         "",
         description="Bucket that keeps the artifacts: "

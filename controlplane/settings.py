@@ -121,6 +121,11 @@ class Settings(GivenSettings):
         return self.state_dir / "artifacts"
 
     @property
+    def build_cache_dir(self) -> Path:
+        """What registrations have built and measured on this machine."""
+        return self.state_dir / "build-cache"
+
+    @property
     def copies_dir(self) -> Path:
         """Copies of artifacts, on a machine of a cluster that does not see where they are kept."""
         return self.state_dir / "copies"

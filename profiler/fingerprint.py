@@ -59,6 +59,14 @@ def is_stale(profile_host: str, now: str) -> str | None:
     return ", ".join(changes) or None
 
 
+def lasting(line: str) -> str:
+    """A fingerprint without the release of the system's kernel, which ``is_stale`` disregards."""
+    parts = line.split("; ")
+    return "; ".join(
+        part.partition(" ")[0] if part.partition(" ")[0] in _SYSTEMS else part for part in parts
+    )
+
+
 def _clauses(line: str) -> dict[str, str]:
     """Name to value, in order. The processor comes first and has no name of its own."""
     processor, *parts = line.split("; ")

@@ -296,6 +296,11 @@ REGISTRATION_FORM: dict[str, Any] = {
                     "cost": {"type": "number", "description": "Default of a new task."},
                     "prefer": {"type": "string", "enum": ["cost", "accuracy", "latency", "energy"]},
                     "measure": {"type": "string", "enum": ["auto", "full", "sampled"]},
+                    "fresh": {
+                        "type": "boolean",
+                        "description": "Whether all is built and measured anew, whatever the build"
+                        " cache has of it.",
+                    },
                     "variants": {
                         "type": "string",
                         "description": "Kinds to build, separated by commas; else all that can be.",

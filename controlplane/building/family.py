@@ -3,15 +3,23 @@
 import hashlib
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from controlplane.building.build_cache import BuildCache
+from controlplane.building.known_builds import KnownBuilds
 from controlplane.building.meter import Meter
+from controlplane.building.sources import Sources
 from controlplane.building.types import RegistrationLimits, SkippedVariant
-from profiler.evaluation.labelled_rows import LabelledRows
 from profiler.sandbox.sandbox import Sandbox, SandboxLimits
 from variants.builders.protocol import Needs
-from variants.builders.registry import BUILDERS, make_builder, missing_here, variant_name
+from variants.builders.registry import (
+    BUILDERS,
+    SAME_FILE,
+    make_builder,
+    missing_here,
+    variant_name,
+)
 from variants.checks.onnx_check import check_file
 from variants.errors import InvalidArtifact, InvalidInput, VariantNotBuilt
 from variants.types import Digest, ModelVersion, Variant
@@ -21,38 +29,14 @@ REFERENCE = next(iter(BUILDERS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """What builders may draw on. Files lie where the sandbox can read them."""
-
-    onnx: Path
-    calibration: LabelledRows | None
-    """Rows to quantise with; None when a variant is built again without them."""
-    program: Path | None = None
-    """The ``torch.export`` archive that the ONNX was taken from."""
-    training: LabelledRows | None = None
-    teacher: Path | None = None
-    floor: float | None = None
-    metric: str = "top1"
-    judged_output: str = ""
-    """Name of the task's first output, which the metric is of."""
-
-    @property
-    def has(self) -> frozenset[Needs]:
-        there = {
-            Needs.PROGRAM: self.program,
-            Needs.TRAINING: self.training,
-            Needs.TEACHER: self.teacher,
-        }
-        return frozenset(need for need, found in there.items() if found is not None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltVariant:
     """A variant that was built and is about to be measured; its accuracy is not known."""
 
     kind: str
     variant: Variant
     path: Path
+    known: bool = False
+    """Whether its file was built before, and comes from the build cache."""
 
 
 def kinds_to_build(
@@ -99,12 +83,19 @@ class Building:
     """Builds variants of one version into a folder."""
 
     def __init__(
-        self, version: ModelVersion, sources: Sources, folder: Path, limits: RegistrationLimits
+        self,
+        version: ModelVersion,
+        sources: Sources,
+        folder: Path,
+        limits: RegistrationLimits,
+        cache: BuildCache | None = None,
     ) -> None:
+        """``cache`` has what was built before, and gets what is built now."""
         self._version = version
         self._sources = sources
         self._folder = folder
         self._limits = limits
+        self._before = KnownBuilds(version.source, sources, cache)
         self._calibration = folder / "calibration.npz"
         self._training = folder / "training.npz"
 
@@ -123,53 +114,88 @@ class Building:
             sources.calibration.save(self._calibration)
         if sources.training is not None:
             sources.training.save(self._training)
-        built: list[BuiltVariant] = []
+        built: dict[str, BuiltVariant] = {}
         skipped: list[SkippedVariant] = []
         with ExitStack() as stack:
             sandboxes: dict[str, Sandbox] = {}
             for kind in kinds:
                 name = variant_name(self._version.model, self._version.version, kind)
-                meter.begin("build", f"building {name}")
-                library = _library(kind)
-                known = sandboxes.get(library)
-                if known is None or not known.pid:  # the builder before may have ended it
-                    known = stack.enter_context(self._sandbox(library))
-                    sandboxes[library] = known
                 try:
-                    built.append(self._one(kind, name, known))
+                    twin = built.get(SAME_FILE.get(kind, ""))
+                    one = self._from_cache(kind, name, meter) if twin is None else None
+                    if twin is not None:
+                        meter.begin("build", f"{name} has the file of {twin.variant.name}")
+                        one = self._like(kind, twin)
+                    elif one is None:
+                        meter.begin("build", f"building {name}")
+                        one = self._one(kind, name, self._sandbox(kind, sandboxes, stack))
+                    built[kind] = one
                 except InvalidArtifact as error:
                     if kind == REFERENCE:
                         raise InvalidArtifact(error.message) from error
                     reason = error.message.removeprefix(f"{name}: ")
                     skipped.append(SkippedVariant(name=name, reason=reason))
-        return built, skipped
+        return list(built.values()), skipped
 
-    def _sandbox(self, library: str) -> Sandbox:
-        limits = SandboxLimits(memory_mib=self._limits.trial_mib, time_s=self._limits.trial_s)
-        return Sandbox(limits, runtime=library)
+    def _from_cache(self, kind: str, name: str, meter: Meter) -> BuiltVariant | None:
+        """A variant that was built before.
+
+        Raises:
+            VariantNotBuilt: it could not be.
+        """
+        target = self._target(kind)
+        try:
+            note = self._before.take(kind, target)
+        except VariantNotBuilt as error:
+            meter.begin("build", f"{name} could not be built a while ago")
+            raise VariantNotBuilt(f"{name}: {error.message}") from error
+        if note is None:
+            return None
+        meter.begin("build", f"{name} was built before, taken from {self._before.folder}")
+        return self._described(kind, target, note, known=True)
+
+    def _sandbox(self, kind: str, known: dict[str, Sandbox], stack: ExitStack) -> Sandbox:
+        """A process for a kind: that of others with the same libraries, or a new one where the
+        builder before may have ended it."""
+        library = _library(kind)
+        found = known.get(library)
+        if found is None or not found.pid:
+            limits = SandboxLimits(memory_mib=self._limits.trial_mib, time_s=self._limits.trial_s)
+            found = known[library] = stack.enter_context(Sandbox(limits, runtime=library))
+        return found
+
+    def _target(self, kind: str) -> Path:
+        return self._folder / f"{kind}{make_builder(kind).suffix}"
 
     def _one(self, kind: str, name: str, sandbox: Sandbox) -> BuiltVariant:
-        builder = make_builder(kind)
-        target = self._folder / f"{kind}{builder.suffix}"
-        sources, limits = self._sources, self._limits
-        found = sandbox.call(
-            "build",
-            {
-                "kind": kind,
-                "source": str(sources.onnx),
-                "program": str(sources.program or ""),
-                "target": str(target),
-                "calibration": "" if sources.calibration is None else str(self._calibration),
-                "training": "" if sources.training is None else str(self._training),
-                "teacher": str(sources.teacher or ""),
-                "floor": sources.floor,
-                "metric": sources.metric,
-                "judged_output": sources.judged_output,
-            },
-            subject=name,
-        )
-        version = self._version
-        size = check_file(target, limit_mib=2 * limits.model_mib)
+        target, sources = self._target(kind), self._sources
+        try:
+            found = sandbox.call(
+                "build",
+                {
+                    "kind": kind,
+                    "source": str(sources.onnx),
+                    "program": str(sources.program or ""),
+                    "target": str(target),
+                    "calibration": "" if sources.calibration is None else str(self._calibration),
+                    "training": "" if sources.training is None else str(self._training),
+                    "teacher": str(sources.teacher or ""),
+                    "floor": sources.floor,
+                    "metric": sources.metric,
+                    "judged_output": sources.judged_output,
+                },
+                subject=name,
+            )
+        except VariantNotBuilt as error:
+            self._before.keep_refusal(kind, error.message.removeprefix(f"{name}: "))
+            raise
+        one = self._described(kind, target, str(found["note"]))
+        self._before.keep(kind, one.variant.artifact, target, one.variant.note)
+        return one
+
+    def _described(self, kind: str, path: Path, note: str, *, known: bool = False) -> BuiltVariant:
+        builder, version, limit_mib = make_builder(kind), self._version, 2 * self._limits.model_mib
+        size = check_file(path, limit_mib=limit_mib)
         variant = Variant(
             task=version.task,
             name=variant_name(version.model, version.version, kind),
@@ -177,14 +203,26 @@ class Building:
             version=version.version,
             runtime=builder.runtime,
             precision=builder.precision,
-            artifact=digest_of(target, 2 * limits.model_mib),
+            artifact=digest_of(path, limit_mib),
             size_bytes=size,
             accuracy=0.0,
             accuracy_rows=0,
             options=dict(builder.options),
-            note=str(found["note"]),
+            note=note,
         )
-        return BuiltVariant(kind=kind, variant=variant, path=target)
+        return BuiltVariant(kind=kind, variant=variant, path=path, known=known)
+
+    def _like(self, kind: str, twin: BuiltVariant) -> BuiltVariant:
+        """A variant that has the file of another one."""
+        builder = make_builder(kind)
+        variant = replace(
+            twin.variant,
+            name=variant_name(self._version.model, self._version.version, kind),
+            runtime=builder.runtime,
+            precision=builder.precision,
+            options=dict(builder.options),
+        )
+        return replace(twin, kind=kind, variant=variant)
 
 
 def _library(kind: str) -> str:

@@ -5,7 +5,16 @@ from enum import StrEnum
 from pathlib import Path
 
 from profiler.sandbox.measure import MeasureLimits
-from variants.types import ModelVersion, Profile, Registration, Slo, Stage, Task, Variant
+from variants.types import (
+    ModelVersion,
+    Profile,
+    Registration,
+    Slo,
+    Stage,
+    Task,
+    Variant,
+    VariantName,
+)
 
 
 class Thoroughness(StrEnum):
@@ -80,6 +89,16 @@ class SkippedVariant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reused:
+    """What a registration has taken from the build cache."""
+
+    built: tuple[VariantName, ...] = ()
+    """Variants whose files were built before."""
+    measured: tuple[VariantName, ...] = ()
+    """Those that were judged and measured before, on at least one device kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrationResult:
     """What a registration has added to the catalog, and what it has left out."""
 
@@ -95,6 +114,7 @@ class RegistrationResult:
     repaired: tuple[str, ...] = ()
     """One sentence for each of their artifacts that was damaged in the store: which it is, and
     whether it was repaired."""
+    reused: Reused = Reused()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,3 +127,4 @@ class Prepared:
     doubt: str = ""
     """Where it is no better than guessing: in a sentence."""
     skipped: tuple[SkippedVariant, ...] = ()
+    reused: Reused = Reused()

@@ -53,6 +53,11 @@ MeasureOption = Annotated[
     ),
 ]
 
+FreshOption = Annotated[
+    bool,
+    typer.Option("--fresh", help="Build and measure all anew, whatever the build cache has of it."),
+]
+
 # -- of a new model or task --------------------------------------------------------------------
 
 LabelsOption = Annotated[

@@ -3,6 +3,8 @@
 import json
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -34,6 +36,10 @@ ProgressOption = Annotated[ProgressStyle, typer.Option(help="How progress is sho
 
 AGAIN_S = 0.05
 """So long after an interrupt that Python ignored it is raised again."""
+WITHIN_S = 10.0
+"""What happens within a step stands in a log no more often than this."""
+LONGEST_SILENCE_S = 60.0
+"""A log hears of a step in which nothing happens at least this often."""
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -82,11 +88,12 @@ def say_waits() -> None:
 
 
 @contextmanager
-def interruptible(left: str) -> Iterator[None]:
+def interruptible(left: str | Callable[[], str]) -> Iterator[None]:
     """Let Ctrl-C and SIGTERM end the command with its exit code.
 
     Args:
-        left: what the interrupt leaves behind, for people: ``nothing was registered``.
+        left: what the interrupt leaves behind, for people: ``nothing was registered``; or what says
+            so when it is interrupted.
 
     Raises:
         typer.Exit: it was interrupted.
@@ -95,7 +102,7 @@ def interruptible(left: str) -> Iterator[None]:
         with termination_as_interrupt():
             yield
     except KeyboardInterrupt:
-        print(f"interrupted: {left}", file=sys.stderr)
+        print(f"interrupted: {left if isinstance(left, str) else left()}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -118,21 +125,66 @@ def shown(style: ProgressStyle) -> Iterator[Callable[["Progress"], None]]:
     elif style is ProgressStyle.JSON:
         yield lambda one: print(json.dumps(asdict(one)), file=sys.stderr, flush=True)
     elif style is ProgressStyle.PLAIN:
-        yield _plain()
+        with _plain() as show:
+            yield show
     else:
         yield lambda one: None
 
 
-def _plain() -> Callable[["Progress"], None]:
-    """One line for each step, and none for what happens within it."""
-    shown = [-1]
+class PlainLines:
+    """Progress for a log: a line for each step, and now and then one of what happens within it.
 
-    def show(one: "Progress") -> None:
-        if one.done > shown[0]:
-            shown[0] = one.done
-            print(f"[{one.done}/{one.total}] {one.message}", file=sys.stderr, flush=True)
+    A step that is silent says that it goes on, later and later.
+    """
 
-    return show
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s = clock_s
+        self._lock = threading.Lock()
+        self._latest: Progress | None = None
+        self._told = ""
+        self._begun_s = self._told_s = 0.0
+        self._silence_s = WITHIN_S
+
+    def show(self, one: "Progress") -> None:
+        with self._lock:
+            before, self._latest = self._latest, one
+            if before is None or one.done > before.done:
+                self._begun_s = self._clock_s()
+                self._tell(one, "")
+
+    def look(self) -> None:
+        """Tell what happens within the step, when it is time to."""
+        with self._lock:
+            one, now_s = self._latest, self._clock_s()
+            if one is None or one.done >= one.total:
+                return
+            if one.message != self._told:
+                self._silence_s = WITHIN_S
+            if now_s - self._told_s >= self._silence_s:
+                later_s = min(2 * self._silence_s, LONGEST_SILENCE_S)
+                self._tell(one, f" ({now_s - self._begun_s:.0f} s so far)")
+                self._silence_s = later_s
+
+    def _tell(self, one: "Progress", more: str) -> None:
+        self._told, self._told_s, self._silence_s = one.message, self._clock_s(), WITHIN_S
+        print(f"[{one.done}/{one.total}] {one.message}{more}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _plain() -> Iterator[Callable[["Progress"], None]]:
+    lines, over = PlainLines(), threading.Event()
+
+    def look() -> None:
+        while not over.wait(1.0):
+            lines.look()
+
+    watching = threading.Thread(target=look, name="progress", daemon=True)
+    watching.start()
+    try:
+        yield lines.show
+    finally:
+        over.set()
+        watching.join()
 
 
 @contextmanager

@@ -1,16 +1,17 @@
 """What commands print of a registration: as plain JSON values, and as a table for people."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from controlplane.cli import render
-from variants.figures import figure
+from variants.figures import counted, figure
 from variants.types import Stage
 
 if TYPE_CHECKING:
+    from controlplane.building.build_cache import BuildCache
     from controlplane.building.types import RegistrationResult
     from variants.types import ModelVersion
 
@@ -51,6 +52,10 @@ def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
         "unchanged": list(result.unchanged),
         "doubts": list(result.doubts),
         "repaired": list(result.repaired),
+        "reused": {
+            "built": list(result.reused.built),
+            "measured": list(result.reused.measured),
+        },
         "seconds": round(seconds, 3),
     }
 
@@ -94,6 +99,7 @@ def body_table(body: Mapping[str, Any]) -> None:
         typer.echo(render.printable(f"left out: {skipped['name']}: {skipped['reason']}"))
     for sentence in body["doubts"]:
         typer.echo(render.printable(f"doubtful: {sentence}"))
+    _say_reused(body.get("reused") or {})
     for label in body["unchanged"]:
         typer.echo(render.printable(f"unchanged: {label}"))
     if stages := [f"{one['model']}-v{one['version']} ({one['stage']})" for one in body["versions"]]:
@@ -148,6 +154,7 @@ def result_table(
         typer.echo(f"left out: {skipped.name}: {skipped.reason}")
     for sentence in result.doubts:
         typer.echo(f"doubtful: {sentence}")
+    _say_reused({"built": result.reused.built, "measured": result.reused.measured})
     for label in result.unchanged:
         typer.echo(f"unchanged: {label}")
     for sentence in result.repaired:
@@ -167,3 +174,23 @@ def result_table(
             "measured on this machine; where workers run on others, the control loop has it"
             " measured there: `modelless events list`"
         )
+
+
+def _say_reused(reused: Mapping[str, Sized]) -> None:
+    """How much was taken from the build cache, and how to do without."""
+    built, measured = len(reused.get("built", ())), len(reused.get("measured", ()))
+    if built or measured:
+        typer.echo(
+            f"from the build cache: {counted(built, 'variant')} built before, {measured} measured"
+            " before; --fresh does all of it anew"
+        )
+
+
+def left_behind(absent: str, cache: "BuildCache | None") -> str:
+    """What an interrupt leaves: nothing in the catalog, as ``absent`` says, and what is kept."""
+    if cache is None or not cache.has_kept:
+        return absent
+    return (
+        f"{absent}; what was built and measured is kept in {cache.root}, and the same command goes"
+        " on from there"
+    )

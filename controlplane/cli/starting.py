@@ -202,11 +202,12 @@ def _none_wanted(row: "KindStatus") -> str:
 
 def _make_example(settings: Settings, catalog: "Catalog", store: "ArtifactStore") -> None:
     """Train and register the digits family, once."""
+    from controlplane.cluster.head import notes_of
     from controlplane.registry.example_models import ensure_digits
 
     began = time.monotonic()
     with progress("Example models") as show:
-        made = ensure_digits(settings, catalog, store, show)
+        made = ensure_digits(settings, catalog, store, show, notes=notes_of(settings))
     with step("Example", time.monotonic() - began) as done:
         count = sum(variant.task == "digits" for variant in catalog.snapshot().variants)
         repaired = sum(len(one.repaired) for one in made)

@@ -229,6 +229,7 @@ class Client:
         stage: str | None = None,
         variants: Iterable[str] | None = None,
         measure: str | None = None,
+        fresh: bool = False,
         latency_ms: float | None = None,
         accuracy: float | None = None,
         cost: float | None = None,
@@ -245,9 +246,10 @@ class Client:
 
         ``model`` is an ``.onnx`` or ``.pt2`` file, or what ``export`` gave, with its labels.
         ``evaluation`` and the other files are ``.npz`` files of rows. The rest is what the options
-        of ``modelless register`` are, and ``name`` the model's, else that of the file. ``told`` is
-        called with ``step``, ``done``, ``total`` and ``message`` as it goes on. After ``timeout_s``
-        it is not waited for any more; it goes on there.
+        of ``modelless register`` are, and ``name`` the model's, else that of the file. What was
+        built and measured there of the same before is taken from the build cache, unless all is to
+        be done ``fresh``. ``told`` is called with ``step``, ``done``, ``total`` and ``message`` as
+        it goes on. After ``timeout_s`` it is not waited for any more; it goes on there.
 
         Returns:
             ``task``, ``versions``, ``variants`` with their profiles, ``skipped`` with reasons,
@@ -275,5 +277,6 @@ class Client:
             metric=metric,
             stage=stage,
             measure=measure,
+            fresh="true" if fresh else None,
         )
         return register_there(self._http, self.url, fields, files, told, timeout_s)

@@ -20,6 +20,7 @@ from variants.artifacts.protocol import ArtifactOrigin, ArtifactStore
 from variants.artifacts.s3 import S3Artifacts
 from variants.artifacts.served import ServedArtifacts
 from variants.artifacts.store import FileArtifactStore
+from variants.artifacts.storing_notes import StoringNotes
 from variants.errors import ClusterUnavailable, StateUnavailable
 from workers.channel.secret import checked_secret, secret_here
 from workers.execution.artifacts import Artifacts, CopiedArtifacts, SeenArtifacts
@@ -64,6 +65,16 @@ def store_of(settings: Settings) -> ArtifactStore:
 def sees_artifacts(settings: Settings) -> bool:
     """Whether the artifacts are files that this machine sees."""
     return not settings.artifacts_url and is_home(settings)
+
+
+def notes_of(settings: Settings) -> StoringNotes | None:
+    """Notes of what is being stored, where the artifacts are files that this machine sees. What
+    else uses a bucket is not known, so nothing there is deleted by notes."""
+    if not sees_artifacts(settings):
+        return None
+    return StoringNotes(
+        settings.artifacts_dir, url=settings.database_url, name=settings.state_dir / "catalog.id"
+    )
 
 
 def origin_of(url: str, ray_address: str = "auto") -> ArtifactOrigin:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from time import monotonic, time
 
+from controlplane.cluster.head import notes_of
 from controlplane.cluster.protocol import Cluster
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.arrivals import Arrivals
@@ -43,7 +44,11 @@ from controlplane.live_latency import LiveLatency
 from controlplane.live_state import LiveState
 from controlplane.load_specs import Specs
 from controlplane.machine import rooms_here
-from controlplane.registry.leftover_artifacts import LeftoverArtifacts, without_removed
+from controlplane.registry.leftover_artifacts import (
+    AbandonedArtifacts,
+    LeftoverArtifacts,
+    without_removed,
+)
 from controlplane.registry.rebuilds import Rebuilds
 from controlplane.settings import Settings
 from controlplane.timestamps import timestamp
@@ -127,6 +132,9 @@ class ControlLoop:
         self._applier = PlanApplier(cluster, self._pool, self._journal, clock_s, self._scaled)
         self._recorder = StatusRecorder(catalog, self._journal, clock_s)
         self._leftovers = LeftoverArtifacts(catalog, store, self._journal.tell)
+        self._abandoned = AbandonedArtifacts(
+            catalog, store, notes_of(settings), self._journal.tell, clock_s
+        )
         self._leader = LeaderWrites(owner, catalog, live, self._journal, self._recorder)
         self._report = LoopReport(
             live, self._journal, lambda: rooms_here(settings), clock_s, wall_s
@@ -412,6 +420,7 @@ class ControlLoop:
                 observation, decision, begun, epoch=self._leader.epoch, version=version
             )
             await self._leftovers.free(self._known, self._workers.values())
+            await self._abandoned.free()
         except StateUnavailable as error:
             self._journal.trouble("writing", error)
         else:

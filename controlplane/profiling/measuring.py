@@ -47,6 +47,8 @@ class Measured:
     variant: Variant
     path: Path
     profile: Profile
+    known: bool = False
+    """Whether it was measured before, and comes from the build cache."""
 
 
 def thread_counts(kind: DeviceKind) -> tuple[int, ...]:
@@ -123,9 +125,12 @@ class Measuring:
 
     def compare_with(self, reference: BuiltVariant) -> None:
         """Run the evaluation rows through the model itself, to compare others' answers with."""
-        if reference.variant.gpu == (self._bench.kind.gpu is not None):
-            self._bench.judge(reference.variant, reference.path, keep=self._scores, reference=None)
-            self._bench.close(reference.variant)
+        variant, keep = reference.variant, self._scores
+        if variant.gpu != (self._bench.kind.gpu is not None):
+            return
+        if self._bench.judged_before(variant, keep=keep, reference=None) is None:
+            self._bench.judge(variant, reference.path, keep=keep, reference=None)
+            self._bench.close(variant)
 
     def measure(
         self, built: Sequence[BuiltVariant], judged: Iterable[Variant] = ()
@@ -151,19 +156,25 @@ class Measuring:
         """The variant with its accuracy, its largest batch timed once; None if it failed."""
         variant, bench = built.variant, self._bench
         first = built.kind == REFERENCE
-        self._meter.begin("measure", f"judging {variant.name} on {bench.kind.name}")
+        keep = self._scores if first else None
+        reference = None if first else self._scores
+        judged_elsewhere = known.get(variant.name)
+        before = None
+        if judged_elsewhere is None:
+            before = bench.judged_before(variant, keep=keep, reference=reference)
+        message = f"judging {variant.name} on {bench.kind.name}"
+        if before is not None:
+            message = f"{variant.name} was judged before, taken from {bench.folder}"
+        self._meter.begin("measure", message)
         try:
-            if variant.name in known:
-                variant = known[variant.name]
+            if judged_elsewhere is not None:
+                variant = judged_elsewhere
             else:
-                judgement = bench.judge(
-                    variant,
-                    built.path,
-                    keep=self._scores if first else None,
-                    reference=None if first else self._scores,
+                judgement = before or bench.judge(
+                    variant, built.path, keep=keep, reference=reference
                 )
                 variant = judged(variant, judgement, first=first)
-            bench.probe(variant, built.path).sample(self._sizes[-1])
+            bench.time(variant, built.path, self._sizes[-1])
         except InvalidArtifact as error:
             self._failed(built, error)
             return None
@@ -199,22 +210,27 @@ class Measuring:
     def _in_full(self, ready: Sequence[BuiltVariant]) -> list[Measured]:
         measured: list[Measured] = []
         for one in ready:
-            message = f"measuring {one.variant.name} on {self._bench.kind.name}"
-            self._meter.begin("measure", message)
             try:
-                measured += self._one_in_full(one, message)
+                measured += self._one_in_full(one)
             except InvalidArtifact as error:
                 self._failed(one, error)
         return measured
 
-    def _one_in_full(self, built: BuiltVariant, message: str) -> list[Measured]:
+    def _one_in_full(self, built: BuiltVariant) -> list[Measured]:
         """A variant, and those with fewer threads that are better at something."""
         bench, path = self._bench, built.path
+        siblings = [self._with(built.variant, threads) for threads in self._threads]
+        known = [bench.measured_before(one, path) for one in siblings]
+        message = f"measuring {built.variant.name} on {bench.kind.name}"
+        if all(known):
+            message = f"{built.variant.name} was measured before, taken from {bench.folder}"
+        self._meter.begin("measure", message)
         found: list[Measured] = []
-        for threads in self._threads:
-            one = self._with(built.variant, threads)
-            self._meter.say("measure", f"{message}: {threads} threads")
-            found.append(Measured(variant=one, path=path, profile=bench.measure(one, path)))
+        for threads, one, before in zip(self._threads, siblings, known, strict=True):
+            if not before:
+                self._meter.say("measure", f"{message}: {threads} threads")
+            profile = bench.measure(one, path)
+            found.append(Measured(variant=one, path=path, profile=profile, known=before))
         return undominated(found)
 
     def _with(self, variant: Variant, threads: int) -> Variant:
@@ -235,21 +251,28 @@ class Measuring:
         while (chosen := search.next()) is not None:
             one = by_kind[chosen.kind]
             what = f"{chosen.threads} threads, {chosen.batch_size} rows"
+            if self._bench.timed_before(
+                self._with(one.variant, chosen.threads), one.path, chosen.batch_size
+            ):
+                what += ", as it was timed before"
             self._meter.begin("measure", f"sampling {one.variant.name}: {what}")
             self._sample(search, chosen, one)
         self._meter.expect(-search.left)
-        surface = search.surface()
+        surface, bench = search.surface(), self._bench
+        # Those that still run first: the others would end their processes, to be started anew.
+        for one in sorted(ready, key=lambda one: not bench.is_open(one.variant)):
+            self._meter.say("measure", f"measuring what memory {one.variant.name} takes")
+            points = self._usable(surface.points(one.kind, self._threads[0]))
+            with suppress(InvalidArtifact):  # else what was seen while it was sampled counts
+                bench.weigh(one.variant, one.path, points)
         measured: list[Measured] = []
         for one in ready:
-            points = self._usable(surface.points(one.kind, self._threads[0]))
-            self._meter.say("measure", f"measuring what memory {one.variant.name} takes")
-            with suppress(InvalidArtifact):  # else what was seen while it was sampled counts
-                self._bench.weigh(one.variant, one.path, points)
             siblings = [
                 Measured(
                     variant=variant,
                     path=one.path,
-                    profile=self._bench.profile(variant, points, one.variant),
+                    profile=bench.profile(variant, points, one.variant),
+                    known=not (bench.has_loaded(one.variant) or bench.has_loaded(variant)),
                 )
                 for threads in self._threads
                 if (points := self._usable(surface.points(one.kind, threads)))

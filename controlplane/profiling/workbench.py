@@ -1,5 +1,6 @@
 """Where variants are loaded to be judged and timed, each in a process of its own."""
 
+import hashlib
 import os
 import socket
 from collections import OrderedDict
@@ -9,7 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from controlplane.building.build_cache import BuildCache
 from controlplane.building.types import RegistrationLimits
+from controlplane.profiling.notebook import Notebook, Readings
 from controlplane.profiling.staleness import host_of
 from profiler.evaluation.accuracy import Judgement
 from profiler.sandbox.probe import Figures, Probe, settle
@@ -34,6 +37,8 @@ class Workbench:
     """Where variants of a task are measured on one device kind. Use as a context manager.
 
     Variants stay loaded in processes of their own, a few at a time, so that they can take turns.
+    What was measured before of the same, on this machine, is known already: nothing is loaded for
+    it.
     """
 
     def __init__(
@@ -43,24 +48,40 @@ class Workbench:
         data: Path,
         limits: RegistrationLimits,
         machine: str = "",
+        *,
+        cache: BuildCache | None = None,
+        rows: str = "",
     ) -> None:
         """
         Args:
             data: an ``.npz`` with rows for each input, and labels if accuracy is wanted.
             machine: what profiles say that they were measured on; else the host name.
+            cache: has what was measured before, and gets what is measured now.
+            rows: digest of the rows in ``data``, where there is a cache.
         """
         self.task = task
         self.kind = kind
         self._machine = machine or socket.gethostname()
         self._data = data
         self._limits = limits
+        self._notebook = (
+            None
+            if cache is None
+            else Notebook(cache, task, kind, rows, limits.measure, self._machine)
+        )
         self._open: OrderedDict[VariantName, Probe] = OrderedDict()
         self._probes: dict[VariantName, Probe] = {}
+        self._loaded: set[VariantName] = set()
+        """Variants for which a process was started."""
         self._memory_mib: dict[VariantName, float] = {}
         self._weighed_mib: dict[VariantName, float] = {}
         """Memory of variants that were loaded anew, with only their profiled batch sizes run."""
+        self._weighings: dict[VariantName, dict[str, float]] = {}
+        """All of these, by the batch sizes that were served: ``1,2,4``."""
         self._energy_j: dict[VariantName, Mapping[int, float]] = {}
         """Joules of a batch by its size, where they were measured."""
+        self._profiles: dict[VariantName, Profile] = {}
+        """Those that were measured in full, now or before."""
 
     def __enter__(self) -> Self:
         return self
@@ -68,6 +89,81 @@ class Workbench:
     def __exit__(self, *_: object) -> None:
         while self._open:
             self._close(next(iter(self._open)))
+
+    # -- what was measured before -----------------------------------------------------------------
+
+    @property
+    def folder(self) -> Path:
+        """Where it is kept."""
+        return Path() if self._notebook is None else self._notebook.folder
+
+    def judged_before(
+        self, variant: Variant, *, keep: Path | None, reference: Path | None
+    ) -> Judgement | None:
+        """What ``judge`` has found of the same; the scores are where ``keep`` says then."""
+        if self._notebook is None:
+            return None
+        return self._notebook.judgement(variant, _digest(reference), keep)
+
+    def measured_before(self, variant: Variant, path: Path) -> bool:
+        """Whether ``measure`` has nothing to do."""
+        self._known(variant, path)
+        return variant.name in self._profiles
+
+    def timed_before(self, variant: Variant, path: Path, batch_size: int) -> bool:
+        """Whether ``sample`` has nothing to do."""
+        return self._known(variant, path).settled(batch_size)
+
+    def is_open(self, variant: Variant) -> bool:
+        """Whether its process runs, with the variant loaded."""
+        return variant.name in self._open
+
+    def has_loaded(self, variant: Variant) -> bool:
+        """Whether something was measured of it now."""
+        return variant.name in self._loaded
+
+    def _known(
+        self, variant: Variant, path: Path, announce: Callable[[str], None] = lambda _: None
+    ) -> Probe:
+        """The variant's probe, with what was seen before; it need not be loaded."""
+        name = variant.name
+        if name in self._probes:
+            return self._probes[name]
+        before = Readings() if self._notebook is None else self._notebook.readings(variant)
+        cores = self.kind.cores
+        probe = self._probes[name] = Probe(
+            load_values(variant, self.task, path, self.kind.name),
+            threads=min(int(variant.options.get("threads", cores)), cores),
+            data=self._data,
+            limits=self._limits.measure,
+            memory_mib=self._limits.trial_mib,
+            time_s=self._limits.trial_s,
+            gpu=self.kind.gpu is not None,
+            announce=announce,
+            samples=before.samples,
+            figures=before.figures,
+        )
+        self._weighings[name] = dict(before.weighed)
+        if before.profile is not None:
+            self._profiles[name] = before.profile
+        return probe
+
+    def _note(self, variant: Variant) -> None:
+        """Keep what was seen of a variant so far, for whoever measures the same again."""
+        if self._notebook is None:
+            return
+        probe, name = self._probes[variant.name], variant.name
+        self._notebook.note_readings(
+            variant,
+            Readings(
+                samples=probe.samples,
+                figures=probe.figures,
+                weighed=self._weighings[name],
+                profile=self._profiles.get(name),
+            ),
+        )
+
+    # -- measuring --------------------------------------------------------------------------------
 
     def probe(
         self, variant: Variant, path: Path, announce: Callable[[str], None] = lambda _: None
@@ -83,19 +179,8 @@ class Workbench:
             return self._open[name]
         while len(self._open) >= OPEN:
             self._close(next(iter(self._open)))
-        probe = self._probes.get(name)
-        if probe is None:
-            cores = self.kind.cores
-            probe = self._probes[name] = Probe(
-                load_values(variant, self.task, path, self.kind.name),
-                threads=min(int(variant.options.get("threads", cores)), cores),
-                data=self._data,
-                limits=self._limits.measure,
-                memory_mib=self._limits.trial_mib,
-                time_s=self._limits.trial_s,
-                gpu=self.kind.gpu is not None,
-                announce=announce,
-            )
+        probe = self._known(variant, path, announce)
+        self._loaded.add(name)
         probe.__enter__()
         self._open[name] = probe
         return probe
@@ -106,13 +191,28 @@ class Workbench:
         Raises:
             InvalidArtifact: it crashed, hung, took too much memory or failed.
         """
+        if self.measured_before(variant, path):
+            self.close(variant)
+            return self._profiles[variant.name]
         probe = self.probe(variant, path)
         points = probe.curve()
         self.weigh(variant, path, points)
         sizes = sorted({points[0].batch_size, best_size(points), points[-1].batch_size})
         self._energy_j[variant.name] = probe.energy(sizes, share_of(self.kind))
         self.close(variant)
-        return self.profile(variant, points, variant)
+        profile = self._profiles[variant.name] = self.profile(variant, points, variant)
+        self._note(variant)
+        return profile
+
+    def time(self, variant: Variant, path: Path, batch_size: int) -> None:
+        """Have an idea of its latency at one batch size: a turn, unless there was one before.
+
+        Raises:
+            InvalidArtifact: as ``measure`` does.
+        """
+        if batch_size not in self._known(variant, path).samples:
+            self.probe(variant, path).sample(batch_size)
+            self._note(variant)
 
     def sample(self, variant: Variant, path: Path, batch_size: int) -> LatencyPoint:
         """Latency at one batch size, its median known as well as the limits want.
@@ -120,10 +220,11 @@ class Workbench:
         Raises:
             InvalidArtifact: as ``measure`` does.
         """
-        probe = self.probe(variant, path)
-        for error in settle([(probe, batch_size)]).values():
-            raise error
-        return probe.samples[batch_size].point
+        if not self.timed_before(variant, path, batch_size):
+            for error in settle([(self.probe(variant, path), batch_size)]).values():
+                raise error
+            self._note(variant)
+        return self.samples(variant)[batch_size].point
 
     def weigh(self, variant: Variant, path: Path, points: Iterable[LatencyPoint]) -> None:
         """See what serving the batch sizes of a profile takes of the memory, no others.
@@ -132,7 +233,12 @@ class Workbench:
             InvalidArtifact: as ``measure`` does.
         """
         sizes = [point.batch_size for point in points]
-        self._weighed_mib[variant.name] = self.probe(variant, path).weigh(sizes)
+        self._known(variant, path)
+        known, served = self._weighings[variant.name], ",".join(map(str, sorted(sizes)))
+        if served not in known:
+            known[served] = self.probe(variant, path).weigh(sizes)
+            self._note(variant)
+        self._weighed_mib[variant.name] = known[served]
 
     def samples(self, variant: Variant) -> Mapping[int, Sample]:
         """What was timed of it so far, by batch size."""
@@ -143,9 +249,12 @@ class Workbench:
     ) -> Judgement:
         """Accuracy on the labelled rows, and agreement with a reference's first output."""
         metric = self.task.metric
-        return self.probe(variant, path).judge(
+        found = self.probe(variant, path).judge(
             parse_metric(metric).truth, metric=metric, keep=keep, reference=reference
         )
+        if self._notebook is not None:
+            self._notebook.note_judgement(variant, _digest(reference), found, keep)
+        return found
 
     def close(self, variant: Variant) -> None:
         """End its process; what was sampled stays."""
@@ -217,3 +326,11 @@ def load_values(variant: Variant, task: Task, path: Path, device_kind: str = "")
 def now() -> str:
     """This moment in UTC, as the catalog writes it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _digest(scores: Path | None) -> str:
+    """Of a file of scores; empty where there is none."""
+    if scores is None:
+        return ""
+    with scores.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

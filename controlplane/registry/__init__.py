@@ -6,8 +6,8 @@ with measured variants in catalog and store, whole or absent; progress on the wa
 Read ``registration`` (a new version) and ``extension`` (more variants of a known one); both go
 through ``preparation`` (check, build, measure) and ``storing`` (write all or nothing); ``doubt``
 tells of what is no better than guessing. ``damage``, ``repairing`` and ``rebuilds`` restore
-artifacts, and ``leftover_artifacts`` frees those of what was removed. ``watch`` follows a folder of
-versions; ``uploads`` and ``operations`` serve REST by running the command line in a
+artifacts, and ``leftover_artifacts`` frees those that nothing registered uses. ``watch`` follows a
+folder of versions; ``uploads`` and ``operations`` serve REST by running the command line in a
 ``child_process``;
 ``example_models`` registers the digits family, and ``example_progress`` says how far that is.
 

@@ -23,6 +23,7 @@ from controlplane.registry.registration import (
 from controlplane.settings import Settings
 from profiler.sandbox.measure import MeasureLimits
 from variants.artifacts.protocol import ArtifactStore
+from variants.artifacts.storing_notes import StoringNotes
 from variants.catalog.protocol import Catalog
 from variants.errors import Internal, InvalidInput
 from variants.types import CatalogSnapshot
@@ -42,6 +43,7 @@ def ensure_digits(
     progress: Callable[[Progress], None] = lambda _: None,
     *,
     measure: MeasureLimits | None = None,
+    notes: StoringNotes | None = None,
 ) -> tuple[RegistrationResult, ...]:
     """Train the digits family if that was not done, and register the models that are missing.
 
@@ -89,6 +91,7 @@ def ensure_digits(
                 kinds_to_register(settings),
                 partial(course.registered, index),
                 limits=limits,
+                notes=notes,
             )
         )
     return tuple(results)

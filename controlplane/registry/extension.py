@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from controlplane.building.build_cache import BuildCache
 from controlplane.building.family import REFERENCE, BuiltVariant
 from controlplane.building.meter import Meter
 from controlplane.building.types import (
@@ -21,6 +22,7 @@ from controlplane.registry.preparation import STEPS_EXPECTED, preparation_for
 from controlplane.registry.storing import commit, result_of
 from controlplane.views.catalog_views import find_task
 from variants.artifacts.protocol import ArtifactStore
+from variants.artifacts.storing_notes import StoringNotes
 from variants.builders.registry import BUILDERS, variant_name
 from variants.catalog.protocol import Catalog
 from variants.errors import Conflict, InvalidInput, NotFound, VariantNotLoadable
@@ -38,6 +40,8 @@ def extend(
     *,
     limits: RegistrationLimits | None = None,
     scratch: Path | None = None,
+    cache: BuildCache | None = None,
+    notes: StoringNotes | None = None,
 ) -> RegistrationResult:
     """Add the kinds of variants that a version lacks, of those that the request asks for.
 
@@ -45,6 +49,8 @@ def extend(
 
     Args:
         number: of the version; else the model's newest that is not retired.
+        cache: has what was built and measured before, and keeps what is now.
+        notes: by them what was stored is found where this is killed before the catalog is written.
 
     Raises:
         TaskNotFound, NotFound: there is no such task or version.
@@ -62,7 +68,7 @@ def extend(
     request = replace(request, kinds=missing if request.kinds else None)
     meter = Meter(progress, total=2 + STEPS_EXPECTED)
     preparation = preparation_for(
-        request, device_kinds, snapshot, store, meter, limits, extended=version
+        request, device_kinds, snapshot, store, meter, limits, extended=version, cache=cache
     )
     built = BuiltVariant(
         kind=REFERENCE, variant=reference, path=_sound(store, reference.artifact, reference.name)
@@ -73,6 +79,7 @@ def extend(
         commit(
             [prepared], catalog, store, meter,
             lambda one: catalog.add_variants(one.variants, one.profiles, one.device_kinds),
+            notes,
         )  # fmt: skip
     return result_of([prepared], task)
 

@@ -1,10 +1,16 @@
-"""Artifacts of tasks and versions that were removed: deleted once no worker has them loaded."""
+"""Artifacts that nothing registered uses.
+
+Those of tasks and versions that were removed are deleted once no worker has them loaded; those of
+registrations that were killed before the catalog was written, once their notes are old enough.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from variants.artifacts.protocol import ArtifactStore
+from variants.artifacts.storing_notes import StoringNotes
 from variants.catalog.protocol import Catalog
 from variants.catalog.removal import Freed
 from variants.errors import NotFound
@@ -15,6 +21,10 @@ from workers.types import WorkerStatus
 AT_ONCE = 16
 """Artifacts that are deleted in one turn of the control loop. Nothing can be registered meanwhile,
 and each may take a bucket a tenth of a second."""
+LOOK_EVERY_S = 3_600.0
+ABANDONED_S = 3_600.0
+"""How old the note of a killed registration has to be: none takes longer to store what it has
+measured, and on a file system of several machines a lock may not be seen."""
 
 
 class LeftoverArtifacts:
@@ -77,6 +87,55 @@ class LeftoverArtifacts:
             said += f"; {counted(used, 'artifact')} kept, which other versions use"
         subjects = dict.fromkeys(subject for one in told for subject in one.subjects)
         self._tell("artifacts_freed", ", ".join(subjects), said)
+
+
+class AbandonedArtifacts:
+    """Looks once an hour for what killed registrations have stored; the first time at once."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: ArtifactStore,
+        notes: StoringNotes | None,
+        tell: Callable[[str, str, str], None],
+        clock_s: Callable[[], float],
+    ) -> None:
+        """Without ``notes`` there is nothing to look for."""
+        self._catalog = catalog
+        self._store = store
+        self._notes = notes
+        self._tell = tell
+        self._clock_s = clock_s
+        self._looks_at_s = float("-inf")
+
+    async def free(self) -> None:
+        """Delete what is abandoned, when it is time to look.
+
+        Raises:
+            StateUnavailable: the database or the store is away. It is tried again.
+        """
+        if self._notes is None or self._clock_s() < self._looks_at_s:
+            return
+        deleted, size_bytes = await asyncio.to_thread(self._free, self._notes)
+        self._looks_at_s = self._clock_s() + LOOK_EVERY_S
+        if deleted:
+            said = f"{counted(deleted, 'artifact')} deleted, {size_bytes / 2**20:.1f} MiB"
+            self._tell("abandoned_artifacts_freed", "artifacts", said)
+
+    def _free(self, notes: StoringNotes) -> tuple[int, int]:
+        """How many artifacts were deleted, and how many bytes they had."""
+        deleted = size_bytes = 0
+        with notes.abandoned(ABANDONED_S) as found:
+            for note in found:
+                sizes = {}
+                for digest in note.digests:
+                    with suppress(NotFound):
+                        sizes[digest] = self._store.size_bytes(digest)
+                gone = self._catalog.discard(tuple(sizes), self._store.delete)
+                deleted += len(gone)
+                size_bytes += sum(sizes[digest] for digest in gone)
+                note.forget()
+        return deleted, size_bytes
 
 
 def without_removed(

@@ -59,6 +59,10 @@ FIELDS = (
     "measure",
 )
 """Optional fields of the form, each an option of the same name."""
+LOST = (
+    "the gateway that ran this registration has stopped; register again, which goes on from what"
+    " was built and measured"
+)
 
 
 class Operations(Protocol):
@@ -144,7 +148,7 @@ class Registrations:
                     directory=upload.directory,
                     file_limits=self._limits(),
                     suffixes={"model": (".onnx", ".pt2")} | dict.fromkeys(ROWS, (".npz",)),
-                    field_names=frozenset({"task", "name", *FIELDS}),
+                    field_names=frozenset({"task", "name", "fresh", *FIELDS}),
                     admit=upload.take,
                 )
         except TimeoutError as error:
@@ -162,7 +166,7 @@ class Registrations:
         operation = dict(found)
         silent = datetime.now(UTC) - datetime.fromisoformat(operation["updated_at"])
         if operation["state"] == "running" and silent > STALE:
-            lost = ReplicaLost("the gateway that ran this registration has stopped; register again")
+            lost = ReplicaLost(LOST)
             operation |= {"state": "failed", "error": error_body(lost, id)}
         return operation
 
@@ -319,6 +323,13 @@ def register_arguments(form: Form) -> list[str]:
     for field in FIELDS:
         if field in form.fields:
             arguments.append(f"--{field.replace('_', '-')}={form.fields[field]}")
+    match form.fields.get("fresh", "false"):
+        case "true":
+            arguments.append("--fresh")
+        case "false":
+            pass
+        case other:
+            raise InvalidInput(f"the form's field 'fresh' is true or false, not {other[:128]!r}")
     return [*arguments, "--output=json", "--progress=json"]
 
 

@@ -12,12 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from controlplane.building.family import REFERENCE, Building, BuiltVariant, Sources, kinds_to_build
+from controlplane.building.build_cache import BuildCache
+from controlplane.building.family import REFERENCE, Building, BuiltVariant, kinds_to_build
 from controlplane.building.meter import Meter
+from controlplane.building.sources import Sources
 from controlplane.building.types import (
     Prepared,
     RegistrationLimits,
     RegistrationRequest,
+    Reused,
     SkippedVariant,
 )
 from controlplane.profiling.measuring import (
@@ -64,12 +67,14 @@ class Preparation:
         teacher: Path | None = None,
         built: frozenset[str] = frozenset(),
         history: Mapping[DeviceKindName, History] | None = None,
+        cache: BuildCache | None = None,
     ) -> None:
         """
         Args:
             teacher: a model of the task that others may learn from, as ONNX.
             built: names of variants that there are already.
             history: what was measured of other models, by device kind.
+            cache: has what was built and measured before, and gets what is now.
         """
         self._request = request
         self._kinds = device_kinds
@@ -78,6 +83,7 @@ class Preparation:
         self._teacher = teacher
         self._there = built
         self._history = history or {}
+        self._cache = cache
 
     def prepare(
         self, version: ModelVersion, source: Path, known: Task | None, folder: Path
@@ -134,7 +140,9 @@ class Preparation:
         reference: BuiltVariant | None = None,
     ) -> Prepared:
         """The version with what was built and measured; ``first`` are files to store before."""
-        measured, skipped, rows = self._family(version, task, copy, onnx, reference)
+        rows, sources = self.sources(task, copy, onnx)
+        built, skipped = self._build(version, sources, copy.parent)
+        measured, not_measured = self._measure(built, task, rows, copy.parent, reference)
         variants = {one.variant.name: one.variant for one in measured}
         registration = Registration(
             task=task,
@@ -143,27 +151,21 @@ class Preparation:
             profiles=tuple(one.profile for one in measured),
             device_kinds=self._kinds,
         )
+        known = dict.fromkeys(one.variant.name for one in measured if one.known)
         return Prepared(
             registration=registration,
             artifacts=(*first, *dict.fromkeys(one.path for one in measured)),
-            skipped=skipped,
+            skipped=(*skipped, *not_measured),
             doubt=doubt(version.label, task.metric, variants.values(), rows),
+            reused=Reused(
+                built=tuple(one.variant.name for one in built if one.known), measured=tuple(known)
+            ),
         )
 
-    def _family(
-        self,
-        version: ModelVersion,
-        task: Task,
-        copy: Path,
-        onnx: Path,
-        reference: BuiltVariant | None,
-    ) -> tuple[list[Measured], tuple[SkippedVariant, ...], LabelledRows]:
-        """Build what the request asks for and measure it, in the folder of ``copy``; the rows that
-        it was judged by."""
-        folder = copy.parent
-        rows, sources = self.sources(task, copy, onnx)
-        data = folder / "rows.npz"
-        rows.save(data)
+    def _build(
+        self, version: ModelVersion, sources: Sources, folder: Path
+    ) -> tuple[list[BuiltVariant], list[SkippedVariant]]:
+        """Build what the request asks for, into a folder."""
         gpu = any(kind.gpu is not None for kind in self._kinds)
         chosen, left_out = kinds_to_build(self._request.kinds, sources.has, gpu=gpu)
         there = self._there
@@ -173,11 +175,9 @@ class Preparation:
             SkippedVariant(name=variant_name(version.model, version.version, kind), reason=reason)
             for kind, reason in left_out
         ]
-        built, not_built = Building(version, sources, folder, self._limits).build(
-            chosen, self._meter
-        )
-        measured, not_measured = self._measure(built, task, data, reference)
-        return measured, (*skipped, *not_built, *not_measured), rows
+        building = Building(version, sources, folder, self._limits, self._cache)
+        built, not_built = building.build(chosen, self._meter)
+        return built, [*skipped, *not_built]
 
     def sources(self, task: Task, copy: Path, onnx: Path) -> tuple[LabelledRows, Sources]:
         """The rows to judge with, and all that builders may draw on.
@@ -225,18 +225,26 @@ class Preparation:
         return _unseen(training, rows, path, "be measured on what it has learnt by heart")
 
     def _measure(
-        self, built: list[BuiltVariant], task: Task, data: Path, reference: BuiltVariant | None
+        self,
+        built: list[BuiltVariant],
+        task: Task,
+        rows: LabelledRows,
+        folder: Path,
+        reference: BuiltVariant | None,
     ) -> tuple[list[Measured], list[SkippedVariant]]:
         """Profiles on every device kind; accuracy comes from the first that can run a variant."""
+        data = folder / "rows.npz"
+        rows.save(data)
+        digest = "" if self._cache is None else rows.digest
         measured: list[Measured] = []
         skipped: dict[str, SkippedVariant] = {}
         for kind in self._kinds:
             fitting = [one for one in built if make_builder(one.kind).gpu == (kind.gpu is not None)]
-            with Workbench(task, kind, data, self._limits) as bench:
+            with Workbench(task, kind, data, self._limits, cache=self._cache, rows=digest) as bench:
                 measuring = Measuring(
                     bench,
                     self._meter,
-                    data.parent,
+                    folder,
                     limits=self._limits.measure,
                     thoroughness=self._request.measure,
                     history=self._history.get(kind.name),
@@ -259,12 +267,14 @@ def preparation_for(
     limits: RegistrationLimits,
     *,
     extended: ModelVersion | None = None,
+    cache: BuildCache | None = None,
 ) -> Preparation:
     """A preparation that knows what the catalog has: a teacher, and what was measured before.
 
     Args:
         extended: the version that gets more variants, if it is registered already. Its own
             variants are not built again, and its own measurements are not learned from.
+        cache: has what was built and measured before, and gets what is now.
 
     Raises:
         InvalidInput: there is no CPU among the device kinds.
@@ -285,6 +295,7 @@ def preparation_for(
         teacher=_teacher(request.task, snapshot, store),
         built=frozenset(variant.name for variant in there),
         history={kind.name: history_of(snapshot, kind, but=own) for kind in kinds},
+        cache=cache,
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from controlplane.building.build_cache import BuildCache
 from controlplane.building.family import digest_of
 from controlplane.building.meter import Meter
 from controlplane.building.types import (
@@ -28,6 +29,7 @@ from controlplane.registry.preparation import STEPS_EXPECTED, preparation_for
 from controlplane.registry.repairing import Mending
 from controlplane.registry.storing import commit, result_of
 from variants.artifacts.protocol import ArtifactStore
+from variants.artifacts.storing_notes import StoringNotes
 from variants.catalog.protocol import Catalog
 from variants.catalog.removal import check_number
 from variants.errors import Conflict, InvalidInput
@@ -63,6 +65,8 @@ def register(
     *,
     limits: RegistrationLimits | None = None,
     scratch: Path | None = None,
+    cache: BuildCache | None = None,
+    notes: StoringNotes | None = None,
 ) -> RegistrationResult:
     """Add a model's versions to a task, with measured variants.
 
@@ -70,6 +74,9 @@ def register(
     and written in ascending order. Whatever ends this early, an interrupt included, the artifacts
     that it had stored and that nothing in the catalog uses are removed again. ``scratch`` is where
     the temporary folder is made, with room for a few copies of the model; else the system decides.
+    ``cache`` has what was built and measured of the same before, and keeps what is now: whatever
+    ends this early, the next one goes on there.
+    By ``notes`` what was stored is found where this is killed before the catalog is written.
 
     Registering a file again is a conflict, unless something of its version was damaged in the
     store: then it is repaired, and that is the result.
@@ -89,7 +96,9 @@ def register(
     snapshot = catalog.snapshot()
     digests = {file: digest_of(file.path, _limit_mib(file.path, limits)) for file in files}
     meter = Meter(progress)
-    preparation = preparation_for(request, device_kinds, snapshot, store, meter, limits)
+    preparation = preparation_for(
+        request, device_kinds, snapshot, store, meter, limits, cache=cache
+    )
     task = next((task for task in snapshot.tasks if task.name == task_name), None)
     mending = Mending(snapshot, store, preparation, meter, limits, scratch)
     repaired = mending.mend(_known(files, digests, snapshot, task_name))
@@ -113,7 +122,7 @@ def register(
             prepared.append(preparation.prepare(version, file.path, task, folder))
             task = prepared[-1].registration.task
         write = partial(catalog.register, joins=joins)
-        commit(prepared, catalog, store, meter, write)
+        commit(prepared, catalog, store, meter, write, notes)
     return result_of(
         prepared, prepared[-1].registration.task, unchanged=unchanged, repaired=repaired
     )

@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from controlplane.building.family import Building, Sources, obstacle
+from controlplane.building.family import Building, obstacle
 from controlplane.building.meter import Meter
+from controlplane.building.sources import Sources
 from controlplane.building.types import Progress, RegistrationLimits
 from controlplane.profiling.measuring import kind_of
 from controlplane.registry.damage import AGAIN, Damage, artifacts_of, damages

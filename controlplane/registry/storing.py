@@ -1,15 +1,16 @@
 """Writing prepared versions: artifacts into the store, then the catalog; all of it or nothing."""
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 from controlplane.building.meter import Meter
-from controlplane.building.types import Prepared, RegistrationResult
+from controlplane.building.types import Prepared, RegistrationResult, Reused
 from controlplane.registry.doubt import short_of_default
 from variants.artifacts.protocol import ArtifactStore
+from variants.artifacts.storing_notes import Note, StoringNotes
 from variants.catalog.protocol import Catalog
 from variants.errors import InvalidArtifact, NotFound, StateUnavailable
-from variants.types import CatalogSnapshot, Digest, Registration, Task
+from variants.types import Registration, Task
 
 
 def commit(
@@ -18,34 +19,50 @@ def commit(
     store: ArtifactStore,
     meter: Meter,
     write: Callable[[Registration], None],
+    notes: StoringNotes | None = None,
 ) -> None:
     """Store the artifacts and write the catalog, version by version in the order given.
 
     Args:
         write: writes one version and its variants into ``catalog``.
+        notes: by them others find what this has stored where it is killed before the catalog is
+            written.
 
     Raises:
         InvalidArtifact: a file changed after it was measured. As after any other error, an
             interrupt included, the artifacts that were stored and that nothing in the catalog uses
             are removed again.
     """
+    named = [
+        {one.registration.version.source, *(v.artifact for v in one.registration.variants)}
+        for one in prepared
+    ]
+    # Noted before the first byte is written: an interrupt can come at any point.
     present = set(store.digests())
-    added: set[Digest] = set()
-    try:
-        for one in prepared:
-            version = one.registration.version
-            meter.begin("store", f"storing {version.label}")
-            named = {version.source, *(v.artifact for v in one.registration.variants)}
-            # Noted before the first byte is written: an interrupt can come at any point.
-            added |= named - present
-            stored = {store.put(path) for path in one.artifacts}
-            if not stored <= named:
-                raise InvalidArtifact(f"{version.label}: a file changed after it was measured")
-            write(one.registration)
-            _store_again(one, store)
-    except BaseException:
-        _remove_unused(added, catalog, store)
-        raise
+    added = set().union(*named) - present
+    noting: AbstractContextManager[Note | None] = nullcontext()
+    if notes is not None and added:
+        noting = notes.noted(added)
+    with noting as note:
+        try:
+            for one, digests in zip(prepared, named, strict=True):
+                version = one.registration.version
+                meter.begin("store", f"storing {version.label}")
+                stored = {store.put(path) for path in one.artifacts}
+                added |= stored - present
+                if not stored <= digests:
+                    raise InvalidArtifact(f"{version.label}: a file changed after it was measured")
+                write(one.registration)
+                _store_again(one, store)
+        except BaseException:
+            # Where the catalog is away they stay, and so does the note.
+            with suppress(StateUnavailable):
+                catalog.discard(added, store.delete)
+                if note is not None:
+                    note.forget()
+            raise
+        if note is not None:
+            note.forget()
     meter.finish("store", "registered")
 
 
@@ -84,20 +101,8 @@ def result_of(
             if said
         ),
         repaired=repaired,
+        reused=Reused(
+            built=tuple(name for one in prepared for name in one.reused.built),
+            measured=tuple(name for one in prepared for name in one.reused.measured),
+        ),
     )
-
-
-def _remove_unused(added: set[Digest], catalog: Catalog, store: ArtifactStore) -> None:
-    """Remove what was added, unless the catalog uses it.
-
-    A version that was written before the failure keeps its artifacts, and so does another
-    registration that has stored the same bytes meanwhile. When the catalog cannot be read, they
-    stay: an artifact too many does no harm.
-    """
-    with suppress(StateUnavailable):
-        for digest in added - _artifacts_of(catalog.snapshot()):
-            store.delete(digest)
-
-
-def _artifacts_of(snapshot: CatalogSnapshot) -> set[Digest]:
-    return {v.source for v in snapshot.versions} | {v.artifact for v in snapshot.variants}

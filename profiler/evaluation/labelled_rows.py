@@ -6,6 +6,7 @@ task's metric says. Sizes are checked from the declarations before anything is r
 arrays have in the task's types, and pickle never is.
 """
 
+import hashlib
 import math
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -51,6 +52,19 @@ class LabelledRows:
     def truth(self) -> NDArray[Any] | None:
         """What is right: the labels, or the targets."""
         return self.targets if self.labels is None else self.labels
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all arrays with their names, types and shapes."""
+        digest = hashlib.sha256()
+        arrays = {f"input {name}": array for name, array in self.inputs.items()}
+        for name, array in ((LABELS, self.labels), (TARGETS, self.targets)):
+            if array is not None:
+                arrays[name] = array
+        for name, array in sorted(arrays.items()):
+            digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+            digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+        return digest.hexdigest()
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))

@@ -61,6 +61,8 @@ class Probe:
         gpu: bool = False,
         pinned: bool = False,
         announce: Callable[[str], None] = lambda _: None,
+        samples: Mapping[int, Sample] | None = None,
+        figures: Figures | None = None,
     ) -> None:
         """
         Args:
@@ -71,6 +73,8 @@ class Probe:
             time_s: wall-clock time that one call may take.
             gpu: whether it runs on one.
             pinned: whether the process stays on ``threads`` cores. A worker does not pin.
+            samples: what was sampled before, by batch size; it counts as if it had been just now.
+            figures: what loading has cost then.
         """
         self._spec = asdict(spec) if isinstance(spec, LoadSpec) else dict(spec)
         self._threads = threads
@@ -85,8 +89,8 @@ class Probe:
         self._gpu = gpu
         self._cores = cores_for(threads) if pinned else ()
         self._announce = announce
-        self._samples: dict[int, Sample] = {}
-        self._figures: Figures | None = None
+        self._samples = dict(samples or {})
+        self._figures = figures
 
     @property
     def name(self) -> str:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from time import sleep, time
 from typing import Any
 
@@ -214,3 +214,34 @@ def test_what_is_registered_again_meanwhile_stays(catalog: Catalog) -> None:
     catalog.register(registration())
     freed = catalog.free(pytest.fail)
     assert (freed.deleted, freed.used) == ((), (SOURCE, ARTIFACT))
+
+
+def test_what_was_stored_and_never_registered_is_discarded(catalog: Catalog) -> None:
+    catalog.register(of_bytes(SOURCE, ARTIFACT))
+    revision = catalog.revision()
+    deleted: list[Digest] = []
+    assert catalog.discard((ARTIFACT, OTHER, SOURCE), deleted.append) == (OTHER,)
+    assert (deleted, catalog.revision()) == ([OTHER], revision)
+    assert catalog.discard((), deleted.append) == ()
+
+
+def test_nothing_is_registered_while_something_is_discarded(catalog: Catalog) -> None:
+    """What is discarded is missing for a registration that is written later, which looks."""
+    order: list[str] = []
+    begun = Event()
+
+    def slowly(_: Digest) -> None:
+        begun.set()
+        sleep(0.2)
+        order.append("discarded")
+
+    def write() -> None:
+        begun.wait(10.0)
+        catalog.register(of_bytes(SOURCE, ARTIFACT))
+        order.append("registered")
+
+    writing = Thread(target=write)
+    writing.start()
+    assert catalog.discard((ARTIFACT,), slowly) == (ARTIFACT,)
+    writing.join()
+    assert order == ["discarded", "registered"]

@@ -6,7 +6,8 @@ an error that says that one is missing or damaged.
 Read ``protocol`` first (what callers may rely on), then ``store`` (the file system), then
 ``integrity`` (when a file has to be read again to be trusted). A machine that does not see the
 store has copies (``cache``), which it gets from a store elsewhere that answers (``served``), or
-from a bucket (``s3``).
+from a bucket (``s3``). ``storing_notes`` say what is being stored, for whoever comes after a writer
+that was killed.
 
 Imports ``variants.types`` and ``variants.errors``.
 """

@@ -73,23 +73,32 @@ def ranges(model: Any, tensors: Sequence[str], rows: Rows, how: Calibration) -> 
 
 
 def extremes(model: Any, tensors: Sequence[str], rows: Rows) -> dict[str, Range]:
-    """The lowest and highest value of each named tensor of a ``ModelProto``, zero between them.
+    """The lowest and highest finite value of each named tensor of a ``ModelProto``, zero between
+    them. Infinite ones are left out: the masks of transformers have them, and so has fp16.
 
     Raises:
-        VariantNotBuilt: the model does not run on the rows, or a tensor is not finite.
+        VariantNotBuilt: the model does not run on the rows, or a tensor is not a number.
     """
-    return _extremes(observe(model, tensors, rows))
+    return _extremes(observe(model, tensors, rows), infinite=True)
 
 
 def _extremes(
-    batches: Iterable[Tensors], known: Mapping[str, Range] | None = None
+    batches: Iterable[Tensors],
+    known: Mapping[str, Range] | None = None,
+    *,
+    infinite: bool = False,
 ) -> dict[str, Range]:
+    """``infinite`` says whether values may be."""
     found = dict(known or {})
     for batch in batches:
         for name, array in batch.items():
             low, high = found.get(name, (0.0, 0.0))
             if array.size:
                 least, most = float(array.min()), float(array.max())
+                if infinite and np.isinf((least, most)).any():
+                    finite = array[np.isfinite(array)]
+                    least = float(finite.min(initial=0.0))
+                    most = float(finite.max(initial=0.0))
                 if not np.isfinite((least, most)).all():
                     raise VariantNotBuilt(f"{name!r} is not finite on the calibration rows")
                 low, high = min(low, least), max(high, most)

@@ -84,6 +84,26 @@ BUILDERS: Mapping[str, Entry] = Entries(
 ``needs`` and ``device`` say what building or running a variant of the kind takes on this machine.
 """
 
+SAME_FILE: Mapping[str, str] = {
+    "openvino-fp32": "onnx-fp32",
+    "openvino-bf16": "onnx-fp32",
+    "openvino-fp16": "onnx-fp32",
+    "openvino-int8": "onnx-int8",
+    "torch-bf16": "torch-fp32",
+    "torch-fp16": "torch-fp32",
+    "torch-fp32-compiled": "torch-fp32",
+    "torch-bf16-compiled": "torch-fp32",
+    "torch-fp32-cuda": "torch-fp32",
+    "torch-bf16-cuda": "torch-fp32",
+    "torch-fp16-cuda": "torch-fp32",
+    "torch-fp16-compiled-cuda": "torch-fp32",
+    "onnx-fp32-cuda": "onnx-fp32",
+    "onnx-fp16-cuda": "onnx-fp16",
+    "onnx-fp16-tensorrt": "onnx-fp16",
+}
+"""Kind to another one whose file is the same, byte for byte: it is built once. Their variants
+differ in what runs the file, and how."""
+
 _EXTRAS = frozenset({"openvino", "tensorrt", "torch"})
 """Packages that are installed with an extra of the same name."""
 

@@ -1,7 +1,7 @@
 """A catalog in the memory of one process: for tests, simulations and trying things out."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from threading import Lock
 
@@ -15,7 +15,14 @@ from variants.catalog.canaries import (
     versions_to_swap,
 )
 from variants.catalog.protocol import EVENTS_KEPT, TICKS_KEPT, Marks, ordered
-from variants.catalog.removal import Freed, Removed, check_number, check_retired, freed
+from variants.catalog.removal import (
+    Freed,
+    Removed,
+    check_number,
+    check_retired,
+    discarded,
+    freed,
+)
 from variants.catalog.validity.peaks import check_learned, check_lift, check_peak, check_room
 from variants.catalog.validity.registrations import (
     check_addition,
@@ -280,6 +287,14 @@ class MemoryCatalog:
                 delete(digest)
             self._leftovers = {d: of for d, of in self._leftovers.items() if d not in left}
             return found
+
+    def discard(
+        self, digests: Collection[Digest], delete: Callable[[Digest], None]
+    ) -> tuple[Digest, ...]:
+        with self._writing:
+            old = self._snapshot
+            used = {v.source for v in old.versions} | {v.artifact for v in old.variants}
+            return discarded(digests, used, delete)
 
     def change_task(self, task: TaskName, change: Callable[[Task], Task]) -> tuple[Task, Task]:
         with self._writing:

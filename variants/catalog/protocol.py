@@ -5,7 +5,7 @@ and ``tests/contracts/test_catalog.py`` runs over both. All methods are synchron
 from any thread.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -179,6 +179,18 @@ class Catalog(Protocol):
 
         Raises:
             Whatever ``delete`` raises; they are all left over then, deleted or not.
+        """
+
+    def discard(
+        self, digests: Collection[Digest], delete: Callable[[Digest], None]
+    ) -> tuple[Digest, ...]:
+        """Have those of these artifacts deleted that nothing registered uses; they were stored, and
+        never came to be registered. Returns what was deleted.
+
+        Nothing can be registered meanwhile, as with ``free``.
+
+        Raises:
+            Whatever ``delete`` raises.
         """
 
     def change_task(self, task: TaskName, change: Callable[[Task], Task]) -> tuple[Task, Task]:

@@ -1,6 +1,6 @@
 """What is taken out of a catalog: tasks and retired versions, and the artifacts of both."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from variants.errors import Conflict
@@ -40,6 +40,16 @@ def freed(leftovers: Mapping[Digest, str], used: Collection[Digest]) -> Freed:
         deleted=tuple(digest for digest in leftovers if digest not in used),
         used=tuple(digest for digest in leftovers if digest in used),
     )
+
+
+def discarded(
+    digests: Collection[Digest], used: Collection[Digest], delete: Callable[[Digest], None]
+) -> tuple[Digest, ...]:
+    """Have those deleted that are not used; which these were."""
+    gone = tuple(sorted(set(digests) - set(used)))
+    for digest in gone:
+        delete(digest)
+    return gone
 
 
 def check_retired(version: ModelVersion) -> None:

@@ -1,13 +1,13 @@
 """What operators change of tasks and versions that are registered, in a SQL catalog."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from sqlalchemy import ColumnElement, Connection, and_, insert, select, update
 from sqlalchemy import delete as sql_delete
 
 from variants.catalog import counters, tables
-from variants.catalog.removal import Freed, Removed, check_retired, freed
+from variants.catalog.removal import Freed, Removed, check_retired, discarded, freed
 from variants.catalog.rows import read_task, read_variant, read_version, sharing_row, slo_row
 from variants.catalog.sql_canaries import SqlCanaryTables, forget_version, move_version
 from variants.catalog.validity.registrations import check_task
@@ -69,21 +69,26 @@ class SqlTaskTables(SqlCanaryTables):
             return frozenset(connection.scalars(select(tables.leftover_artifacts.c.digest)))
 
     def free(self, delete: Callable[[Digest], None], most: int | None = None) -> Freed:
-        left_over, versions, variants = tables.leftover_artifacts, tables.versions, tables.variants
+        left_over = tables.leftover_artifacts
         with self._transaction(self._writer) as connection:
             counters.lock(connection, "revision")
             first = select(left_over).order_by(left_over.c.digest).limit(most)
             rows = connection.execute(first).all()
             left = {Digest(row.digest): str(row.subject) for row in rows}
-            used = set(connection.scalars(select(versions.c.source)))
-            used |= set(connection.scalars(select(variants.c.artifact)))
-            found = freed(left, used)
+            found = freed(left, _used(connection))
             for digest in found.deleted:
                 delete(digest)
             if rows:
                 handled = left_over.c.digest <= rows[-1].digest
                 connection.execute(sql_delete(left_over).where(handled))
             return found
+
+    def discard(
+        self, digests: Collection[Digest], delete: Callable[[Digest], None]
+    ) -> tuple[Digest, ...]:
+        with self._transaction(self._writer) as connection:
+            counters.lock(connection, "revision")
+            return discarded(digests, _used(connection), delete)
 
     def change_task(self, task: TaskName, change: Callable[[Task], Task]) -> tuple[Task, Task]:
         with self._transaction(self._writer) as connection:
@@ -101,6 +106,13 @@ class SqlTaskTables(SqlCanaryTables):
                 columns["labels"] = list(after.labels)
                 connection.execute(update(tables.tasks).where(same).values(columns))
             return before, after
+
+
+def _used(connection: Connection) -> set[Digest]:
+    """Every artifact that something registered uses."""
+    sources = connection.scalars(select(tables.versions.c.source))
+    artifacts = connection.scalars(select(tables.variants.c.artifact))
+    return {Digest(digest) for digest in (*sources, *artifacts)}
 
 
 def removed_versions(connection: Connection, task: TaskName, model: ModelName) -> dict[int, Digest]:

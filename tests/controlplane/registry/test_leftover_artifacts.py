@@ -1,14 +1,21 @@
 """Artifacts of what was removed are deleted once no worker has them loaded."""
 
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from controlplane.registry import leftover_artifacts
-from controlplane.registry.leftover_artifacts import LeftoverArtifacts, without_removed
+from controlplane.registry.leftover_artifacts import (
+    AbandonedArtifacts,
+    LeftoverArtifacts,
+    without_removed,
+)
 from tests.controlplane.builders import DIGITS, digits_catalog, worker
 from variants.artifacts.store import FileArtifactStore
+from variants.artifacts.storing_notes import StoringNotes
 from variants.catalog.memory import MemoryCatalog
 from variants.errors import StateUnavailable
 from variants.types import Digest, ReplicaState
@@ -122,3 +129,93 @@ def test_what_workers_only_list_of_removed_variants_is_not_shown() -> None:
     (shown,) = without_removed([replace(status, replicas=(ready, old, gone))], catalog.snapshot())
     assert shown == replace(status, replicas=(ready, old))
     assert old.task == DIGITS.name
+
+
+# -- what killed registrations have stored ---------------------------------------------------------
+
+
+class Ruin(House):
+    """A killed registration has stored two of the three artifacts."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.now_s = 0.0
+        self.notes = StoringNotes(self.store.root, url="", name=folder / "catalog.id")
+        self.abandoned = AbandonedArtifacts(
+            self.catalog, self.store, self.notes, lambda *event: self.told.append(event),
+            lambda: self.now_s,
+        )  # fmt: skip
+
+    def leave_note(self, *digests: Digest, age_s: float = 7_200.0) -> None:
+        with self.notes.noted(digests) as note:
+            at_s = time.time() - age_s
+            os.utime(note.path, (at_s, at_s))
+
+
+@pytest.fixture
+def ruin(tmp_path: Path) -> Ruin:
+    return Ruin(tmp_path)
+
+
+async def test_what_a_killed_registration_stored_is_deleted_and_told_once(ruin: Ruin) -> None:
+    first, second, third = sorted(ruin.stored)
+    ruin.leave_note(first, second)
+    for _ in range(2):
+        await ruin.abandoned.free()
+        ruin.now_s += 7_200.0
+    assert set(ruin.store.digests()) == {third}
+    said = "2 artifacts deleted, 4.0 MiB"
+    assert ruin.told == [("abandoned_artifacts_freed", "artifacts", said)]
+
+
+async def test_it_looks_once_an_hour(ruin: Ruin) -> None:
+    await ruin.abandoned.free()
+    ruin.leave_note(*ruin.stored)
+    await ruin.abandoned.free()
+    assert set(ruin.store.digests()) == ruin.stored
+    ruin.now_s += 3_600.0
+    await ruin.abandoned.free()
+    assert set(ruin.store.digests()) == set()
+
+
+async def test_what_is_young_or_registered_stays(ruin: Ruin) -> None:
+    first, second, third = sorted(ruin.stored)
+    used = replace(ruin.catalog.snapshot().variants[0], artifact=first)
+    variants = (used, *ruin.catalog.snapshot().variants[1:])
+    ruin.catalog._snapshot = replace(ruin.catalog._snapshot, variants=variants)
+    ruin.leave_note(first, second)
+    ruin.leave_note(third, age_s=60.0)
+    await ruin.abandoned.free()
+    assert set(ruin.store.digests()) == {first, third}
+    assert ruin.told == [("abandoned_artifacts_freed", "artifacts", "1 artifact deleted, 2.0 MiB")]
+
+
+async def test_what_a_running_registration_stores_stays(ruin: Ruin) -> None:
+    with ruin.notes.noted(ruin.stored) as note:
+        os.utime(note.path, (0, 0))
+        await ruin.abandoned.free()
+    assert (set(ruin.store.digests()), ruin.told) == (ruin.stored, [])
+
+
+async def test_without_notes_nothing_is_looked_for(ruin: Ruin) -> None:
+    ruin.leave_note(*ruin.stored)
+    nothing = AbandonedArtifacts(
+        ruin.catalog, ruin.store, None, lambda *event: ruin.told.append(event), lambda: 0.0
+    )
+    await nothing.free()
+    assert set(ruin.store.digests()) == ruin.stored
+
+
+async def test_a_database_that_is_away_is_asked_again(
+    ruin: Ruin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> tuple[Digest, ...]:
+        raise StateUnavailable("away")
+
+    ruin.leave_note(*ruin.stored)
+    with monkeypatch.context() as patched:
+        patched.setattr(ruin.catalog, "discard", away)
+        with pytest.raises(StateUnavailable):
+            await ruin.abandoned.free()
+    await ruin.abandoned.free()
+    assert set(ruin.store.digests()) == set()

@@ -144,6 +144,15 @@ async def test_a_registration_runs_the_command_line_with_the_uploaded_files(room
     assert room.uploads() == []
 
 
+@pytest.mark.parametrize(("value", "given"), [("true", True), ("false", False)])
+async def test_whether_all_is_done_anew_is_an_option_of_the_command_line(
+    room: Room, value: str, given: bool
+) -> None:
+    async with room.serve(SUCCEEDS) as client:
+        operation = await finished(client, await post(client, FORM | {"fresh": value}))
+    assert ("--fresh" in operation["result"]["arguments"]) is given
+
+
 async def test_the_child_s_own_error_is_the_operation_s(room: Room) -> None:
     async with room.serve(REFUSES) as client:
         operation = await finished(client, await post(client))
@@ -239,8 +248,14 @@ async def test_an_unknown_operation_is_not_found(room: Room) -> None:
             FILES,
             400,
             "the form has an unknown field 'force'; there are: "
-            "accuracy, calibration, cost, evaluation, labels, latency_ms, measure, metric, "
+            "accuracy, calibration, cost, evaluation, fresh, labels, latency_ms, measure, metric, "
             "model, name, prefer, stage, task, training, variants",
+        ),
+        (
+            FORM | {"fresh": "yes"},
+            FILES,
+            400,
+            "the form's field 'fresh' is true or false, not 'yes'",
         ),
         (
             FORM | {"labels": "@/etc/passwd"},

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from controlplane.building.types import Thoroughness
+from controlplane.profiling.workbench import Workbench
 from controlplane.registry.registration import (
     Progress,
     RegistrationLimits,
@@ -168,6 +169,17 @@ def test_a_sampled_family_says_what_was_predicted_and_how_surely(house: House) -
     timed = [told.index(f"timing the largest batch of {name}") for name in judged]
     assert timed == sorted(timed, reverse=True)  # processes that still run are not started anew
     assert all(f"measuring what memory {name} takes" in told for name in judged)
+
+
+def test_what_still_runs_is_weighed_before_it_makes_room(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Workbench, "is_open", lambda _, variant: variant.name.endswith("-int8"))
+    house.register(kinds=("onnx-int8", "onnx-fp16"), measure=Thoroughness.SAMPLED)
+    told = [one.message for one in house.told]
+    assert [one.split()[3] for one in told if one.startswith("measuring what memory")] == [
+        f"tiny-v1-onnx-{kind}" for kind in ("int8", "fp32", "fp16")
+    ]
 
 
 def test_what_the_catalog_names_is_in_the_store_and_nothing_else_is(first: House) -> None:

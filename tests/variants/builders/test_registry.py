@@ -1,12 +1,20 @@
 """What every builder says of itself, and that the registry's names are true."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from tests.contracts.network import images, write_onnx
 from tests.variants.catalog_builders import variant
-from variants.builders.protocol import Needs
-from variants.builders.registry import BUILDERS, make_builder, missing_here, variant_name
+from variants.builders.protocol import Material, Needs
+from variants.builders.registry import (
+    BUILDERS,
+    SAME_FILE,
+    make_builder,
+    missing_here,
+    variant_name,
+)
 from variants.errors import VariantNotBuilt
 from variants.types import NAME, ModelName
 from workers.runtimes.registry import RUNTIMES
@@ -55,3 +63,26 @@ def test_an_unknown_kind_is_refused_with_those_that_there_are() -> None:
 
 def test_a_variant_is_named_after_its_version_and_kind() -> None:
     assert variant_name(ModelName("cnn"), 2, "onnx-int8") == "cnn-v2-onnx-int8"
+
+
+@pytest.mark.parametrize(("kind", "same_as"), SAME_FILE.items())
+def test_kinds_of_the_same_file_are_made_alike(kind: str, same_as: str, tmp_path: Path) -> None:
+    """One is built in place of both."""
+    program = tmp_path / "program.pt2"
+    program.write_bytes(b"an archive")
+    material = Material(
+        source=write_onnx(tmp_path / "network.onnx"),
+        program=program,
+        calibration={"image": images(64)},
+    )
+    targets = [tmp_path / f"{name}.made" for name in (kind, same_as)]
+    notes = [
+        make_builder(name).build(material, target)
+        for name, target in zip((kind, same_as), targets, strict=True)
+    ]
+    assert notes[0] == notes[1]
+    assert targets[0].read_bytes() == targets[1].read_bytes()
+    assert (make_builder(kind).suffix, SAME_FILE.get(same_as)) == (
+        make_builder(same_as).suffix,
+        None,
+    )

@@ -78,9 +78,19 @@ class Layer:
 def layers(model: Any, rows: Rows) -> list[Layer]:
     """Every convolution of one group and every product with a constant matrix, analysed over rows.
 
+    On one thread: those of linear algebra wait by spinning, which takes dozens of times as long
+    where something else computes meanwhile, and the result depends on how many there are.
+
     Raises:
         VariantNotBuilt: the model cannot be run on the rows.
     """
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        return _layers(model, rows)
+
+
+def _layers(model: Any, rows: Rows) -> list[Layer]:
     values, work = initialisers(model), multiply_adds(model, shapes(model))
     nodes = [node for node in model.graph.node if _splits(node, values)]
     moments = _moments(model, nodes, rows)

@@ -88,9 +88,19 @@ def unshare_matrices(graph: Any) -> None:
 
 
 def quantisable_share(model: Any) -> float:
-    """Share of a ``ModelProto``'s weights that its matrix products hold, in [0, 1]."""
+    """Share of a ``ModelProto``'s weights that its matrix products hold, in [0, 1].
+
+    Tables, of which rows are only looked up, are not counted: half of a small language model is
+    its words' vectors, which take no time.
+    """
     graph = model.graph
     sizes = {weight.name: prod(weight.dims) for weight in graph.initializer}
+    readers: dict[str, set[bool]] = {}
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            readers.setdefault(name, set()).add(node.op_type == "Gather" and place == 0)
+    for name in [name for name in sizes if readers.get(name) == {True}]:
+        del sizes[name]
     held = {
         name
         for node in graph.node

@@ -11,6 +11,7 @@ from controlplane.building.types import RegistrationLimits, RegistrationRequest,
 from controlplane.cli.model_options import (
     CalibrationOption,
     EvaluationOption,
+    FreshOption,
     KindsOption,
     MeasureOption,
     TrainingOption,
@@ -24,7 +25,7 @@ from controlplane.cli.progress import (
     say_waits,
     shown,
 )
-from controlplane.cli.registration_results import result_body, result_table
+from controlplane.cli.registration_results import left_behind, result_body, result_table
 from variants.errors import Conflict
 
 VersionArgument = Annotated[
@@ -42,18 +43,21 @@ def build(
     training: TrainingOption = None,
     kinds: KindsOption = None,
     measure: MeasureOption = Thoroughness.AUTO,
+    fresh: FreshOption = False,
     output: OutputOption = Output.TABLE,
     progress: ProgressOption = ProgressStyle.AUTO,
 ) -> None:
     """Build and measure variants that a registered version lacks.
 
-    All of them are added or none. This is for when a back end was installed later, or when training
+    All of them are added or none, and what was built and measured is kept when this is interrupted.
+    This is for when a back end was installed later, or when training
     rows have turned up.
 
     \b
     modelless variants build digits cnn --eval test.npz --variants openvino-int8
     """
-    from controlplane.cluster.head import store_of
+    from controlplane.building.build_cache import cache_in
+    from controlplane.cluster.head import notes_of, store_of
     from controlplane.machine import kinds_to_register
     from controlplane.profiling.measuring_lock import measuring_first
     from controlplane.registry.extension import extend
@@ -71,16 +75,18 @@ def build(
         kinds=parse_kinds(kinds),
         measure=measure,
     )
+    cache = cache_in(settings.build_cache_dir, settings.build_cache_mib, fresh=fresh)
     began = time.monotonic()
     with (
-        interruptible("nothing was added"),
+        interruptible(lambda: left_behind("nothing was added", cache)),
         measuring_first(settings.run_dir, say_waits),
         closing(open_catalog(settings.catalog_url)) as catalog,
         shown(progress) as show,
     ):
         result = extend(
             request, model, version, catalog, store_of(settings), kinds_to_register(settings), show,
-            limits=RegistrationLimits(model_mib=settings.max_model_mib),
+            limits=RegistrationLimits(model_mib=settings.max_model_mib), cache=cache,
+            notes=notes_of(settings),
         )  # fmt: skip
     if not result.variants and not result.skipped:
         (one,) = result.versions

@@ -15,6 +15,7 @@ from controlplane.cli.model_options import (
     CalibrationOption,
     CostOption,
     EvaluationOption,
+    FreshOption,
     KindsOption,
     LabelsOption,
     LatencyOption,
@@ -36,10 +37,16 @@ from controlplane.cli.progress import (
     say_waits,
     shown,
 )
-from controlplane.cli.registration_results import body_table, result_body, result_table
+from controlplane.cli.registration_results import (
+    body_table,
+    left_behind,
+    result_body,
+    result_table,
+)
 from variants.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from controlplane.building.build_cache import BuildCache
     from controlplane.building.types import Progress, RegistrationResult
     from controlplane.settings import Settings
     from variants.catalog.protocol import Catalog
@@ -60,6 +67,7 @@ def register(
     training: TrainingOption = None,
     kinds: KindsOption = None,
     measure: MeasureOption = Thoroughness.AUTO,
+    fresh: FreshOption = False,
     labels: LabelsOption = None,
     model: ModelOption = None,
     metric: MetricOption = None,
@@ -83,7 +91,8 @@ def register(
 ) -> None:
     """Add a model: check it, build its variants, measure them, and write the catalog.
 
-    Nothing is left behind when this fails or is interrupted. Where MODELLESS_URL names a gateway
+    All of it is registered or nothing. What was built and measured is kept when this fails or is
+    interrupted, and the same command goes on from there. Where MODELLESS_URL names a gateway
     elsewhere, the file is sent to it and registered there.
 
     \b
@@ -107,6 +116,7 @@ def register(
             "stage": None if stage is None else stage.value,
             "measure": None if measure is Thoroughness.AUTO else measure.value,
             "labels": parsed, "name": model, "calibration": calibration, "training": training,
+            "fresh": fresh,
         }  # fmt: skip
         _register_there(path, task, evaluation, options, output, progress)
         return
@@ -124,7 +134,7 @@ def register(
         slo=default_slo(latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer),
         stage=stage,
     )
-    _register(settings, request, interval_s if watch else None, output, progress)
+    _register(settings, request, interval_s if watch else None, output, progress, fresh=fresh)
 
 
 def _register_there(
@@ -160,19 +170,23 @@ def _register(
     watch_every_s: float | None,
     output: Output,
     progress: ProgressStyle,
+    *,
+    fresh: bool,
 ) -> None:
     """Register, or watch the folder until interrupted where there is an interval."""
+    from controlplane.building.build_cache import cache_in
     from controlplane.cli.watching import watch_versions
     from controlplane.startup.presence import as_running
     from variants.catalog.sql import open_catalog
 
     _make_state_directory(settings)
+    cache = cache_in(settings.build_cache_dir, settings.build_cache_mib, fresh=fresh)
     began = time.monotonic()
     with (
-        interruptible("nothing was registered"),
+        interruptible(lambda: left_behind("nothing was registered", cache)),
         closing(open_catalog(settings.catalog_url)) as catalog,
     ):
-        run = _registering(settings, catalog)
+        run = _registering(settings, catalog, cache)
         if watch_every_s is not None:
             watch_versions(request, catalog, run, watch_every_s, output, progress)
         with shown(progress) as show:
@@ -209,10 +223,10 @@ def _make_state_directory(settings: "Settings") -> None:
 
 
 def _registering(
-    settings: "Settings", catalog: "Catalog"
+    settings: "Settings", catalog: "Catalog", cache: "BuildCache | None"
 ) -> "Callable[[RegistrationRequest, Callable[[Progress], None]], RegistrationResult]":
     """Registers a request here, with what the settings say; the second argument gets progress."""
-    from controlplane.cluster.head import store_of
+    from controlplane.cluster.head import notes_of, store_of
     from controlplane.machine import kinds_to_register
     from controlplane.profiling.measuring_lock import measuring_first
     from controlplane.registry.registration import register as register_model
@@ -229,6 +243,8 @@ def _registering(
                 kinds_to_register(as_running(settings)),
                 show,
                 limits=RegistrationLimits(model_mib=settings.max_model_mib),
+                cache=cache,
+                notes=notes_of(settings),
             )
 
     return run

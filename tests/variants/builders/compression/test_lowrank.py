@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import threadpoolctl  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +22,8 @@ from tests.variants.builders.compression.nets import (
     sizes,
     trained,
 )
-from variants.builders.compression.factors import layers, split
+from variants.builders.compression import factors
+from variants.builders.compression.factors import Layer, layers, split
 from variants.builders.compression.graph import initialisers, multiply_adds
 from variants.builders.compression.lowrank import OnnxLowRank, least_ranks, worthwhile
 from variants.builders.compression.scores import trial
@@ -203,3 +205,18 @@ def test_the_same_build_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("one.onnx", "two.onnx"):
         OnnxLowRank(loss=0.1).build(material, tmp_path / name)
     assert (tmp_path / "one.onnx").read_bytes() == (tmp_path / "two.onnx").read_bytes()
+
+
+def test_layers_are_analysed_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of linear algebra wait by spinning, and slow each other where others compute too."""
+    seen: list[int] = []
+
+    def watched(model: onnx.ModelProto, rows: dict[str, Array]) -> list[Layer]:
+        pools = threadpoolctl.threadpool_info()
+        seen.extend(pool["num_threads"] for pool in pools if pool["user_api"] == "blas")
+        return []
+
+    monkeypatch.setattr(factors, "_layers", watched)
+    layers(linear(product(64, 16, 64)), {})
+    assert seen
+    assert set(seen) == {1}

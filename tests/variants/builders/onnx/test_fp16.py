@@ -261,3 +261,43 @@ def test_old_operators_stay_as_old_as_they_are(tmp_path: Path) -> None:
     assert {o.version for o in onnx.load(target).opset_import if not o.domain} == {9}
     unseen = images(50, seed=9)
     assert np.abs(answers(target, unseen) - answers(source, unseen)).max() < TOLERANCE
+
+
+def test_a_mask_of_infinities_is_no_obstacle(tmp_path: Path) -> None:
+    """PyTorch's transformers add minus infinity to what is masked; fp16 has that, too."""
+    masked = model(
+        nodes=[
+            node("MatMul", ("pixels", "weight"), "product"),
+            node("Less", ("product", "least"), "small"),
+            node("Where", ("small", "never", "none"), "mask"),
+            node("Add", ("product", "mask"), "open"),
+            node("Softmax", ("open",), "scores"),
+        ],
+        weights={
+            "weight": np.eye(4, 3, dtype=np.float32),
+            "least": np.array([0.05], np.float32),
+            "never": np.array([-np.inf], np.float32),
+            "none": np.array([0.0], np.float32),
+        },
+    )
+    source, target = write(tmp_path / "net.onnx", masked), tmp_path / "half.onnx"
+    made = pixels()
+    made["pixels"][:, 3] = 1.0
+    built = make_builder("onnx-fp16").build(Material(source=source, calibration=made), target)
+    assert built.note == ""
+    assert (answers(source, made) == 0.0).any()
+    assert np.abs(answers(target, made) - answers(source, made)).max() < TOLERANCE
+
+
+def test_what_is_not_a_number_still_is_one(tmp_path: Path) -> None:
+    broken = model(
+        nodes=[
+            node("MatMul", ("pixels", "weight"), "product"),
+            node("Sqrt", ("product",), "root"),
+            node("Softmax", ("root",), "scores"),
+        ],
+        weights={"weight": -np.eye(4, 3, dtype=np.float32)},
+    )
+    source = write(tmp_path / "net.onnx", broken)
+    with pytest.raises(VariantNotBuilt, match="is not finite"):
+        to_fp16(source, tmp_path / "half.onnx", rows=pixels())

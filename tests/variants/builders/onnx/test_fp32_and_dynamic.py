@@ -162,3 +162,25 @@ def test_dynamic_turns_a_matrix_that_layers_share_once_for_each(tmp_path: Path) 
     make_builder("onnx-int8-dynamic").build(Material(source=source), target)
 
     assert np.abs(answers(target, pixels()) - answers(source, pixels())).max() < 0.1
+
+
+def test_tables_that_are_looked_up_do_not_count_as_weights(tmp_path: Path) -> None:
+    """Half of a small language model is its words' vectors, and they take no time."""
+    words = model(
+        nodes=[
+            node("Gather", ("table", "ids"), "vectors"),
+            node("ReduceMean", ("vectors", "axis"), "mean", keepdims=0),
+            node("MatMul", ("mean", "matrix"), "scores"),
+        ],
+        inputs=[tensor("ids", "batch", 5, kind=onnx.TensorProto.INT64)],
+        outputs=[tensor("scores", "batch", 3)],
+        weights={
+            "table": RANDOM.standard_normal((500, 16)).astype(np.float32),
+            "matrix": RANDOM.standard_normal((16, 3)).astype(np.float32),
+            "axis": np.array([1]),
+        },
+    )
+    source, target = write(tmp_path / "net.onnx", words), tmp_path / "int8.onnx"
+    make_builder("onnx-int8-dynamic").build(Material(source=source), target)
+    rows = {"ids": RANDOM.integers(0, 500, (20, 5))}
+    assert np.abs(answers(target, rows) - answers(source, rows)).max() < 0.1

@@ -1,0 +1,59 @@
+"""``Sources``: what the builders of one version's variants may draw on."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from profiler.evaluation.labelled_rows import LabelledRows
+from variants.builders.protocol import Needs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """What builders may draw on. Files lie where the sandbox can read them.
+
+    Not slotted: digests are kept once they were computed.
+    """
+
+    onnx: Path
+    calibration: LabelledRows | None
+    """Rows to quantise with; None when a variant is built again without them."""
+    program: Path | None = None
+    """The ``torch.export`` archive that the ONNX was taken from."""
+    training: LabelledRows | None = None
+    teacher: Path | None = None
+    floor: float | None = None
+    metric: str = "top1"
+    judged_output: str = ""
+    """Name of the task's first output, which the metric is of."""
+
+    @property
+    def has(self) -> frozenset[Needs]:
+        there = {
+            Needs.PROGRAM: self.program,
+            Needs.TRAINING: self.training,
+            Needs.TEACHER: self.teacher,
+        }
+        return frozenset(need for need, found in there.items() if found is not None)
+
+    @property
+    def handed_in(self) -> Path:
+        """The file that was registered."""
+        return self.program or self.onnx
+
+    @cached_property
+    def calibration_digest(self) -> str:
+        """Empty where there are no such rows, as below."""
+        return "" if self.calibration is None else self.calibration.digest
+
+    @cached_property
+    def training_digest(self) -> str:
+        return "" if self.training is None else self.training.digest
+
+    @cached_property
+    def teacher_digest(self) -> str:
+        if self.teacher is None:
+            return ""
+        with self.teacher.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()

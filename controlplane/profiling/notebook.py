@@ -1,0 +1,150 @@
+"""What was judged and timed before, of the same file on the same rows, kept in the build cache.
+
+In a key is the machine as well: a measurement is true of where it was made.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from controlplane.building.build_cache import BuildCache
+from controlplane.building.work_keys import key_of, measuring_tools
+from profiler.evaluation.accuracy import Judgement
+from profiler.sandbox.measure import MeasureLimits
+from profiler.sandbox.probe import Figures
+from profiler.timing.statistics import Round, Sample
+from variants.types import (
+    DeviceKind,
+    LatencyPoint,
+    Profile,
+    ProfileSource,
+    Task,
+    Variant,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readings:
+    """What was seen of a variant on a device kind so far."""
+
+    samples: Mapping[int, Sample] = field(default_factory=dict)
+    """By batch size."""
+    figures: Figures | None = None
+    """What loading it has cost."""
+    weighed: Mapping[str, float] = field(default_factory=dict)
+    """MiB that serving takes, by the batch sizes that were served: ``1,2,4``."""
+    profile: Profile | None = None
+    """Once it was measured in full."""
+
+
+class Notebook:
+    """Of the variants of a task on one device kind of this machine."""
+
+    def __init__(
+        self,
+        cache: BuildCache,
+        task: Task,
+        kind: DeviceKind,
+        rows: str,
+        limits: MeasureLimits,
+        machine: str,
+    ) -> None:
+        """
+        Args:
+            rows: digest of the rows that variants are judged by and timed with.
+            machine: its name.
+        """
+        self.folder = cache.root
+        self._cache = cache
+        self._task = task
+        self._common = {
+            "inputs": [asdict(spec) for spec in task.inputs],
+            "outputs": [asdict(spec) for spec in task.outputs],
+            "rows": rows,
+            "kind": [kind.name, kind.cores, kind.gpu],
+            "machine": machine,
+        }
+        self._limits = repr(limits)
+
+    # -- accuracy ---------------------------------------------------------------------------------
+
+    def judgement(
+        self, variant: Variant, reference: str, keep: Path | None = None
+    ) -> Judgement | None:
+        """How good its answers were found.
+
+        Args:
+            reference: digest of the scores that they were compared with; empty: with none.
+            keep: where the scores go that others are compared with.
+        """
+        found = self._cache.find(self._judged(variant, reference, keep), keep)
+        return None if found is None else Judgement(**found.value)
+
+    def note_judgement(
+        self, variant: Variant, reference: str, judgement: Judgement, scores: Path | None = None
+    ) -> None:
+        self._cache.keep(self._judged(variant, reference, scores), asdict(judgement), scores)
+
+    def _judged(self, variant: Variant, reference: str, scores: Path | None) -> str:
+        return self._key(
+            variant,
+            what="judgement",
+            metric=self._task.metric,
+            reference=reference,
+            has_scores=scores is not None,
+        )
+
+    # -- latency ----------------------------------------------------------------------------------
+
+    def readings(self, variant: Variant) -> Readings:
+        """What was seen of it; nothing, where nothing was kept."""
+        found = self._cache.find(self._timed(variant))
+        return Readings() if found is None else _readings(found.value, variant)
+
+    def note_readings(self, variant: Variant, readings: Readings) -> None:
+        self._cache.keep(self._timed(variant), _values(readings))
+
+    def _timed(self, variant: Variant) -> str:
+        return self._key(variant, what="readings", limits=self._limits)
+
+    def _key(self, variant: Variant, **parts: object) -> str:
+        return key_of(
+            artifact=variant.artifact,
+            runtime=variant.runtime,
+            options=sorted(variant.options.items()),
+            tools=measuring_tools(variant.runtime, gpu=variant.gpu),
+            **self._common,
+            **parts,
+        )
+
+
+def _values(readings: Readings) -> dict[str, Any]:
+    """As plain JSON values."""
+    return {
+        "samples": {str(size): sample.rounds for size, sample in readings.samples.items()},
+        "figures": None if readings.figures is None else asdict(readings.figures),
+        "weighed": dict(readings.weighed),
+        "profile": None if readings.profile is None else asdict(readings.profile),
+    }
+
+
+def _readings(values: Mapping[str, Any], variant: Variant) -> Readings:
+    samples = {
+        int(size): Sample(int(size), tuple(Round(*map(tuple, one)) for one in rounds))
+        for size, rounds in values["samples"].items()
+    }
+    figures, profile = values["figures"], values["profile"]
+    return Readings(
+        samples=samples,
+        figures=None if figures is None else Figures(**figures),
+        weighed=values["weighed"],
+        profile=None if profile is None else _profile(profile, variant),
+    )
+
+
+def _profile(values: Mapping[str, Any], variant: Variant) -> Profile:
+    """It is of the same file, which may have had another name."""
+    points = tuple(LatencyPoint(**point) for point in values["points"])
+    found = Profile(**{**values, "points": points, "source": ProfileSource(values["source"])})
+    return replace(found, task=variant.task, variant=variant.name)
