@@ -108,6 +108,7 @@ class Client:
         prefer: Prefer | str | None = None,
         best_effort: bool = False,
         variant: str | None = None,
+        priority: int | None = None,
         arrays: bool = False,
     ) -> Reply:
         """Ask for a task. What is not said is the task's default.
@@ -120,7 +121,8 @@ class Client:
         USD per 1,000 queries, ``prefer`` what to optimise among the variants that fit: ``cost``,
         ``accuracy``, ``latency`` or ``energy``. With ``best_effort`` the nearest variant answers
         where none fits, and the reply says ``slo_met=False``. ``variant`` asks that one and no
-        other.
+        other. ``priority`` says who is refused first where not all can be served: 1 is the highest,
+        100 what a query has that names none, and 65,535 the lowest.
 
         Raises:
             InvalidInput: the gateway cannot read it as a query of this task.
@@ -134,7 +136,7 @@ class Client:
         """
         needs: dict[str, Any] = {
             "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
-            "best_effort": best_effort,
+            "best_effort": best_effort, "priority": priority,
         }  # fmt: skip
         timeout_s = self.timeout_s + (latency_ms or 0.0) / 1000
         given = arrays_in(inputs, lists=arrays)
@@ -171,6 +173,7 @@ class Client:
         prefer: Prefer | str | None = None,
         best_effort: bool = False,
         variant: str | None = None,
+        priority: int | None = None,
     ) -> dict[str, Any]:
         """What would become of such a query now, and why; nothing is run, and it is no demand.
 
@@ -185,7 +188,7 @@ class Client:
         """
         content = query_content(
             task, {"rows": rows}, latency_ms=latency_ms, accuracy=accuracy, cost=cost,
-            prefer=prefer, best_effort=best_effort, variant=variant,
+            prefer=prefer, best_effort=best_effort, variant=variant, priority=priority,
         )  # fmt: skip
         with typed_failures(self.url, self.timeout_s):
             response = self._http.post(

@@ -98,12 +98,13 @@ class AsyncClient:
         prefer: Prefer | str | None = None,
         best_effort: bool = False,
         variant: str | None = None,
+        priority: int | None = None,
         arrays: bool = False,
     ) -> Reply:
         """Ask for a task, with the meaning and the errors of ``Client.query``."""
         needs: dict[str, Any] = {
             "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
-            "best_effort": best_effort,
+            "best_effort": best_effort, "priority": priority,
         }  # fmt: skip
         timeout_s = self.timeout_s + (latency_ms or 0.0) / 1000
         given = arrays_in(inputs, lists=arrays)
@@ -140,11 +141,12 @@ class AsyncClient:
         prefer: Prefer | str | None = None,
         best_effort: bool = False,
         variant: str | None = None,
+        priority: int | None = None,
     ) -> dict[str, Any]:
         """What would become of such a query now, and why, as ``Client.explain``."""
         content = query_content(
             task, {"rows": rows}, latency_ms=latency_ms, accuracy=accuracy, cost=cost,
-            prefer=prefer, best_effort=best_effort, variant=variant,
+            prefer=prefer, best_effort=best_effort, variant=variant, priority=priority,
         )  # fmt: skip
         with typed_failures(self.url, self.timeout_s):
             response = await self._http.post(

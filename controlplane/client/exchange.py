@@ -114,6 +114,7 @@ def query_document(
     prefer: Prefer | str | None = None,
     best_effort: bool = False,
     variant: str | None = None,
+    priority: int | None = None,
 ) -> dict[str, Any]:
     """The body of ``POST /v1/query`` about some ``inputs``, or of ``POST /v1/explain`` about so
     many ``rows``; what is None is left to the task's defaults."""
@@ -125,6 +126,8 @@ def query_document(
         body["best_effort"] = True
     if variant is not None:
         body["variant"] = variant
+    if priority is not None:
+        body["priority"] = priority
     return body
 
 

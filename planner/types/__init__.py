@@ -18,6 +18,7 @@ from planner.types.candidates import (
 from planner.types.queries import (
     ANYBODY,
     DEFAULT_PRIORITY,
+    MAX_PRIORITY,
     Choice,
     Client,
     PlacedReason,
@@ -46,6 +47,7 @@ from planner.types.ticks import (
 __all__ = [
     "ANYBODY",
     "DEFAULT_PRIORITY",
+    "MAX_PRIORITY",
     "RETURN_MS",
     "TRANSPORT_MS",
     "Action",

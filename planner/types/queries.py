@@ -22,6 +22,8 @@ ANYBODY = Client()
 """All who ask without a key of their own."""
 DEFAULT_PRIORITY = 100
 """Of a query that names none."""
+MAX_PRIORITY = 2**16 - 1
+"""Lower ones, which larger numbers are, count as this."""
 
 
 class Query(NamedTuple):

@@ -15,7 +15,7 @@ from controlplane.cli.asking.rows import Spec
 from controlplane.cli.batching.rows_files import Row
 from controlplane.cli.gateway_client import at
 from controlplane.gateway.query.datatypes import V2_NAMES
-from controlplane.gateway.query.query_fields import MAX_PRIORITY
+from planner.types import MAX_PRIORITY
 
 DEADLINE_MS = 30_000.0
 """Of each query: long, so that others with shorter ones go first, and short enough that what is

@@ -20,6 +20,7 @@ from controlplane.cli.render import (
 )
 from controlplane.client.exchange import query_document
 from planner.sentences import CHOSEN
+from planner.types import MAX_PRIORITY
 from variants.errors import InvalidInput
 from variants.figures import counted, figure
 from variants.types import Prefer
@@ -50,6 +51,13 @@ BestEffortOption = Annotated[
 VariantOption = Annotated[
     str | None, typer.Option("--variant", metavar="VARIANT", help="Ask this variant and no other.")
 ]
+PriorityOption = Annotated[
+    int | None,
+    typer.Option(
+        "--priority", min=1, max=MAX_PRIORITY, metavar="N",
+        help="1 is refused last; without, 100.",
+    ),
+]  # fmt: skip
 
 
 def query(
@@ -60,6 +68,7 @@ def query(
     prefer: PreferOption = None,
     best_effort: BestEffortOption = False,
     variant: VariantOption = None,
+    priority: PriorityOption = None,
     input: Annotated[
         str | None,
         typer.Option("--input", "-i", metavar="FILE", help="Rows as .json or .npz; - reads JSON."),
@@ -90,6 +99,7 @@ def query(
         document = query_document(
             task, {"inputs": read_inputs(input, specs, row)}, latency_ms=latency_ms,
             accuracy=accuracy, cost=cost, prefer=prefer, best_effort=best_effort, variant=variant,
+            priority=priority,
         )  # fmt: skip
         reply, reason, place = client.ask(document)
     emit(reply, output, lambda: _show(reply, reason, place))
@@ -103,6 +113,7 @@ def explain(
     prefer: PreferOption = None,
     best_effort: BestEffortOption = False,
     variant: VariantOption = None,
+    priority: PriorityOption = None,
     rows: Annotated[
         int, typer.Option("--rows", metavar="N", min=1, help="Rows that the query has.")
     ] = 1,
@@ -120,7 +131,7 @@ def explain(
     """
     document = query_document(
         task, {"rows": rows}, latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
-        best_effort=best_effort, variant=variant,
+        best_effort=best_effort, variant=variant, priority=priority,
     )  # fmt: skip
     with connect(url) as client:
         told = client.post("/v1/explain", document)

@@ -12,14 +12,12 @@ from typing import Any
 
 from controlplane.files.fields import MAX_LATENCY_MS
 from planner.sentences import there_are
-from planner.types import DEFAULT_PRIORITY
+from planner.types import DEFAULT_PRIORITY, MAX_PRIORITY
 from variants.checks.json_shape import shown
 from variants.errors import InvalidInput, TaskNotFound
 from variants.types import NAME, Prefer, Task, TaskName, VariantName
 
 MAX_NAME = 128
-MAX_PRIORITY = 2**16 - 1
-"""Lower ones, which larger numbers are, count as this."""
 
 PARAMETERS = frozenset(
     {

@@ -248,8 +248,9 @@ def test_whole_numbers_that_do_not_fit_are_left_to_json() -> None:
     signature = Signatures().keep("a", document)
     for wrong in (np.array([[2**40, 0]]), np.array([[0.5, 0]]), np.array([[True, False]])):
         assert binary_content(signature, {"": wrong}, arrays=False) is None
-    made = binary_content(signature, {"": np.array([[7, -1]])}, arrays=False)
+    made = binary_content(signature, {"": np.array([[7, -1]])}, arrays=False, priority=7)
     assert made is not None
+    assert b'"priority":7' in made[0]
     assert made[0].endswith(np.array([[7, -1]], "<i4").tobytes())
 
 
@@ -487,7 +488,7 @@ async def test_an_event_loop_asks_many_at_once(served: Served) -> None:
 async def test_both_clients_send_and_raise_the_same() -> None:
     asked: dict[str, Any] = {
         "accuracy": 0.9, "cost": 0.5, "prefer": "latency", "best_effort": True, "variant": "a-v1",
-        "latency_ms": 250.0,
+        "latency_ms": 250.0, "priority": 7,
     }  # fmt: skip
     sent: list[tuple[str, bytes, Any, Any]] = []
 
@@ -504,6 +505,7 @@ async def test_both_clients_send_and_raise_the_same() -> None:
         with pytest.raises(Cold) as second:
             await asynchronous.query("a", [[0]], **asked)
     assert sent[0] == sent[1]
+    assert b'"priority":7' in sent[0][1]
     assert first.value.retry_after_s == second.value.retry_after_s == 0.25
 
 
