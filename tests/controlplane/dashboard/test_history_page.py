@@ -1,6 +1,7 @@
 """What the page draws of the last hour, in a real browser over a real gateway."""
 
 import asyncio
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import time
@@ -16,9 +17,15 @@ from tests.controlplane.serving import FAST, serving
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.parametrize(
+    ("intervals", "times"),
+    [(18, r"\b\d\d:\d\d\b(?!:)"), (2, r"\b\d\d:\d\d:\d\d\b")],
+    ids=["minutes", "seconds"],
+)
 async def test_the_last_hour_is_drawn_once_something_was_asked(
-    live_url: str, tmp_path: Path
+    live_url: str, tmp_path: Path, intervals: int, times: str
 ) -> None:
+    """With times below it, however little of the hour there is."""
     need_browser()
     with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
         async with serving(Path(folder), live_url) as running:
@@ -31,9 +38,9 @@ async def test_the_last_hour_is_drawn_once_something_was_asked(
 
             live = LiveState(live_url)
             told = {"met": 30, "missed": 4, "infeasible_answered": 0, "errors": {"OVERLOADED": 6}}
-            times = {"latencies": [[1.0, 2.0, 34]], "accuracy": [30.6, 34]}
-            for back in range(2, 20):
-                sample = {"slot": slot_of(time()) - back, "tasks": {"letters": told | times}}
+            took = {"latencies": [[1.0, 2.0, 34]], "accuracy": [30.6, 34]}
+            for back in range(2, 2 + intervals):
+                sample = {"slot": slot_of(time()) - back, "tasks": {"letters": told | took}}
                 await live.put_history(sample)
             await live.close()
             page = await asyncio.to_thread(show, url, tmp_path / "b")
@@ -43,3 +50,6 @@ async def test_the_last_hour_is_drawn_once_something_was_asked(
     assert "The last hour letters in time late refused p50 p95" in page.text
     assert "Queries per second" in page.text
     assert "Mean accuracy" in page.text
+    history = page.body.split('id="history-part"')[1].split("</section>")[0]
+    assert re.search(times, re.sub(r"<title>.*?</title>", "", history))
+    assert not re.search(r">\d,\d{3},\d{3}", history)
