@@ -26,7 +26,7 @@ async def test_a_pin_drives_out_what_is_loaded_and_stays(tmp_path: Path) -> None
         it.register("a", memory_mib=60.0)
         it.register("b", memory_mib=60.0)
         it.control()
-        await eventually(lambda: "loaded" in it.kinds_of_events())
+        await eventually(lambda: len(it.ready().get("w1", ())) == 1)
         [there] = it.ready()["w1"]
         other = B if there == A else A
         pin = rule(it, RuleKind.PIN, other)
