@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -24,6 +23,7 @@ from controlplane.settings import Settings, load_settings
 from controlplane.startup.valkey import EmbeddedValkey
 from planner.types import Decision
 from tests.controlplane.builders import DIGITS
+from tests.workers import forked
 from tests.workers.channel.detour import Detour
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog
@@ -141,7 +141,7 @@ class FailingCatalog:
 @dataclass(slots=True)
 class _Worker:
     id: str
-    process: asyncio.subprocess.Process
+    process: forked.Forked
     address: str = ""
     leaving: bool = False
 
@@ -239,12 +239,9 @@ class LocalCluster:
         self._started += 1
         id_ = f"{self._names}{self._started}"
         config = replace(self._config, zone=self.zones.get(id_, ""))
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "workers.host", "--id", id_, "--drain-s", "1",
-            "--config", json.dumps(asdict(config)),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
+        process = await forked.worker(
+            "--id", id_, "--drain-s", "1", "--config", json.dumps(asdict(config))
+        )
         worker = _Worker(id_, process)
         self._workers.append(worker)
         task = asyncio.create_task(self._read(worker))
@@ -252,7 +249,6 @@ class LocalCluster:
         task.add_done_callback(self._reading.discard)
 
     async def _read(self, worker: _Worker) -> None:
-        assert worker.process.stdout is not None
         worker.address = (await worker.process.stdout.readline()).decode().strip()
         await worker.process.stdout.read()
 
