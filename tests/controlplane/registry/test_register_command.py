@@ -14,9 +14,10 @@ import numpy as np
 import psutil
 import pytest
 
+from controlplane.building.build_cache import BuildCache
 from controlplane.building.types import RegistrationResult
 from controlplane.cli.model_options import parse_labels
-from controlplane.cli.registration_results import result_table, what_it_answers
+from controlplane.cli.registration_results import left_behind, result_table, what_it_answers
 from controlplane.registry.doubt import doubt, short_of_default
 from profiler.evaluation.labelled_rows import LabelledRows
 from tests import onnx_models as models
@@ -97,6 +98,32 @@ def test_the_table_names_every_variant(folder: Path) -> None:
         " that, and `register --stage canary` would have let it answer only queries that name one"
         " of its variants"
     )
+
+
+def test_what_comes_from_the_build_cache_is_said(folder: Path) -> None:
+    said: list[str] = []
+    built: list[int] = []
+    for task, options in (("a", ()), ("b", ()), ("c", ("--fresh",))):
+        done = run(
+            folder, str(folder / "tiny.onnx"), "--task", task, "--eval", str(folder / "rows.npz"),
+            "--variants", "onnx-int8", *options,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        said.append(next((x for x in done.stdout.splitlines() if "build cache" in x), ""))
+        built.append(done.stderr.count("building"))
+    assert said == [
+        "",
+        "from the build cache: 2 variants built before, 2 measured before; --fresh does all of it"
+        " anew",
+        "",
+    ]
+    assert built == [2, 0, 2]
+
+
+def test_an_interrupt_that_leaves_nothing_says_so() -> None:
+    assert left_behind("nothing was registered", None) == "nothing was registered"
+    cache = BuildCache(Path("cache"), 0)
+    assert left_behind("nothing was registered", cache) == "nothing was registered"
 
 
 def version(stage: Stage) -> ModelVersion:
@@ -222,16 +249,16 @@ def test_an_interrupt_leaves_no_process_no_row_and_no_file(
     models.write(folder / "endless.onnx", models.endless())
     line, environment = command(
         folder, str(folder / "endless.onnx"), "--task", "shapes",
-        "--eval", str(folder / "rows.npz"), "--progress", "plain",
+        "--eval", str(folder / "rows.npz"), "--progress", "plain", "--variants", "onnx-fp32",
     )  # fmt: skip
     process = subprocess.Popen(
         line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
         assert process.stderr is not None
-        while "checking" not in process.stderr.readline():
+        while "judging" not in process.stderr.readline():
             assert process.poll() is None
-        time.sleep(0.5)  # anywhere after the first step
+        time.sleep(0.5)  # anywhere in a step that does not end
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)
         rest = process.communicate(timeout=120)[1]
@@ -239,7 +266,10 @@ def test_an_interrupt_leaves_no_process_no_row_and_no_file(
         process.kill()
         process.wait()
     assert process.returncode == 130
-    assert rest.splitlines()[-1] == "interrupted: nothing was registered"
+    assert rest.splitlines()[-1] == (
+        "interrupted: nothing was registered; what was built and measured is kept in"
+        f" {folder / 'state' / 'build-cache'}, and the same command goes on from there"
+    )
     assert [child for child in children if child.is_running()] == []
     assert [p.name for p in folder.glob("modelless-*")] == []
     store = folder / "state" / "artifacts"
