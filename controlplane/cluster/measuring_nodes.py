@@ -10,15 +10,14 @@ ordered it, and when it is given up.
 
 import asyncio
 import socket
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
+from controlplane.building.work_folder import work_folder
 from controlplane.cluster.head import store_of
 from controlplane.cluster.kind_placement import options_for
 from controlplane.cluster.nodes import is_staying, listed_nodes
@@ -102,10 +101,8 @@ class NodeBench:
         assert self._store is not None
         variant, kind = order.due.variant, order.due.kind
         try:
-            with tempfile.TemporaryDirectory(prefix="modelless-") as work:
-                return measured(
-                    order.task, variant, kind, self._store, Path(work), machine=self._machine
-                )
+            with work_folder() as work:
+                return measured(order.task, variant, kind, self._store, work, machine=self._machine)
         except ModellessError as error:
             return error
 

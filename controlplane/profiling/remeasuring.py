@@ -1,6 +1,5 @@
 """Measuring variants that are registered already, with rows that are made up."""
 
-import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 
 from controlplane.building.meter import Meter
 from controlplane.building.types import Progress, RegistrationLimits
+from controlplane.building.work_folder import work_folder
 from controlplane.profiling.profiles import DueProfile
 from controlplane.profiling.workbench import Workbench
 from variants.artifacts.protocol import ArtifactStore
@@ -39,14 +39,14 @@ def measure_due(
     meter = Meter(progress, total=len(work_list))
     done = 0
     failures: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="modelless-") as work:
+    with work_folder() as work:
         for one in work_list:
             if ends():
                 break
             variant, kind = one.variant, one.kind
             meter.begin("measure", f"measuring {variant.name} on {kind.name}")
             try:
-                profile = measured(tasks[variant.task], variant, kind, store, Path(work), limits)
+                profile = measured(tasks[variant.task], variant, kind, store, work, limits)
             except VariantNotLoadable as error:
                 failures.append(f"{variant.name}: {error.message}")
                 continue

@@ -4,7 +4,6 @@ For when a back end was installed later, or training rows turned up. The version
 store; rows to measure accuracy on are not, so they have to be given again.
 """
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from controlplane.building.types import (
     RegistrationRequest,
     RegistrationResult,
 )
+from controlplane.building.work_folder import work_folder
 from controlplane.registry.preparation import STEPS_EXPECTED, preparation_for
 from controlplane.registry.storing import commit, result_of
 from controlplane.views.catalog_views import find_task
@@ -74,8 +74,8 @@ def extend(
         kind=REFERENCE, variant=reference, path=_sound(store, reference.artifact, reference.name)
     )
     source = _sound(store, version.source, version.label)
-    with tempfile.TemporaryDirectory(prefix="modelless-", dir=scratch) as work:
-        prepared = preparation.extend(version, source, task, Path(work), built)
+    with work_folder(scratch) as work:
+        prepared = preparation.extend(version, source, task, work, built)
         commit(
             [prepared], catalog, store, meter,
             lambda one: catalog.add_variants(one.variants, one.profiles, one.device_kinds),

@@ -8,7 +8,6 @@ Until ``store`` nothing is written outside a temporary folder. Only what is dama
 are known already is restored before, now that their files and rows are at hand.
 """
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from controlplane.building.types import (
     RegistrationResult,
     SkippedVariant,
 )
+from controlplane.building.work_folder import work_folder
 from controlplane.profiling.workbench import now
 from controlplane.registry.preparation import STEPS_EXPECTED, preparation_for
 from controlplane.registry.repairing import Mending
@@ -113,11 +113,11 @@ def register(
     joins = task is not None
     meter.expect(len(new) * (2 + STEPS_EXPECTED))
     prepared: list[Prepared] = []
-    with tempfile.TemporaryDirectory(prefix="modelless-", dir=scratch) as work:
+    with work_folder(scratch) as work:
         for file in new:
             stage = request.stage or _stage(file.model, task_name, snapshot, bool(prepared))
             version = _version_of(file, digests[file], task_name, stage, catalog)
-            folder = Path(work) / version.label
+            folder = work / version.label
             folder.mkdir()
             prepared.append(preparation.prepare(version, file.path, task, folder))
             task = prepared[-1].registration.task

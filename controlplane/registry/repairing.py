@@ -13,7 +13,6 @@ A source itself cannot be built. Registering the same file again restores it, an
 rows that come with it what could not be built without them.
 """
 
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from controlplane.building.family import Building, obstacle
 from controlplane.building.meter import Meter
 from controlplane.building.sources import Sources
 from controlplane.building.types import Progress, RegistrationLimits
+from controlplane.building.work_folder import work_folder
 from controlplane.profiling.measuring import kind_of
 from controlplane.registry.damage import AGAIN, Damage, artifacts_of, damages
 from controlplane.registry.preparation import Preparation, checked, copied
@@ -106,14 +106,14 @@ class Repairing:
         except VariantNotLoadable as error:
             why = error.message.removeprefix("its artifact")
             raise VariantNotLoadable(f"its source{why}; {AGAIN}") from error
-        with tempfile.TemporaryDirectory(prefix="modelless-", dir=self._scratch) as work:
-            sources = self._sources(version, source, Path(work))
+        with work_folder(self._scratch) as work:
+            sources = self._sources(version, source, work)
             if kind not in BUILDERS:
                 raise InvalidArtifact(f"no builder makes {kind!r}")
             obstructed = obstacle(kind, sources.has, gpu=True)
             if obstructed is not None:
                 raise InvalidArtifact(f"it cannot be built here: {obstructed}")
-            building = Building(version, sources, Path(work), self._limits)
+            building = Building(version, sources, work, self._limits)
             built, skipped = building.build([kind], self._meter)
             if not built:
                 raise InvalidArtifact(f"it cannot be built: {skipped[0].reason}; {AGAIN}")
