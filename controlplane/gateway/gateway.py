@@ -270,15 +270,14 @@ class Gateway:
     async def _loop_seen(self) -> ControlLoopSeen:
         """The control loop, by what it told last and by what the catalog and workers say."""
         known, now_s = self.known, time()
-        kept = await asyncio.to_thread(standings, known.catalog, self.statuses(), now_s)
+        catalog = known.catalog  # another one may be known once the thread is done
+        kept = await asyncio.to_thread(standings, catalog, self.statuses(), now_s)
         return ControlLoopSeen(
             told=self._told or {},
             now_s=now_s,
             frozen=known.frozen,
             rules_not_kept=sum(
-                not kept[rule.id].kept
-                for rule in known.catalog.rules
-                if rule.kind is not RuleKind.FREEZE
+                not kept[rule.id].kept for rule in catalog.rules if rule.kind is not RuleKind.FREEZE
             ),
         )
 

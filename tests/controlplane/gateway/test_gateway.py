@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from controlplane.gateway.background import AGAIN_S
 from controlplane.gateway.gateway import Gateway
 from controlplane.gateway.listening import bind
+from controlplane.residency.standing import standings
 from controlplane.settings import load_settings
 from planner.types import Candidate
 from tests.controlplane.fleet import (
@@ -26,7 +28,7 @@ from tests.controlplane.fleet import (
 )
 from variants.catalog.memory import MemoryCatalog
 from variants.errors import ReplicaLost, StateUnavailable, VariantNotLoadable
-from variants.types import ModelName, Stage, TaskName, VariantName, WorkerId
+from variants.types import ModelName, Rule, RuleKind, Stage, TaskName, VariantName, WorkerId
 from workers.channel.session import SILENCE_S
 
 pytestmark = pytest.mark.slow
@@ -400,3 +402,23 @@ async def test_by_default_answers_are_given_as_planned_once_demand_is_known(
         await eventually(planned, timeout_s=60)
         scraped = (await client.get("/metrics")).text
         assert 'modelless_choices_total{reason="planned",task="digits"}' in scraped
+
+
+async def test_metrics_are_given_while_a_rule_is_made(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog becomes another one while another thread looks at the rules that there were."""
+    async with fleet(tmp_path, port=port) as it, gateway(it) as (of, client):
+        rule = Rule(
+            kind=RuleKind.PIN, task=TaskName("digits"), variant=VariantName(A), at_s=0.0, id=7
+        )
+
+        def judged(*known: Any) -> Any:
+            found = standings(*known)
+            of.known.catalog = replace(of.known.catalog, rules=(rule,))
+            return found
+
+        monkeypatch.setattr("controlplane.gateway.gateway.standings", judged)
+        scraped = await client.get("/metrics")
+        assert scraped.status_code == 200
+        assert "modelless_rules_not_kept 0.0" in scraped.text
