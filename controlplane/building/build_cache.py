@@ -23,13 +23,13 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+from controlplane.building.digests import copied, file_digest
 from controlplane.timestamps import timestamp
 
 LEAST_FREE_BYTES = 1 << 30
 """What is kept leaves so much of the disk free."""
 UNFINISHED_S = 86_400.0
 """A file that was being written for so long has lost its writer."""
-PIECE_BYTES = 1 << 20
 _ENTRY, _FILE, _UNFINISHED = ".json", ".bin", ".part"
 
 
@@ -74,8 +74,9 @@ class BuildCache:
             if newest_s is not None and time.time() - entry.stat().st_mtime > newest_s:
                 return None
             found = _read(entry)
-            if target is not None and found["file"]:
-                _copy(self.root / f"{key}{_FILE}", target, expected=found["file"])
+            file, expected = self.root / f"{key}{_FILE}", found["file"]
+            if target is not None and expected and copied(file, target) != expected:
+                raise ValueError("the file is damaged")
             kept = Kept(value=dict(found["value"]), at=str(found["at"]))
         except FileNotFoundError:
             if target is not None and entry.exists():  # without its file it is of no use
@@ -94,7 +95,7 @@ class BuildCache:
     def keep(self, key: str, value: Mapping[str, Any], file: Path | None = None) -> bool:
         """Keep a result, in place of what was kept under the key; whether there was room for it."""
         try:
-            text = _written(value, "" if file is None else _digest(file))
+            text = _written(value, "" if file is None else file_digest(file))
             size = len(text) + (0 if file is None else file.stat().st_size)
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self._make_room(key, size):
@@ -202,23 +203,3 @@ def _read(entry: Path) -> dict[str, Any]:
         raise ValueError("the entry is damaged")
     found: dict[str, Any] = json.loads(body)
     return found
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _copy(source: Path, target: Path, *, expected: str) -> None:
-    """
-    Raises:
-        OSError: one cannot be read, or the other not written.
-        ValueError: other bytes came than those expected.
-    """
-    digest = hashlib.sha256()
-    with source.open("rb") as reader, target.open("wb") as writer:
-        while piece := reader.read(PIECE_BYTES):
-            digest.update(piece)
-            writer.write(piece)
-    if digest.hexdigest() != expected:
-        raise ValueError("the file is damaged")

@@ -1,12 +1,12 @@
 """Building the variants of one model version, each kind by its builder, in a sandboxed process."""
 
-import hashlib
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from controlplane.building.build_cache import BuildCache
+from controlplane.building.digests import file_digest
 from controlplane.building.known_builds import KnownBuilds
 from controlplane.building.meter import Meter
 from controlplane.building.sources import Sources
@@ -233,5 +233,4 @@ def _library(kind: str) -> str:
 def digest_of(path: Path, limit_mib: float) -> Digest:
     """SHA-256 of a plain file of at most that size."""
     check_file(path, limit_mib=limit_mib)
-    with path.open("rb") as file:
-        return Digest(hashlib.file_digest(file, "sha256").hexdigest())
+    return file_digest(path)

@@ -1,10 +1,10 @@
 """``Sources``: what the builders of one version's variants may draw on."""
 
-import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from controlplane.building.digests import file_digest
 from profiler.evaluation.labelled_rows import LabelledRows
 from variants.builders.protocol import Needs
 
@@ -53,7 +53,4 @@ class Sources:
 
     @cached_property
     def teacher_digest(self) -> str:
-        if self.teacher is None:
-            return ""
-        with self.teacher.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return "" if self.teacher is None else file_digest(self.teacher)

@@ -1,6 +1,5 @@
 """Where variants are loaded to be judged and timed, each in a process of its own."""
 
-import hashlib
 import os
 import socket
 from collections import OrderedDict
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from controlplane.building.build_cache import BuildCache
+from controlplane.building.digests import file_digest
 from controlplane.building.types import RegistrationLimits
 from controlplane.profiling.notebook import Notebook, Readings
 from controlplane.profiling.staleness import host_of
@@ -330,7 +330,4 @@ def now() -> str:
 
 def _digest(scores: Path | None) -> str:
     """Of a file of scores; empty where there is none."""
-    if scores is None:
-        return ""
-    with scores.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return "" if scores is None else file_digest(scores)

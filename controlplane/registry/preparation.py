@@ -4,7 +4,6 @@ All that touches the model's code runs in a sandboxed child process. Nothing is 
 folder that is given.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from controlplane.building.build_cache import BuildCache
+from controlplane.building.digests import copied
 from controlplane.building.family import REFERENCE, Building, BuiltVariant, kinds_to_build
 from controlplane.building.meter import Meter
 from controlplane.building.sources import Sources
@@ -44,7 +44,6 @@ from variants.types import (
     CatalogSnapshot,
     DeviceKind,
     DeviceKindName,
-    Digest,
     ModelVersion,
     Registration,
     Task,
@@ -363,13 +362,3 @@ def _unseen(
             f"{path.name}: all its rows are evaluation rows, which would {consequence}"
         )
     return others.take(np.array(kept, dtype=np.int64))
-
-
-def copied(source: Path, target: Path) -> Digest:
-    """Copy a file and return the digest of what was copied."""
-    digest = hashlib.sha256()
-    with source.open("rb") as reader, target.open("wb") as writer:
-        while piece := reader.read(1 << 20):
-            digest.update(piece)
-            writer.write(piece)
-    return Digest(digest.hexdigest())

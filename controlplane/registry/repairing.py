@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from controlplane.building.digests import copied
 from controlplane.building.family import Building, obstacle
 from controlplane.building.meter import Meter
 from controlplane.building.sources import Sources
@@ -24,7 +25,7 @@ from controlplane.building.types import Progress, RegistrationLimits
 from controlplane.building.work_folder import work_folder
 from controlplane.profiling.measuring import kind_of
 from controlplane.registry.damage import AGAIN, Damage, artifacts_of, damages
-from controlplane.registry.preparation import Preparation, checked, copied
+from controlplane.registry.preparation import Preparation, checked
 from variants.artifacts.protocol import ArtifactStore
 from variants.builders.registry import BUILDERS
 from variants.errors import InvalidArtifact, NotFound, VariantNotLoadable
