@@ -21,7 +21,7 @@ from profiler.hardware_counters import DeviceMemory, PowerMeter, find_gpu, idle_
 from profiler.timing.contention import Contention, Watch, contention_between, lost_s
 from profiler.timing.core_speed import EVERY_S, CoreSpeed
 from variants.types import PROFILE_BATCH_SIZES
-from workers.runtimes.protocol import Runtime, Tensor
+from workers.runtimes.protocol import Runtime, Tensor, finish_loading
 from workers.runtimes.registry import make_runtime
 from workers.types import LoadSpec
 
@@ -145,6 +145,7 @@ class Trial:
             self.runtime.close()
             self.runtime, load_s = self._timed_load()
             loads_s.append(load_s)
+        finish_loading(self.runtime)
         forget_highest()
         return Loaded(cold_load_s=cold_s, load_s=float(np.median(loads_s)))
 

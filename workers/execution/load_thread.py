@@ -24,6 +24,7 @@ from workers.execution.artifacts import Artifacts, Read, SeenArtifacts
 from workers.execution.replicas import Replica
 from workers.process.ordered_thread import OrderedThread
 from workers.process.quarantine import CrashLedger
+from workers.runtimes.gpu_thread import LOADING
 from workers.runtimes.protocol import Runtime
 from workers.runtimes.signature import in_words
 from workers.types import LoadSpec, variant_id
@@ -159,13 +160,13 @@ class LoadThread:
         try:
             opened = False
             try:
-                with self.artifacts.held(spec, file):
+                with self.artifacts.held(spec, file), LOADING:
                     runtime.load()
                     opened = True
                     run_once(runtime, spec)
             except Exception:  # an open runtime would keep memory that is not counted
                 if opened:
-                    runtime.close()
+                    close(runtime)
                 raise
         finally:
             self.loads += 1
@@ -177,7 +178,7 @@ class LoadThread:
     def _close(self, spec: LoadSpec, runtime: Runtime) -> None:
         self._at_work = _AtWork(spec, time.monotonic(), closes=True)
         try:
-            runtime.close()
+            close(runtime)
         finally:
             self._at_work = None
 
@@ -192,6 +193,12 @@ class LoadThread:
         with self._judging:
             self._suspect = None
             self._ledger.clear(replica.key)
+
+
+def close(runtime: Runtime) -> None:
+    """Close a runtime, and let none record on a GPU meanwhile; raises what its back end raises."""
+    with LOADING:
+        runtime.close()
 
 
 def run_once(runtime: Runtime, spec: LoadSpec) -> None:

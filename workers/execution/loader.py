@@ -28,7 +28,7 @@ from workers.execution.artifacts import Artifacts
 from workers.execution.executor import Executor
 from workers.execution.failures import Failures, not_loadable
 from workers.execution.history import History
-from workers.execution.load_thread import STUCK_S, LoadThread
+from workers.execution.load_thread import STUCK_S, LoadThread, close
 from workers.execution.replicas import Replica
 from workers.execution.room import Demanded, Look, Room, Wish
 from workers.process.line import Line, Looked
@@ -223,7 +223,7 @@ class Loading:
             runtime, replica.runtime = replica.runtime, None
             if runtime is not None:
                 try:
-                    runtime.close()
+                    close(runtime)
                 except Exception:
                     log.exception("closing %s", replica.name)
 

@@ -10,9 +10,14 @@ ONNX Runtime records the second run that has a graph's number, and plays it from
 Before the first, each size is run once without a number: planning its convolutions takes a quarter
 of a second, in which batches of other variants go on. Only what is left, the recording, keeps
 others from taking memory of the device.
+
+For a dozen sizes these quarters are most of a load. So a load records one row and the largest
+batch, to which all others are filled up at first, and the rest is recorded in idle moments
+(``workers.runtimes.idle_work``).
 """
 
-from bisect import bisect_left
+import time
+from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -30,6 +35,8 @@ from workers.types import LoadSpec
 
 SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Batch sizes that are recorded, up to the largest batch of a variant."""
+LATER = (8, 16, 4, 32, 2, 64, 12, 24, 48, 96)
+"""The order in which sizes between one row and the largest batch are recorded."""
 MEASURED_MOST = 64
 """Up to so many rows for a variant that is being measured, which is with no larger batches."""
 RUNS_TO_RECORD = 2
@@ -77,9 +84,8 @@ class _Graph:
 
 
 class Graphs:
-    """The graphs of one session. ``record`` comes first, ``close`` last; ``run`` in between.
-
-    All in one thread.
+    """The graphs of one session. ``record`` comes first, ``close`` last; ``record_next`` and
+    ``run`` in between. All in one thread.
 
     Args:
         session: an ``onnxruntime.InferenceSession`` that was made with ``enable_cuda_graph``.
@@ -103,18 +109,28 @@ class Graphs:
         self._device_type = place
         self._held = ExitStack()
         self._locked = locked_memory(device)
+        self._place: _Place
         self._graphs: dict[int, _Graph] = {}
         """By their number of rows."""
-        self._sizes = sizes_of(spec)
+        self._recorded: list[int] = []
+        """These numbers, ascending."""
+        self._left: list[int] = []
+        """Sizes that are still to be recorded, the last one first."""
         self._stream = 0
+        self._ran_s = 0.0
 
     @property
     def most_rows(self) -> int:
         """Batches of more are not for ``run``."""
-        return self._sizes[-1] if self._graphs else 0
+        return self._recorded[-1] if self._recorded else 0
+
+    @property
+    def idle_s(self) -> float:
+        """Since the last batch, or since ``record``."""
+        return time.monotonic() - self._ran_s
 
     def record(self) -> None:
-        """Take memory for all batch sizes, and record their graphs.
+        """Take memory for all batch sizes, and record the graphs of one row and of the largest.
 
         While a variant is measured, sizes for which the device has no room are left out.
 
@@ -126,18 +142,30 @@ class Graphs:
         device.ignore_recordings()
         self._stream = device.stream()
         self._held.callback(device.end_stream, self._stream)
-        place = self._take(self._sizes[-1])
+        sizes = list(sizes_of(self._spec))
+        place = self._place = self._take(sizes[-1])
         self._locked.join(place.nbytes)
         self._held.callback(self._locked.leave)
-        # The largest first: smaller ones then use the memory that it has left in the arena, while a
-        # larger one would find it in pieces that are too small.
-        for size in reversed(self._sizes):
+        # One row first: the check of a load has just planned it. Then the largest: smaller ones use
+        # the memory that it has left in the arena, while a larger one would find it in pieces that
+        # are too small.
+        self._record(sizes.pop(0))
+        while sizes:
             try:
-                self._graphs[size] = self._recorded(place, size)
+                self._record(sizes.pop())
+                break
             except Exception:  # the binding raises a different type for each cause
-                if self._spec.latency or self._graphs or size == self._sizes[0]:
+                if self._spec.latency:
                     raise
-                self._sizes = self._sizes[:-1]
+        self._left = sorted(sizes, key=LATER.index, reverse=True)
+        self._ran_s = time.monotonic()
+
+    def record_next(self) -> bool:
+        """Record one more size; return whether any is left."""
+        if self._left:
+            self._device.enter()
+            self._record(self._left.pop())
+        return bool(self._left)
 
     def run(self, inputs: Sequence[Sequence[Tensor]], rows: int) -> list[Tensor]:
         """Run a batch of at most ``most_rows`` rows.
@@ -146,7 +174,7 @@ class Graphs:
             inputs: for each input tensors ``(n, *shape)``, which are the batch's rows in order.
             rows: how many these are.
         """
-        size = self._sizes[bisect_left(self._sizes, rows)]
+        size = self._recorded[bisect_left(self._recorded, rows)]
         device, stream = self._device, self._stream
         device.enter()
         graph = self._graphs[size]
@@ -159,23 +187,25 @@ class Graphs:
             for port in graph.place.outputs:
                 device.download(address + port.offset, port.device, rows * port.row_bytes, stream)
             device.wait(stream)
+            self._ran_s = time.monotonic()
             return [port.rows(locked, rows).copy() for port in graph.place.outputs]
 
     def close(self) -> None:
         """Give the memory back. The session, which has the recordings, goes after this."""
-        self._graphs = {}
+        self._graphs, self._recorded, self._left = {}, [], []
         self._session = None
         held, self._held = self._held, ExitStack()
         self._device.enter()
         held.close()
 
-    def _recorded(self, place: _Place, size: int) -> _Graph:
-        graph = self._bound(place, size)
+    def _record(self, size: int) -> None:
+        graph = self._bound(self._place, size)
         self._session.run_with_iobinding(graph.binding, self._options(NO_NUMBER))
         with RECORDING:
             for _ in range(RUNS_TO_RECORD):
                 self._session.run_with_iobinding(graph.binding, graph.options)
-        return graph
+        self._graphs[size] = graph
+        insort(self._recorded, size)
 
     def _bound(self, place: _Place, size: int) -> _Graph:
         binding = self._session.io_binding()

@@ -7,13 +7,17 @@ asks. Variants have threads of their own, so that one is made ready while anothe
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Lock
+from threading import Lock, RLock
 from typing import TypeVar
 
 RECORDING = Lock()
 """Held while a CUDA graph is recorded, and by each run that may take memory of the device: whoever
 takes some while another thread records fails, and breaks the recording. Graphs that are played take
 none, and need no lock."""
+
+LOADING = RLock()
+"""Held while a variant is loaded or closed, and by each piece of work that a load has left: each of
+them may take memory of the device, and may record. Taken before ``RECORDING``."""
 
 ResultT = TypeVar("ResultT")
 

@@ -13,6 +13,7 @@ from variants.types import TensorSpec
 from workers.runtimes.cuda import Device, first_device
 from workers.runtimes.cuda_graphs import NO_NUMBER, NUMBER, Graphs
 from workers.runtimes.gpu_thread import GpuThread
+from workers.runtimes.idle_work import IdleWork
 from workers.runtimes.onnx_providers import CPU, PROVIDERS, gpu_session, records_graphs
 from workers.runtimes.options import Options
 from workers.runtimes.protocol import Tensor, rows_of
@@ -62,6 +63,8 @@ class OnnxRuntime:
         self._thread: GpuThread | None = None
         """That in which all runs, on a GPU."""
         self._graphs: Graphs | None = None
+        self._later: IdleWork | None = None
+        """Batch sizes that are yet to be recorded."""
         self.run_pieces: Callable[[Sequence[Sequence[Tensor]]], list[Tensor]] | None = None
         """Takes a batch in pieces, where rows are copied to a GPU in any case."""
         self._call: Callable[[Sequence[str], Mapping[str, Tensor], None], list[Tensor]]
@@ -111,6 +114,21 @@ class OnnxRuntime:
         except RuntimeFailed:
             self.close()
             raise
+        if self._later is not None and self._spec.latency:  # else it is being measured
+            self._later.begin()
+
+    def finish_loading(self) -> None:
+        """Record the batch sizes that ``load`` has left.
+
+        Raises:
+            RuntimeFailed: one cannot be recorded.
+        """
+        if self._later is None:
+            return
+        try:
+            self._later.finish()
+        except Exception as error:  # as in ``load``
+            raise RuntimeFailed(f"{self._name} failed: {_reason(error)}") from error
 
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         try:
@@ -122,8 +140,10 @@ class OnnxRuntime:
 
     def close(self) -> None:
         self._call, self.run_pieces = self._unloaded, None
-        thread, graphs = self._thread, self._graphs
-        self._thread = self._graphs = self._session = None
+        thread, graphs, later = self._thread, self._graphs, self._later
+        self._thread = self._graphs = self._session = self._later = None
+        if later is not None:
+            later.end()
         if thread is not None:
             if graphs is not None:
                 with suppress(RuntimeFailed):  # after a fault on the device nothing can be freed
@@ -144,7 +164,7 @@ class OnnxRuntime:
         self._call = through(thread.call_alone)
 
     def _record(self, session: Any, run_options: Callable[[], Any]) -> None:
-        """Record small batches, and play them from now on; without them where that fails."""
+        """Record batches, and play them from now on; without that where it fails."""
         thread = self._thread
         assert thread is not None
         graphs = Graphs(session, self._spec, self._find_device(), run_options)
@@ -156,6 +176,7 @@ class OnnxRuntime:
                 thread.call(graphs.close)
             return
         self._graphs, plain = graphs, self._call
+        self._later = IdleWork(self._name, thread, graphs.record_next, lambda: graphs.idle_s)
 
         def play(outputs: Sequence[str], feeds: Mapping[str, Tensor], _: None) -> list[Tensor]:
             inputs = list(feeds.values())

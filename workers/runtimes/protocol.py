@@ -24,6 +24,9 @@ class Runtime(Protocol):
     A runtime that copies its inputs anyway may have a method ``run_pieces``: as ``run``, but with a
     list of tensors for each input, whose rows one after the other are the batch. Queries are then
     not put together before.
+
+    A runtime whose load leaves for idle moments what makes some batches quicker may have a method
+    ``finish_loading``, which does it at once: batches are measured after that.
     """
 
     def load(self) -> None:
@@ -54,6 +57,12 @@ def keeps_inputs(runtime: Runtime) -> bool:
 def run_pieces(runtime: Runtime) -> Callable[[Sequence[Sequence[Tensor]]], list[Tensor]] | None:
     """A runtime's method that takes a batch in pieces; None where it has none."""
     return getattr(runtime, "run_pieces", None)
+
+
+def finish_loading(runtime: Runtime) -> None:
+    """Have a runtime do what its load has left for later; most leave nothing."""
+    if (finish := getattr(runtime, "finish_loading", None)) is not None:
+        finish()
 
 
 RuntimeFactory = Callable[[LoadSpec, int], Runtime]

@@ -33,15 +33,15 @@ ROWS = 8
 """Different rows of each model."""
 
 
-def slices(memory_mib: float) -> str:
+def slices(memory_mib: float, cores: int) -> str:
     """One worker on the first GPU, with so much memory, and one on cores to compare with."""
-    return f"1xcpu-8,1x{machine_gpus()[0].kind}:memory_mib={memory_mib:g}"
+    return f"1xcpu-{cores},1x{machine_gpus()[0].kind}:memory_mib={memory_mib:g}"
 
 
-def prepare(state: Path, folder: Path, memory_mib: float, seed: int) -> None:
+def prepare(state: Path, folder: Path, layout: str, seed: int) -> None:
     """A state directory with the tasks."""
     originals = folder / "originals"
-    settings = environment(originals, free_port(), slices=slices(memory_mib))
+    settings = environment(originals, free_port(), slices=layout)
     for name in NAMES:
         path, rows = export(MODELS[name], folder)
         command = [*CLI, "register", str(path), "--task", name, "--eval", str(rows)]
@@ -87,11 +87,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--memory-mib", type=float, default=MEMORY_MIB)
     parser.add_argument("--rules", default="lru,gdsf,modelless")
+    parser.add_argument("--cores", type=int, default=8, help="of the worker without a GPU")
     asked = parser.parse_args()
+    layout = slices(asked.memory_mib, asked.cores)
     queries, _ = drawn(asked.seconds, asked.qps, asked.moves, asked.seed, TASKS)
     with short_directory() as home:
         state = home / "state"
-        prepare(state, home, asked.memory_mib, asked.seed)
+        prepare(state, home, layout, asked.seed)
         with closing(open_catalog(f"sqlite:///{state / 'catalog.db'}")) as catalog:
             known = catalog.snapshot()
         for number, name in enumerate(NAMES):
@@ -103,7 +105,7 @@ def main() -> None:
         for rule in asked.rules.split(","):
             copy = home / "s"
             shutil.copytree(state, copy, ignore=shutil.ignore_patterns("run"))
-            settings = {"slices": slices(asked.memory_mib), "eviction": rule}
+            settings = {"slices": layout, "eviction": rule}
             with deployed(copy, start_s=START_S, **settings) as running:
                 sent = []
                 for number, one in enumerate(queries):

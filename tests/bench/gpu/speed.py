@@ -25,6 +25,7 @@ from variants.builders.registry import make_builder
 from variants.types import Digest, TaskName, TensorSpec, VariantName
 from workers.runtimes.cuda import first_device
 from workers.runtimes.onnx_providers import FATAL, cuda_options
+from workers.runtimes.protocol import finish_loading
 from workers.runtimes.registry import make_runtime
 from workers.types import LoadSpec
 
@@ -120,6 +121,7 @@ def main() -> None:
                 began = time.perf_counter()
                 runtime = make_runtime(spec_of(name, kind, path, MODELS[name].rows(1)), 1)
                 runtime.load()
+                finish_loading(runtime)
                 print(f"<!-- {name} {kind}: loaded in {time.perf_counter() - began:.2f} s -->")
                 for size in sizes:
                     rows = MODELS[name].rows(size)

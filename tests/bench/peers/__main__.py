@@ -11,6 +11,11 @@ can serve; and the goodput, which is the highest rate of Poisson arrivals of whi
 within the model's SLO, in two of three runs. Ours is told that SLO there, and 5 s elsewhere. Then
 MLPerf LoadGen asks both (SingleStream, Server, Offline, and whether every row is answered right),
 and NVIDIA's perf_analyzer asks ours over HTTP and gRPC.
+
+On a machine with more cores, ``--server-cores N`` gives N cores to the servers, all their processes
+included, and another one to the client. Mosec's processes, threads and batch are then the best of
+some that fill these cores, by what 32 clients get. ``--own-client`` leaves LoadGen and
+perf_analyzer out.
 """
 
 import argparse
@@ -44,13 +49,18 @@ MOST_QPS = 500.0
 Found = dict[str, float]
 
 
-def measured(server: Server, model: Model, seconds: float) -> Found:
-    """The numbers of one server with one model."""
-    job = Job(
+def job_of(server: Server, model: Model, seconds: float, core: int | None) -> Job:
+    """One patient client of a server."""
+    return Job(
         port=server.port, connections=1, seconds=seconds, task=model.name, width=model.width,
         decimals=4, within_ms=model.slo_ms, slo_ms=PATIENT_MS, path=server.path, flat=server.flat,
-        shape=model.shape,
+        shape=model.shape, core=core,
     )  # fmt: skip
+
+
+def measured(server: Server, model: Model, seconds: float, core: int | None) -> Found:
+    """The numbers of one server with one model."""
+    job = job_of(server, model, seconds, core)
     one = run(job)
     many = run(replace(job, connections=CLIENTS))
     before_s = server.cpu_s()
@@ -165,6 +175,24 @@ def started(
             yield server
 
 
+def best_of_mosec(model: Model, path: Path, cores: int, seconds: float, core: int) -> Model:
+    """The model with the processes, threads and batch by which mosec serves 32 clients best."""
+    tried = []
+    for workers in sorted({1, max(1, cores // 2), cores}):
+        for batch in sorted({1, model.batch, 2 * model.batch}):
+            one = replace(model, workers=workers, threads=max(1, cores // workers), batch=batch)
+            with servers.mosec(one, path) as server:
+                job = replace(job_of(server, one, seconds, core), connections=CLIENTS)
+                tried.append((run(job).qps, one))
+    qps, best = max(tried, key=lambda found: found[0])
+    print(
+        f"mosec's best of {len(tried)} for {model.name}: {best.workers} processes of "
+        f"{best.threads} threads, batches of {best.batch}: {qps:,.0f}/s",
+        flush=True,
+    )
+    return best
+
+
 def show(name: str, found: list[Found], against: list[Found]) -> None:
     """Medians over the rounds, and the median of the ratios in each."""
     middle = {key: median(one[key] for one in found) for key in found[0]}
@@ -187,33 +215,58 @@ def main() -> None:
     parser.add_argument("--models", default="tiny,small,resnet")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--server-cores", type=int, default=0, metavar="N")
+    parser.add_argument("--own-client", action="store_true")
     given = parser.parse_args()
     chosen = [model for model in MODELS if model.name in given.models.split(",")]
+    core = None
+    if given.server_cores:
+        allowed = sorted(os.sched_getaffinity(0))
+        if len(allowed) <= given.server_cores:
+            parser.error(f"{len(allowed)} cores leave none for the client")
+        core = allowed[given.server_cores]
+        os.sched_setaffinity(0, allowed[: given.server_cores])
     print(machine.describe())
     with machine.Others() as others, TemporaryDirectory() as made, short_directory() as home:
         files = {model.name: export(model, Path(made)) for model in chosen}
         for model in chosen:
             servers.register(home / "s", model, files[model.name])
         for model in chosen:
-            found: dict[str, list[Found]] = {"modelless": [], "mosec": []}
-            said: dict[str, str] = {}
-            for _ in range(given.rounds):
-                for name, so_far in found.items():
-                    with started(name, home / "s", model, files) as server:
-                        so_far.append(measured(server, model, given.seconds))
-                        if name in said:
-                            continue
-                        rows = files[model.name][1]
-                        said[name] = asked_by_loadgen(server, model, rows, so_far[0], given.seconds)
-                        if server.grpc_port:
-                            said["perf_analyzer"] = "; ".join(asked_by_perf_analyzer(server, model))
-            print(f"{model.name}, {model.slo_ms:g} ms (ratios to mosec)")
-            for name, each in found.items():
-                show(name, each, found["mosec"])
-            for name in found:
-                print(f"  LoadGen on {name}: {said[name]}")
-            print(f"  perf_analyzer on modelless: {said['perf_analyzer']}", flush=True)
+            best = model
+            if core is not None:
+                path = files[model.name][0]
+                best = best_of_mosec(model, path, given.server_cores, given.seconds / 2, core)
+            compare(best, files, home / "s", given, core)
     print(f"others used {others.cores:.1f} cores meanwhile")
+
+
+def compare(
+    model: Model,
+    files: Mapping[str, tuple[Path, Path]],
+    state: Path,
+    given: argparse.Namespace,
+    core: int | None,
+) -> None:
+    """Both servers in turns with one model."""
+    found: dict[str, list[Found]] = {"modelless": [], "mosec": []}
+    said: dict[str, str] = {}
+    for _ in range(given.rounds):
+        for name, so_far in found.items():
+            with started(name, state, model, files) as server:
+                so_far.append(measured(server, model, given.seconds, core))
+                if given.own_client or f"LoadGen on {name}" in said:
+                    continue
+                rows = files[model.name][1]
+                asked = asked_by_loadgen(server, model, rows, so_far[0], given.seconds)
+                said[f"LoadGen on {name}"] = asked
+                if server.grpc_port:
+                    asked = "; ".join(asked_by_perf_analyzer(server, model))
+                    said[f"perf_analyzer on {name}"] = asked
+    print(f"{model.name}, {model.slo_ms:g} ms (ratios to mosec)")
+    for name, each in found.items():
+        show(name, each, found["mosec"])
+    for by, answer in said.items():
+        print(f"  {by}: {answer}", flush=True)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from tests.workers.builders import WIDTH, double_model, onnx_spec
 from tests.workers.runtimes.host_cuda import HostCuda
 from workers.runtimes import uploading
 from workers.runtimes.cuda_graphs import (
+    LATER,
     MEASURED_MOST,
     SIZES,
     Graphs,
@@ -63,9 +64,15 @@ def session(spec: LoadSpec) -> Session:
 @pytest.fixture
 def graphs(cuda: HostCuda, session: Session, spec: LoadSpec) -> Iterator[Graphs]:
     made = Graphs(session, spec, cuda.device(), ort.RunOptions, place="cpu")
-    made.record()
+    record_all(made)
     yield made
     made.close()
+
+
+def record_all(graphs: Graphs) -> None:
+    graphs.record()
+    while graphs.record_next():
+        pass
 
 
 def rows(count: int) -> Any:
@@ -75,10 +82,41 @@ def rows(count: int) -> Any:
 def test_each_size_is_planned_and_then_run_twice_to_be_recorded(
     graphs: Graphs, session: Session
 ) -> None:
-    """The largest comes first: what it takes of the device serves the others."""
-    recorded = [size for size in reversed(SIZES) if size <= 64]
+    """The largest comes early: what it takes of the device serves the others."""
+    recorded = [1, 64, *(size for size in LATER if size < 64)]
     assert session.runs == [run for size in recorded for run in (-1, size, size)]
     assert graphs.most_rows == 64
+
+
+def test_a_load_records_one_row_and_the_largest_batch(
+    cuda: HostCuda, session: Session, spec: LoadSpec
+) -> None:
+    """All others are filled up to the largest until they are recorded."""
+    graphs = Graphs(session, spec, cuda.device(), ort.RunOptions, place="cpu")
+    graphs.record()
+    assert set(session.runs) == {-1, 1, 64}
+    for count, played in ((1, 1), (2, 64), (9, 64), (64, 64)):
+        np.testing.assert_array_equal(graphs.run([[rows(count)]], count)[0], 2 * rows(count))
+        assert session.runs[-1] == played
+
+    assert graphs.record_next()
+
+    for count, played in ((1, 1), (2, 8), (8, 8), (9, 64)):
+        np.testing.assert_array_equal(graphs.run([[rows(count)]], count)[0], 2 * rows(count))
+        assert session.runs[-1] == played
+    graphs.close()
+    assert cuda.idle
+
+
+def test_every_size_has_its_place_in_the_order() -> None:
+    assert {1, *LATER, SIZES[-1]} == set(SIZES)
+
+
+def test_a_batch_ends_what_counts_as_idle(graphs: Graphs) -> None:
+    before_s = graphs.idle_s
+    graphs.run([[rows(1)]], 1)
+
+    assert graphs.idle_s < before_s
 
 
 def test_others_may_record_while_it_runs(cuda: HostCuda, graphs: Graphs) -> None:
@@ -135,7 +173,7 @@ def test_nothing_is_recorded_above_the_largest_batch(
 ) -> None:
     small = replace(spec, latency=((1, 1.0), (4, 2.0)))
     graphs = Graphs(session, small, cuda.device(), ort.RunOptions, place="cpu")
-    graphs.record()
+    record_all(graphs)
 
     assert graphs.most_rows == 4
     assert set(session.runs) == {-1, 1, 2, 4}
@@ -147,7 +185,7 @@ def test_all_sizes_that_are_measured_are_recorded_while_it_is_measured(
 ) -> None:
     """What is being measured has no latencies yet."""
     graphs = Graphs(session, replace(spec, latency=()), cuda.device(), ort.RunOptions, place="cpu")
-    graphs.record()
+    record_all(graphs)
 
     assert graphs.most_rows == MEASURED_MOST == max(MeasureLimits().batch_sizes)
     assert set(session.runs) == {-1, *(size for size in SIZES if size <= MEASURED_MOST)}
@@ -162,7 +200,7 @@ def test_sizes_that_have_no_room_are_left_out_while_it_is_measured(
     session.room = room
     graphs = Graphs(session, replace(spec, latency=()), cuda.device(), ort.RunOptions, place="cpu")
     if room:
-        graphs.record()
+        record_all(graphs)
         assert graphs.most_rows == max(size for size in SIZES if size <= room)
         np.testing.assert_array_equal(graphs.run([[rows(1)]], 1)[0], 2 * rows(1))
     else:

@@ -1,12 +1,19 @@
-"""The thread that has a variant's session on a GPU."""
+"""The thread that has a variant's session on a GPU, and what is done there in idle moments."""
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from math import inf
 
 import pytest
 
 from variants.errors import RuntimeFailed
-from workers.runtimes.gpu_thread import RECORDING, GpuThread
+from workers.runtimes import idle_work
+from workers.runtimes.gpu_thread import LOADING, RECORDING, GpuThread
+from workers.runtimes.idle_work import IdleWork
+
+PATIENCE = 60.0
 
 
 def test_all_of_a_variant_runs_in_one_thread() -> None:
@@ -62,3 +69,99 @@ def test_an_ended_thread_takes_no_more() -> None:
 
     with pytest.raises(RuntimeError):
         thread.call(lambda: 1)
+
+
+class Pieces:
+    """Work of some pieces, of which each is noted with the thread that did it."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+        self.threads: list[str] = []
+        self.done = threading.Event()
+
+    def __call__(self) -> bool:
+        self.threads.append(threading.current_thread().name)
+        self.left -= 1
+        if not self.left:
+            self.done.set()
+        return self.left > 0
+
+
+@pytest.fixture
+def gpu() -> Iterator[GpuThread]:
+    made = GpuThread()
+    yield made
+    made.end()
+
+
+def test_what_a_load_has_left_is_done_in_the_thread_of_the_variant(gpu: GpuThread) -> None:
+    pieces = Pieces(3)
+    work = IdleWork("t/v", gpu, pieces, lambda: inf)
+    work.begin()
+
+    assert pieces.done.wait(PATIENCE)
+    work.end()
+    assert len(pieces.threads) == 3
+    assert all(name.startswith("gpu") for name in pieces.threads)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_pieces_are_done_some_time_even_if_batches_never_stop(gpu: GpuThread) -> None:
+    pieces = Pieces(2)
+    work = IdleWork("t/v", gpu, pieces, lambda: 0.0)
+    work.begin()
+
+    assert pieces.done.wait(PATIENCE)
+    work.end()
+
+
+@pytest.mark.parametrize("loads", [False, True])
+def test_no_piece_begins_while_batches_come_or_something_loads(gpu: GpuThread, loads: bool) -> None:
+    pieces, looks = Pieces(1), threading.Semaphore(0)
+
+    def idle_s() -> float:
+        looks.release()
+        return inf if loads else 0.0
+
+    work = IdleWork("t/v", gpu, pieces, idle_s)
+    with LOADING if loads else nullcontext():
+        work.begin()
+        for _ in range(3):
+            assert looks.acquire(timeout=PATIENCE)
+        assert pieces.threads == []
+        work.end()
+    assert pieces.threads == []
+
+
+def test_what_is_left_can_be_done_at_once(gpu: GpuThread) -> None:
+    pieces = Pieces(4)
+    work = IdleWork("t/v", gpu, pieces, lambda: 0.0)
+
+    work.finish()
+
+    assert len(pieces.threads) == 4
+    work.end()
+
+
+def test_a_piece_that_fails_is_the_last_one_and_says_so(
+    gpu: GpuThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = threading.Event()
+
+    def fail() -> bool:
+        tried.set()
+        raise MemoryError("no room")
+
+    work = IdleWork("t/v", gpu, fail, lambda: inf)
+    work.begin()
+
+    assert tried.wait(PATIENCE)
+    work.end()
+    assert "t/v goes without what was left to do: no room" in caplog.text
+    assert LOADING.acquire(timeout=PATIENCE)  # given back
+    LOADING.release()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle_work, "PATIENCE_S", 0.0)
