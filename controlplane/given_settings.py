@@ -99,7 +99,12 @@ class GivenSettings(BaseSettings):
         "to 10 minutes, before it looks which kinds they are; 0: it takes those that are there.",
     )
     workers: int = Field(1, ge=1, le=256, description="Workers to split this machine's cores into.")
-    cores: int = Field(0, ge=0, description="Cores to give to workers in all; 0: all of them.")
+    cores: int = Field(
+        0,
+        ge=0,
+        description="Cores to give to workers in all; 0: all of them, or those that a container's "
+        "quota amounts to.",
+    )
     slices: str = Field(
         "",
         description="Device kinds to split this machine into, instead of workers of one kind: "
@@ -123,7 +128,7 @@ class GivenSettings(BaseSettings):
         0,
         ge=0,
         description="What variants may take on one worker without a GPU; 0: half of the memory, "
-        "shared.",
+        "or of a container's limit, shared.",
     )
     usd_per_core_hour: float = Field(0.04, ge=0, description="Price of one core for an hour.")
     usd_per_gpu_hour: float = Field(2.5, ge=0, description="Price of one GPU for an hour.")

@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-import psutil
 from dotenv import dotenv_values
 from pydantic import ValidationError, model_validator
 
@@ -36,6 +35,7 @@ from controlplane.slices import (
 )
 from planner.planning_settings import PlanningSettings
 from planner.types import Objective
+from variants.container import total_memory_mib, usable_cores
 from variants.errors import InvalidInput
 from variants.types import DeviceKindName
 
@@ -155,7 +155,7 @@ class Settings(GivenSettings):
         """
         slices = slices_of(self.slices)
         if not slices and not (self.ray_address and self.slices == FOUND):
-            cores = max(1, (self.cores or machine_cores()) // self.workers)
+            cores = max(1, (self.cores or usable_cores()) // self.workers)
             slices = (
                 Slice(name=cpu_kind(cores), cores=cores, most=self.workers, source=self._source),
                 *gpu_slices(machine_gpus(), self._most_gpus),
@@ -163,7 +163,7 @@ class Settings(GivenSettings):
         return filled_in(
             slices,
             memory_mib=self.worker_memory_mib,
-            all_memory_mib=psutil.virtual_memory().total / 2**20 / 2,
+            all_memory_mib=total_memory_mib() / 2,
             usd_per_core_hour=self.usd_per_core_hour,
             elastic=self.elastic,
             usd_per_gpu_hour=self.usd_per_gpu_hour,
@@ -312,11 +312,6 @@ def load_settings(**overrides: object) -> Settings:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise InvalidInput(f"{file} cannot be read: {reason}") from error
-
-
-def machine_cores() -> int:
-    """Cores of this machine that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def known_names() -> frozenset[str]:

@@ -4,10 +4,11 @@ A fingerprint is one line of clauses: the processor, its cores, the system, then
 GPU and its driver. Lines that were written with fewer clauses are compared by those they have.
 """
 
-import os
 import platform
 from contextlib import suppress
 from pathlib import Path
+
+from variants.container import usable_cores
 
 _BUILDS = ("", "-gpu", "-cu12", "-cu13")
 """Ends of the names of distributions of the same library that are built for GPUs."""
@@ -26,7 +27,7 @@ def fingerprint(*libraries: str, gpu: str = "", driver: str = "") -> str:
     parts = [processor.get("model name", platform.machine())]
     if "model" in processor:  # a virtual machine's name of it says little
         parts.append(f"family {processor.get('cpu family', '?')} model {processor['model']}")
-    parts.append(f"{len(os.sched_getaffinity(0))} cores")
+    parts.append(f"{usable_cores()} cores")
     parts.append(f"{platform.system()} {platform.release()}")
     for library in libraries:
         found = _version(library)

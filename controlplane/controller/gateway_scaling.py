@@ -11,7 +11,8 @@ from math import exp, inf
 from typing import Any, Protocol
 
 from controlplane.controller.events.journal import Journal
-from controlplane.settings import Settings, machine_cores
+from controlplane.settings import Settings
+from variants.container import usable_cores
 from variants.errors import ClusterUnavailable
 
 MOST = 8
@@ -58,7 +59,7 @@ def bounds(settings: Settings) -> tuple[int, int]:
     least = settings.gateway_count
     if settings.gateways or (settings.ray_address and settings.gateway_nodes != "head"):
         return least, least
-    return least, max(least, min(MOST, machine_cores()))
+    return least, max(least, min(MOST, usable_cores()))
 
 
 class GatewayScaling:

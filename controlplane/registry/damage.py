@@ -1,11 +1,11 @@
 """Damage: which artifacts that the catalog names are missing, or not what was registered."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from controlplane.building.types import Progress
+from variants.container import usable_cores
 from variants.errors import VariantNotLoadable
 from variants.types import CatalogSnapshot, Digest, ModelVersion, Variant
 
@@ -95,7 +95,7 @@ def damages(
     listed = tuple(artifacts)
     total_mib = sum(one.size_bytes for one in listed) / 2**20
     done_mib = 0.0
-    with ThreadPoolExecutor(min(READERS, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(READERS, usable_cores())) as pool:
         for index, (one, why) in enumerate(
             zip(listed, pool.map(lambda one: _fault(one, check), listed), strict=True)
         ):

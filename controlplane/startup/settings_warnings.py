@@ -8,8 +8,9 @@ from typing import NamedTuple
 from dotenv.parser import parse_stream
 
 from controlplane.given_settings import PREFIX
-from controlplane.settings import FILE, Settings, known_names, machine_cores, names_given
+from controlplane.settings import FILE, Settings, known_names, names_given
 from planner.sentences import some_of
+from variants.container import usable_cores
 from variants.types import Task
 
 SHOWN = 3
@@ -81,7 +82,7 @@ def unknown_names(settings: Settings) -> list[SettingsWarning]:
 
 def too_many_cores(settings: Settings, cores: int | None = None) -> list[SettingsWarning]:
     """Whether workers on this machine would share cores. ``cores`` is how many it has."""
-    have = machine_cores() if cores is None else cores
+    have = usable_cores() if cores is None else cores
     # A worker that has a GPU needs little of its core.
     wanted = max(
         sum(kind.cores * layout.get(kind.name, 0) for kind in settings.cpu_kinds)

@@ -8,9 +8,10 @@ import pytest
 
 from controlplane import machine
 from controlplane.machine import changed_kinds, kinds_to_register, machine_kinds, renew_kinds
-from controlplane.settings import Settings, load_settings, machine_cores
+from controlplane.settings import Settings, load_settings
 from profiler.hardware_counters import Reading
 from variants.catalog.memory import MemoryCatalog
+from variants.container import usable_cores
 from variants.errors import InvalidInput
 from variants.types import DeviceKind
 
@@ -55,7 +56,7 @@ def test_on_a_cluster_of_gpus_a_model_is_judged_on_the_cores_of_this_machine(
     given = load_settings(state_dir=tmp_path, slices=slices, ray_address="auto")
 
     cpu, gpu = kinds_to_register(given)
-    assert (cpu.name, cpu.gpu, gpu.name) == (f"cpu-{machine_cores()}", None, "nvidia-h200")
+    assert (cpu.name, cpu.gpu, gpu.name) == (f"cpu-{usable_cores()}", None, "nvidia-h200")
 
 
 def test_a_worker_draws_the_part_of_its_cores(

@@ -1,6 +1,5 @@
 """What flows inside a model: its tensors on given rows, a few rows at a time."""
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from variants.builders.protocol import Rows
+from variants.container import usable_cores
 from variants.errors import VariantNotBuilt
 
 Tensors = dict[str, NDArray[Any]]
@@ -30,7 +30,7 @@ def open_session(model: Any) -> Any:
     import onnxruntime as ort
 
     options = ort.SessionOptions()
-    options.intra_op_num_threads = len(os.sched_getaffinity(0))
+    options.intra_op_num_threads = usable_cores()
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
     # Beyond this level, ONNX Runtime 1.31 dies of PyTorch's transformers in fp16 on the CPU.

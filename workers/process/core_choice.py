@@ -5,12 +5,9 @@ import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 
 SYSTEM = Path("/sys/devices/system")
-CONTROL_GROUPS = Path("/sys/fs/cgroup")
-OWN_GROUP = Path("/proc/self/cgroup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,53 +70,14 @@ def topology(system: Path = SYSTEM) -> Topology:
     return Topology(node_of, physical_of)
 
 
-def cores_by_quota(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUP) -> int | None:
-    """Cores that the least quota of the control groups of this process amounts to, rounded up; None
-    where there is none."""
-    try:
-        lines = own.read_text().splitlines()
-    except OSError:
-        return None
-    found: list[int] = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        base = root / "cpu" if controllers else root
-        group = base / path.lstrip("/")
-        for folder in (group, *group.parents):
-            with suppress(OSError, ValueError):
-                found.append(_cores_of_quota(folder))
-            if folder == base:
-                break
-    return min(found, default=None)
-
-
-def _cores_of_quota(folder: Path) -> int:
-    """That of one control group, of either version.
-
-    Raises:
-        OSError, ValueError: it has none.
-    """
-    if (file := folder / "cpu.max").exists():
-        quota, period = file.read_text().split()
-    else:
-        quota, period = (
-            (folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")
-        )
-    if int(quota) < 0:
-        raise ValueError(quota)
-    return max(1, ceil(int(quota) / int(period)))
-
-
-def why_not(allowed: Collection[int], quota: int | None) -> str:
+def why_not(allowed: Collection[int], quota: float | None) -> str:
     """Why no core of this process may be taken as its own; empty where they may be."""
     if not hasattr(os, "sched_setaffinity"):
         return "this system pins no processes"
     if quota is not None and quota < len(allowed):
         return (
-            f"its container may use {quota} of {len(allowed)} cores, by a quota, and shares all of "
-            "them with others"
+            f"its container may use {quota:g} of {len(allowed)} cores, by a quota, and shares all "
+            "of them with others"
         )
     return ""
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
-from workers.process.core_choice import Topology, chosen, cores_by_quota, topology, why_not
+from variants.container import quota_cores
+from workers.process.core_choice import Topology, chosen, topology, why_not
 
 PREFIX = "\0modelless-core"
 
@@ -28,7 +29,7 @@ class OwnCores:
         prefix: str = PREFIX,
         allowed: Collection[int] | None = None,
         of_machine: Callable[[], Topology] = topology,
-        quota: Callable[[], int | None] = cores_by_quota,
+        quota: Callable[[], float | None] = quota_cores,
     ) -> None:
         """
         Args:

@@ -10,6 +10,7 @@ from controlplane.settings import Settings
 from controlplane.startup.checks.finding import Finding, fine, problem, warning
 from controlplane.startup.checks.state import running_here
 from variants.builders.gpu_requirements import missing_gpu, missing_onnxruntime_gpu
+from variants.container import free_memory_mib
 from variants.figures import counted
 
 GCS = "--gcs-address="
@@ -34,7 +35,7 @@ def cores(settings: Settings) -> Iterator[Finding]:
 def memory(settings: Settings) -> Iterator[Finding]:
     """Whether variants could fill the workers; not asked while they do it."""
     needed = sum(kind.memory_mib * kind.most for kind in settings.cpu_kinds)
-    free = psutil.virtual_memory().available / 2**20
+    free = free_memory_mib()
     said = f"{free:,.0f} MiB free, workers may fill {needed:,.0f} MiB"
     if running_here(settings) is not None or free >= needed:
         yield fine("memory", said)

@@ -190,7 +190,7 @@ def test_the_number_is_free_unless_it_is_given_or_each_has_a_node(
     given: dict[str, object],
     expected: tuple[int, int],
 ) -> None:
-    monkeypatch.setattr(gateway_scaling, "machine_cores", lambda: 6)
+    monkeypatch.setattr(gateway_scaling, "usable_cores", lambda: 6)
 
     assert bounds(load_settings(state_dir=tmp_path, **given).resolved()) == expected
 
@@ -233,7 +233,7 @@ def scaler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: Serve, journal: Journal
 ) -> GatewayScaler:
     """Of one gateway, or two."""
-    monkeypatch.setattr(gateway_scaling, "machine_cores", lambda: 2)
+    monkeypatch.setattr(gateway_scaling, "usable_cores", lambda: 2)
     return GatewayScaler(serve, journal, load_settings(state_dir=tmp_path))
 
 
