@@ -18,6 +18,7 @@ batch, to which all others are filled up at first, and the rest is recorded in i
 
 import time
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -115,7 +116,9 @@ class Graphs:
         self._recorded: list[int] = []
         """These numbers, ascending."""
         self._left: list[int] = []
-        """Sizes that are still to be recorded, the last one first."""
+        """Sizes that are still to be recorded, in their order."""
+        self._missed: Counter[int] = Counter()
+        """Batches by their rows that were filled up further than they need be."""
         self._stream = 0
         self._ran_s = 0.0
 
@@ -123,6 +126,11 @@ class Graphs:
     def most_rows(self) -> int:
         """Batches of more are not for ``run``."""
         return self._recorded[-1] if self._recorded else 0
+
+    @property
+    def misses(self) -> bool:
+        """Whether batches were filled up further than they need be."""
+        return bool(self._missed)
 
     @property
     def idle_s(self) -> float:
@@ -157,14 +165,19 @@ class Graphs:
             except Exception:  # the binding raises a different type for each cause
                 if self._spec.latency:
                     raise
-        self._left = sorted(sizes, key=LATER.index, reverse=True)
+        self._left = sorted(sizes, key=LATER.index)
         self._ran_s = time.monotonic()
 
     def record_next(self) -> bool:
-        """Record one more size; return whether any is left."""
+        """Record one more size, the one that batches lack most; return whether any is left."""
         if self._left:
             self._device.enter()
-            self._record(self._left.pop())
+            size = max(self._left, key=self._spared)  # of equals the first
+            self._left.remove(size)
+            self._record(size)
+            self._missed = Counter(
+                {rows: count for rows, count in self._missed.items() if self._better(rows)}
+            )
         return bool(self._left)
 
     def run(self, inputs: Sequence[Sequence[Tensor]], rows: int) -> list[Tensor]:
@@ -174,7 +187,9 @@ class Graphs:
             inputs: for each input tensors ``(n, *shape)``, which are the batch's rows in order.
             rows: how many these are.
         """
-        size = self._recorded[bisect_left(self._recorded, rows)]
+        size = self._size(rows)
+        if self._left and self._better(rows):
+            self._missed[rows] += 1
         device, stream = self._device, self._stream
         device.enter()
         graph = self._graphs[size]
@@ -197,6 +212,22 @@ class Graphs:
         held, self._held = self._held, ExitStack()
         self._device.enter()
         held.close()
+
+    def _size(self, rows: int) -> int:
+        """What a batch of so many rows is filled up to."""
+        return self._recorded[bisect_left(self._recorded, rows)]
+
+    def _better(self, rows: int) -> bool:
+        """Whether it would be filled up to less if all sizes were recorded."""
+        return any(rows <= size < self._size(rows) for size in self._left)
+
+    def _spared(self, size: int) -> int:
+        """Rows that nobody reads, which batches would not have been filled up with."""
+        return sum(
+            count * max(0, self._size(rows) - size)
+            for rows, count in self._missed.items()
+            if rows <= size
+        )
 
     def _record(self, size: int) -> None:
         graph = self._bound(self._place, size)

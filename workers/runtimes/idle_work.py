@@ -1,13 +1,15 @@
 """What a load on a GPU leaves for moments in which nobody asks for the variant.
 
 A variant answers as soon as it can run batches at all; what only makes some of them quicker is
-done afterwards, piece by piece. A batch that comes meanwhile waits for the one piece under way.
+done afterwards, piece by piece. A batch that comes meanwhile waits for the one piece under way. The
+first piece, which most batches gain by, is done at once.
 """
 
 import logging
 import threading
 import time
 from collections.abc import Callable
+from math import inf
 
 from workers.runtimes.gpu_thread import LOADING, GpuThread
 
@@ -16,7 +18,7 @@ log = logging.getLogger(__name__)
 IDLE_S = 0.1
 """Nobody has asked for so long: then a piece begins."""
 PATIENCE_S = 5.0
-"""A piece that found no such moment for so long begins anyway."""
+"""A piece that batches lack and that found no such moment for so long begins anyway."""
 LOOK_S = 0.05
 """Between two looks whether there is one."""
 
@@ -29,6 +31,7 @@ class IdleWork:
         thread: in which each piece is done.
         piece: does one, and returns whether there are more.
         idle_s: for how long nobody has asked.
+        lacked: whether batches lack what is left.
     """
 
     def __init__(
@@ -37,11 +40,13 @@ class IdleWork:
         thread: GpuThread,
         piece: Callable[[], bool],
         idle_s: Callable[[], float],
+        lacked: Callable[[], bool] = lambda: True,
     ) -> None:
         self._name = name
         self._gpu = thread
         self._piece = piece
         self._idle_s = idle_s
+        self._lacked = lacked
         self._ends = threading.Event()
         self._pacer = threading.Thread(target=self._pace, name="idle-work", daemon=True)
 
@@ -62,9 +67,11 @@ class IdleWork:
             pass
 
     def _pace(self) -> None:
-        since_s = time.monotonic()
+        since_s = -inf
         while not self._ends.wait(LOOK_S):
-            urgent = time.monotonic() - since_s >= PATIENCE_S
+            urgent = since_s == -inf or (
+                time.monotonic() - since_s >= PATIENCE_S and self._lacked()
+            )
             if not urgent and self._idle_s() < IDLE_S:
                 continue
             # Loads come first, as long as there is patience.

@@ -176,7 +176,9 @@ class OnnxRuntime:
                 thread.call(graphs.close)
             return
         self._graphs, plain = graphs, self._call
-        self._later = IdleWork(self._name, thread, graphs.record_next, lambda: graphs.idle_s)
+        self._later = IdleWork(
+            self._name, thread, graphs.record_next, lambda: graphs.idle_s, lambda: graphs.misses
+        )
 
         def play(outputs: Sequence[str], feeds: Mapping[str, Tensor], _: None) -> list[Tensor]:
             inputs = list(feeds.values())

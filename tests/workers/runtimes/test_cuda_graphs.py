@@ -99,13 +99,52 @@ def test_a_load_records_one_row_and_the_largest_batch(
         np.testing.assert_array_equal(graphs.run([[rows(count)]], count)[0], 2 * rows(count))
         assert session.runs[-1] == played
 
-    assert graphs.record_next()
+    graphs.close()
+    assert cuda.idle
 
+
+def test_sizes_follow_in_an_order_if_no_batch_lacks_one(
+    cuda: HostCuda, session: Session, spec: LoadSpec
+) -> None:
+    graphs = Graphs(session, spec, cuda.device(), ort.RunOptions, place="cpu")
+    graphs.record()
+    assert graphs.record_next()
     for count, played in ((1, 1), (2, 8), (8, 8), (9, 64)):
         np.testing.assert_array_equal(graphs.run([[rows(count)]], count)[0], 2 * rows(count))
         assert session.runs[-1] == played
     graphs.close()
-    assert cuda.idle
+
+
+def test_the_size_that_batches_lack_most_is_recorded_next(
+    cuda: HostCuda, session: Session, spec: LoadSpec
+) -> None:
+    graphs = Graphs(session, spec, cuda.device(), ort.RunOptions, place="cpu")
+    graphs.record()
+    for count in (1, 20, 23, 23, 3, 64):
+        graphs.run([[rows(count)]], count)
+    recorded = []
+    for _ in range(3):
+        graphs.record_next()
+        recorded.append(session.runs[-1])
+
+    assert recorded == [24, 4, LATER[0]]  # the first spares 3 x 40 rows, and 40 of the batch of 3
+    graphs.close()
+
+
+def test_it_knows_whether_batches_lack_a_size(
+    cuda: HostCuda, session: Session, spec: LoadSpec
+) -> None:
+    few = replace(spec, latency=((1, 1.0), (4, 2.0)))
+    graphs = Graphs(session, few, cuda.device(), ort.RunOptions, place="cpu")
+    graphs.record()
+    found = []
+    for count in (1, 3, 4, 2):
+        graphs.run([[rows(count)]], count)
+        found.append(graphs.misses)
+    graphs.record_next()
+
+    assert [*found, graphs.misses] == [False, False, False, True, False]
+    graphs.close()
 
 
 def test_every_size_has_its_place_in_the_order() -> None:

@@ -115,22 +115,50 @@ def test_pieces_are_done_some_time_even_if_batches_never_stop(gpu: GpuThread) ->
     work.end()
 
 
+@pytest.mark.usefixtures("impatient")
+def test_what_no_batch_lacks_waits_for_an_idle_moment_but_for_the_first_piece(
+    gpu: GpuThread,
+) -> None:
+    pieces, looks = Pieces(3), threading.Semaphore(0)
+
+    def lacked() -> bool:
+        looks.release()
+        return False
+
+    work = IdleWork("t/v", gpu, pieces, lambda: 0.0, lacked)
+    work.begin()
+    for _ in range(3):
+        assert looks.acquire(timeout=PATIENCE)
+    work.end()
+
+    assert len(pieces.threads) == 1
+
+
 @pytest.mark.parametrize("loads", [False, True])
 def test_no_piece_begins_while_batches_come_or_something_loads(gpu: GpuThread, loads: bool) -> None:
-    pieces, looks = Pieces(1), threading.Semaphore(0)
+    """But for the first, which only waits for loads."""
+    pieces, looks = Pieces(2), threading.Semaphore(0)
 
     def idle_s() -> float:
         looks.release()
         return inf if loads else 0.0
 
-    work = IdleWork("t/v", gpu, pieces, idle_s)
+    first = threading.Event()
+
+    def piece() -> bool:
+        first.set()
+        return pieces()
+
+    work = IdleWork("t/v", gpu, piece, idle_s)
+    work.begin()
+    assert first.wait(PATIENCE)
     with LOADING if loads else nullcontext():
-        work.begin()
+        done = len(pieces.threads)
         for _ in range(3):
             assert looks.acquire(timeout=PATIENCE)
-        assert pieces.threads == []
+        assert len(pieces.threads) == done
         work.end()
-    assert pieces.threads == []
+    assert len(pieces.threads) == done
 
 
 def test_what_is_left_can_be_done_at_once(gpu: GpuThread) -> None:
