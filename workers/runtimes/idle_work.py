@@ -9,7 +9,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from math import inf
 
 from workers.runtimes.gpu_thread import LOADING, GpuThread
 
@@ -67,15 +66,13 @@ class IdleWork:
             pass
 
     def _pace(self) -> None:
-        since_s = -inf
+        first, since_s = True, time.monotonic()
         while not self._ends.wait(LOOK_S):
-            urgent = since_s == -inf or (
-                time.monotonic() - since_s >= PATIENCE_S and self._lacked()
-            )
-            if not urgent and self._idle_s() < IDLE_S:
+            lost_patience = time.monotonic() - since_s >= PATIENCE_S and self._lacked()
+            if not first and not lost_patience and self._idle_s() < IDLE_S:
                 continue
             # Loads come first, as long as there is patience.
-            if not LOADING.acquire(timeout=LOOK_S if urgent else 0.0):
+            if not LOADING.acquire(timeout=LOOK_S if lost_patience else 0.0):
                 continue
             try:
                 if self._ends.is_set() or not self._gpu.call(self._piece):
@@ -85,4 +82,4 @@ class IdleWork:
                 return
             finally:
                 LOADING.release()
-            since_s = time.monotonic()
+            first, since_s = False, time.monotonic()
