@@ -302,7 +302,7 @@ class SqlCatalog(SqlTaskTables):
     def add_tick(self, record: TickRecord) -> None:
         row = {"plan_version": record.plan_version, "at": record.at, "body": plain_body(record)}
         with self._transaction(self._writer) as connection:
-            counters.append(connection, tables.ticks, "tick", row, keep=TICKS_KEPT)
+            counters.append(connection, tables.ticks, "tick", [row], keep=TICKS_KEPT)
 
     def ticks(self, limit: int) -> tuple[TickRecord, ...]:
         with self._transaction(self._poller) as connection:
@@ -312,10 +312,14 @@ class SqlCatalog(SqlTaskTables):
                 for row in connection.execute(newest)
             )
 
-    def add_event(self, event: Event) -> None:
-        check_event(event)
+    def add_event(self, *events: Event) -> None:
+        for event in events:
+            check_event(event)
+        if not events:
+            return
+        rows = [asdict(event) for event in events]
         with self._transaction(self._writer) as connection:
-            counters.append(connection, tables.events, "event", asdict(event), keep=EVENTS_KEPT)
+            counters.append(connection, tables.events, "event", rows, keep=EVENTS_KEPT)
 
     def events(self, limit: int, asked: EventFilter = ALL_EVENTS) -> tuple[Event, ...]:
         with self._transaction(self._poller) as connection:

@@ -84,18 +84,21 @@ class Journal:
                     self.tell("thawed", "plan", f"its time was over (rule {rule.id})")
 
     async def store_events(self) -> None:
-        """Store the events that wait.
+        """Store the events that wait, in one transaction.
 
         Raises:
             StateUnavailable: the database is away; what was not stored waits.
         """
         while self._events:
-            event = self._events.popleft()
+            waiting = tuple(self._events)
+            self._events.clear()
             try:
-                await asyncio.to_thread(self._catalog.add_event, event)
+                await asyncio.to_thread(self._catalog.add_event, *waiting)
             except StateUnavailable:
-                if len(self._events) < EVENTS_HELD:  # else it is the oldest, and has to go
-                    self._events.appendleft(event)
+                # What was told meanwhile is newer; the oldest go where these are too many.
+                newer = tuple(self._events)
+                self._events.clear()
+                self._events.extend(waiting + newer)
                 raise
 
     async def store(

@@ -76,13 +76,13 @@ class FullDisk(MemoryCatalog):
 
     full = True
 
-    def add_event(self, event: Event) -> None:
+    def add_event(self, *events: Event) -> None:
         if self.full:
             where = "sqlite+pysqlite:////srv/catalog.db"
             raise StateUnavailable(
                 f"the catalog at {where} is not available: database or disk is full"
             )
-        super().add_event(event)
+        super().add_event(*events)
 
 
 class Told(LiveState):
