@@ -65,4 +65,4 @@ def _write(catalog: SqlCatalog) -> None:
     plan = Plan(version=0, epoch=epoch, placements=(), workers={}, created_at=now)
     version = catalog.put_plan(plan).version
     catalog.add_tick(TickRecord(plan_version=version, at=now, body={}))
-    catalog.add_event(Event(at=now, kind="trial", subject="backup", message=""))
+    catalog.add_event(Event(at=now, kind="controller_started", subject="trial", message=""))
