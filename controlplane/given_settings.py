@@ -203,7 +203,7 @@ class GivenSettings(BaseSettings):
     )
     artifacts_url: str = Field(
         "",
-        description="Bucket that keeps the artifacts: "
+        description="Bucket that keeps the artifacts, with a prefix for each installation: "
         "'s3://bucket/prefix?endpoint=URL&region=NAME'; empty: the state directory does, on a "
         "cluster that of the head.",
     )

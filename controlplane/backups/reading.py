@@ -20,6 +20,7 @@ from controlplane.backups.archive import (
     SUMMARY,
     Summary,
 )
+from controlplane.backups.trial import check_usable
 from controlplane.client_keys import put_back
 from variants.artifacts.protocol import ArtifactStore
 from variants.artifacts.store import check_name
@@ -41,8 +42,8 @@ def read_backup(
     """Fill a catalog and an artifact store with what a backup holds.
 
     Artifacts are stored first, unless the catalog holds something already, then the keys, and the
-    catalog at the end in one transaction. So what is interrupted leaves an empty catalog, and can
-    be done again.
+    catalog at the end in one transaction, once its rows have been tried. So what is interrupted
+    leaves an empty catalog, and can be done again.
 
     Args:
         keys: where the file of clients' keys belongs; one that is there stays as it is.
@@ -51,7 +52,8 @@ def read_backup(
 
     Raises:
         Conflict: something is registered in the catalog.
-        InvalidInput: the file is no backup, or is damaged, cut off, or of a newer version.
+        InvalidInput: the file is no backup, or is damaged, cut off, of a newer version, or of rows
+            that are no catalog.
         StateUnavailable: the catalog, the store or the keys cannot be written.
     """
     check_empty(catalog_url)
@@ -75,6 +77,7 @@ def read_backup(
         if not rows.exists():
             raise InvalidInput(f"{source} is cut off: it holds no catalog")
         _check_complete(rows, stored, summary, source)
+        check_usable(_rows(rows), summary.migration, Path(folder))
         if found_keys and keys is not None:
             put_back(keys, found_keys)
         fill(catalog_url, summary.migration, _rows(rows))

@@ -276,11 +276,25 @@ def why_measured(due: "Sequence[DueProfile]") -> list[str]:
 
 
 def _refuse_company(settings: Settings, catalog: "Catalog") -> None:
-    from controlplane.controller.other_installations import other_installation, owner_of, using
+    from controlplane.controller.other_installations import (
+        SILENT_S,
+        ahead_s,
+        other_installation,
+        owner_of,
+        using,
+        writes_on,
+    )
     from workers.channel.secret import read_secret
 
     here = owner_of(read_secret(settings.secret_path), "up")
     other = other_installation(here, catalog, time.time())
+    if other is not None and (ahead := ahead_s(catalog, time.time())) > SILENT_S:
+        # What it wrote last counts as just heard for long after it is gone.
+        tell(
+            f"another installation plans, or has planned, by the same catalog; its clock is "
+            f"{ahead:.0f} s ahead of this machine's, so it is watched for up to {SILENT_S:.0f} s"
+        )
+        other = other if writes_on(catalog) else None
     if other is None and settings.redis_url:
         other = asyncio.run(using(settings.redis_url, here))
     if other is not None:

@@ -131,7 +131,7 @@ class ControlLoop:
         self._roster = Roster(cluster, live, self._journal)
         self._applier = PlanApplier(cluster, self._pool, self._journal, clock_s, self._scaled)
         self._recorder = StatusRecorder(catalog, self._journal, clock_s)
-        self._leftovers = LeftoverArtifacts(catalog, store, self._journal.tell)
+        self._leftovers = LeftoverArtifacts(catalog, store, self._journal.tell, notes_of(settings))
         self._abandoned = AbandonedArtifacts(
             catalog, store, notes_of(settings), self._journal.tell, clock_s
         )

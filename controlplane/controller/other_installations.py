@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from datetime import datetime
-from math import inf
+from math import ceil, inf
 from socket import gethostname
+from time import sleep
 
 from controlplane.controller.events.journal import Journal
 from controlplane.live_state import LiveState, opened
@@ -115,6 +116,31 @@ def other_installation(
         f" {max(0.0, heard_s):.0f} s ago; stop it, or set MODELLESS_DATABASE_URL to a database of"
         f" its own. If it is gone, this one can plan {SILENT_S:.0f} s after it was last heard"
     )
+
+
+def ahead_s(catalog: Catalog, now_s: float) -> float:
+    """How far the clock of who wrote the newest tick is ahead of ours, at least.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    newest = catalog.ticks(1)
+    return datetime.fromisoformat(newest[0].at).timestamp() - now_s if newest else 0.0
+
+
+def writes_on(catalog: Catalog, pause: Callable[[float], None] = sleep) -> bool:
+    """Watch whether a control loop writes, whatever its clock says; at the latest after
+    ``SILENT_S`` it is gone.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    before = catalog.ticks(1)
+    for _ in range(ceil(SILENT_S / AGAIN_S)):
+        pause(AGAIN_S)
+        if catalog.ticks(1) != before:
+            return True
+    return False
 
 
 async def claimed_by_another(owner: str, live: LiveState) -> str | None:

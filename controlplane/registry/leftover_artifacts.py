@@ -31,9 +31,19 @@ class LeftoverArtifacts:
     """Looks when the catalog has changed, and then until nothing is left over."""
 
     def __init__(
-        self, catalog: Catalog, store: ArtifactStore, tell: Callable[[str, str, str], None]
+        self,
+        catalog: Catalog,
+        store: ArtifactStore,
+        tell: Callable[[str, str, str], None],
+        notes: StoringNotes | None = None,
     ) -> None:
-        """``tell`` is given the kind, the subject and the message of an event."""
+        """
+        Args:
+            tell: is given the kind, the subject and the message of an event.
+            notes: say whether other catalogs keep artifacts in the store; nothing is deleted then.
+                Without them nobody knows, and this one is taken to be alone.
+        """
+        self._notes = notes
         self._catalog = catalog
         self._store = store
         self._tell = tell
@@ -42,6 +52,8 @@ class LeftoverArtifacts:
         self._freed: list[Freed] = []
         """What was freed since then and not told yet."""
         self._freed_bytes = 0
+        self._shared = 0
+        """Artifacts that were kept because another catalog may use them, and not told yet."""
 
     async def free(self, known: CatalogSnapshot, workers: Iterable[WorkerStatus]) -> None:
         """Delete some of what is left over, unless a worker still has loaded what the catalog
@@ -64,6 +76,11 @@ class LeftoverArtifacts:
 
     def _free(self, first: Sequence[Digest]) -> None:
         """Free the first ones by their digests."""
+        if self._notes is not None and self._notes.shared():
+            found = self._catalog.free(lambda _: None, most=AT_ONCE)
+            self._freed.append(replace(found, deleted=()))
+            self._shared += len(found.deleted)
+            return
         # Asked before: where the store is away, nobody waits for it but this.
         sizes = {digest: self._size_bytes(digest) for digest in first}
         found = self._catalog.free(self._store.delete, most=AT_ONCE)
@@ -85,6 +102,9 @@ class LeftoverArtifacts:
         said = f"{counted(deleted, 'artifact')} deleted, {size_bytes / 2**20:.1f} MiB"
         if used:
             said += f"; {counted(used, 'artifact')} kept, which other versions use"
+        if self._shared:
+            said += f"; {counted(self._shared, 'artifact')} kept, which another catalog may use"
+            self._shared = 0
         subjects = dict.fromkeys(subject for one in told for subject in one.subjects)
         self._tell("artifacts_freed", ", ".join(subjects), said)
 

@@ -18,6 +18,8 @@ LEAST_SHARE = 0.05
 LEAST_BYTES = 2**30
 """A disk with less free than both is nearly full: a twentieth of a large disk still takes what a
 registration and a day of logs write, and on a small one a GiB was never free."""
+FULL_BYTES = 4 * 2**20
+"""A disk with less free takes no transaction of some size: as much as `modelless up` asks for."""
 BEGIN = {
     "state": "The disk of the state directory",
     "artifacts": "The disk of the artifacts",
@@ -50,6 +52,11 @@ def nearly_full(room: DiskRoom, beyond: float = 1.0) -> bool:
     ``beyond``: with so many times as much free, too.
     """
     return room.free_bytes < beyond * min(LEAST_SHARE * room.size_bytes, LEAST_BYTES)
+
+
+def full(room: DiskRoom) -> bool:
+    """Whether a disk may not even take what the catalog writes next."""
+    return room.free_bytes < FULL_BYTES
 
 
 def storage_status(rooms: Iterable[DiskRoom], unwritable: str = "") -> StorageStatus:

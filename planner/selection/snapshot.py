@@ -146,7 +146,12 @@ def keeping(catalog: CatalogSnapshot, known: CatalogSnapshot) -> CatalogSnapshot
 
 def _kept(items: tuple[T, ...], known: Iterable[T], key: Callable[[T], Hashable]) -> tuple[T, ...]:
     by_key = {key(item): item for item in known}
-    return tuple([old if (old := by_key.get(key(item))) == item else item for item in items])
+    kept: list[T] = []
+    for item in items:
+        old = by_key.get(key(item))
+        # Comparing what is the same takes long: fields are compared one by one.
+        kept.append(old if old is not None and (old is item or old == item) else item)
+    return tuple(kept)
 
 
 def same_catalog(one: Snapshot, other: Snapshot) -> bool:

@@ -755,6 +755,16 @@ def test_events_are_numbered_and_come_newest_first(catalog: Catalog) -> None:
     assert catalog.events(10, EventFilter(after=3)) == ()
 
 
+def test_several_events_are_kept_at_once_or_not_at_all(catalog: Catalog) -> None:
+    catalog.add_event()
+    with pytest.raises(InvalidInput):
+        catalog.add_event(event("one"), event("\0"))
+    assert catalog.events(10) == ()
+    catalog.add_event(event("one"))
+    catalog.add_event(event("two"), event("three"))
+    assert catalog.events(10) == (event("three", seq=3), event("two", seq=2), event("one", seq=1))
+
+
 WHAT_HAPPENED = (
     ("loaded", "digits/mlp-v1 on cpu-4-a", "2026-01-01T00:00:00.500+00:00"),
     ("worker_lost", "cpu-4-a", "2026-01-01T00:00:01+00:00"),

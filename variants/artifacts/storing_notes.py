@@ -86,6 +86,14 @@ class StoringNotes:
         finally:
             os.close(file)
 
+    def shared(self) -> bool:
+        """Whether another catalog has stored artifacts here: what it uses is not known.
+
+        Raises:
+            StateUnavailable: that cannot be read.
+        """
+        return self._others(self._names())
+
     @contextmanager
     def abandoned(self, safe_s: float) -> Iterator[list[Note]]:
         """Notes whose writers are gone, and which are older than that; nobody else has them.
@@ -103,14 +111,8 @@ class StoringNotes:
                 os.close(file)
 
     def _abandoned(self, safe_s: float, files: list[int]) -> Iterator[Note]:
-        try:
-            names = sorted(os.listdir(self._root))
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise self._unavailable(error) from error
-        mine = self._mine(make=False)
-        if any(name.startswith(_OF) and name != mine for name in names):
+        names = self._names()
+        if self._others(names):
             return
         for path in (self._root / name for name in names if not name.startswith(_OF)):
             with suppress(OSError):  # its writer is at work, or has just forgotten it
@@ -125,6 +127,18 @@ class StoringNotes:
                     yield note
                 else:
                     note.forget()
+
+    def _names(self) -> list[str]:
+        try:
+            return sorted(os.listdir(self._root))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def _others(self, names: Collection[str]) -> bool:
+        mine = self._mine(make=False)
+        return any(name.startswith(_OF) and name != mine for name in names)
 
     def _mine(self, *, make: bool) -> str:
         """The name of the file that says that this catalog's artifacts were stored here."""

@@ -35,13 +35,17 @@ def values_of(connection: Connection, *names: str) -> dict[str, int]:
     return found
 
 
-def advance(connection: Connection, name: str) -> int:
-    """The next number of a counter; other transactions wait for theirs until this one is over."""
+def advance(connection: Connection, name: str, by: int = 1) -> int:
+    """The next number of a counter; other transactions wait for theirs until this one is over.
+
+    Args:
+        by: how many numbers are taken; the last one is returned.
+    """
     return int(
         connection.execute(
             update(tables.counters)
             .where(tables.counters.c.name == name)
-            .values(value=tables.counters.c.value + 1)
+            .values(value=tables.counters.c.value + by)
             .returning(tables.counters.c.value)
         ).scalar_one()
     )
@@ -54,9 +58,11 @@ def lock(connection: Connection, name: str) -> None:
 
 
 def append(
-    connection: Connection, table: Table, counter: str, row: dict[str, Any], *, keep: int
+    connection: Connection, table: Table, counter: str, rows: list[dict[str, Any]], *, keep: int
 ) -> None:
-    """Insert a row under the next number of a counter; only the newest ``keep`` rows stay."""
-    seq = advance(connection, counter)
-    connection.execute(insert(table), row | {"seq": seq})
-    connection.execute(delete(table).where(table.c.seq <= seq - keep))
+    """Insert rows under the next numbers of a counter; only the newest ``keep`` rows stay."""
+    newest = advance(connection, counter, len(rows))
+    first = newest - len(rows) + 1
+    numbered = [row | {"seq": seq} for seq, row in enumerate(rows, start=first)]
+    connection.execute(insert(table), numbered)
+    connection.execute(delete(table).where(table.c.seq <= newest - keep))

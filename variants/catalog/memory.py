@@ -494,11 +494,13 @@ class MemoryCatalog:
         with self._writing:
             return tuple(reversed(self._ticks))[: max(0, limit)]
 
-    def add_event(self, event: Event) -> None:
-        check_event(event)
+    def add_event(self, *events: Event) -> None:
+        for event in events:
+            check_event(event)
         with self._writing:
-            self._event_seq += 1
-            self._events.append(replace(event, seq=self._event_seq))
+            for event in events:
+                self._event_seq += 1
+                self._events.append(replace(event, seq=self._event_seq))
 
     def events(self, limit: int, asked: EventFilter = ALL_EVENTS) -> tuple[Event, ...]:
         with self._writing:

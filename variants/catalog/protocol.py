@@ -355,8 +355,13 @@ class Catalog(Protocol):
     def ticks(self, limit: int) -> tuple[TickRecord, ...]:
         """The newest ticks, newest first."""
 
-    def add_event(self, event: Event) -> None:
-        """Keep an event under the next sequence number; only the newest 10,000 are kept."""
+    def add_event(self, *events: Event) -> None:
+        """Keep events under the next sequence numbers, in this order and all at once; only the
+        newest 10,000 are kept.
+
+        Raises:
+            InvalidInput: a text of one cannot be stored. Nothing was written then.
+        """
 
     def events(self, limit: int, asked: EventFilter = ALL_EVENTS) -> tuple[Event, ...]:
         """The newest events that are asked for, newest first."""

@@ -21,6 +21,7 @@ from sqlalchemy import (
 )
 
 from variants.catalog import counters, tables
+from variants.catalog.changes import advance_revision
 from variants.catalog.database import BUSY_TIMEOUT_S, is_newest
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.protocol import (
@@ -29,25 +30,20 @@ from variants.catalog.protocol import (
     TICKS_KEPT,
     Catalog,
     Marks,
-    ordered,
 )
 from variants.catalog.removal import check_number
 from variants.catalog.rows import (
-    PointsByProfile,
     plan_row,
     profile_rows,
-    read_device_kind,
     read_plan,
-    read_point,
-    read_profile,
     read_task,
-    read_variant,
     read_version,
     task_row,
     variant_row,
 )
-from variants.catalog.sql_canaries import note_live, read_canaries
-from variants.catalog.sql_planning import check_variant, leading_epoch, read_rules
+from variants.catalog.sql_canaries import note_live
+from variants.catalog.sql_planning import check_variant, leading_epoch
+from variants.catalog.sql_snapshot import LastRead, read_snapshot
 from variants.catalog.sql_tasks import SqlTaskTables, removed_versions
 from variants.catalog.validity.registrations import (
     check_addition,
@@ -119,13 +115,16 @@ def migrate(url: str) -> None:
 class SqlCatalog(SqlTaskTables):
     """A ``Catalog`` in a database whose tables exist already; see ``open_catalog``.
 
-    The constructor connects to nothing.
+    The constructor connects to nothing. The last snapshot is kept, because the next one is made of
+    it as far as nothing has changed.
     """
+
+    _last: LastRead | None = None
 
     def register(self, registration: Registration, *, joins: bool = False) -> None:
         task, version = registration.task, registration.version
         with self._transaction(self._writer) as connection:
-            counters.advance(connection, "revision")
+            advance_revision(connection, [task.name])
             known = connection.scalars(select(tables.device_kinds.c.name))
             check_registration(registration, set(known))
             check_number(version, removed_versions(connection, task.name, version.model))
@@ -158,31 +157,9 @@ class SqlCatalog(SqlTaskTables):
 
     def snapshot(self) -> CatalogSnapshot:
         with self._transaction(self._reader) as connection:
-            points: PointsByProfile = {}
-            for row in connection.execute(
-                select(tables.profile_points).order_by(tables.profile_points.c.batch_size)
-            ):
-                points.setdefault((row.task, row.variant, row.device_kind), []).append(
-                    read_point(row)
-                )
-            versions = tuple(map(read_version, connection.execute(select(tables.versions))))
-            return ordered(
-                CatalogSnapshot(
-                    revision=counters.value_of(connection, "revision"),
-                    tasks=tuple(map(read_task, connection.execute(select(tables.tasks)))),
-                    versions=versions,
-                    variants=tuple(map(read_variant, connection.execute(select(tables.variants)))),
-                    profiles=tuple(
-                        read_profile(row, points)
-                        for row in connection.execute(select(tables.profiles))
-                    ),
-                    device_kinds=tuple(
-                        map(read_device_kind, connection.execute(select(tables.device_kinds)))
-                    ),
-                    rules=read_rules(connection),
-                    canaries=read_canaries(connection, versions),
-                )
-            )
+            read = read_snapshot(connection, self._last)
+        self._last = read
+        return read.snapshot
 
     def revision(self) -> int:
         with self._transaction(self._poller) as connection:
@@ -213,7 +190,7 @@ class SqlCatalog(SqlTaskTables):
         for kind in device_kinds:
             check_device_kind(kind)
         with self._transaction(self._writer) as connection:
-            counters.advance(connection, "revision")
+            advance_revision(connection, [variants[0].task])
             versions = map(read_version, connection.execute(select(tables.versions)))
             version = version_of(variants[0], tuple(versions))
             names = select(tables.variants.c.name).where(tables.variants.c.task == version.task)
@@ -240,7 +217,7 @@ class SqlCatalog(SqlTaskTables):
             check_device_kind(kind)
         newest = {(p.task, p.variant, p.device_kind): p for p in profiles}
         with self._transaction(self._writer) as connection:
-            counters.advance(connection, "revision")
+            advance_revision(connection, [profile.task for profile in profiles])
             for kind in device_kinds:
                 _put_device_kind(connection, kind)
             for profile in newest.values():
@@ -325,7 +302,7 @@ class SqlCatalog(SqlTaskTables):
     def add_tick(self, record: TickRecord) -> None:
         row = {"plan_version": record.plan_version, "at": record.at, "body": plain_body(record)}
         with self._transaction(self._writer) as connection:
-            counters.append(connection, tables.ticks, "tick", row, keep=TICKS_KEPT)
+            counters.append(connection, tables.ticks, "tick", [row], keep=TICKS_KEPT)
 
     def ticks(self, limit: int) -> tuple[TickRecord, ...]:
         with self._transaction(self._poller) as connection:
@@ -335,10 +312,14 @@ class SqlCatalog(SqlTaskTables):
                 for row in connection.execute(newest)
             )
 
-    def add_event(self, event: Event) -> None:
-        check_event(event)
+    def add_event(self, *events: Event) -> None:
+        for event in events:
+            check_event(event)
+        if not events:
+            return
+        rows = [asdict(event) for event in events]
         with self._transaction(self._writer) as connection:
-            counters.append(connection, tables.events, "event", asdict(event), keep=EVENTS_KEPT)
+            counters.append(connection, tables.events, "event", rows, keep=EVENTS_KEPT)
 
     def events(self, limit: int, asked: EventFilter = ALL_EVENTS) -> tuple[Event, ...]:
         with self._transaction(self._poller) as connection:

@@ -15,6 +15,7 @@ from variants.catalog.canaries import (
     standing,
     versions_to_swap,
 )
+from variants.catalog.changes import advance_revision
 from variants.catalog.rows import read_version
 from variants.catalog.sql_planning import SqlPlanningTables, leading_epoch
 from variants.errors import StaleEpoch
@@ -27,7 +28,7 @@ class SqlCanaryTables(SqlPlanningTables):
     def set_canary(self, canary: Canary) -> Canary:
         check_canary(canary)
         with self._transaction(self._writer) as connection:
-            number = counters.advance(connection, "revision")
+            number = advance_revision(connection, [canary.task])
             own = _versions(connection, canary.task, canary.model)
             named = (v for v in own if v.version == canary.version)
             known = next((c for c in read_canaries(connection) if c.task == canary.task), None)
@@ -40,7 +41,7 @@ class SqlCanaryTables(SqlPlanningTables):
 
     def end_canary(self, task: TaskName, model: ModelName) -> Canary:
         with self._transaction(self._writer) as connection:
-            counters.advance(connection, "revision")
+            advance_revision(connection)  # no version changes
             known = _sharing(connection, task, model)
             if known is None:
                 raise none_to_end(task, model)
@@ -56,7 +57,7 @@ class SqlCanaryTables(SqlPlanningTables):
             known = _sharing(connection, canary.task, canary.model)
             if known is None or known.number != canary.number:
                 return False
-            counters.advance(connection, "revision")
+            advance_revision(connection, [known.task])
             if promote:
                 move_version(connection, _key(known), Stage.LIVE)
             else:
@@ -66,7 +67,7 @@ class SqlCanaryTables(SqlPlanningTables):
 
     def roll_back(self, task: TaskName, model: ModelName) -> RolledBack:
         with self._transaction(self._writer) as connection:
-            counters.advance(connection, "revision")
+            advance_revision(connection, [task])
             known = _sharing(connection, task, model)
             if known is not None:
                 _forget(connection, task)

@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from sqlalchemy import Connection, Engine, delete, func, insert, select
 
 from variants.catalog import counters, tables
+from variants.catalog.changes import advance_revision
 from variants.catalog.database import (
     BUSY_TIMEOUT_S,
     failures_explained,
@@ -65,7 +66,7 @@ class SqlPlanningTables:
         check_rule(rule)
         table = tables.rules
         with self._transaction(self._writer) as connection:
-            counters.advance(connection, "revision")
+            advance_revision(connection)
             if rule.task:
                 check_variant(connection, rule.task, rule.variant)
             known = {each.subject: each for each in read_rules(connection)}
@@ -84,7 +85,7 @@ class SqlPlanningTables:
 
     def remove_rule(self, id: int) -> Rule:
         with self._transaction(self._writer) as connection:
-            counters.advance(connection, "revision")
+            advance_revision(connection)
             found = next((rule for rule in read_rules(connection) if rule.id == id), None)
             if found is None:
                 raise NotFound(f"there is no rule {id}")

@@ -7,6 +7,7 @@ from sqlalchemy import ColumnElement, Connection, and_, insert, select, update
 from sqlalchemy import delete as sql_delete
 
 from variants.catalog import counters, tables
+from variants.catalog.changes import advance_revision
 from variants.catalog.removal import Freed, Removed, check_retired, discarded, freed
 from variants.catalog.rows import read_task, read_variant, read_version, sharing_row, slo_row
 from variants.catalog.sql_canaries import SqlCanaryTables, forget_version, move_version
@@ -29,13 +30,13 @@ class SqlTaskTables(SqlCanaryTables):
 
     def set_stage(self, task: TaskName, model: ModelName, version: int, stage: Stage) -> None:
         with self._transaction(self._writer) as connection:
-            counters.advance(connection, "revision")
+            advance_revision(connection, [task])
             if not move_version(connection, (task, model, version), stage):
                 raise NotFound(f"task {task!r} has no version {model}-v{version}")
 
     def remove_task(self, task: TaskName) -> Removed:
         with self._transaction(self._writer) as connection:
-            counters.advance(connection, "revision")
+            advance_revision(connection, [task])
             of_task = tables.versions.c.task == task
             peaks = select(tables.peaks).where(tables.peaks.c.task == task)
             gone = tuple(Peak(**row._mapping) for row in connection.execute(peaks))
@@ -53,7 +54,7 @@ class SqlTaskTables(SqlCanaryTables):
             tables.versions.c.version == version,
         )
         with self._transaction(self._writer) as connection:
-            counters.advance(connection, "revision")
+            advance_revision(connection, [task])
             row = connection.execute(select(tables.versions).where(numbered)).first()
             if row is None:
                 raise NotFound(f"task {task!r} has no version {model}-v{version}")
@@ -101,7 +102,7 @@ class SqlTaskTables(SqlCanaryTables):
             after = change(before)
             check_task(after)
             if after != before:
-                counters.advance(connection, "revision")
+                advance_revision(connection, [task])
                 columns = slo_row(after.slo) | sharing_row(after.sharing)
                 columns["labels"] = list(after.labels)
                 connection.execute(update(tables.tasks).where(same).values(columns))

@@ -34,6 +34,16 @@ counters = Table(
 )
 """Numbers that only grow. Writers of one kind queue up behind their counter's row."""
 
+changes = Table(
+    "changes",
+    metadata,
+    Column("revision", BigInteger, primary_key=True, autoincrement=False),
+    Column("task", Text, primary_key=True),
+    Column("mark", Text, nullable=False),
+)
+"""Of which tasks the latest revisions have changed something; see ``variants.catalog.changes``.
+Processes of an earlier release, which do not know it, note nothing."""
+
 tasks = Table(
     "tasks",
     metadata,

@@ -21,6 +21,8 @@ from variants.types import Event, Rule
 log = logging.getLogger(__name__)
 
 RECORD_EVERY_S = 60.0
+RECORD_SOON_S = 5.0
+"""The same while it is doubtful whether the catalog can be written: only writing shows that."""
 EVENTS_HELD = 1_000
 """Events that wait for the database to come back; the oldest go first."""
 
@@ -35,6 +37,8 @@ class Journal:
         self.told: Counter[str] = Counter()
         """How many events of each kind were told, stored or not."""
         self._recorded_at_s = float("-inf")
+        self.doubtful = False
+        """Whether the catalog may not be writable, such as on a full disk."""
 
     # -- troubles -------------------------------------------------------------------------------
 
@@ -84,18 +88,21 @@ class Journal:
                     self.tell("thawed", "plan", f"its time was over (rule {rule.id})")
 
     async def store_events(self) -> None:
-        """Store the events that wait.
+        """Store the events that wait, in one transaction.
 
         Raises:
             StateUnavailable: the database is away; what was not stored waits.
         """
         while self._events:
-            event = self._events.popleft()
+            waiting = tuple(self._events)
+            self._events.clear()
             try:
-                await asyncio.to_thread(self._catalog.add_event, event)
+                await asyncio.to_thread(self._catalog.add_event, *waiting)
             except StateUnavailable:
-                if len(self._events) < EVENTS_HELD:  # else it is the oldest, and has to go
-                    self._events.appendleft(event)
+                # What was told meanwhile is newer; the oldest go where these are too many.
+                newer = tuple(self._events)
+                self._events.clear()
+                self._events.extend(waiting + newer)
                 raise
 
     async def store(
@@ -107,14 +114,18 @@ class Journal:
         epoch: int,
         version: int,
     ) -> None:
-        """Store the events that wait, and the tick when it did something or a minute has passed.
+        """Store the events that wait, and the tick when it did something, a minute has passed,
+        or it is doubtful whether anything can be written.
 
         Raises:
             StateUnavailable: the database is away; what was not stored waits.
         """
         await self.store_events()
         begun = tuple(begun)
-        due = observation.now_s - self._recorded_at_s >= RECORD_EVERY_S
+        every_s = RECORD_SOON_S if self.doubtful else RECORD_EVERY_S
+        due = observation.now_s - self._recorded_at_s >= every_s
+        # That nothing was to be written does not show that it can be.
+        due = due or self.troubled("writing")
         if decision.changed or begun or due:
             record = tick_record(observation, decision, begun, epoch, version)
             await asyncio.to_thread(self._catalog.add_tick, record)

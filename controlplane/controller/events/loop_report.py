@@ -11,7 +11,7 @@ from contextlib import suppress
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.storage_watch import StorageWatch
 from controlplane.live_state import LiveState
-from controlplane.views.storage_status import plain
+from controlplane.views.storage_status import full, plain
 from variants.disk import DiskRoom
 from variants.errors import StateUnavailable
 from variants.types import Plan
@@ -50,6 +50,7 @@ class LoopReport:
         if not self._journal.troubled("turn"):
             self._turned_s = self._wall_s()
         rooms = await asyncio.to_thread(self._rooms)
+        self._journal.doubtful = any(map(full, rooms))
         # Which catalog is known where this is read, and that it is not available is a part of it.
         unwritable = self._journal.why("writing").rpartition(" is not available: ")[2]
         found = list(self._storage.rooms(rooms))

@@ -358,6 +358,11 @@ def change_row(members: Members, of: str, change: Callable[[dict[str, Any]], obj
     change_catalog(members, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
 
 
+def drop_table(members: Members, of: str) -> None:
+    rows = members["catalog.jsonl"].splitlines(keepends=True)
+    change_catalog(members, b"".join(row for row in rows if orjson.loads(row)[0] != of))
+
+
 def drop_artifact(members: Members) -> None:
     del members[next(name for name in members if name.startswith("artifacts/"))]
 
@@ -395,6 +400,25 @@ WRONG: dict[str, tuple[Callable[[Members], None], str]] = {
         lambda m: change_row(m, "counters", lambda row: row.update(value="many")),
         "a counter that is no number",
     ),
+    "a precision that there is not": (
+        lambda m: change_row(m, "variants", lambda row: row.update(precision="fp7")),
+        "cannot be read: ValueError, 'fp7' is not a valid Precision",
+    ),
+    "an input without a name": (
+        lambda m: change_row(m, "tasks", lambda row: row.update(inputs=[{}])),
+        "cannot be read: KeyError, 'name'",
+    ),
+    "a plan without placements": (
+        lambda m: change_row(m, "plans", lambda row: row.update(body={"x": 1})),
+        "cannot be read: KeyError, 'placements'",
+    ),
+    "a tick at no time": (
+        lambda m: change_row(m, "ticks", lambda row: row.update(at="whenever")),
+        "cannot be read: ValueError",
+    ),
+    "no counters": (lambda m: drop_table(m, "counters"), "contradicts itself: .*UNIQUE"),
+    "no versions": (lambda m: drop_table(m, "versions"), "contradicts itself: .*FOREIGN KEY"),
+    "no latencies": (lambda m: drop_table(m, "profile_points"), "without a latency"),
     "tables without a name": (lambda m: change_summary(m, migration=[]), r"tables at \[\]"),
     "rows of another shape": (lambda m: change_catalog(m, b"[1,2,3]\n"), "is damaged"),
 }

@@ -1,7 +1,7 @@
 """Two installations on one catalog: the second one says so, and waits until the first is gone."""
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from controlplane.controller.other_installations import (
     other_installation,
     owner_of,
     until_alone,
+    writes_on,
 )
 from controlplane.live_state import LiveState
 from controlplane.settings import load_settings
@@ -124,6 +125,35 @@ async def test_one_whose_clock_is_ahead_is_waited_for_no_longer(
     async with asyncio.timeout(10):
         await waiting
     await live.close()
+
+
+def test_up_watches_another_one_whose_clock_is_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An hour ahead, it was in the way for an hour after it was gone."""
+    monkeypatch.setattr(other_installations, "AGAIN_S", 0.01)
+    monkeypatch.setattr(other_installations, "SILENT_S", 0.05)
+    settings = load_settings(state_dir=tmp_path)
+    ensure_secret(settings.secret_path)
+    ahead = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    catalog = led_by(THEIRS)
+    catalog.add_tick(TickRecord(at=ahead, plan_version=1, body={"epoch": 1}))
+
+    _refuse_company(settings, catalog)
+
+
+def test_another_one_that_writes_on_is_there_whatever_its_clock_says() -> None:
+    catalog, pauses = led_by(THEIRS, heard_s=3_600.0), list[float]()
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            catalog.add_tick(TickRecord(at=at(3_660.0), plan_version=1, body={"epoch": 1}))
+
+    assert writes_on(catalog, pause)
+    assert len(pauses) == 3
+    assert not writes_on(catalog, pauses.append)
+    assert sum(pauses[3:]) == SILENT_S
 
 
 async def test_one_live_state_is_for_one_installation(

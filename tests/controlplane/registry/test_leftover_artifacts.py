@@ -62,6 +62,36 @@ async def test_what_is_left_over_is_deleted_and_told_once(house: House) -> None:
     assert house.told == [("artifacts_freed", "letters/mlp-v1", "2 artifacts deleted, 4.0 MiB")]
 
 
+async def test_what_another_catalog_may_use_stays_and_it_is_said(
+    house: House, tmp_path: Path
+) -> None:
+    """A removal in one catalog deleted what another one had registered."""
+    ours, theirs = (
+        StoringNotes(tmp_path / "store", url="", name=tmp_path / name) for name in ("a", "b")
+    )
+    leftovers = LeftoverArtifacts(
+        house.catalog, house.store, lambda *event: house.told.append(event), ours
+    )
+    first, second, _ = sorted(house.stored)
+    with ours.noted([first]):
+        pass
+    house.leave(first)
+    await leftovers.free(house.catalog.snapshot(), ())
+    assert set(house.store.digests()) == house.stored - {first}
+
+    with theirs.noted([second]):
+        pass
+    house.leave(second)
+    await leftovers.free(replace(house.catalog.snapshot(), revision=99), ())
+
+    assert set(house.store.digests()) == house.stored - {first}
+    assert house.catalog.leftovers() == frozenset()
+    assert house.told[-1] == (
+        "artifacts_freed", "letters/mlp-v1",
+        "0 artifacts deleted, 0.0 MiB; 1 artifact kept, which another catalog may use",
+    )  # fmt: skip
+
+
 async def test_much_is_deleted_over_several_turns_and_told_at_the_end(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

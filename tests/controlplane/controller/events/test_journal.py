@@ -13,7 +13,7 @@ class Away(MemoryCatalog):
 
     journal: Journal
 
-    def add_event(self, event: Event) -> None:
+    def add_event(self, *events: Event) -> None:
         self.journal.tell("newest", "subject", "it came while another one was being stored")
         raise StateUnavailable("the catalog is away")
 
@@ -30,6 +30,37 @@ async def test_of_events_that_wait_the_oldest_go_first() -> None:
     assert len(waiting) == EVENTS_HELD
     assert waiting[-1].kind == "newest"
     assert waiting[0].subject == "1"
+
+
+class Batches(MemoryCatalog):
+    """Keeps how many events came at once, and is told of one more while it stores the first."""
+
+    journal: Journal
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: list[int] = []
+
+    def add_event(self, *events: Event) -> None:
+        if not self.counts:
+            self.journal.tell("newest", "subject", "it came while others were being stored")
+        self.counts.append(len(events))
+        super().add_event(*events)
+
+
+async def test_events_that_wait_are_stored_at_once() -> None:
+    """Each had a transaction of its own."""
+    catalog = Batches()
+    journal = catalog.journal = Journal(catalog)
+    for number in range(EVENTS_HELD):
+        journal.tell("held", str(number), "it waits")
+
+    await journal.store_events()
+    await journal.store_events()
+
+    assert catalog.counts == [EVENTS_HELD, 1]
+    newest, before, *_ = catalog.events(EVENTS_HELD)
+    assert (newest.kind, before.subject) == ("newest", str(EVENTS_HELD - 1))
 
 
 async def test_what_cannot_be_stored_of_a_text_is_replaced() -> None:

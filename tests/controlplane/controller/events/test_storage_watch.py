@@ -1,16 +1,20 @@
 """A disk that fills up and a catalog that cannot be written, look by look."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.loop_report import LoopReport
 from controlplane.controller.events.storage_watch import PATIENCE_S, StorageWatch
 from controlplane.live_state import LiveState
+from planner.types import Decision
+from tests.planner.builders import catalog as snapshot
+from tests.planner.builders import observation
 from variants.catalog.memory import MemoryCatalog
 from variants.disk import DiskRoom
 from variants.errors import StateUnavailable
-from variants.types import Event
+from variants.types import Event, Plan, TickRecord
 
 MIB = 2**20
 
@@ -76,13 +80,13 @@ class FullDisk(MemoryCatalog):
 
     full = True
 
-    def add_event(self, event: Event) -> None:
+    def add_event(self, *events: Event) -> None:
         if self.full:
             where = "sqlite+pysqlite:////srv/catalog.db"
             raise StateUnavailable(
                 f"the catalog at {where} is not available: database or disk is full"
             )
-        super().add_event(event)
+        super().add_event(*events)
 
 
 class Told(LiveState):
@@ -123,3 +127,68 @@ async def test_the_events_of_a_full_disk_wait_until_it_has_room() -> None:
     assert [event.kind for event in reversed(catalog.events(10))] == [
         "disk_nearly_full", "catalog_unwritable", "disk_has_room", "catalog_writable",
     ]  # fmt: skip
+
+
+class FullForTicks(MemoryCatalog):
+    """Takes no tick while it is full."""
+
+    full = False
+
+    def add_tick(self, record: TickRecord) -> None:
+        if self.full:
+            raise StateUnavailable("the catalog at /srv is not available: database is full")
+        super().add_tick(record)
+
+
+class Turns:
+    """Turns of a control loop of which the journal is left, and the disk."""
+
+    def __init__(self) -> None:
+        self.catalog, self.live, self.free_mib = FullForTicks(), Told(), 500
+        self._now_s = 0.0
+        self._journal = Journal(self.catalog)
+        self._report = LoopReport(
+            self.live, self._journal, lambda: (room(self.free_mib),), lambda: self._now_s,
+            lambda: 1_000.0,
+        )  # fmt: skip
+
+    async def at(self, now_s: float, *, changed: bool = False) -> str:
+        """Take a turn; why the catalog cannot be written, as gateways are told."""
+        self._now_s = now_s
+        plan = Plan(version=1, epoch=1, placements=(), workers={})
+        decision = Decision(plan=plan, changed=changed, actions=())
+        seen = replace(observation(snapshot([], [])), now_s=now_s)
+        try:
+            await self._journal.store(seen, decision, (), epoch=1, version=1)
+        except StateUnavailable as error:
+            self._journal.trouble("writing", error)
+        else:
+            self._journal.over("writing")
+        await self._report.turned(None)
+        return str(self.live.controllers[-1]["unwritable"])
+
+
+async def test_a_disk_that_is_full_shows_soon_where_nothing_else_is_written() -> None:
+    """Nothing was written for a minute where nothing happened."""
+    turns = Turns()
+    assert [await turns.at(at_s) for at_s in (0.0, 1.0, 20.0)] == ["", "", ""]
+    assert len(turns.catalog.ticks(10)) == 1
+
+    turns.catalog.full, turns.free_mib = True, 0
+    assert [await turns.at(at_s) for at_s in (21.0, 22.0)] == ["", "database is full"]
+
+    turns.catalog.full, turns.free_mib = False, 500
+    assert await turns.at(23.0) == ""
+
+
+async def test_a_turn_that_writes_nothing_does_not_show_that_it_could() -> None:
+    """The catalog counted as writable again with the next turn in which nothing happened."""
+    turns = Turns()
+    assert await turns.at(0.0) == ""
+
+    turns.catalog.full = True
+    assert await turns.at(1.0, changed=True) == "database is full"
+    assert [await turns.at(at_s) for at_s in (2.0, 3.0)] == ["database is full"] * 2
+
+    turns.catalog.full = False
+    assert await turns.at(4.0) == ""
