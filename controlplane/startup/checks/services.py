@@ -45,6 +45,27 @@ def _port(settings: Settings, name: str, number: int, remedy: str) -> Finding:
     return fine(name, f"{where} is free")
 
 
+def ray(settings: Settings) -> Iterator[Finding]:
+    """The Ray cluster that is named by its address, which is not joined for that."""
+    from controlplane.cluster.ray_processes import answers_in_time, head_address, refuses_token
+
+    if not settings.ray_address:
+        yield fine("ray", "one machine: `modelless up` starts its own")
+        return
+    where = settings.ray_address
+    if head_address(settings) is None:
+        yield fine("ray", f"{where}: it is found when it is joined")
+        return
+    if not answers_in_time(settings, patience_s=0.0):
+        remedy = "start it with `ray start --head`, or correct MODELLESS_RAY_ADDRESS"
+        yield problem("ray", f"nothing listens at {where}", remedy)
+    elif refuses_token(settings):
+        remedy = "name the file with the cluster's own in RAY_AUTH_TOKEN_PATH"
+        yield problem("ray", f"{where} refuses this installation's token", remedy)
+    else:
+        yield fine("ray", f"{where} answers")
+
+
 def live_state(settings: Settings) -> Iterator[Finding]:
     """The Redis that was named, or else the embedded Valkey's program."""
     if not settings.redis_url:

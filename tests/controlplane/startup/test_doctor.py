@@ -159,6 +159,16 @@ def test_settings_that_others_can_read_are_warned_of(settings: Settings) -> None
     assert [one.remedy for one in state.secrets(settings)] == [f"chmod 600 {file}", ""]
 
 
+def test_a_file_of_keys_that_is_named_and_not_there_is_a_warning(state_dir: Path) -> None:
+    named = load_settings(state_dir=state_dir, client_keys="/nowhere/keys")
+
+    [finding] = found(configuration.keys, named)
+
+    assert finding.ok
+    assert finding.message == "/nowhere/keys, which MODELLESS_CLIENT_KEYS names, is not there"
+    assert "modelless keys add" in finding.remedy
+
+
 def test_keys_of_clients_with_which_no_gateway_starts_are_a_problem(settings: Settings) -> None:
     prepare(settings)
     assert found(configuration.keys, settings) == [fine("client keys", "no keys of clients")]
@@ -264,6 +274,19 @@ def test_the_embedded_valkey_is_tried(settings: Settings) -> None:
 
     assert finding.ok
     assert finding.message.startswith("embedded Valkey ")
+
+
+def test_a_ray_cluster_that_does_not_answer_is_a_problem(state_dir: Path) -> None:
+    auto = load_settings(state_dir=state_dir, ray_address="auto")
+    assert found(services.ray, auto) == [fine("ray", "auto: it is found when it is joined")]
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        address = f"127.0.0.1:{head.getsockname()[1]}"
+    nowhere = load_settings(state_dir=state_dir, ray_address=address)
+
+    [finding] = found(services.ray, nowhere)
+
+    assert (finding.ok, finding.message) == (False, f"nothing listens at {address}")
+    assert "MODELLESS_RAY_ADDRESS" in finding.remedy
 
 
 def test_a_redis_that_does_not_answer_is_named_without_its_password(state_dir: Path) -> None:
