@@ -1,13 +1,11 @@
 """Ray's own processes: started or joined, found, and left. Ray is imported on use."""
 
 import contextlib
-import ctypes
 import logging
 import os
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +21,6 @@ TOKEN_FILE = "ray.token"  # noqa: S105 - a file name
 """In the state directory: the token of Ray, its own or that of the cluster."""
 REACH_S = 30.0
 """How long nothing may listen at the address of a cluster that is joined."""
-SIGACTION_BYTES = 512
-"""More than a ``struct sigaction`` has on any system."""
-GIVE_BACK_S = 0.01
 PROBE_S = 2.0
 """How long a cluster may take to say whether it knows a token; then Ray itself tries."""
 
@@ -139,37 +134,41 @@ def sigterm_kept() -> Iterator[None]:
     """While ``ray.init`` runs in this context, SIGTERM stays with whom it belonged to.
 
     Ray would take it twice: at first to exit with 15, and then its core for a handler that prints a
-    trace and aborts, so that what was started is left. The core takes it as it begins to connect,
-    which may wait for seconds; a thread gives it back meanwhile.
+    trace and aborts, so that what was started is left. So it waits until the core is connected, in
+    this thread and in those that Ray starts; processes that are started do not inherit that.
     """
     import ray._raylet
-    from ray._private import utils
+    from ray._private import services, utils
 
-    made = ray._raylet.CoreWorker
-    libc, kept = ctypes.CDLL(None), ctypes.create_string_buffer(SIGACTION_BYTES)
-    libc.sigaction(signal.SIGTERM, None, kept)
+    handler, made, started = (
+        signal.getsignal(signal.SIGTERM),
+        ray._raylet.CoreWorker,
+        services.ConsolePopen,
+    )
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
     def core(*given: Any, **named: Any) -> Any:
-        connected = threading.Event()
-
-        def give_back() -> None:
-            while not connected.wait(GIVE_BACK_S):
-                libc.sigaction(signal.SIGTERM, kept, None)
-            libc.sigaction(signal.SIGTERM, kept, None)
-
-        thread = threading.Thread(target=give_back, daemon=True)
-        thread.start()
         try:
             return made(*given, **named)
         finally:
-            connected.set()
-            thread.join()
+            signal.signal(signal.SIGTERM, handler)
 
-    with (
-        patch.object(utils, utils.set_sigterm_handler.__name__, lambda _: None),
-        patch.object(ray._raylet, "CoreWorker", core),
-    ):
-        yield
+    def process(*given: Any, **named: Any) -> Any:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        try:
+            return started(*given, **named)
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    try:
+        with (
+            patch.object(utils, utils.set_sigterm_handler.__name__, lambda _: None),
+            patch.object(services, "ConsolePopen", process),
+            patch.object(ray._raylet, "CoreWorker", core),
+        ):
+            yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def head_address(settings: Settings) -> tuple[str, int] | None:

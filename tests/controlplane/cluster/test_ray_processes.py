@@ -1,11 +1,9 @@
 """What is said where a Ray cluster cannot be joined. Ray is not started."""
 
 import asyncio
-import ctypes
 import os
 import signal
 import socket
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -67,30 +65,32 @@ def test_sigterm_stays_with_whom_it_belonged_to_while_ray_starts(
 ) -> None:
     """Ray's core would print a trace and abort, and leave what was started."""
     from ray import _raylet
-    from ray._private import utils, worker
+    from ray._private import services, utils, worker
 
     got: list[int] = []
-    taken = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda _: None)
+    seen: list[set[signal.Signals]] = []
 
     def core() -> str:
-        ctypes.CDLL(None).signal(signal.SIGTERM, taken)
-        while not got:  # until it is given back, while the core still connects
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0.01)
-        ctypes.CDLL(None).signal(signal.SIGTERM, taken)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # this would end the tests
+        os.kill(os.getpid(), signal.SIGTERM)
         return "made"
 
+    def process() -> str:
+        seen.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        return "started"
+
     monkeypatch.setattr(_raylet, "CoreWorker", core)
+    monkeypatch.setattr(services, "ConsolePopen", process)
     before = signal.signal(signal.SIGTERM, lambda number, _: got.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         with sigterm_kept():
-            utils.set_sigterm_handler(lambda *_: None)
-            # By the name under which `ray.init` makes it.
-            assert worker.ray._raylet.CoreWorker() == "made"
-        seen = len(got)
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert len(got) == seen + 1
-        assert vars(_raylet)["CoreWorker"] is core
+            utils.set_sigterm_handler(signal.SIG_DFL)
+            # By the names under which `ray.init` makes them.
+            assert (services.ConsolePopen(), seen) == ("started", [mask])
+            assert (worker.ray._raylet.CoreWorker(), got) == ("made", [])
+        assert got == [signal.SIGTERM]
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == mask
     finally:
         signal.signal(signal.SIGTERM, before)
 
