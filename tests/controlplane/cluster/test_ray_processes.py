@@ -68,7 +68,7 @@ def test_sigterm_stays_with_whom_it_belonged_to_while_ray_starts(
     from ray._private import services, utils, worker
 
     got: list[int] = []
-    seen: list[set[signal.Signals]] = []
+    seen: list[set[int | signal.Signals]] = []
 
     def core() -> str:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # this would end the tests

@@ -18,19 +18,22 @@ import pytest
 
 from controlplane import client_keys
 from controlplane.cli import main as cli
+from controlplane.controller.other_installations import owner_of
 from controlplane.settings import Settings, load_settings
 from controlplane.startup import doctor
 from controlplane.startup.checks import configuration, installation, machine, services, state
 from controlplane.startup.checks.finding import Check, Finding, fine, problem
 from controlplane.startup.presence import write_state
 from controlplane.startup.state_directory import prepare, take_lock
+from controlplane.timestamps import timestamp
 from tests.controlplane.certificates import self_signed
 from tests.controlplane.fleet import register_echo
 from tests.ports import free_port
 from tests.services import drop_database, fresh_database, postgres_server, redis_server
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.sql import open_catalog
-from variants.types import VariantName
+from variants.types import TickRecord, VariantName
+from workers.channel.secret import ensure_secret
 
 pytestmark = pytest.mark.slow
 
@@ -336,6 +339,25 @@ def test_the_version_of_the_tables_is_told(settings: Settings, state_dir: Path) 
     assert now.message.startswith("SQLite, tables at 0")
     assert not newer.ok
     assert newer.message.startswith("SQLite, tables at 9999, made by a newer modelless; ")
+
+
+def test_a_catalog_by_which_another_installation_plans_is_a_problem(settings: Settings) -> None:
+    prepare(settings)
+    own = ensure_secret(settings.secret_path)
+    heard = TickRecord(at=timestamp(), plan_version=1, body={})
+    with closing(open_catalog(settings.catalog_url)) as catalog:
+        catalog.acquire_leadership(owner_of(own, "replica"))
+        catalog.add_tick(heard)
+        [alone] = services.database(settings)
+        catalog.acquire_leadership(owner_of(b"another", "replica"))
+        [shared] = services.database(settings)
+
+    assert (alone.ok, alone.message.startswith("SQLite, tables at")) == (True, True)
+    assert (shared.ok, shared.remedy.startswith("stop it, or set MODELLESS_DATABASE_URL")) == (
+        False,
+        True,
+    )
+    assert "plans by the same catalog" in shared.message
 
 
 def test_a_file_that_is_no_database_is_a_problem(settings: Settings, state_dir: Path) -> None:
