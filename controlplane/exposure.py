@@ -39,6 +39,23 @@ def is_address_or_name(host: str) -> bool:
     return whole and host.isascii() and not labels[-1].isdigit() and labels[-1][:2] != "0x"
 
 
+def hosts_in(allowed_hosts: str) -> list[str]:
+    """The names of a list that is separated by commas, each as a client could send it as its Host.
+
+    Raises:
+        ValueError: one of them is no name or address, perhaps with a port.
+    """
+    names = names_in(allowed_hosts)
+    for name in names:
+        host = re.sub(r"(?<=[^:]):[0-9]{1,5}$", "", name)
+        if name != ANY and not is_address_or_name(host.removeprefix("[").removesuffix("]")):
+            raise ValueError(
+                f"{name!r} is no host name: they are like 'models.example.com' or"
+                f" 'models.example.com:8443', as clients send them, or {ANY!r} for any"
+            )
+    return names
+
+
 def names_in(allowed_hosts: str) -> list[str]:
     """The names of a list that is separated by commas."""
     return [name.strip() for name in allowed_hosts.split(",") if name.strip()]

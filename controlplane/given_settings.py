@@ -3,7 +3,7 @@
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from controlplane.exposure import is_address_or_name, origins_in, refusal
+from controlplane.exposure import hosts_in, is_address_or_name, origins_in, refusal
 from controlplane.slices import slices_of
 from planner.batching.registry import BATCHING
 from planner.eviction.registry import RULES
@@ -35,6 +35,22 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 """Settings that are one of a few names."""
 
+
+def grams_in(text: str) -> tuple[float, ...]:
+    """CO2 of a kWh, once or by the hour of the day; nothing where it is not known."""
+    parts = text.split()
+    if len(parts) not in (0, 1, 24) or not all(re.fullmatch(r"\d+(\.\d+)?", one) for one in parts):
+        raise ValueError("it must be one number, or 24 with spaces between them")
+    return tuple(map(float, parts))
+
+
+WRITTEN: dict[str, Callable[[str], object]] = {
+    "allowed_hosts": hosts_in,
+    "carbon_g_per_kwh": grams_in,
+    "cors_origins": origins_in,
+    "slices": slices_of,
+}
+"""Settings that say more than a number or a name, and what reads them or says what is wrong."""
 
 NO_VALUE = {
     "int_parsing": "it must be a whole number",
@@ -134,7 +150,9 @@ class GivenSettings(BaseSettings):
     usd_per_gpu_hour: float = Field(2.5, ge=0, description="Price of one GPU for an hour.")
     idle_w: float = Field(0, ge=0, description="Watts of an idle worker; 0: as counters say.")
     carbon_g_per_kwh: str = Field(
-        "", description="CO2 of a kWh: one number, or 24 by the hour in UTC; empty: not known."
+        "",
+        description="CO2 of a kWh: one number, or 24 by the hour in UTC, with spaces between; "
+        "empty: not known.",
     )
     objective: str = Field(
         DEFAULTS.objective.value,
@@ -290,10 +308,10 @@ class GivenSettings(BaseSettings):
     def _no_port(cls, port: object) -> object:
         return 0 if port == "" else port
 
-    @field_validator("cors_origins")
+    @field_validator(*WRITTEN)
     @classmethod
-    def _origins(cls, text: str) -> str:
-        origins_in(text)
+    def _readable(cls, text: str, info: ValidationInfo) -> str:
+        WRITTEN[str(info.field_name)](text)
         return text
 
     @field_validator("tls_cert", "tls_key", "client_keys")
@@ -323,12 +341,6 @@ class GivenSettings(BaseSettings):
         if reason is not None:
             raise ValueError(reason)
         return self
-
-    @field_validator("slices")
-    @classmethod
-    def _slices(cls, text: str) -> str:
-        slices_of(text)
-        return text
 
     @field_validator("redis_url")
     @classmethod

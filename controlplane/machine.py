@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from socket import gethostname
 
-from controlplane.given_settings import PREFIX
+from controlplane.given_settings import grams_in
 from controlplane.settings import Settings
 from profiler.hardware_counters import PowerMeter, idle_watts, meter
 from variants.catalog.protocol import Catalog
 from variants.disk import DiskRoom, disk_rooms
-from variants.errors import InvalidInput
 from variants.types import DeviceKind
 
 
@@ -22,11 +21,8 @@ def machine_kinds(
     Where counters of energy can be read and nothing runs, the idle draw is watched for a second;
     of the machine's, a worker has the part that it has of its cores. That of a GPU is not watched:
     its worker may be at work.
-
-    Raises:
-        InvalidInput: the setting of what a kWh emits cannot be read.
     """
-    carbon = _carbon(settings.carbon_g_per_kwh)
+    carbon = grams_in(settings.carbon_g_per_kwh)
     told = bool(settings.idle_w) or all(kind.idle_w or kind.gpu for kind in settings.kinds)
     watts = None if told else _machine_idle_w(power or (lambda: meter()[0]))
     return tuple(
@@ -112,12 +108,3 @@ def _machine_idle_w(power: Callable[[], PowerMeter | None]) -> float | None:
 def _part(watts: float | None, cores: int) -> float | None:
     """A worker's part of what the machine draws."""
     return None if watts is None else watts * min(1.0, cores / (os.cpu_count() or 1))
-
-
-def _carbon(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split())
-    except ValueError:
-        raise InvalidInput(
-            f"setting {PREFIX}CARBON_G_PER_KWH: {text[:40]!r} holds something else than numbers"
-        ) from None

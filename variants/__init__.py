@@ -10,3 +10,9 @@ Read first ``types`` and ``errors``, which every other package uses; then ``cata
 
 Imports no other package of the project.
 """
+
+import os
+
+# ONNX Runtime of PyPI sends events to Microsoft from every process that imports it, and keeps an
+# identifier and a database of them below ~/.cache, unless this stands in the environment before.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -18,6 +18,10 @@ MOST_ROWS = 1_000
 """Events that are asked for at most."""
 ROWS_PER_LINE = 20
 LOST, JOINED = "worker_lost", "worker_joined"
+UNSEEN = "while no control loop was running"
+"""How the message of a loss ends that a control loop found when it took over."""
+UNSEEN_S = 60.0
+"""Who joined so shortly before that was told may be there in its place."""
 LATELY_S = 600.0
 """For so long a lost worker is told of where the fleet is."""
 MOST_LOST = 5
@@ -54,27 +58,34 @@ def lost_workers(rows: Sequence[Row]) -> list[str]:
     """
     found = []
     joined = [row for row in rows if row["kind"] == JOINED]
-    for row in (one for one in rows if one["kind"] == LOST):
+    losses = [row for row in rows if row["kind"] == LOST]
+    gone = {row["subject"] for row in losses}
+    for row in losses:
         worker, at = str(row["subject"]), datetime.fromisoformat(row["at"])
-        kind = worker.rpartition("-")[0]
-        after = next(
-            (
-                one
-                for one in joined
-                if one["seq"] > row["seq"] and str(one["subject"]).rpartition("-")[0] == kind
-            ),
-            None,
-        )
+        there = (one for one in joined if one["seq"] > row["seq"] or one["subject"] not in gone)
+        after = next((one for one in there if _replaces(one, row)), None)
         since = "none has come in its place yet"
         if after is not None:
             joined.remove(after)
             took_s = (datetime.fromisoformat(after["at"]) - at).total_seconds()
             since = f"{after['subject']} came {took_s:.0f} s later"
+            if after["seq"] < row["seq"]:
+                since = f"{after['subject']} is there in its place"
         why = str(row["message"]).removeprefix(f"worker {worker} is gone: ")
         found.append(f"{worker} was lost at {at.astimezone(UTC):%H:%M:%S} UTC: {why}; {since}")
     more = len(found) - MOST_LOST
     shown = found[::-1][:MOST_LOST]
     return [*shown, f"{more} more were lost shortly before"] if more > 0 else shown
+
+
+def _replaces(joined: Row, lost: Row) -> bool:
+    """Whether a worker of the same kind came after one was lost, or while nobody was looking."""
+    if str(joined["subject"]).rpartition("-")[0] != str(lost["subject"]).rpartition("-")[0]:
+        return False
+    if joined["seq"] > lost["seq"]:
+        return True
+    before = datetime.fromisoformat(lost["at"]) - datetime.fromisoformat(joined["at"])
+    return str(lost["message"]).endswith(UNSEEN) and before.total_seconds() <= UNSEEN_S
 
 
 def _where(rows: Sequence[Row]) -> str:

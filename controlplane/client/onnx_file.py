@@ -1,5 +1,6 @@
 """An exported ONNX model: without what exporters note in it, and answered by a runtime."""
 
+import os
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,8 @@ class OnnxAnswers:
     """Answers rows by an ONNX model: with ONNX Runtime, or slowly without it."""
 
     def __init__(self, model: bytes) -> None:
+        # Without this ONNX Runtime sends events to Microsoft, and keeps an identifier in ~/.cache.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         try:
             import onnxruntime
         except ImportError:

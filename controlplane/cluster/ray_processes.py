@@ -3,10 +3,14 @@
 import contextlib
 import logging
 import os
+import signal
 import socket
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from controlplane.cluster.control_store import ControlStoreWatch
 from controlplane.cluster.single_machine import bare_ray
@@ -15,8 +19,18 @@ from variants.errors import ClusterUnavailable
 
 TOKEN_FILE = "ray.token"  # noqa: S105 - a file name
 """In the state directory: the token of Ray, its own or that of the cluster."""
+REACH_S = 30.0
+"""How long nothing may listen at the address of a cluster that is joined."""
 PROBE_S = 2.0
 """How long a cluster may take to say whether it knows a token; then Ray itself tries."""
+
+LOGS = {
+    # Each of Ray's processes prints what it has counted: once a minute, that is 8 MiB an hour.
+    "RAY_event_stats_print_interval_ms": str(3600 * 1000),
+    # Of each file; and five older ones. Ray's own 512 MiB would be 3 GiB for each process.
+    "RAY_ROTATION_MAX_BYTES": str(64 * 2**20),
+}
+"""What keeps the logs of one machine small, unless the environment says otherwise."""
 
 
 def ray_environment(settings: Settings) -> dict[str, str]:
@@ -47,6 +61,7 @@ def ray_environment(settings: Settings) -> dict[str, str]:
         environment["RAY_SERVE_CONTROL_LOOP_INTERVAL_S"] = "0.25"
         # Ray's dashboard, for which these are, is not there.
         environment["RAY_task_events_report_interval_ms"] = "0"
+        environment |= {name: os.environ.get(name, value) for name, value in LOGS.items()}
     return environment
 
 
@@ -72,6 +87,11 @@ def start_ray(settings: Settings) -> list[int]:
         raise ClusterUnavailable(
             f"Ray cannot be imported ({error}); install modelless again"
         ) from error
+    if settings.ray_address and not answers_in_time(settings):
+        raise ClusterUnavailable(
+            f"the Ray cluster at {settings.ray_address} could not be joined: nothing has listened"
+            f" there for {REACH_S:.0f} s; is MODELLESS_RAY_ADDRESS that of `ray start --head`?"
+        )
     if settings.ray_address and refuses_token(settings):
         raise ClusterUnavailable(
             f"the Ray cluster at {settings.ray_address} refuses the token in"
@@ -84,9 +104,10 @@ def start_ray(settings: Settings) -> list[int]:
     }
     try:
         if settings.ray_address:
-            ray.init(address=settings.ray_address, **quiet)
+            with sigterm_kept():
+                ray.init(address=settings.ray_address, **quiet)
             return []
-        with bare_ray():
+        with bare_ray(), sigterm_kept():
             ray.init(
                 address="local",
                 num_cpus=settings.all_cores,
@@ -108,6 +129,70 @@ def start_ray(settings: Settings) -> list[int]:
     return [info.process.pid for group in node.all_processes.values() for info in group]
 
 
+@contextlib.contextmanager
+def sigterm_kept() -> Iterator[None]:
+    """While ``ray.init`` runs in this context, SIGTERM stays with whom it belonged to.
+
+    Ray would take it twice: at first to exit with 15, and then its core for a handler that prints a
+    trace and aborts, so that what was started is left. So it waits until the core is connected, in
+    this thread and in those that Ray starts; processes that are started do not inherit that.
+    """
+    import ray._raylet
+    from ray._private import services, utils
+
+    handler, made, started = (
+        signal.getsignal(signal.SIGTERM),
+        ray._raylet.CoreWorker,
+        services.ConsolePopen,
+    )
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def core(*given: Any, **named: Any) -> Any:
+        try:
+            return made(*given, **named)
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+
+    def process(*given: Any, **named: Any) -> Any:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        try:
+            return started(*given, **named)
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    try:
+        with (
+            patch.object(utils, utils.set_sigterm_handler.__name__, lambda _: None),
+            patch.object(services, "ConsolePopen", process),
+            patch.object(ray._raylet, "CoreWorker", core),
+        ):
+            yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def head_address(settings: Settings) -> tuple[str, int] | None:
+    """Where the control store of the named cluster listens; None where the name is no address."""
+    host, _, port = settings.ray_address.rpartition(":")
+    if "://" in settings.ray_address or not host or not port.isdigit():
+        return None
+    return host.strip("[]"), int(port)
+
+
+def answers_in_time(settings: Settings, patience_s: float = REACH_S) -> bool:
+    """Whether something listens at the address of the cluster, or comes to within the patience.
+
+    Ray itself would try again for as long as queries may go on without a control store: a day.
+    """
+    where = head_address(settings)
+    deadline = time.monotonic() + patience_s
+    while where is not None and not answers(where):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
+
+
 def refuses_token(settings: Settings) -> bool:
     """Whether what listens at the cluster's address says that it knows no such token.
 
@@ -115,8 +200,7 @@ def refuses_token(settings: Settings) -> bool:
     """
     import grpc
 
-    host, _, port = settings.ray_address.rpartition(":")
-    if "://" in settings.ray_address or not host or not port.isdigit():
+    if head_address(settings) is None:
         return False
     token = os.environ.get("RAY_AUTH_TOKEN", "")
     with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -135,12 +219,11 @@ def not_joined(settings: Settings, error: Exception) -> str:
 
     Ray's own error is the same for a cluster that is not there and for one that refuses.
     """
-    address = settings.ray_address
-    host, _, port = address.rpartition(":")
-    words = f"the Ray cluster at {address} could not be joined: {error}"
-    if "://" in address or not port.isdigit():
+    words = f"the Ray cluster at {settings.ray_address} could not be joined: {error}"
+    where = head_address(settings)
+    if where is None:
         return words
-    if not answers((host.strip("[]"), int(port))):
+    if not answers(where):
         return f"{words}; nothing listens there: is it the address of `ray start --head`?"
     return (
         f"{words}; something listens there: look whether Ray was started there with the token in"

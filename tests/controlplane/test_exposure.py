@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.exposure import is_address_or_name, is_loopback, own_addresses, refusal
+from controlplane.exposure import hosts_in, is_address_or_name, is_loopback, own_addresses, refusal
 from controlplane.settings import load_settings
 from variants.errors import InvalidInput
 
@@ -136,3 +136,19 @@ def test_the_gateway_s_url_says_that_it_encrypts(tmp_path: Path, host: str, url:
         allowed_hosts="*",
     )  # fmt: skip
     assert settings.gateway_url == url
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["models.example", "models.example:8443", "10.0.0.7:80", "[::1]:8000", "::1", "[::1]", "*"],
+)
+def test_what_clients_may_send_as_a_host(name: str) -> None:
+    assert hosts_in(f"{name}, b.example") == [name, "b.example"]
+
+
+@pytest.mark.parametrize(
+    "name", ["https://models.example", "models.example/", "*.example", "models.example:"]
+)
+def test_what_no_client_sends_as_a_host_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="is no host name: they are like"):
+        hosts_in(f"a.example,{name}")

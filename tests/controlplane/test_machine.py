@@ -12,7 +12,6 @@ from controlplane.settings import Settings, load_settings
 from profiler.hardware_counters import Reading
 from variants.catalog.memory import MemoryCatalog
 from variants.container import usable_cores
-from variants.errors import InvalidInput
 from variants.types import DeviceKind
 
 
@@ -75,11 +74,6 @@ def test_what_is_set_counts(tmp_path: Path) -> None:
 
     assert kind.idle_w == 12.5
     assert kind.carbon_g_per_kwh == tuple(map(float, range(24)))
-
-
-def test_carbon_that_is_no_number_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="MODELLESS_CARBON_G_PER_KWH: 'much'"):
-        machine_kinds(settings(tmp_path, carbon_g_per_kwh="much"), lambda: None)
 
 
 def test_each_kind_is_measured_on_its_own_cores_and_the_machine_is_watched_once(

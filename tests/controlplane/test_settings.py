@@ -46,6 +46,12 @@ def test_a_relative_state_directory_means_the_same_in_every_process(
         ),
         ("MODELLESS_LISTEN_CHANNEL=tcp:", "setting MODELLESS_LISTEN_CHANNEL: it must be 'unix' or"),
         ("MODELLESS_GATEWAY_NODES=CPU", "setting MODELLESS_GATEWAY_NODES: it must be 'head' or"),
+        ("MODELLESS_CARBON_G_PER_KWH=much", "setting MODELLESS_CARBON_G_PER_KWH: it must be one"),
+        ("MODELLESS_CARBON_G_PER_KWH=1 2", "setting MODELLESS_CARBON_G_PER_KWH: it must be one"),
+        (
+            "MODELLESS_ALLOWED_HOSTS=a.example,https://b.example",
+            "setting MODELLESS_ALLOWED_HOSTS: 'https://b.example' is no host name",
+        ),
         ("MODELLESS_REDIS_URL=localhost", "setting MODELLESS_REDIS_URL: it must start with redis:"),
         ("MODELLESS_REDIS_URL=redis://h:x", "setting MODELLESS_REDIS_URL: Port could not be cast"),
     ],

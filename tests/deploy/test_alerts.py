@@ -203,6 +203,18 @@ def test_a_worker_that_stays_slow_or_silent_is_told(tmp_path: Path) -> None:
     fires(tmp_path, "ModellessWorkerSilent", {silent: "9+0x60"})
 
 
+def test_workers_that_are_lost_again_and_again_are_told(tmp_path: Path) -> None:
+    """Of two gateways that say the same, not twice as many."""
+    lost = 'modelless_events_total{{kind="worker_lost",instance="{}"}}'
+    many = {lost.format(gateway): "0 1 2 3 4+0x60" for gateway in "ab"}
+    summary = (
+        "4 workers were lost within half an hour: `modelless events list --kind worker_lost` says"
+        " how each ended"
+    )
+    fires(tmp_path, "ModellessWorkersLost", many, ({}, summary))
+    fires(tmp_path, "ModellessWorkersLost", {lost.format(one): "0 1 2+0x60" for one in "ab"})
+
+
 # -- SLOs that are missed -----------------------------------------------------------------------
 
 CODES = {code for code in STATUS if code not in CLIENT_ERRORS} - {"SLO_INFEASIBLE"}

@@ -12,7 +12,9 @@ from controlplane.cli import render
 from controlplane.cli.outcome import DONE, REFUSED, Output, OutputOption, emit
 from controlplane.cli.progress import ProgressOption, ProgressStyle, interruptible, shown
 from controlplane.cli.state_settings import StateDir, read_settings
+from controlplane.timestamps import timestamp
 from variants.errors import Conflict
+from variants.types import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,9 +101,22 @@ def restore(
             scratch=settings.run_dir,
             told=_told("stored", show),
         )
+        _note(settings.catalog_url, found)
     body = _body(found, file, time.monotonic() - began)
     emit(body, output, lambda: _say(f"Restored to {settings.state_dir}", body))
     raise typer.Exit(REFUSED if found.missing else DONE)
+
+
+def _note(catalog_url: str, found: "Summary") -> None:
+    """Leave word in the catalog: the workers and gateways that it remembers ran elsewhere."""
+    from contextlib import closing
+
+    from variants.catalog.sql import open_catalog
+
+    said = f"from a backup that was made {found.made_at}"
+    said += f" by modelless {found.release}; the workers and gateways of that time are not missed"
+    with closing(open_catalog(catalog_url)) as catalog:
+        catalog.add_event(Event(at=timestamp(), kind="restored", subject="catalog", message=said))
 
 
 def _told(what: str, show: "Callable[[Progress], None]") -> "Callable[[int, int], None]":

@@ -17,6 +17,8 @@ EVENTS_READ = 1_000
 PATIENCE_S = 5.0
 """How long after taking over what was there before may take to be met: Ray Serve's listing, and a
 busy worker's answer, come a little late."""
+RESTORED = "restored"
+"""The kind of the event that ``modelless restore`` leaves in the catalog."""
 
 _EPOCH = re.compile(r"epoch (\d+)")
 
@@ -32,6 +34,9 @@ class Past:
     workers: Mapping[str, str] = field(default_factory=dict)
     """Device kinds by worker; empty where only the plan names it."""
     gateways: frozenset[str] = frozenset()
+    restored: bool = False
+    """No controller has led since the catalog was filled from a backup: what that remembers ran
+    elsewhere, and is not missed."""
 
 
 def remembered(
@@ -44,7 +49,7 @@ def remembered(
         events: newest first, as many as are at hand.
     """
     before = epoch - 1
-    stopped = False
+    stopped = restored = False
     workers: dict[str, str] = {}
     if plan is not None:
         workers = {str(placement.worker): "" for placement in plan.placements}
@@ -53,10 +58,13 @@ def remembered(
             str(one["id"]): str(one.get("device_kind", "")) for one in tick.body.get("workers", ())
         }
         break
+    kinds = dict(workers)
     gateways: set[str] = set()
     for event in sorted(events, key=lambda event: event.seq):
-        if event.kind == "worker_joined":
-            workers.setdefault(event.subject, "")
+        if event.kind == RESTORED:
+            workers, gateways, restored = {}, set(), True
+        elif event.kind == "worker_joined":
+            workers.setdefault(event.subject, kinds.get(event.subject, ""))
         elif event.kind in ("worker_left", "worker_lost"):
             workers.pop(event.subject, None)
         elif event.kind in ("gateway_started", "gateway_returned"):
@@ -67,13 +75,22 @@ def remembered(
             found = _EPOCH.fullmatch(event.subject)
             if found and int(found[1]) < epoch:
                 before, stopped = int(found[1]), event.kind == "controller_stopped"
-    return Past(epoch=before, stopped=stopped, workers=workers, gateways=frozenset(gateways))
+                restored = False
+    return Past(
+        epoch=before,
+        stopped=stopped,
+        workers=workers,
+        gateways=frozenset(gateways),
+        restored=restored,
+    )
 
 
 def took_over(past: Past, epoch: int, plan: Plan | None) -> StatusEvent:
     """The event that a controller begins with."""
     if not past.epoch:
         how = "it is the first to lead"
+    elif past.restored:
+        how = "it is the first to lead since the catalog was restored from a backup"
     elif past.stopped:
         how = f"it took over from epoch {past.epoch}, which had been stopped"
     else:

@@ -28,6 +28,10 @@ def keys(settings: Settings) -> Iterator[Finding]:
         yield problem("client keys", error.message, remedy)
     else:
         count = len(found)
+        if settings.client_keys and not settings.client_keys_path.exists():
+            what = f"{settings.client_keys}, which MODELLESS_CLIENT_KEYS names, is not there"
+            yield warning("client keys", what, "make it with `modelless keys add`, or correct it")
+            return
         yield fine("client keys", f"{count or 'no'} key{'s' if count != 1 else ''} of clients")
 
 

@@ -1,6 +1,7 @@
 """Checks of what modelless talks to: its port, the live state, the database and the artifacts."""
 
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from urllib.parse import urlsplit
@@ -43,6 +44,27 @@ def _port(settings: Settings, name: str, number: int, remedy: str) -> Finding:
         why = f"{where} cannot be used: {error.strerror}"
         return problem(name, why, f"choose another port with {remedy}")
     return fine(name, f"{where} is free")
+
+
+def ray(settings: Settings) -> Iterator[Finding]:
+    """The Ray cluster that is named by its address, which is not joined for that."""
+    from controlplane.cluster.ray_processes import answers_in_time, head_address, refuses_token
+
+    if not settings.ray_address:
+        yield fine("ray", "one machine: `modelless up` starts its own")
+        return
+    where = settings.ray_address
+    if head_address(settings) is None:
+        yield fine("ray", f"{where}: it is found when it is joined")
+        return
+    if not answers_in_time(settings, patience_s=0.0):
+        remedy = "start it with `ray start --head`, or correct MODELLESS_RAY_ADDRESS"
+        yield problem("ray", f"nothing listens at {where}", remedy)
+    elif refuses_token(settings):
+        remedy = "name the file with the cluster's own in RAY_AUTH_TOKEN_PATH"
+        yield problem("ray", f"{where} refuses this installation's token", remedy)
+    else:
+        yield fine("ray", f"{where} answers")
 
 
 def live_state(settings: Settings) -> Iterator[Finding]:
@@ -101,7 +123,7 @@ def database(settings: Settings) -> Iterator[Finding]:
     if present is None:
         yield fine("database", f"{kind}, without tables; `modelless up` makes them")
     elif present == newest:
-        yield fine("database", f"{kind}, tables at {present}")
+        yield _planned_by_another(settings) or fine("database", f"{kind}, tables at {present}")
     elif is_newest(settings.catalog_url):
         yield fine(
             "database", f"{kind}, tables at {present}, which those that know {newest} go on beside"
@@ -116,6 +138,22 @@ def database(settings: Settings) -> Iterator[Finding]:
             f"{kind}, tables at {present}, made by a newer modelless; this one knows {newest}",
             "upgrade modelless, or set MODELLESS_DATABASE_URL to another database",
         )
+
+
+def _planned_by_another(settings: Settings) -> Finding | None:
+    """What is wrong where another installation plans by this catalog; else nothing."""
+    from controlplane.controller.other_installations import other_installation, owner_of
+    from variants.catalog.sql import open_catalog
+
+    path = settings.secret_path
+    try:
+        secret = path.read_bytes() if path.exists() else b""
+        with closing(open_catalog(settings.catalog_url)) as catalog:
+            other = other_installation(owner_of(secret, "doctor"), catalog, time.time())
+    except (OSError, ModellessError):  # other checks say so
+        return None
+    what, _, remedy = (other or "").partition("; ")
+    return problem("database", what, remedy) if other else None
 
 
 def artifacts(settings: Settings, say: Say = lambda _: None) -> Iterator[Finding]:

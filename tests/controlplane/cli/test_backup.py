@@ -3,6 +3,7 @@
 import fcntl
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,11 @@ def store(tmp_path: Path) -> FileArtifactStore:
     return store
 
 
+def said_of(summary: dict[str, Any]) -> str:
+    made = f"from a backup that was made {summary['made_at']} by modelless {summary['release']}"
+    return made + "; the workers and gateways of that time are not missed"
+
+
 @pytest.mark.usefixtures("store")
 def test_a_backup_is_restored_elsewhere(shell: Shell, tmp_path: Path) -> None:
     file = str(tmp_path / "b.tar")
@@ -41,7 +47,9 @@ def test_a_backup_is_restored_elsewhere(shell: Shell, tmp_path: Path) -> None:
     settings = load_settings(state_dir=there)
     with closing(open_catalog(settings.catalog_url)) as catalog:
         [variant] = catalog.snapshot().variants
+        [told] = catalog.events(1)
     assert FileArtifactStore(settings.artifacts_dir).sound(variant.artifact).read_text() == "a"
+    assert (told.kind, told.message) == ("restored", said_of(ended.json()))
     assert there.stat().st_mode & 0o777 == 0o700
 
     again = shell("restore", file, "--state-dir", str(there), "--progress", "none")

@@ -1,6 +1,8 @@
 """What is said where a Ray cluster cannot be joined. Ray is not started."""
 
 import asyncio
+import os
+import signal
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,7 +10,15 @@ from pathlib import Path
 import grpc
 import pytest
 
-from controlplane.cluster.ray_processes import not_joined, refuses_token, token_path
+from controlplane.cluster.ray_processes import (
+    LOGS,
+    answers_in_time,
+    not_joined,
+    ray_environment,
+    refuses_token,
+    sigterm_kept,
+    token_path,
+)
 from controlplane.settings import Settings, load_settings
 from tests.ports import free_port
 
@@ -25,6 +35,64 @@ def test_where_nothing_listens_the_address_is_doubted(tmp_path: Path) -> None:
         f"the Ray cluster at {address} could not be joined: {RAY_SAYS};"
         " nothing listens there: is it the address of `ray start --head`?"
     )
+
+
+def test_a_cluster_is_joined_only_where_something_listens(tmp_path: Path) -> None:
+    """Ray would try again for as long as queries may go on without its control store: a day."""
+    nowhere = settings(tmp_path, f"127.0.0.1:{free_port()}")
+    assert not answers_in_time(nowhere, 0.0)
+    assert answers_in_time(settings(tmp_path, "auto"), 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        assert answers_in_time(settings(tmp_path, f"127.0.0.1:{head.getsockname()[1]}"), 0.0)
+
+
+def test_the_logs_of_one_machine_are_kept_small_unless_the_environment_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = load_settings(state_dir=tmp_path)
+    monkeypatch.delenv("RAY_event_stats_print_interval_ms", raising=False)
+    monkeypatch.setenv("RAY_ROTATION_MAX_BYTES", "1000")
+    told = ray_environment(alone)
+    assert (told["RAY_event_stats_print_interval_ms"], told["RAY_ROTATION_MAX_BYTES"]) == (
+        "3600000",
+        "1000",
+    )
+    assert not LOGS.keys() & ray_environment(settings(tmp_path, "127.0.0.1:6379"))
+
+
+def test_sigterm_stays_with_whom_it_belonged_to_while_ray_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ray's core would print a trace and abort, and leave what was started."""
+    from ray import _raylet
+    from ray._private import services, utils, worker
+
+    got: list[int] = []
+    seen: list[set[int | signal.Signals]] = []
+
+    def core() -> str:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # this would end the tests
+        os.kill(os.getpid(), signal.SIGTERM)
+        return "made"
+
+    def process() -> str:
+        seen.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        return "started"
+
+    monkeypatch.setattr(_raylet, "CoreWorker", core)
+    monkeypatch.setattr(services, "ConsolePopen", process)
+    before = signal.signal(signal.SIGTERM, lambda number, _: got.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        with sigterm_kept():
+            utils.set_sigterm_handler(signal.SIG_DFL)
+            # By the names under which `ray.init` makes them.
+            assert (services.ConsolePopen(), seen) == ("started", [mask])
+            assert (worker.ray._raylet.CoreWorker(), got) == ("made", [])
+        assert got == [signal.SIGTERM]
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == mask
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_where_something_listens_the_token_is_doubted(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.controlplane.builders import CPU, worker
 from tests.controlplane.dashboard.driven import Driven
 from tests.controlplane.dashboard.served import INT8, Page
+from variants.errors import StateUnavailable
 
 pytestmark = pytest.mark.slow
 
@@ -74,3 +75,18 @@ def test_while_the_gateway_is_away_nothing_is_told_as_if_it_held(page: Page, tab
     assert stale == ("dashed", "1")  # told apart, and as readable as before
     assert (tab.value(frame), tab.value("$('banner').hidden")) == ("solid", True)
     assert tab.errors == []
+
+
+def test_while_the_catalog_is_away_it_is_said_that_queries_go_on(
+    page: Page, tab: Driven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> None:
+        raise StateUnavailable("the catalog does not answer")
+
+    for name in ("revision", "snapshot"):
+        monkeypatch.setattr(page.catalog, name, away)
+    tab.wait_for("$('health').textContent.startsWith('not up to date')")
+
+    told = tab.value("$('banner').textContent")
+    assert "what is so: the catalog does not answer" in told
+    assert told.endswith(" Queries are answered with what is loaded meanwhile.")

@@ -18,19 +18,22 @@ import pytest
 
 from controlplane import client_keys
 from controlplane.cli import main as cli
+from controlplane.controller.other_installations import owner_of
 from controlplane.settings import Settings, load_settings
 from controlplane.startup import doctor
 from controlplane.startup.checks import configuration, installation, machine, services, state
 from controlplane.startup.checks.finding import Check, Finding, fine, problem
 from controlplane.startup.presence import write_state
 from controlplane.startup.state_directory import prepare, take_lock
+from controlplane.timestamps import timestamp
 from tests.controlplane.certificates import self_signed
 from tests.controlplane.fleet import register_echo
 from tests.ports import free_port
 from tests.services import drop_database, fresh_database, postgres_server, redis_server
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.sql import open_catalog
-from variants.types import VariantName
+from variants.types import TickRecord, VariantName
+from workers.channel.secret import ensure_secret
 
 pytestmark = pytest.mark.slow
 
@@ -159,6 +162,16 @@ def test_settings_that_others_can_read_are_warned_of(settings: Settings) -> None
     assert [one.remedy for one in state.secrets(settings)] == [f"chmod 600 {file}", ""]
 
 
+def test_a_file_of_keys_that_is_named_and_not_there_is_a_warning(state_dir: Path) -> None:
+    named = load_settings(state_dir=state_dir, client_keys="/nowhere/keys")
+
+    [finding] = found(configuration.keys, named)
+
+    assert finding.ok
+    assert finding.message == "/nowhere/keys, which MODELLESS_CLIENT_KEYS names, is not there"
+    assert "modelless keys add" in finding.remedy
+
+
 def test_keys_of_clients_with_which_no_gateway_starts_are_a_problem(settings: Settings) -> None:
     prepare(settings)
     assert found(configuration.keys, settings) == [fine("client keys", "no keys of clients")]
@@ -266,6 +279,19 @@ def test_the_embedded_valkey_is_tried(settings: Settings) -> None:
     assert finding.message.startswith("embedded Valkey ")
 
 
+def test_a_ray_cluster_that_does_not_answer_is_a_problem(state_dir: Path) -> None:
+    auto = load_settings(state_dir=state_dir, ray_address="auto")
+    assert found(services.ray, auto) == [fine("ray", "auto: it is found when it is joined")]
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        address = f"127.0.0.1:{head.getsockname()[1]}"
+    nowhere = load_settings(state_dir=state_dir, ray_address=address)
+
+    [finding] = found(services.ray, nowhere)
+
+    assert (finding.ok, finding.message) == (False, f"nothing listens at {address}")
+    assert "MODELLESS_RAY_ADDRESS" in finding.remedy
+
+
 def test_a_redis_that_does_not_answer_is_named_without_its_password(state_dir: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         number = unused.getsockname()[1]
@@ -313,6 +339,25 @@ def test_the_version_of_the_tables_is_told(settings: Settings, state_dir: Path) 
     assert now.message.startswith("SQLite, tables at 0")
     assert not newer.ok
     assert newer.message.startswith("SQLite, tables at 9999, made by a newer modelless; ")
+
+
+def test_a_catalog_by_which_another_installation_plans_is_a_problem(settings: Settings) -> None:
+    prepare(settings)
+    own = ensure_secret(settings.secret_path)
+    heard = TickRecord(at=timestamp(), plan_version=1, body={})
+    with closing(open_catalog(settings.catalog_url)) as catalog:
+        catalog.acquire_leadership(owner_of(own, "replica"))
+        catalog.add_tick(heard)
+        [alone] = services.database(settings)
+        catalog.acquire_leadership(owner_of(b"another", "replica"))
+        [shared] = services.database(settings)
+
+    assert (alone.ok, alone.message.startswith("SQLite, tables at")) == (True, True)
+    assert (shared.ok, shared.remedy.startswith("stop it, or set MODELLESS_DATABASE_URL")) == (
+        False,
+        True,
+    )
+    assert "plans by the same catalog" in shared.message
 
 
 def test_a_file_that_is_no_database_is_a_problem(settings: Settings, state_dir: Path) -> None:

@@ -1,6 +1,8 @@
 """ONNX Runtime's options: how many threads, and which provider, with no way back to the CPU."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -24,6 +26,7 @@ from workers.runtimes.onnx_providers import (
 )
 from workers.types import LoadSpec
 
+ROOT = Path(__file__).parents[3]
 CUDA, TENSORRT = "CUDAExecutionProvider", "TensorrtExecutionProvider"
 
 
@@ -52,6 +55,29 @@ def threads_of(model: Path) -> Iterator[Any]:
     yield count
     for runtime in loaded:
         runtime.close()
+
+
+SERVED = """
+from tests.workers.builders import onnx_spec
+from workers.runtimes.onnx import OnnxRuntime
+OnnxRuntime(onnx_spec(path), 1).load()
+"""
+EXPORTED = """
+from controlplane.client.onnx_file import OnnxAnswers
+OnnxAnswers(path.read_bytes())
+"""
+
+
+@pytest.mark.parametrize("code", [SERVED, EXPORTED])
+def test_nothing_is_sent_home(model: Path, tmp_path: Path, code: str) -> None:
+    """Left alone, ONNX Runtime keeps an identifier and events in ~/.cache and sends the latter."""
+    head = "import sys; from pathlib import Path; path = Path(sys.argv[1])"
+    subprocess.run(
+        [sys.executable, "-c", head + code, str(model)],
+        check=True, cwd=ROOT,
+        env={"HOME": str(tmp_path), "TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert list(tmp_path.iterdir()) == [model]
 
 
 def test_without_a_word_it_takes_all_threads_that_it_is_given(threads_of: Any) -> None:

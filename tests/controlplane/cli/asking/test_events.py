@@ -97,6 +97,21 @@ def test_a_worker_that_was_lost_is_told_with_what_came_in_its_place() -> None:
     ]
 
 
+def test_what_was_lost_unseen_is_told_with_what_the_control_loop_found_in_its_place() -> None:
+    unseen = "worker {} is gone: it was lost while no control loop was running"
+    rows = [
+        event(1, "worker_joined", "cpu-1-a"),
+        event(2, "worker_joined", "cpu-1-c"),
+        event(7, "worker_lost", "cpu-1-a", unseen.format("cpu-1-a")),
+        event(8, "worker_lost", "cpu-1-b", unseen.format("cpu-1-b")),
+    ]
+    why = "it was lost while no control loop was running"
+    assert lost_workers(rows) == [
+        f"cpu-1-b was lost at 00:00:08 UTC: {why}; none has come in its place yet",
+        f"cpu-1-a was lost at 00:00:07 UTC: {why}; cpu-1-c is there in its place",
+    ]
+
+
 def test_of_many_that_were_lost_the_last_ones_are_told() -> None:
     found = lost_workers([event(n, "worker_lost", f"cpu-1-{n}") for n in range(9)])
     assert len(found) == 6

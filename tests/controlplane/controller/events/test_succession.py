@@ -83,6 +83,20 @@ def test_gateways_are_remembered_until_they_stop_or_are_lost() -> None:
     assert past.gateways == {"c"}
 
 
+def test_what_a_backup_remembers_ran_elsewhere_and_is_not_missed() -> None:
+    before = (("controller_started", "epoch 3"), ("gateway_started", "a"), ("worker_joined", "w3"))
+    restored = remembered(4, PLAN, (TICK,), events(*before, ("restored", "catalog")))
+    assert (restored.workers, restored.gateways) == ({}, frozenset())
+    assert took_over(restored, 4, PLAN)[2] == (
+        "it is the first to lead since the catalog was restored from a backup; plan 7 stands"
+    )
+    after = (("controller_started", "epoch 4"), ("gateway_started", "b"), ("worker_joined", "w2"))
+    later = remembered(5, PLAN, (TICK,), events(*before, ("restored", "catalog"), *after))
+    assert later.workers == {"w2": "cpu-1"}
+    assert later.gateways == {"b"}
+    assert took_over(later, 5, None)[2] == "it took over from epoch 4, which ended without a word"
+
+
 def test_what_is_missing_was_lost_while_no_controller_was_looking() -> None:
     past = Past(epoch=3, workers={"w1": "cpu-1", "w2": "cpu-1"})
     assert list(missed(past, ["w1", "w9"], {"cpu-1": Target(count=2)})) == [
