@@ -276,6 +276,45 @@ def test_what_was_looked_for_in_vain_is_not_looked_for_again_at_once() -> None:
     assert solved > 0
 
 
+@pytest.mark.parametrize(
+    ("corrected", "qps"),
+    [(False, (40.0, 40.0, 60.0)), (True, (50.0, 52.0, 40.0))],
+    ids=["the demand moved", "latencies were corrected"],
+)
+def test_what_was_put_off_is_looked_for_once_it_is_due(
+    corrected: bool, qps: tuple[float, float, float]
+) -> None:
+    """Even if by then nothing changes any more, and the loop has forgotten the correction."""
+    names = "xyz"
+    tasks = catalog(
+        [variant("a", task=name) for name in names],
+        [profile("a", task=name, memory_mib=600) for name in names],
+    )
+    solved = 0
+
+    def counting(problem: Problem, objective: Objective) -> Solution:
+        nonlocal solved
+        solved += 1
+        return greedy(problem, objective)
+
+    def seen(now_s: float, *qps: float, corrected: bool = False) -> Observation:
+        wanted = [demand(rate, task=name) for name, rate in zip(names, qps, strict=True)]
+        there = observation(tasks, report(), demand=wanted, plan=plan)
+        return replace(there, now_s=now_s, corrected=corrected)
+
+    plan: Plan | None = None
+    first = tick(seen(0.0, 50.0, 40.0, 40.0), counting)
+    plan = first.plan
+    vain = tick(seen(100.0, 50.0, 52.0, 40.0), counting, first)
+    solved = 0
+    soon = tick(seen(101.0, *qps, corrected=corrected), counting, vain)
+    waits = tick(seen(102.0, *qps), counting, soon)
+    assert (solved, waits.changed) == (0, False)
+
+    tick(seen(100.0 + VAIN_S, *qps), counting, waits)
+    assert solved > 0
+
+
 def test_where_memory_is_what_limits_one_look_is_enough() -> None:
     """The worker has time for all three tasks, and memory for one."""
     names = "xyz"
