@@ -96,9 +96,9 @@ def tick(
     was looked for in vain is not looked for again at once (``planner.reconcile.division.VAIN_S``).
     """
     basis = before.basis if before is not None and isinstance(before.basis, _Basis) else None
-    if before is not None and basis and unchanged(basis.observation, observation):
-        if not basis.due(observation):
-            return before
+    stays = basis is not None and unchanged(basis.observation, observation)
+    if before is not None and basis and stays and not basis.due(observation):
+        return before
     snapshot = _snapshot(observation, None if basis is None else basis.snapshot)
     if observation.frozen is not None and observation.plan is not None:
         return _as_frozen(observation, snapshot, observation.plan, observation.frozen)

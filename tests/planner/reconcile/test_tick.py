@@ -1,5 +1,6 @@
 """The tick: whole decisions compared."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.planner.builders import (
     catalog,
     demand,
     key,
+    kind,
     observation,
     placement,
     profile,
@@ -315,6 +317,27 @@ def test_what_was_put_off_is_looked_for_once_it_is_due(
     assert solved > 0
 
 
+def divided_by(workers: Sequence[WorkerReport], qps: float) -> tuple[dict[str, float], str]:
+    """Rows per second of "a" by worker, and what the plan says of them."""
+    known = catalog([variant("a"), variant("b", 0.8)], [profile("a"), profile("b", 40.0)])
+    plan = tick(observation(known, *workers, demand=[demand(qps, accuracy=0.9)])).plan
+    return {route.worker: round(route.qps, 3) for route in plan.routes}, plan.explanation[0]
+
+
+def test_a_worker_from_which_a_variant_is_kept_out_has_no_part_in_its_demand() -> None:
+    """Nor is it said that what it could not serve can be."""
+    ill = report("w1", replica("a", state=ReplicaState.QUARANTINED, memory_mib=0))
+    alone, said_alone = divided_by([report("w2")], 200.0)
+    beside, said = divided_by([ill, report("w2")], 200.0)
+
+    assert beside == alone == {"w2": 200.0}
+    assert said == said_alone
+    assert "100.0 %" not in said
+    assert divided_by([ill, report("w2")], 20.0)[0] == {"w2": 20.0}
+    both = divided_by([ill, report("w2"), report("w3")], 20.0)[0]
+    assert both == {"w2": 10.0, "w3": 10.0}
+
+
 def test_where_memory_is_what_limits_one_look_is_enough() -> None:
     """The worker has time for all three tasks, and memory for one."""
     names = "xyz"
@@ -363,6 +386,18 @@ def test_workers_come_at_once_and_go_when_even_the_most_needs_fewer() -> None:
     assert scaled(elastic(150.0, running=1)) == [3]
     assert scaled(elastic(20.0, running=3)) == [1]
     assert scaled(elastic(20.0, running=3, envelope=(demand(150.0),))) == []
+
+
+@pytest.mark.parametrize("usd", [0.0, 0.36])
+def test_no_more_workers_run_than_there_may_be(usd: float) -> None:
+    """Of a hundred, one more than there may be costs hardly more, and a free one nothing at all."""
+    one = catalog([variant("a")], [profile("a")], kinds=[kind(usd_per_hour=usd)])
+    seen = observation(
+        one, *[report(f"w{n}", replica("a")) for n in range(101)], demand=[demand(12_000.0)],
+        inventory={CPU: 100}, running={CPU: 101},
+        plan=Plan(version=1, epoch=1, placements=(), workers={CPU: 101}),
+    )  # fmt: skip
+    assert scaled(replace(seen, elastic=True)) == [100]
 
 
 def test_no_worker_goes_before_the_demand_is_known_for_long_enough() -> None:
