@@ -1,5 +1,6 @@
 """Why a plan is as it is, in sentences for people."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 from planner.reconcile.demand_assignment import DemandAssignment
@@ -99,6 +100,7 @@ def explanation(
     by_kind: dict[DeviceKindName, dict[VariantKey, float]] = {}
     for (kind, task, variant), mib in memory_mib.items():
         by_kind.setdefault(kind, {})[task, variant] = mib
+    in_order = {kind: sorted(sizes.values()) for kind, sizes in by_kind.items() if kind in kinds}
     held: dict[WorkerId, list[VariantKey]] = {}
     for placement in placements:
         held.setdefault(placement.worker, []).append((placement.task, placement.variant))
@@ -108,10 +110,12 @@ def explanation(
             continue
         placed = held.get(report.id, [])
         sizes = by_kind.get(report.device_kind, {})
-        used_mib = sum([sizes[key] for key in placed])
+        reported = {(r.task, r.variant): r.memory_mib for r in report.replicas}
+        used_mib = sum([max(sizes[key], reported.get(key, 0.0)) for key in placed])
         tasks = sorted({task for task, _ in placed})
         kept_out = [replica for replica in report.replicas if replica.state.kept_out]
-        left_out = len(sizes) - len(placed) - len(kept_out)
+        away = [*placed, *(key for r in kept_out if (key := (r.task, r.variant)) in sizes)]
+        left_out = len(sizes) - len(away)
         text = (
             f"{report.id} ({report.device_kind}) holds {len(placed)} of {len(sizes)} variants "
             f"of {', '.join(tasks) or 'no task'} in {used_mib:,.0f} of {report.memory_mib:,.0f} MiB"
@@ -120,7 +124,18 @@ def explanation(
             if names := sorted(replica.variant for replica in kept_out if replica.state is state):
                 text += f"; {words}: {', '.join(names)}"
         if left_out > 0:
-            text += f"; no room for {left_out}: what demand and recent use ask for came first"
+            left_mib = report.memory_mib - used_mib
+            fitting = bisect_right(in_order[report.device_kind], left_mib)
+            fitting -= sum([sizes[key] <= left_mib for key in away])
+            if fitting < left_out:
+                text += (
+                    f"; no room for {left_out - fitting}: "
+                    "what demand and recent use ask for came first"
+                )
+            if fitting:
+                text += (
+                    f"; {fitting} with room not loaded ahead: queries have had others loaded lately"
+                )
         sentences.append(f"{text}.")
     sentences += _forbidden(observation.catalog.rules)
     return tuple(sentences)

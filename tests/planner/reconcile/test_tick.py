@@ -317,6 +317,25 @@ def test_what_was_put_off_is_looked_for_once_it_is_due(
     assert solved > 0
 
 
+def test_what_has_room_and_is_not_loaded_ahead_is_told_apart_from_what_has_none() -> None:
+    """Queries have had "a" loaded a moment ago, so memory is left to what they ask for next."""
+    sizes = {"a": 400.0, "b": 500.0, "c": 700.0}
+    known = catalog(
+        [variant(name, task=name) for name in sizes],
+        [profile(name, task=name, memory_mib=mib) for name, mib in sizes.items()],
+    )
+    fresh = replica("a", task="a", memory_mib=400.0, asked=True, idle_s=5.0, loaded_for_s=5.0)
+    churning = replace(report("w1", fresh), churn_per_s=1.0)
+
+    plan = tick(observation(known, churning, demand=[demand(1.0, task="a")])).plan
+
+    assert [each.variant for each in plan.placements] == ["a"]
+    assert plan.explanation[-1].endswith(
+        "in 400 of 1,000 MiB; no room for 1: what demand and recent use ask for came first; "
+        "1 with room not loaded ahead: queries have had others loaded lately."
+    )
+
+
 def divided_by(workers: Sequence[WorkerReport], qps: float) -> tuple[dict[str, float], str]:
     """Rows per second of "a" by worker, and what the plan says of them."""
     known = catalog([variant("a"), variant("b", 0.8)], [profile("a"), profile("b", 40.0)])
