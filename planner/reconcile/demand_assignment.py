@@ -12,7 +12,7 @@ from math import inf
 from typing import NamedTuple
 
 from planner.reconcile.kept.worth import FULL_COST, FULL_POWER
-from planner.reconcile.matching import match
+from planner.reconcile.matching import able, match
 from planner.reconcile.problem_builder import MOST_LOAD, TAIL, BuiltProblem, ProblemBuilder
 from planner.residency.pinned_room import PinnedRoom
 from planner.selection.eligibility import kept_out
@@ -88,6 +88,8 @@ def assign_demand(
 ) -> DemandAssignment:
     """A new assignment of the demand to the workers.
 
+    Workers of which all is kept out that the demand could use have no part in it.
+
     Args:
         workers: those that may be used: none that drain.
         known: the device kinds of the catalog.
@@ -96,6 +98,7 @@ def assign_demand(
         likely_load: the even load of an earlier assignment, which is tried first.
         pinned: what operators have workers hold, which is there whatever is assigned.
     """
+    workers = able(snapshot, workers, demand)
     kinds = tuple(
         replace(kind, interference=(interference or {}).get(kind.name, 0.0))
         for kind in _kinds(workers, known, pinned)
@@ -110,12 +113,11 @@ def assign_demand(
     if planned is None:
         return NOTHING
     made, found = planned.made, planned.found
-    served = [0.0] * len(made.asked)
-    for assignment in found.assignments:
-        served[assignment.demand] += assignment.qps / made.factors[assignment.demand]
+    routes = _routes(made, found.assignments, found.devices, workers, planned.scale)
     return DemandAssignment(
-        routes=_routes(made, found.assignments, found.devices, workers, planned.scale),
-        served_qps=sum(served),
+        routes=routes,
+        # Not what the solution serves: what is kept out of a worker is not served there.
+        served_qps=sum([route.qps for route in routes]) * planned.scale,
         asked_qps=sum(d.qps for d in demand),
         accuracy=found.accuracy,
         tail=planned.tail,
@@ -348,15 +350,13 @@ def _routes(
     _copy_busiest(devices, workers)
     rates: dict[_RouteKey, float] = {}
     for device in devices:
-        for worker in device.copies or ():
-            for assignment in device.work:
-                candidate = made.candidates[assignment.offer]
-                key = _key(candidate)
-                if key in bad[worker]:
-                    continue
-                asked = made.asked[assignment.demand]
-                copies = len(device.copies or (worker,))
-                qps = assignment.qps / made.factors[assignment.demand] / copies / scale
+        for assignment in device.work:
+            candidate = made.candidates[assignment.offer]
+            key = _key(candidate)
+            copies = [worker for worker in device.copies or () if key not in bad[worker]]
+            asked = made.asked[assignment.demand]
+            for worker in copies:
+                qps = assignment.qps / made.factors[assignment.demand] / len(copies) / scale
                 route = (
                     asked.task, asked.latency_ms, asked.accuracy, candidate.variant, worker,
                     assignment.batch_size, asked.variant is not None,

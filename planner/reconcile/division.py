@@ -56,6 +56,8 @@ class Division(NamedTuple):
     """Whether it is new, and not that of the plan."""
     vain_s: float = -inf
     """When another was last looked for in vain, because not all can be served."""
+    put_off: bool = False
+    """Whether there was reason to look for another one since then, which is still to be done."""
 
 
 def divided(
@@ -66,6 +68,7 @@ def divided(
     likely_load: float | None,
     pinned: PinnedRoom | None = None,
     vain_s: float = -inf,
+    put_off: bool = False,
 ) -> Division:
     """The division of the plan, or a new one where that no longer fits.
 
@@ -73,6 +76,7 @@ def divided(
         likely_load: as of ``assign_demand``, as ``pinned`` is.
         vain_s: when another was last looked for in vain, on the clock of the observation, if
             neither workers nor catalog have changed since.
+        put_off: of the division before, as of ``Division``.
     """
     workers = sorted((w for w in observation.workers if not w.draining), key=lambda w: w.id)
     room_mib = _room_mib(workers)
@@ -94,17 +98,17 @@ def divided(
     shares = shares_of(routes, snapshot)
     fits = (
         shares is not None
-        and not _newcomer(observation.plan, shares, workers)
+        and not _newcomer(observation.plan, shares, workers, snapshot)
         and not _leads_nowhere(routes, workers)
         and (pinned is None or pinned.leaves_room(routes, workers))
     )
     asked_else = drifted(routes, known, _work_ms(snapshot))
-    if shares is not None and fits and not (observation.corrected or asked_else):
+    if shares is not None and fits and not (observation.corrected or put_off or asked_else):
         return Division(kept, shares, False)
     stays = _staying(observation, snapshot, known, by_zone, kept) if fits else None
-    lately = 0.0 <= observation.now_s - vain_s < VAIN_S
+    lately = looked_lately(observation, vain_s)
     if shares is not None and fits and stays is None and lately:
-        return Division(kept, shares, False, vain_s)
+        return Division(kept, shares, False, vain_s, put_off=True)
     if shares is not None and stays is not None and not stays.may_be_beaten():
         return stays.division(snapshot) if asked_else else Division(kept, shares, False)
     kinds = {kind.name: kind for kind in observation.catalog.device_kinds}
@@ -122,6 +126,11 @@ def divided(
         if stays is not None and new and not stays.beaten(made.routes):
             return stays.division(snapshot) if asked_else else Division(kept, shares, False)
     return Division(replace(made, out_of_reach=far), new, True)
+
+
+def looked_lately(observation: Observation, vain_s: float) -> bool:
+    """Whether it is too early to look for another division after that was in vain."""
+    return 0.0 <= observation.now_s - vain_s < VAIN_S
 
 
 class _Staying(NamedTuple):
@@ -186,15 +195,37 @@ def _room_mib(workers: Iterable[WorkerReport]) -> dict[DeviceKindName, float]:
 
 
 def _newcomer(
-    plan: Plan | None, working: Collection[WorkerId], workers: Iterable[WorkerReport]
+    plan: Plan | None,
+    working: Collection[WorkerId],
+    workers: Iterable[WorkerReport],
+    snapshot: Snapshot,
 ) -> bool:
     """Whether a worker is there that the plan did not know.
 
     One without any part of the demand is no newcomer if something was placed on it: other kinds
-    may do all of the work.
+    may do all of the work. Nor is one that can hold nothing: no plan will ever name it, and as a
+    newcomer it would have every tick divide the demand anew.
     """
     placed = {placement.worker for placement in plan.placements} if plan else set()
-    return any(worker.id not in working and worker.id not in placed for worker in workers)
+    unknown = {
+        (worker.device_kind, worker.memory_mib, kept_out(worker))
+        for worker in workers
+        if worker.id not in working and worker.id not in placed
+    }
+    return any(_holds_any(*alike, snapshot) for alike in unknown)
+
+
+def _holds_any(
+    kind: DeviceKindName, memory_mib: float, bad: Collection[VariantKey], snapshot: Snapshot
+) -> bool:
+    """Whether some variant can be placed on a worker of a kind, but for what is kept out of it."""
+    return any(
+        each.device_kind == kind
+        and each.memory_mib <= memory_mib
+        and (each.task, each.variant) not in bad
+        for view in snapshot.tasks.values()
+        for each in view.by_cost
+    )
 
 
 def _leads_nowhere(routes: Iterable[Route], workers: Iterable[WorkerReport]) -> bool:

@@ -1,12 +1,13 @@
 """Why a plan is as it is, in sentences for people."""
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 
 from planner.reconcile.demand_assignment import DemandAssignment
 from planner.reconcile.diff import MemoryMib
 from planner.residency.pins import Lack
 from planner.sentences import some_of
-from planner.types import Objective, Observation
+from planner.types import Objective, Observation, WorkerReport
 from variants.figures import figure, percent
 from variants.types import (
     DeviceKindName,
@@ -60,6 +61,33 @@ def _forbidden(rules: Iterable[Rule]) -> list[str]:
     return [f"Operators have forbidden {some_of(names, MOST_FORBIDDEN)}."] if names else []
 
 
+def _left_out(
+    report: WorkerReport,
+    sizes: Mapping[VariantKey, float],
+    in_order: Sequence[float],
+    away: Sequence[VariantKey],
+    left_mib: float,
+) -> str:
+    """Why a worker is not to hold the rest.
+
+    Args:
+        sizes: of all that has a profile on its kind, in MiB.
+        in_order: the same, ascending.
+        away: what it is to hold, or what is kept out of it.
+        left_mib: what the first takes less than its memory, by profiles.
+    """
+    if in_order[0] <= left_mib:  # else nothing has room, as mostly
+        mib = {(each.task, each.variant): each.memory_mib for each in report.replicas}
+        left_mib -= sum([max(0.0, mib[key] - sizes[key]) for key in away if key in mib])
+    fitting = bisect_right(in_order, left_mib) - sum([sizes[key] <= left_mib for key in away])
+    text, without = "", len(sizes) - len(away) - fitting
+    if without:
+        text += f"; no room for {without}: what demand and recent use ask for came first"
+    if fitting:
+        text += f"; {fitting} with room not loaded ahead: queries have had others loaded lately"
+    return text
+
+
 def headline(sentences: Sequence[str]) -> str:
     """The one of a plan's sentences that says most: how demand was divided, else the first."""
     divided = [sentence for sentence in sentences if sentence.startswith(DIVIDED)]
@@ -99,6 +127,7 @@ def explanation(
     by_kind: dict[DeviceKindName, dict[VariantKey, float]] = {}
     for (kind, task, variant), mib in memory_mib.items():
         by_kind.setdefault(kind, {})[task, variant] = mib
+    in_order = {kind: sorted(sizes.values()) for kind, sizes in by_kind.items() if kind in kinds}
     held: dict[WorkerId, list[VariantKey]] = {}
     for placement in placements:
         held.setdefault(placement.worker, []).append((placement.task, placement.variant))
@@ -111,7 +140,6 @@ def explanation(
         used_mib = sum([sizes[key] for key in placed])
         tasks = sorted({task for task, _ in placed})
         kept_out = [replica for replica in report.replicas if replica.state.kept_out]
-        left_out = len(sizes) - len(placed) - len(kept_out)
         text = (
             f"{report.id} ({report.device_kind}) holds {len(placed)} of {len(sizes)} variants "
             f"of {', '.join(tasks) or 'no task'} in {used_mib:,.0f} of {report.memory_mib:,.0f} MiB"
@@ -119,8 +147,10 @@ def explanation(
         for state, words in _KEPT_OUT.items():
             if names := sorted(replica.variant for replica in kept_out if replica.state is state):
                 text += f"; {words}: {', '.join(names)}"
-        if left_out > 0:
-            text += f"; no room for {left_out}: what demand and recent use ask for came first"
+        away = [*placed, *(key for r in kept_out if (key := (r.task, r.variant)) in sizes)]
+        if len(sizes) > len(away):
+            left_mib = report.memory_mib - used_mib
+            text += _left_out(report, sizes, in_order[report.device_kind], away, left_mib)
         sentences.append(f"{text}.")
     sentences += _forbidden(observation.catalog.rules)
     return tuple(sentences)

@@ -63,7 +63,8 @@ def size(
             variants; kinds where that was not seen are missing.
     """
     least = {kind: min(count, (least or {}).get(kind, 0)) for kind, count in most.items()}
-    now = {kind: running.get(kind, 0) for kind in most}
+    # More may run than there may be by now: an upgrade is over, or an operator wants fewer.
+    now = {kind: min(running.get(kind, 0), count) for kind, count in most.items()}
     possible = [kinds[kind] for kind, count in most.items() if count and kind in kinds]
     by_power = objective is Objective.ENERGY and all(kind.idle_w is not None for kind in possible)
     aim = Objective.ENERGY if by_power else Objective.COST
@@ -92,7 +93,7 @@ def size(
     if all(now[kind] >= needed[kind] for kind in now):
         if any(usable.get(kind, 0) < needed[kind] for kind in now):
             # What stays is not there, or is about to go.
-            return {kind: min(now[kind], most[kind]) for kind in now}, "those to stay do not run"
+            return now, "those to stay do not run"
         if price_needed < price_now * WORTH_SHRINKING:
             return needed, "fewer suffice, and have for a while"
         return now, "hardly fewer would do"

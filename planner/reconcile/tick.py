@@ -24,7 +24,7 @@ from planner.reconcile.by_layout.layout_change import until_changed
 from planner.reconcile.by_layout.layout_choice import split
 from planner.reconcile.by_zone.zoned_sizing import NeededNear, needed_near
 from planner.reconcile.diff import MemoryMib, Pace, diff
-from planner.reconcile.division import divided, of_zones
+from planner.reconcile.division import divided, looked_lately, of_zones
 from planner.reconcile.explanation import explanation
 from planner.reconcile.kept.routes import unserved
 from planner.reconcile.placement import place
@@ -75,6 +75,12 @@ class _Basis(NamedTuple):
     """The even load that the plan was made for."""
     vain_s: float = -inf
     """When another division was last looked for in vain (``planner.reconcile.division``)."""
+    put_off: bool = False
+    """Whether looking for another one was put off since then."""
+
+    def due(self, now: Observation) -> bool:
+        """Whether a search that was put off is due."""
+        return self.put_off and not looked_lately(now, self.vain_s)
 
 
 def tick(
@@ -90,7 +96,8 @@ def tick(
     was looked for in vain is not looked for again at once (``planner.reconcile.division.VAIN_S``).
     """
     basis = before.basis if before is not None and isinstance(before.basis, _Basis) else None
-    if before is not None and basis and unchanged(basis.observation, observation):
+    stays = basis is not None and unchanged(basis.observation, observation)
+    if before is not None and basis and stays and not basis.due(observation):
         return before
     snapshot = _snapshot(observation, None if basis is None else basis.snapshot)
     if observation.frozen is not None and observation.plan is not None:
@@ -110,10 +117,10 @@ def tick(
     likely_load = None if basis is None else basis.load
     before_now = observation.plan.placements if observation.plan else ()
     pins = arrange(observation.catalog, observation.workers, before_now)
-    assignment, shares, again, vain_s = divided(
+    assignment, shares, again, vain_s, put_off = divided(
         observation, snapshot, expected, planner, likely_load,
         PinnedRoom(pins.held, snapshot) if pins.held else None,
-        -inf if basis is None else _vain_s(basis, seen),
+        -inf if basis is None else _vain_s(basis, seen), basis is not None and basis.put_off,
     )  # fmt: skip
     load = assignment.load if again else likely_load
     rows = rows_per_query(observation.workers)
@@ -171,7 +178,7 @@ def tick(
             ),
         ),
         targets=replica_targets(plan, snapshot, rates, observation.interference, pinned),
-        basis=_Basis(seen, snapshot, load, vain_s),
+        basis=_Basis(seen, snapshot, load, vain_s, put_off),
     )
 
 

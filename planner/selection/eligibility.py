@@ -23,7 +23,15 @@ from typing import NamedTuple, Protocol
 from planner.eviction.query_rates import QueryRates
 from planner.selection.load_balancing import least_busy
 from planner.types import Candidate, ProfileKey, Query, Snapshot, WorkerReport
-from variants.types import DeviceKindName, Rule, RuleKind, Stage, VariantKey, VariantName
+from variants.types import (
+    DeviceKindName,
+    ReplicaState,
+    Rule,
+    RuleKind,
+    Stage,
+    VariantKey,
+    VariantName,
+)
 
 
 class Obstacle(IntEnum):
@@ -53,6 +61,8 @@ class Obstacle(IntEnum):
 
 
 # Looking a member up in its enumeration takes longer than the comparisons of the rule.
+READY, LOADING = ReplicaState.READY, ReplicaState.LOADING
+_NOTHING: frozenset[VariantKey] = frozenset()
 CANARY, ACCURACY, COST, ROWS = Obstacle.CANARY, Obstacle.ACCURACY, Obstacle.COST, Obstacle.ROWS
 NO_WORKER, LATENCY, UNLOADABLE = Obstacle.NO_WORKER, Obstacle.LATENCY, Obstacle.UNLOADABLE
 LATE, COLD, AVOIDED, QUEUE = Obstacle.LATE, Obstacle.COLD, Obstacle.AVOIDED, Obstacle.QUEUE
@@ -167,7 +177,13 @@ def without_slo(query: Query) -> Query:
 
 def kept_out(worker: WorkerReport) -> frozenset[VariantKey]:
     """The variants that a worker must not be given: quarantined there, failed or damaged."""
-    return frozenset([(r.task, r.variant) for r in worker.replicas if r.state.kept_out])
+    # Compared by identity before the property is asked: nearly all replicas are ready.
+    found = [
+        (r.task, r.variant)
+        for r in worker.replicas
+        if (state := r.state) is not READY and state is not LOADING and state.kept_out
+    ]
+    return frozenset(found) if found else _NOTHING
 
 
 class Circumstances(NamedTuple):

@@ -3,7 +3,7 @@
 All times are ms since the beginning of the simulation.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 from planner.batching.protocol import Queue
@@ -176,8 +176,14 @@ class Worker:
         )
 
 
-def load_order(replica: Replica) -> Order:
-    """When the turn of its load comes."""
+def next_load(waiting: Sequence[Replica]) -> Replica:
+    """Of the loads that wait for their turn, at least one, the one whose turn it is."""
+    # All that no query asks for come last, in line: often hundreds, of which the first will do.
+    asked = [replica for replica in waiting if replica.asked_qps is not None]
+    return min(asked, key=_load_order) if asked else waiting[0]
+
+
+def _load_order(replica: Replica) -> Order:
     return order_of(replica.asked_qps, replica.candidate.load_ms / 1_000)
 
 

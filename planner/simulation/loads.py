@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from planner.eviction.turns import turn_of
 from planner.simulation.devices import At
-from planner.simulation.fleet import Fleet, Replica, Worker, load_order
+from planner.simulation.fleet import Fleet, Replica, Worker, next_load
 from planner.simulation.memory import Memories
 from planner.simulation.policy import Policy
 from planner.simulation.setting import Setting
@@ -112,7 +112,7 @@ class Loads:
         """Begin the load whose turn it is."""
         if worker.loads is not None or not worker.to_load:
             return
-        replica = min(worker.to_load, key=load_order)
+        replica = next_load(worker.to_load)
         worker.to_load.remove(replica)
         worker.loads = replica
         worker.loads_until_ms = self._clock_ms() + replica.candidate.load_ms

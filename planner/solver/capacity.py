@@ -46,13 +46,17 @@ def limit_ms(
     return min(longest_ms, left_ms - longest_ms + tolerance_ms) / (1.0 + interference)
 
 
-def frontier(curve: Curve, within_ms: float) -> list[SizedBatch]:
+def frontier(curve: Curve, within_ms: float, most: int | None = None) -> list[SizedBatch]:
     """The batches worth running within a limit, ascending by size and by latency.
 
-    Each takes less time per row than all smaller ones. Empty when not even one row fits.
+    Each takes less time per row than all smaller ones. Empty when not even one row fits. ``most``
+    is the most rows that one may have; None for no limit.
     """
+    largest = curve.largest(within_ms)
+    if most is not None:
+        largest = min(largest, max(1, most))
     made: list[SizedBatch] = []
-    for size in _turning(curve, curve.largest(within_ms)):
+    for size in _turning(curve, largest):
         ms = curve.latency_ms(size)
         if not made or ms / size < made[-1].unit_ms * (1 - 1e-12):
             made.append(SizedBatch(size, ms, ms / size))

@@ -71,6 +71,9 @@ def _parts(problem: Problem, solution: Solution) -> Iterator[str]:
         if demand.accuracy is not None and offer.accuracy < demand.accuracy:
             ours, floor = apart(offer.accuracy, demand.accuracy, 3)
             yield f"{subject}: accuracy {ours} is below the floor {floor}"
+        if problem.most and part.batch_size > max(1, problem.most[part.demand]):
+            most = problem.most[part.demand]
+            yield f"{subject}: its queries fill batches of {most}, not of {part.batch_size}"
         if part.qps <= 0:
             yield f"{subject}: serves {figure(part.qps)} queries per second"
         share = _time(problem, part) * slower[part.device]

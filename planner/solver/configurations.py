@@ -87,15 +87,17 @@ class _Table:
         """Times what profiles say that batches take on these devices."""
         self.indices = list(indices)
         """The option of each row."""
-        within: dict[int, float] = defaultdict(float)
+        within: dict[tuple[int, int | None], float] = defaultdict(float)
         for index in indices:
             option = options.all[index]
             half_ms = options.left_ms(option.demand) / slowdown / 2
-            within[option.offer] = max(within[option.offer], half_ms)
+            run = (option.offer, options.most(option.demand))
+            within[run] = max(within[run], half_ms)
         self.frontiers = {
-            offer: frontier(options.problem.offers[offer].curve, limit)
-            for offer, limit in within.items()
+            (offer, most): frontier(options.problem.offers[offer].curve, limit, most)
+            for (offer, most), limit in within.items()
         }
+        """By offer, and the most rows that a batch of the class may have."""
         longest = {b.latency_ms for found in self.frontiers.values() for b in found}
         self.longest: Units = np.array(sorted(longest))
         """Latency in ms of the device's longest batch, shape ``(columns,)``, ascending."""
@@ -112,7 +114,7 @@ class _Table:
         Infinite where not even the smallest batch is in time.
         """
         option = self.options.all[index]
-        batches = self.frontiers[option.offer]
+        batches = self._frontier(index)
         latencies = np.array([batch.latency_ms for batch in batches])
         units = np.array([inf, *(batch.unit_ms for batch in batches)])
         left_ms = self.options.left_ms(option.demand) / self.slowdown
@@ -120,13 +122,18 @@ class _Table:
         found: Units = units[np.searchsorted(latencies, limit, side="right")]
         return found
 
+    def _frontier(self, index: int) -> Sequence[SizedBatch]:
+        """The batches that an option may run here."""
+        option = self.options.all[index]
+        return self.frontiers[option.offer, self.options.most(option.demand)]
+
     def batch(self, row: int, column: int) -> SizedBatch:
         """The batch that a cell of ``units`` stands for; the cell must be finite."""
         option = self.options.all[self.indices[row]]
         longest = float(self.longest[column])
         limit = min(longest, self.options.left_ms(option.demand) / self.slowdown - longest)
         return max(
-            (b for b in self.frontiers[option.offer] if b.latency_ms <= limit),
+            (b for b in self._frontier(self.indices[row]) if b.latency_ms <= limit),
             key=lambda b: b.latency_ms,
         )
 

@@ -202,12 +202,16 @@ class Options:
         option = self.all[index]
         if limit >= option.alone.latency_ms:
             return option.alone
-        problem = self.problem
-        most = problem.most[option.demand] if problem.most else None
+        most = self.most(option.demand)
         key = (option.offer, limit, most)
         if key not in self._batches:
-            self._batches[key] = problem.offers[option.offer].curve.cheapest(limit, most)
+            self._batches[key] = self.problem.offers[option.offer].curve.cheapest(limit, most)
         return self._batches[key]
+
+    def most(self, demand: int) -> int | None:
+        """The most rows that a batch of a class may have; None for no limit."""
+        most = self.problem.most
+        return most[demand] if most else None
 
     def left_ms(self, demand: int) -> float:
         """Time in ms that the SLO of a class leaves for waiting and running."""

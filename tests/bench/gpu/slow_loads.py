@@ -21,7 +21,6 @@ from unittest.mock import patch
 
 from controlplane.files.catalog import catalog_snapshot, read_catalog, read_devices
 from controlplane.files.demand import read_trace
-from planner.eviction import turns
 from planner.simulate import simulate
 from planner.simulation.results import Report
 from planner.simulation.setting import Setting
@@ -95,7 +94,7 @@ def main() -> None:
                 Path(folder), chosen.seconds, chosen.qps, chosen.moves, seed,
                 chosen.memory_mib, chosen.lead_s,
             )  # fmt: skip
-            in_line = patch("planner.simulation.engine.load_order", lambda _: turns.IN_LINE)
+            in_line = patch("planner.simulation.loads.next_load", lambda waiting: waiting[0])
             names = chosen.rules.split(",")
             for rule in [*names, *[f"{rule}{IN_LINE}" for rule in names if chosen.in_line]]:
                 with in_line if rule.endswith(IN_LINE) else nullcontext():

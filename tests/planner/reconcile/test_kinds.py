@@ -5,7 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from planner.reconcile.tick import tick
-from planner.types import Decision, Load, Observation, ReplicaReport, Scale
+from planner.solver.greedy import greedy
+from planner.solver.problem import Problem, Solution
+from planner.types import Decision, Load, Objective, Observation, ReplicaReport, Scale
 from tests.planner.builders import (
     catalog,
     demand,
@@ -75,6 +77,25 @@ def test_a_kind_without_work_is_no_reason_for_another_plan() -> None:
     again = tick(seen(20.5, {QUICK: 1, SLOW: 1}, first.plan))
 
     assert not again.changed
+
+
+def test_a_worker_that_can_hold_nothing_is_no_reason_for_another_plan() -> None:
+    """As a GPU is where no variant was built for GPUs: no plan ever names it."""
+    solved = 0
+
+    def counting(problem: Problem, objective: Objective) -> Solution:
+        nonlocal solved
+        solved += 1
+        return greedy(problem, objective)
+
+    other = DeviceKindName("other")
+    first = tick(seen(20.0, {QUICK: 1, other: 1}), counting)
+    assert solved
+    solved = 0
+
+    again = tick(seen(20.5, {QUICK: 1, other: 1}, first.plan), counting)
+
+    assert (again.changed, solved) == (False, 0)
 
 
 def test_a_worker_that_joins_gets_its_part() -> None:

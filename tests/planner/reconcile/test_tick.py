@@ -1,5 +1,6 @@
 """The tick: whole decisions compared."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from tests.planner.builders import (
     catalog,
     demand,
     key,
+    kind,
     observation,
     placement,
     profile,
@@ -276,6 +278,85 @@ def test_what_was_looked_for_in_vain_is_not_looked_for_again_at_once() -> None:
     assert solved > 0
 
 
+@pytest.mark.parametrize(
+    ("corrected", "qps"),
+    [(False, (40.0, 40.0, 60.0)), (True, (50.0, 52.0, 40.0))],
+    ids=["the demand moved", "latencies were corrected"],
+)
+def test_what_was_put_off_is_looked_for_once_it_is_due(
+    corrected: bool, qps: tuple[float, float, float]
+) -> None:
+    """Even if by then nothing changes any more, and the loop has forgotten the correction."""
+    names = "xyz"
+    tasks = catalog(
+        [variant("a", task=name) for name in names],
+        [profile("a", task=name, memory_mib=600) for name in names],
+    )
+    solved = 0
+
+    def counting(problem: Problem, objective: Objective) -> Solution:
+        nonlocal solved
+        solved += 1
+        return greedy(problem, objective)
+
+    def seen(now_s: float, *qps: float, corrected: bool = False) -> Observation:
+        wanted = [demand(rate, task=name) for name, rate in zip(names, qps, strict=True)]
+        there = observation(tasks, report(), demand=wanted, plan=plan)
+        return replace(there, now_s=now_s, corrected=corrected)
+
+    plan: Plan | None = None
+    first = tick(seen(0.0, 50.0, 40.0, 40.0), counting)
+    plan = first.plan
+    vain = tick(seen(100.0, 50.0, 52.0, 40.0), counting, first)
+    solved = 0
+    soon = tick(seen(101.0, *qps, corrected=corrected), counting, vain)
+    waits = tick(seen(102.0, *qps), counting, soon)
+    assert (solved, waits.changed) == (0, False)
+
+    tick(seen(100.0 + VAIN_S, *qps), counting, waits)
+    assert solved > 0
+
+
+def test_what_has_room_and_is_not_loaded_ahead_is_told_apart_from_what_has_none() -> None:
+    """Queries have had "a" loaded a moment ago, so memory is left to what they ask for next."""
+    sizes = {"a": 400.0, "b": 500.0, "c": 700.0}
+    known = catalog(
+        [variant(name, task=name) for name in sizes],
+        [profile(name, task=name, memory_mib=mib) for name, mib in sizes.items()],
+    )
+    fresh = replica("a", task="a", memory_mib=400.0, asked=True, idle_s=5.0, loaded_for_s=5.0)
+    churning = replace(report("w1", fresh), churn_per_s=1.0)
+
+    plan = tick(observation(known, churning, demand=[demand(1.0, task="a")])).plan
+
+    assert [each.variant for each in plan.placements] == ["a"]
+    assert plan.explanation[-1].endswith(
+        "in 400 of 1,000 MiB; no room for 1: what demand and recent use ask for came first; "
+        "1 with room not loaded ahead: queries have had others loaded lately."
+    )
+
+
+def divided_by(workers: Sequence[WorkerReport], qps: float) -> tuple[dict[str, float], str]:
+    """Rows per second of "a" by worker, and what the plan says of them."""
+    known = catalog([variant("a"), variant("b", 0.8)], [profile("a"), profile("b", 40.0)])
+    plan = tick(observation(known, *workers, demand=[demand(qps, accuracy=0.9)])).plan
+    return {route.worker: round(route.qps, 3) for route in plan.routes}, plan.explanation[0]
+
+
+def test_a_worker_from_which_a_variant_is_kept_out_has_no_part_in_its_demand() -> None:
+    """Nor is it said that what it could not serve can be."""
+    ill = report("w1", replica("a", state=ReplicaState.QUARANTINED, memory_mib=0))
+    alone, said_alone = divided_by([report("w2")], 200.0)
+    beside, said = divided_by([ill, report("w2")], 200.0)
+
+    assert beside == alone == {"w2": 200.0}
+    assert said == said_alone
+    assert "100.0 %" not in said
+    assert divided_by([ill, report("w2")], 20.0)[0] == {"w2": 20.0}
+    both = divided_by([ill, report("w2"), report("w3")], 20.0)[0]
+    assert both == {"w2": 10.0, "w3": 10.0}
+
+
 def test_where_memory_is_what_limits_one_look_is_enough() -> None:
     """The worker has time for all three tasks, and memory for one."""
     names = "xyz"
@@ -324,6 +405,18 @@ def test_workers_come_at_once_and_go_when_even_the_most_needs_fewer() -> None:
     assert scaled(elastic(150.0, running=1)) == [3]
     assert scaled(elastic(20.0, running=3)) == [1]
     assert scaled(elastic(20.0, running=3, envelope=(demand(150.0),))) == []
+
+
+@pytest.mark.parametrize("usd", [0.0, 0.36])
+def test_no_more_workers_run_than_there_may_be(usd: float) -> None:
+    """Of a hundred, one more than there may be costs hardly more, and a free one nothing at all."""
+    one = catalog([variant("a")], [profile("a")], kinds=[kind(usd_per_hour=usd)])
+    seen = observation(
+        one, *[report(f"w{n}", replica("a")) for n in range(101)], demand=[demand(12_000.0)],
+        inventory={CPU: 100}, running={CPU: 101},
+        plan=Plan(version=1, epoch=1, placements=(), workers={CPU: 101}),
+    )  # fmt: skip
+    assert scaled(replace(seen, elastic=True)) == [100]
 
 
 def test_no_worker_goes_before_the_demand_is_known_for_long_enough() -> None:

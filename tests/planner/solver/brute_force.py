@@ -123,9 +123,14 @@ def _times(
             offer = problem.offers[index]
             if offer.task != demand.task or offer.accuracy < (demand.accuracy or 0.0):
                 continue
+            if offer.variant != demand.variant if demand.variant else offer.canary:
+                continue
+            largest = offer.curve.max_batch
+            if problem.most:
+                largest = min(largest, max(1, problem.most[number]))
             in_time = [
                 offer.curve.latency_ms(size) * slower / size / 1000
-                for size in range(1, offer.curve.max_batch + 1)
+                for size in range(1, largest + 1)
                 if (ms := offer.curve.latency_ms(size)) <= longest_ms
                 and (longest_ms + ms) * slower + problem.overhead_ms <= demand.latency_ms
             ]

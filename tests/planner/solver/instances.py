@@ -53,6 +53,27 @@ def interfering(seed: int) -> Problem:
     return replace(problem, kinds=kinds)
 
 
+def limited(seed: int) -> Problem:
+    """A small problem with classes that fill only small batches or are pinned, and canaries."""
+    draw = Random(seed)
+    problem = interfering(seed) if draw.random() < 0.3 else small(seed)
+    tasks = {offer.task: offer.variant for offer in problem.offers}
+    return replace(
+        problem,
+        most=tuple(draw.choice([0, 1, 2, 3, 4]) for _ in problem.demand),
+        demand=tuple(
+            replace(each, variant=tasks[each.task], accuracy=None)
+            if each.task in tasks and draw.random() < 0.3
+            else each
+            for each in problem.demand
+        ),
+        offers=tuple(
+            replace(offer, canary=offer.variant == tasks[offer.task] and seed % 3 == 0)
+            for offer in problem.offers
+        ),
+    )
+
+
 def _kinds(draw: Random) -> tuple[AvailableKind, ...]:
     counts = draw.choice([(1,), (2,), (3,), (1, 1), (1, 2), (2, 1)])
     memory = draw.choice([inf, inf, 1_000.0, 1_500.0])

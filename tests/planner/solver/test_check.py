@@ -88,6 +88,7 @@ def asking(**changes: object) -> Problem:
         (PROBLEM, {"assignments": (replace(PART, offer=2),)}, "the variant is of task faces"),
         (PROBLEM, {"assignments": (replace(PART, share=0.3),)}, "says a share of 0.3"),
         (PROBLEM, {"assignments": (replace(PART, batch_size=5),)}, "a batch of 5 is forbidden"),
+        (replace(PROBLEM, most=(3,)), {}, "its queries fill batches of 3, not of 4"),
         (asking(latency_ms=33.9), {}, "waits 16 ms, runs 16 ms"),
         (asking(accuracy=0.91), {}, "below the floor 0.91"),
         (asking(qps=99.0), {}, "asks for 99 and gets 100"),

@@ -17,7 +17,7 @@ from planner.solver.problem import AvailableKind, Common, Offer, Pool, Problem, 
 from planner.solver.solve import solve
 from planner.types import Demand, Objective
 from tests.planner.solver.brute_force import Best, brute_force
-from tests.planner.solver.instances import interfering, small
+from tests.planner.solver.instances import interfering, limited, small
 from variants.types import DeviceKindName, ModelName, TaskName, VariantName
 
 DIGITS = TaskName("digits")
@@ -209,6 +209,8 @@ def test_a_limit_of_nothing_still_answers(objective: Objective) -> None:
         (small, Objective.ACCURACY),
         (interfering, Objective.COST),
         pytest.param(interfering, Objective.ACCURACY, marks=pytest.mark.campaign),
+        (limited, Objective.COST),
+        (limited, Objective.ACCURACY),
     ],
 )
 def test_exact_equals_trying_everything(
