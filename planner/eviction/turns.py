@@ -16,7 +16,8 @@ AHEAD_S = 0.1
 loads overlap so, and where loads take seconds, the next one begins when nothing is loaded."""
 SOON_S = 1.0
 """A load for queries to come waits for its turn where that comes so soon; later it is not
-known whether they still come, and the next query asks again."""
+known whether they still come, and the next query asks again. Of several, that is next which brings
+most by its turn (``planner.eviction.victims.turn_gain``)."""
 
 
 def order_of(qps: float | None, load_s: float) -> Order:

@@ -2,14 +2,15 @@
 
 ``victims`` follows any rule of ``planner.eviction.registry``. ``room_for`` decides, under
 ``modelless``, about a load that queries ask for: whether what comes is worth more than what would
-leave.
+leave; ``turn_gain`` says which of several such loads is to be next.
 """
 
 from collections.abc import Iterable
+from math import inf
 from typing import Any
 
 from planner.eviction.registry import rule_named
-from planner.eviction.rules import KeyT, Resident, loss_s
+from planner.eviction.rules import LEAST_LOAD_S, KeyT, Resident, loss_s
 
 MIN_RESIDENCY_S = 5.0
 """Under ``modelless`` a variant that was loaded for queries stays at least this long, unless what
@@ -130,6 +131,25 @@ def room_for(
     if chosen is not None and sum(map(loss_s, chosen)) < gain_s / HYSTERESIS:
         return tuple(resident.key for resident in chosen)
     return None
+
+
+def turn_gain(
+    newcomer: Resident[KeyT], residents: Iterable[Resident[KeyT]], need_mib: float
+) -> float:
+    """What the next turn to load brings, if a newcomer gets it: the queries per second that find
+    their variant there, less those that do so no more, for each second of loading.
+
+    Loads that wait for each other take the turns by it, the most first
+    (``planner.eviction.turns``). What leaves is what is worth least, protected or not.
+
+    Returns:
+        Minus infinity when what may leave does not free enough.
+    """
+    gone = _least_worth(residents, need_mib, "modelless")
+    if gone is None:
+        return -inf
+    more_qps = newcomer.popularity - sum([resident.popularity for resident in gone])
+    return more_qps / max(newcomer.load_s, LEAST_LOAD_S)
 
 
 def ranked(residents: Iterable[Resident[KeyT]], rule: str) -> list[Resident[KeyT]]:

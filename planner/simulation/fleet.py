@@ -119,8 +119,8 @@ class Worker:
         """What it loads now, likewise."""
         self.to_load: list[Replica] = []
         """What waits for its turn, in the order in which it came."""
-        self.put_off: set[VariantKey] = set()
-        """What queries to come ask for, and is looked at again after the loads before it."""
+        self.put_off: dict[VariantKey, Candidate] = {}
+        """What queries to come ask for, and waits for its turn, in the order in which it came."""
         self.batch: list[Item] | None = None
         """What runs now."""
         self.ran_last: VariantKey | None = None

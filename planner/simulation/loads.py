@@ -6,7 +6,7 @@ beside serving, one after the other unless ``Setting.loads_in_turn`` says otherw
 
 from collections.abc import Callable
 
-from planner.eviction.turns import turn_of
+from planner.eviction.turns import AHEAD_S, turn_of
 from planner.simulation.devices import At
 from planner.simulation.fleet import Fleet, Replica, Worker, next_load
 from planner.simulation.memory import Memories
@@ -14,6 +14,10 @@ from planner.simulation.policy import Policy
 from planner.simulation.setting import Setting
 from planner.simulation.tally import Tally
 from variants.types import ReplicaState, VariantKey
+
+LOOK_MS = 900.0 * AHEAD_S
+"""So long before other loads end, those that wait for their turn are looked at: a little after it
+may have come (``AHEAD_S``), so that rounding makes it no sooner."""
 
 
 class Loads:
@@ -72,9 +76,10 @@ class Loads:
         if waiting is not None and not counted:
             self._memories.missed(key, waits=waiting)  # refused or not
         if turn is not None and not turn.now:
-            if turn.soon and key not in worker.put_off:
-                worker.put_off.add(key)
-                self._at(now_ms + busy_ms, self._put_off, worker, key)
+            if turn.soon:
+                if not worker.put_off:
+                    self._at(now_ms + busy_ms - LOOK_MS, self._next_turn, worker)
+                worker.put_off[key] = candidate
             return None
         leave = self._memories.to_evict(worker, candidate, now_ms, waiting=waiting)
         if leave is None:
@@ -125,12 +130,15 @@ class Loads:
             self._begin_next(worker)
             self._ready(replica)
 
-    def _put_off(self, worker: Worker, key: VariantKey) -> None:
-        """The turn of a load may have come that queries asked for while others were loaded."""
-        worker.put_off.discard(key)
-        there = self._fleet.workers.get(worker.id) is worker and not worker.draining
-        if there and key not in worker.replicas:
-            self.begin(worker, key, waiting=False, counted=True)
+    def _next_turn(self, worker: Worker) -> None:
+        """The turn has come of a load that queries asked for while others were loaded."""
+        waiting, worker.put_off = worker.put_off, {}
+        if self._fleet.workers.get(worker.id) is not worker or worker.draining:
+            return
+        for candidate in self._memories.by_gain(worker, waiting.values(), self._clock_ms()):
+            key = (candidate.task, candidate.variant)
+            if key not in worker.replicas:  # those after the first may be put off once more
+                self.begin(worker, key, waiting=False, counted=True)
 
     def _ready(self, replica: Replica) -> None:
         worker = replica.worker

@@ -11,7 +11,7 @@ from planner.eviction.displacement import Ladder, Rung, ladder
 from planner.eviction.expected import expected_qps, learned_qps
 from planner.eviction.query_rates import QueryRates
 from planner.eviction.rules import Resident, loss_s
-from planner.eviction.victims import MIN_RESIDENCY_S, room_for, victims, worth
+from planner.eviction.victims import MIN_RESIDENCY_S, room_for, turn_gain, victims, worth
 from planner.simulation.fleet import Replica, Worker
 from planner.simulation.setting import Setting
 from planner.types import Candidate
@@ -113,6 +113,24 @@ class Memories:
             worker.churn.evicted(sum(each.memory_mib for each in gone), now_s)
             worker.view.churn_per_s = worker.churn.per_s(now_s)
         return leave
+
+    def by_gain(
+        self, worker: Worker, wished: Iterable[Candidate], now_ms: float
+    ) -> list[Candidate]:
+        """Loads that wait for their turn on a worker, in the order in which it comes: as they came,
+        and under our own rule what brings most first."""
+        waiting = list(wished)
+        if not self._weighs or len(waiting) < 2:
+            return waiting
+        self._asked.tell(now_ms / 1_000)
+        residents, free_mib = self._residents(worker, now_ms), worker.free_mib
+
+        def gain(candidate: Candidate) -> float:
+            key = (candidate.task, candidate.variant)
+            newcomer = self._newcomer(key, candidate, now_ms / 1_000)
+            return turn_gain(newcomer, residents, candidate.memory_mib - free_mib)
+
+        return sorted(waiting, key=gain, reverse=True)
 
     def ladder(self, worker: Worker, now_ms: float) -> tuple[Rung, ...]:
         """What a worker would say of what may leave it."""

@@ -358,6 +358,7 @@ class Loading:
         """Which loads wait no longer, by one look: all where something leaves, for which they wait
         in their order; else the first that has room, or will have none."""
         look = self._look()
+        wishes = self.room.by_turn(wishes, look)
         if look.leaving:
             return Looked(wishes)
         for wish in wishes:

@@ -18,6 +18,7 @@ from planner.eviction.victims import (
     MIN_RESIDENCY_S,
     protected_until_s,
     room_for,
+    turn_gain,
     victims,
     worth,
 )
@@ -189,6 +190,20 @@ class Room:
             if turn.waits and left_s > 0.0 and look.changes_s is not None:
                 return None
         raise Overloaded(self.refusal(spec, look.free_mib, look.replicas, asked=evicts))
+
+    def by_turn(self, wishes: Sequence[Wish], look: Look) -> Sequence[Wish]:
+        """Loads that wait for room, in the order in which they get it: what a query waits for, as
+        it came, and then, under our own rule, what brings most by the turn that has come."""
+        to_come = [wish for wish in wishes if not (wish.demanded and wish.demanded.waiting)]
+        if self._rule != "modelless" or look.busy_s >= AHEAD_S or len(to_come) < 2:
+            return wishes
+
+        def gain(wish: Wish) -> float:
+            newcomer = self._newcomer(wish.spec, look.now_s)
+            return turn_gain(newcomer, look.residents, look.short_mib(wish.spec))
+
+        waited_for = [wish for wish in wishes if wish.demanded and wish.demanded.waiting]
+        return [*waited_for, *sorted(to_come, key=gain, reverse=True)]
 
     def leaving(
         self,

@@ -32,7 +32,7 @@ class Looked(NamedTuple, Generic[WaitingT]):
     """What came of a look."""
 
     go: Sequence[WaitingT]
-    """Those that wait no longer."""
+    """Those that wait no longer, in the order in which they go on."""
     again_s: float = inf
     """In how many seconds something will have changed by itself."""
 
@@ -101,10 +101,10 @@ class Line(Generic[WaitingT]):
         self._rested_s = ended_s + max(FIRST_S, rest_s(ended_s - began_s))
         if found.go:
             self._pause_s = FIRST_S
-            gone = {id(waiting) for waiting in found.go}
-            for _, goes in [place for place in self._waiting if id(place[0]) in gone]:
-                _let_go(goes)
-            self._waiting = [place for place in self._waiting if id(place[0]) not in gone]
+            places = {id(waiting): goes for waiting, goes in self._waiting}
+            for waiting in found.go:
+                _let_go(places.pop(id(waiting)))
+            self._waiting = [place for place in self._waiting if id(place[0]) in places]
         if self._waiting:
             self._look_within(min(self._pause_s, max(0.0, found.again_s)))
             self._pause_s = min(2 * self._pause_s, LONGEST_S)

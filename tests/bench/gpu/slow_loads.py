@@ -6,6 +6,9 @@ one device of 8 GiB that loads one after the other. Queries follow a Zipf distri
 moves twice, 40 a second, with deadlines of 100, 300 and 1,000 ms. The device begins empty, and has
 40 s to fill its memory before the first query.
 
+``--why`` says why queries were refused: what had become of their variant before they came
+(``tests.bench.gpu.refused``).
+
 ``--memory-mib 81920 --lead-s 0 --seconds 240`` has memory for all and no time: what queries find
 while a device that has just started loads for some four minutes. ``--in-line`` adds the same with
 loads in the order in which they were begun.
@@ -24,6 +27,7 @@ from controlplane.files.demand import read_trace
 from planner.simulate import simulate
 from planner.simulation.results import Report
 from planner.simulation.setting import Setting
+from tests.bench.gpu.refused import REASONS, noted
 from tests.bench.live.residency import SLOS_MS, drawn
 
 TASKS = 100
@@ -85,9 +89,12 @@ def main() -> None:
     asked.add_argument("--memory-mib", type=float, default=8_192.0)
     asked.add_argument("--lead-s", type=float, default=40.0)
     asked.add_argument("--in-line", action="store_true")
+    asked.add_argument("--why", action="store_true")
     chosen = asked.parse_args()
-    print("| seed | rule | loads | s of loading | in time | refused | late |")
-    print("|--:|---|--:|--:|--:|--:|--:|", flush=True)
+    columns = ["seed", "rule", "loads", "s of loading", "in time", "refused", "late"]
+    columns += REASONS if chosen.why else ()
+    print(f"| {' | '.join(columns)} |")
+    print(f"|--:|---|{'--:|' * (len(columns) - 2)}", flush=True)
     for seed in map(int, chosen.seed.split(",")):
         with tempfile.TemporaryDirectory() as folder:
             write(
@@ -97,11 +104,15 @@ def main() -> None:
             in_line = patch("planner.simulation.loads.next_load", lambda waiting: waiting[0])
             names = chosen.rules.split(",")
             for rule in [*names, *[f"{rule}{IN_LINE}" for rule in names if chosen.in_line]]:
-                with in_line if rule.endswith(IN_LINE) else nullcontext():
+                with (
+                    in_line if rule.endswith(IN_LINE) else nullcontext(),
+                    noted() if chosen.why else nullcontext() as reasons,
+                ):
                     found = played(Path(folder), rule.removesuffix(IN_LINE))
                 print(
                     f"| {seed} | {rule} | {found.loads} | {found.load_s_total:.1f} "
-                    f"| {found.in_time} | {found.rejected} | {found.late} |",
+                    f"| {found.in_time} | {found.rejected} | {found.late} |"
+                    + (f" {reasons.row()} |" if reasons else ""),
                     flush=True,
                 )
 

@@ -1,11 +1,14 @@
 """Eviction: which variants leave, by which rule."""
 
+from math import inf
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.eviction.registry import RULES
 from planner.eviction.rules import (
+    LEAST_LOAD_S,
     MOST_LOAD_S,
     VIOLATION_S,
     Resident,
@@ -17,6 +20,7 @@ from planner.eviction.victims import (
     HYSTERESIS,
     is_protected,
     room_for,
+    turn_gain,
     victims,
     worth,
 )
@@ -210,6 +214,16 @@ def test_victims_suffice_and_each_is_needed(
     assert set(chosen) <= {r.key for r in may_go}
     assert freed_mib >= need_mib
     assert all(freed_mib - sizes[name] < need_mib for name in chosen)
+
+
+def test_a_turn_brings_what_finds_its_variant_less_what_does_so_no_more() -> None:
+    often, seldom = resident("often", popularity=3.0), resident("seldom", popularity=0.5)
+    newcomer = resident("new", popularity=2.0, load_s=4.0)
+    assert turn_gain(newcomer, [often, seldom], 0.0) == 2.0 / 4.0
+    assert turn_gain(newcomer, [often, seldom], 100.0) == (2.0 - 0.5) / 4.0
+    assert turn_gain(newcomer, [often, seldom], 200.0) == (2.0 - 3.5) / 4.0
+    assert turn_gain(newcomer, [often, seldom], 201.0) == -inf
+    assert turn_gain(newcomer._replace(load_s=0.0), [], 0.0) == 2.0 / LEAST_LOAD_S
 
 
 def test_nothing_leaves_for_a_load_whose_turn_comes_late() -> None:

@@ -213,8 +213,24 @@ def test_in_turn_a_load_for_queries_to_come_waits_for_a_turn_that_comes_soon() -
     assert (late.in_time, late.rejected, late.loads) == (1, 1, 3)
 
 
+@pytest.mark.parametrize(("rule", "in_time"), [("modelless", 1), ("lru", 0)])
+def test_in_turn_the_next_load_is_of_what_is_asked_for_most(rule: str, in_time: int) -> None:
+    """Under published rules it is of what was asked for first."""
+    times_s = {"a": 1.0, "b": 5.0, "c": 1.0, "d": 1.0}
+    four = [Model(name, memory_mib=400, load_s=times_s[name]) for name in times_s]
+    # `b` is being loaded until 6 s; either `c` or `d` replaces `a` then.
+    acts = {0.0: [load("a"), load("b")]}
+    asked = [Asked(5.2, 300, "c"), *[Asked(5.3, 300, "d")] * 3, Asked(8.0, 300, "d")]
+
+    report = play(setting(*four, eviction=rule), *asked, acts=acts, watch=_RefusedWhileCold)
+
+    assert (report.in_time, report.rejected) == (in_time, len(asked) - in_time)
+
+
 class _RefusedWhileCold(Watched):
     """Refuses what would have to wait for a load, and has it loaded for those to come."""
+
+    weighs_loads = True
 
     def choose(self, query: Query, now_ms: float) -> Choice | Refusal:
         found = super().choose(query, now_ms)

@@ -333,6 +333,41 @@ async def test_a_load_for_queries_to_come_waits_for_its_turn_where_that_comes_so
     loading.shutdown()
 
 
+async def test_the_next_turn_is_of_what_is_asked_for_most_for_each_second_of_loading(
+    gates: Gates,
+) -> None:
+    """They came in another order, and what is asked for most of all would be loaded for longest."""
+    ledger = CrashLedger("")
+    loading = Loading(Executor(ledger), ledger, 100.0, 1)
+    await loading.load(half("there"))
+    gates.loads.clear()
+    quick = replace(half("quick"), load_s=SOON_S / 2, runtime="gated")
+    first = asyncio.create_task(loading.load(quick))
+    await until(lambda: len(loaded(loading.executor)) == 2)
+    order: list[str] = []
+
+    async def wish(spec: LoadSpec) -> None:
+        await loading.load(spec, demanded=Demanded(waiting=False), begin=True)
+        order.append(spec.variant)
+
+    long, seldom, often = replace(half("long"), load_s=60.0), half("seldom"), half("often")
+    wishes = []
+    for spec, queries in ((long, 20), (seldom, 1), (often, 10)):
+        for _ in range(queries):
+            loading.executor.usage.missed(vid(spec), time.monotonic(), waits=False)
+        wishes.append(asyncio.create_task(wish(spec)))
+    await asyncio.sleep(10 * FIRST_S)  # they have looked for room meanwhile
+    assert not order
+    gates.loads.set()
+    await first
+    await until(lambda: bool(order))
+    assert order[0] == "often"
+    for each in wishes:
+        each.cancel()
+    await asyncio.gather(*wishes, return_exceptions=True)
+    loading.shutdown()
+
+
 class Turns:
     """Loads behind one that is held up, and the order in which they end."""
 
