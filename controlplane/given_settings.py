@@ -54,6 +54,10 @@ WRITTEN: dict[str, Callable[[str], object]] = {
 
 NO_VALUE = {
     "int_parsing": "it must be a whole number",
+    "int_type": "it must be a whole number",
+    "int_from_float": "it must be a whole number",
+    "float_type": "it must be a number",
+    "bool_type": "it must be true or false",
     "float_parsing": "it must be a number",
     "bool_parsing": "it must be true or false",
     "greater_than_equal": "it must be at least {ge:.10g}",

@@ -35,7 +35,7 @@ class Specs:
             NotFound: the catalog lost the variant or its profile; ``TaskNotFound``: the whole task.
         """
         if task not in self._tasks:
-            raise TaskNotFound(f"There is no task {task!r} any more.")
+            raise TaskNotFound(f"there is no task {task!r} any more")
         found = self._variants.get((task, variant))
         profile = self._profiles.get((task, variant, device_kind))
         if found is None or profile is None:

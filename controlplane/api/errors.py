@@ -14,6 +14,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controlplane.dashboard.error_page import error_page, wants_page
+from controlplane.given_settings import NO_VALUE, wrong_value
 from controlplane.http_errors import STATUS, error_body, error_headers, request_id, status_of
 from controlplane.views.schemas import ErrorBody
 from variants.errors import InvalidInput, ModellessError, NotFound, PayloadTooLarge
@@ -129,8 +130,13 @@ def readable(error: RequestValidationError) -> str:
         return "the body is not JSON"
     if kind == "missing":
         return f"{place} lacks {name!r}" if name else f"the {place} is missing"
-    message = str(first["msg"])
-    message = message[:1].lower() + message[1:]
+    if kind in NO_VALUE:
+        message = wrong_value(first)
+    elif kind == "extra_forbidden":
+        return f"{place} has no field {name!r}"
+    else:
+        message = str(first["msg"])
+        message = message[:1].lower() + message[1:]
     if not name:
         return f"the {place} is wrong: {message}"
     return f"{place} {name!r} is wrong: {message}"

@@ -147,7 +147,7 @@ class Building:
         try:
             note = self._before.take(kind, target)
         except VariantNotBuilt as error:
-            meter.begin("build", f"{name} could not be built a while ago")
+            meter.begin("build", f"{name} could not be built before")
             raise VariantNotBuilt(f"{name}: {error.message}") from error
         if note is None:
             return None

@@ -28,8 +28,11 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def removed_words(row: Mapping[str, Any]) -> str:
-    """What was removed: ``2 versions, 3 variants; 5 artifacts are deleted once unloaded``."""
+    """What was removed: ``2 versions, 3 variants; of 5 artifacts those are deleted that ...``."""
     said = f"{counted(len(row['versions']), 'version')}, {counted(len(row['variants']), 'variant')}"
     if row["peaks"]:
         said += f", {counted(row['peaks'], 'declared peak')}"
-    return f"{said}; what nothing else uses of {counted(row['artifacts'], 'artifact')} is deleted"
+    if not row["artifacts"]:
+        return said
+    artifacts = counted(row["artifacts"], "artifact")
+    return f"{said}; of {artifacts} those are deleted that nothing else uses"

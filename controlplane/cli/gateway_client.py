@@ -93,8 +93,8 @@ class Client:
         return self._send("POST", path, body)
 
     def ask(self, query: Mapping[str, Any]) -> tuple[Any, str, str]:
-        """The answer to a query, why its variant was chosen, and in words which zone it is from and
-        why; empty without zones.
+        """The answer to a query with its ``request_id``, why its variant was chosen, and in words
+        which zone it is from and why; empty without zones.
 
         Raises:
             The same as all requests.
@@ -103,7 +103,10 @@ class Client:
         headers = {"Content-Type": "application/json"}
         reply = self._reply("POST", "/v1/query", content=content, headers=headers)
         found = reply.headers.get
-        return self._read(reply), found("x-choice-reason", ""), found("x-choice-zone", "")
+        answer, request_id = self._read(reply), found("x-request-id", "")
+        if request_id and isinstance(answer, dict):
+            answer["request_id"] = request_id
+        return answer, found("x-choice-reason", ""), found("x-choice-zone", "")
 
     def put(self, path: str, body: Mapping[str, Any]) -> Any:
         """The JSON that answers a JSON body put at a path."""

@@ -73,6 +73,8 @@ def _in_plain_words(error: typer.BadParameter) -> None:
 
     if isinstance(error.__cause__, ValidationError):
         error.message = wrong_value(error.__cause__.errors()[0])
+        if error.param is not None and error.param.name == "accuracy":
+            error.message += ", such as 0.97 for 97 %"
 
 
 def _argument_name(argument: Any) -> str:

@@ -18,8 +18,8 @@ EvaluationOption = Annotated[
         "--evaluation",
         metavar="FILE",
         help="Rows (.npz) that nothing was trained or calibrated on: an array for each input, by "
-        "its name, and the right classes as 'labels', counted from 0, or the right numbers as "
-        "'targets', as the metric wants them.",
+        "its name, and the right classes as 'labels', counted from 0 or by the names of --labels, "
+        "or the right numbers as 'targets', as the metric wants them.",
     ),
 ]
 CalibrationOption = Annotated[

@@ -165,7 +165,7 @@ def result_table(
     counted = ""
     if result.variants:
         rows_judged = result.variants[0].accuracy_rows
-        counted = f"; accuracy on {rows_judged:,} rows that nothing was calibrated on"
+        counted = f"; accuracy on {rows_judged:,} rows, those for calibration left out"
     typer.echo(f"task {result.task.name}: {stages} in {seconds:.1f} s{counted}")
     for version in result.versions if new else ():
         typer.echo(what_it_answers(version))

@@ -86,7 +86,7 @@ def connection_options(
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise httpx.InvalidURL("another scheme, or no host")
     except httpx.InvalidURL as error:
-        raise InvalidInput(f"no URL of a gateway, such as {URL}: {url!r}") from error
+        raise InvalidInput(f"{url!r} is no URL of a gateway, such as {URL}") from error
     if token is None:
         token = os.environ.get("MODELLESS_API_TOKEN", "")
     return {
@@ -173,6 +173,10 @@ def typed_failures(url: str, timeout_s: float) -> Iterator[None]:
     except httpx.TimeoutException as error:
         raise DeadlineExceeded(f"{url} did not answer within {timeout_s:g} s") from error
     except httpx.TransportError as error:
+        if isinstance(error, httpx.RemoteProtocolError) and "illegal" in str(error):
+            raise Unreachable(
+                f"what answers at {url} speaks no HTTP; a gateway has a port of its own for gRPC"
+            ) from error
         raise ReplicaLost(f"the connection to {url} broke: {error}") from error
 
 

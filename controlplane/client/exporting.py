@@ -1,5 +1,6 @@
 """``modelless.export``: from a trained model in the user's process to a file to hand in."""
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -42,6 +43,8 @@ def export(
         OSError: ``path`` cannot be written.
     """
     target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(target.parent))
     if _is_one_of(model, "torch.nn", "Module"):
         _check_suffix(target, ".pt2", "a PyTorch module")
         from controlplane.client.torch_archive import export_module

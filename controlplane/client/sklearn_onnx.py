@@ -98,7 +98,9 @@ def rows_of(given: Any) -> Rows:
     try:
         rows = np.asarray(given, dtype=np.float32)
     except (TypeError, ValueError) as error:
-        raise ExportError(f"example_inputs are not numbers: {error}") from error
+        raise ExportError(
+            f"example_inputs are not numbers, which is all that a served model takes: {error}"
+        ) from error
     if rows.ndim != 2 or not rows.size:
         raise ExportError(
             f"example_inputs have shape {rows.shape}; give (rows, features) with one row or more"

@@ -295,7 +295,10 @@ def _match(
         )
     for index, name in enumerate(header):
         if name not in columns and name not in optional:
-            what = f"there is no such column; the header is {needed}"
+            common = len(columns.keys() & set(header))
+            alike = [one for one in kinds.values() if len(one.keys() & set(header)) == common]
+            heads = " or ".join(",".join(one) for one in alike)
+            what = f"there is no such column; the header is {heads}"
             raise BadFile(file, line, quoted(name), what)
         if name in header[:index]:
             raise BadFile(file, line, name, "the header names it twice")

@@ -87,7 +87,7 @@ class Repository:
             if self._views.task_ready(name, version):
                 return
             await asyncio.sleep(LOOK_S)
-        raise DeadlineExceeded("It was loaded, and its worker has not said so yet.")
+        raise DeadlineExceeded("it was loaded, and its worker has not said so yet")
 
     async def unload(self, name: str, version: str = "") -> None:
         """Take back what a load by name has pinned.

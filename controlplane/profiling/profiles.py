@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from controlplane.profiling.staleness import host_of
 from controlplane.views.catalog_views import find_task
+from planner.sentences import there_are
 from profiler.fingerprint import is_stale
 from variants.errors import NotFound
 from variants.types import (
@@ -134,7 +135,8 @@ def to_measure(
         one for one in catalog.variants if task in (None, one.task) and variant in (None, one.name)
     ]
     if variant is not None and not chosen:
-        raise NotFound(f"task {task!r} has no variant {variant!r}")
+        named = there_are((one.name for one in catalog.variants if one.task == task), variant)
+        raise NotFound(f"task {task!r} has no variant {variant!r}{named}")
     names = {one.key for one in chosen}
     found = [
         one

@@ -112,7 +112,8 @@ def model_rows(
             built = variants[version.task, version.model, version.version]
             grouped[version.task, version.model].append(VersionSchema.of(version, variants=built))
     if model is not None and not grouped:
-        raise NotFound(f"task {task!r} has no model {model!r}")
+        known = there_are({one.model for one in snapshot.versions if one.task == task}, model)
+        raise NotFound(f"task {task!r} has no model {model!r}{known}")
     return [
         ModelSchema(
             task=of_task,

@@ -43,22 +43,22 @@ def no_workers(
     if met.kinds and not helpful:
         return None  # workers of other kinds are there, and no wanted kind could answer
     if wanted.ending:
-        message = "No worker is running any more: this installation is being stopped."
+        message = "no worker is running any more: this installation is being stopped"
         return Refusal(code=RefusalCode.NO_WORKERS, message=message, reasons=reasons)
     if met.kinds:
         return _starting(wanted, helpful, met, reasons)
     if wanted.counts is not None and not kinds:
         message = (
-            "No worker is running and none is wanted: every device kind is scaled to 0 workers."
+            "no worker is running and none is wanted: every device kind is scaled to 0 workers"
         )
         return Refusal(code=RefusalCode.NO_WORKERS, message=message, reasons=reasons)
     if wanted.counts is None or not wanted.listed:
         return Refusal(
             code=RefusalCode.NO_WORKERS,
             message=(
-                "No worker is known: the live state, which lists them, does not answer."
+                "no worker is known: the live state, which lists them, does not answer"
                 if not wanted.listed
-                else "No worker is running, and it is not known whether one is wanted."
+                else "no worker is running, and it is not known whether one is wanted"
             ),
             reasons=reasons,
             retry_after_s=UNLISTED_RETRY_S,
@@ -88,8 +88,8 @@ def _starting(
     return Refusal(
         code=RefusalCode.NO_WORKERS,
         message=(
-            f"No worker that could answer is running: {asked} {being} wanted and being started; "
-            f"the first is expected in {seconds(1_000 * wait_s)}."
+            f"no worker that could answer is running: {asked} {being} wanted and being started; "
+            f"the first is expected in {seconds(1_000 * wait_s)}"
         ),
         reasons=reasons,
         retry_after_s=wait_s,

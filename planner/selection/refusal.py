@@ -37,7 +37,7 @@ MISSES = frozenset({Obstacle.LATENCY, Obstacle.ACCURACY, Obstacle.COST})
 
 
 def task_not_found(query: Query) -> Refusal:
-    return Refusal(code=RefusalCode.TASK_NOT_FOUND, message=f"There is no task {query.task!r}.")
+    return Refusal(code=RefusalCode.TASK_NOT_FOUND, message=f"there is no task {query.task!r}")
 
 
 def variant_not_found(view: TaskView, variant: VariantName) -> Refusal:
@@ -45,11 +45,11 @@ def variant_not_found(view: TaskView, variant: VariantName) -> Refusal:
     why = view.excluded.get(variant)
     if why is None:
         known = explain.there_are(view.by_variant, variant)
-        message = f"Task {view.task.name!r} has no variant {variant!r}{known}."
+        message = f"task {view.task.name!r} has no variant {variant!r}{known}"
         return Refusal(code=RefusalCode.VARIANT_NOT_FOUND, message=message)
     return Refusal(
         code=RefusalCode.VARIANT_NOT_FOUND,
-        message=f"Variant {variant!r} of task {view.task.name!r} does not answer: {why}.",
+        message=f"variant {variant!r} of task {view.task.name!r} does not answer: {why}",
         reasons={variant: why},
     )
 
@@ -69,7 +69,7 @@ def refuse(
     if left_ms <= 0.0:
         return Refusal(
             code=RefusalCode.DEADLINE_EXCEEDED,
-            message=f"The deadline of {ms(query.latency_ms)} has passed already.",
+            message=f"the deadline of {ms(query.latency_ms)} has passed already",
             reasons=reasons,
         )
     if has_queue or not is_loaded:
@@ -81,14 +81,14 @@ def refuse(
         return Refusal(
             code=RefusalCode.DEADLINE_EXCEEDED,
             message=(
-                f"Only {left} ms of the deadline of {whole} ms are left, "
-                "less than any variant needs."
+                f"only {left} ms of the deadline of {whole} ms are left, "
+                "less than any variant needs"
             ),
             reasons=reasons,
         )
     return Refusal(
         code=RefusalCode.OVERLOADED,
-        message=f"Every variant that meets the SLO ({explain.asked(query)}) has too long a queue.",
+        message=f"every variant that meets the SLO ({explain.asked(query)}) has too long a queue",
         reasons=reasons,
     )
 
@@ -124,21 +124,21 @@ def _why_infeasible(
     task, asked = view.task.name, explain.asked(query)
     if query.variant is not None:
         why = reasons[query.variant]
-        return f"Variant {query.variant!r} of task {task!r} cannot meet the SLO ({asked}): {why}."
+        return f"variant {query.variant!r} of task {task!r} cannot meet the SLO ({asked}): {why}"
     if all(finding.obstacle is Obstacle.CANARY for finding in reasons.findings):
         told = [f"{variant}: {reasons[variant]}" for variant in islice(reasons, NAMED)]
         more = f"; and {left} more" if (left := len(reasons) - len(told)) > 0 else ""
         return (
-            f"No variant of {task!r} is in service for queries that name none"
-            f" ({'; '.join(told) or 'it has none'}{more})."
+            f"no variant of {task!r} is in service for queries that name none"
+            f" ({'; '.join(told) or 'it has none'}{more})"
         )
-    message = f"No variant of {task!r} can meet the SLO ({asked})"
+    message = f"no variant of {task!r} can meet the SLO ({asked})"
     if nearest:
         message += f"; the nearest is {nearest[0].variant}: {nearest[0].reason}"
     elif too_many := [one for one in reasons.findings if one.obstacle is Obstacle.ROWS]:
         most = max(too_many, key=lambda one: one.candidate.table.max_batch).candidate.variant
         message += f"; {most} {reasons[most]}"
-    return f"{message}."
+    return message
 
 
 def _cold(
@@ -149,8 +149,8 @@ def _cold(
     return Refusal(
         code=RefusalCode.COLD,
         message=(
-            f"Variant {candidate.variant!r} meets the SLO ({explain.asked(query)}) once it is "
-            f"loaded on {worker.id}, which takes {seconds(candidate.load_ms)}."
+            f"variant {candidate.variant!r} meets the SLO ({explain.asked(query)}) once it is "
+            f"loaded on {worker.id}, which takes {seconds(candidate.load_ms)}"
         ),
         reasons=reasons,
         load=load,
@@ -163,18 +163,18 @@ def _unloadable(
 ) -> Refusal:
     """For a query that only variants could answer which no worker can load."""
     task, first = view.task.name, broken[0]
-    message = f"Variant {first!r} of task {task!r} {reasons[first]}."
+    message = f"variant {first!r} of task {task!r} {reasons[first]}"
     if query.variant is None:
         them = "it" if len(broken) == 1 else f"one of {len(broken)} that cannot be loaded"
-        message += f" No variant but {them} meets the SLO ({explain.asked(query)})."
+        message += f"; no variant but {them} meets the SLO ({explain.asked(query)})"
     return Refusal(code=RefusalCode.ARTIFACT_INVALID, message=message, reasons=reasons)
 
 
 def crowded(snapshot: Snapshot, query: Query, now_ms: float) -> Refusal:
     """For a query whose planned workers have too long a queue, while others are refused as well."""
     message = (
-        "More is asked than can be served: the workers that the plan gives to queries like "
-        "this have too long a queue, and the others are kept for theirs."
+        "more is asked than can be served: the workers that the plan gives to queries like "
+        "this have too long a queue, and the others are kept for theirs"
     )
     return _overloaded(snapshot, query, now_ms, message)
 
@@ -182,9 +182,9 @@ def crowded(snapshot: Snapshot, query: Query, now_ms: float) -> Refusal:
 def shed(snapshot: Snapshot, query: Query, now_ms: float) -> Refusal:
     """For a query that costs more than others, while others are refused by all that they ask."""
     message = (
-        "More is asked than can be served, no worker is free soon, and queries like this take more "
+        "more is asked than can be served, no worker is free soon, and queries like this take more "
         "of the workers' time than others: of those, some are refused at once, so that more are "
-        "answered."
+        "answered"
     )
     return replace(_overloaded(snapshot, query, now_ms, message), shed=True)
 

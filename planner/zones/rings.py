@@ -292,7 +292,7 @@ def _refusal(refusals: Sequence[tuple[Ring, Refusal]], task: TaskName) -> Refusa
     far = [other.place for other, _ in refusals if not other.home and other.away_ms]
     message = found.message
     if far:
-        message += f" Workers {', and '.join(far)}, were looked at as well."
+        message += f"; workers {', and '.join(far)}, were looked at as well"
     return Refusal(
         code=found.code,
         message=message,

@@ -1,15 +1,15 @@
 """Labelled rows: reading untrusted ``.npz`` files, and splitting them.
 
 A file holds one array per input of the task, its first axis counting rows, and what is right: an
-integer array ``labels``, or an array ``targets`` like the task's first output. Which one it is, the
-task's metric says. Sizes are checked from the declarations before anything is read, also those that
-arrays have in the task's types, and pickle never is.
+array ``labels`` of whole numbers or of names of classes, or an array ``targets`` like the task's
+first output. Which one it is, the task's metric says. Sizes are checked from the declarations
+before anything is read, also those that arrays have in the task's types, and pickle never is.
 """
 
 import hashlib
 import math
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from profiler.evaluation.right_classes import right_classes
 from variants.checks.onnx_check import check_file
 from variants.checks.zip_layout import LARGEST_ENTRY, directory_of
 from variants.errors import InvalidArtifact
@@ -33,9 +34,12 @@ CALIBRATION_SHARE = 0.2
 """Share of the evaluation rows that calibrates when there is no file for that; at most
 ``CALIBRATION_ROWS`` rows."""
 
+TABLES = frozenset({".csv", ".tsv", ".parquet", ".xlsx", ".json", ".jsonl", ".feather"})
+"""Endings of files that people have their rows in, and that are not read here."""
+
 NAMES = (
-    "arrays are called like the model's inputs, and modelless.export calls these otherwise by"
-    " input_names"
+    "arrays are called like the model's inputs; numpy.savez takes any name as **{'a.b:0': rows},"
+    " and modelless.export calls inputs otherwise by input_names"
 )
 
 
@@ -96,7 +100,8 @@ def read_task_rows(path: Path, task: Task, *, unlabelled: bool = False) -> Label
     metric, output = parse_metric(task.metric), task.outputs[0]
     if metric.classifies:
         classes = output.shape[0]
-        return read_rows(path, task.inputs, classes=classes, unlabelled=unlabelled)
+        names = task.labels
+        return read_rows(path, task.inputs, classes=classes, names=names, unlabelled=unlabelled)
     return read_rows(path, task.inputs, judged=(metric, output), unlabelled=unlabelled)
 
 
@@ -105,6 +110,7 @@ def read_rows(
     inputs: tuple[TensorSpec, ...],
     *,
     classes: int | None = None,
+    names: Sequence[str] = (),
     judged: tuple[Metric, TensorSpec] | None = None,
     unlabelled: bool = False,
     max_mib: float = MAX_MIB,
@@ -115,7 +121,8 @@ def read_rows(
 
     ``unlabelled`` rows may come with labels or targets or without.
 
-    Floats are cast to the task's precision and integers to floats; nothing else is converted.
+    Floats are cast to the task's precision and integers to floats, and labels may be ``names`` of
+    the classes; nothing else is converted.
 
     Raises:
         InvalidArtifact: one sentence with the first thing that is wrong; it names the file.
@@ -142,7 +149,8 @@ def read_rows(
     if right and judged is not None and truth == TARGETS:
         targets = _targets(path, arrays[TARGETS], *judged)
     elif right:
-        labels = _labels(path, arrays[LABELS], classes)
+        where = f"{path.name}: array {LABELS!r}"
+        labels = right_classes(where, arrays[LABELS], classes, names)
     counts = {name: len(array) for name, array in rows.items()}
     if right:
         counts[truth] = len(arrays[truth])
@@ -197,6 +205,8 @@ def _read_arrays(
     """
     check_file(path, limit_mib=max_mib)
     damaged = f"{path.name}: is not an .npz file, or is damaged; numpy.savez writes one"
+    if path.suffix in TABLES:
+        damaged = f"{path.name}: is not an .npz file; numpy.savez writes one of a table's columns"
     try:
         count, directory_bytes = directory_of(path)
     except InvalidArtifact:
@@ -308,12 +318,15 @@ def _cast(where: str, array: NDArray[Any], wanted: np.dtype[Any]) -> NDArray[Any
     widened = array.dtype.kind in "iu" and wanted.kind == "f"
     rounded = array.dtype.kind == "f" and wanted.kind == "f"
     if array.dtype != wanted and not widened and not rounded:
-        raise InvalidArtifact(f"{where} has type {array.dtype}, not {wanted}")
+        raise InvalidArtifact(
+            f"{where} has type {array.dtype}, not {wanted}; .astype({str(wanted)!r}) makes it that,"
+            " where its values are"
+        )
     with np.errstate(over="ignore"):
         cast = np.ascontiguousarray(array, dtype=wanted)
     if wanted.kind == "f" and not np.isfinite(cast).all():
         row = int(np.argmin(np.isfinite(cast).reshape(len(cast), -1).all(1)))
-        raise InvalidArtifact(f"{where} is not finite in row {row}")
+        raise InvalidArtifact(f"{where} is not finite in row {row}, which no query can be")
     return cast
 
 
@@ -338,21 +351,3 @@ def _targets(path: Path, array: NDArray[Any], metric: Metric, output: TensorSpec
                 " metric cosine compares directions"
             )
     return cast
-
-
-def _labels(path: Path, array: NDArray[Any], classes: int | None) -> NDArray[np.int64]:
-    """The array ``(rows,)`` as int64, each in ``[0, classes)``; of no classes, any integers."""
-    where = f"{path.name}: array {LABELS!r}"
-    if array.ndim != 1:
-        raise InvalidArtifact(f"{where} has shape {array.shape}, not (rows)")
-    if array.dtype.kind not in "iu":
-        raise InvalidArtifact(f"{where} has type {array.dtype}; labels are integers, from 0")
-    if classes is None:
-        return array.astype(np.int64)
-    wrong = np.flatnonzero((array < 0) | (array >= classes))
-    if len(wrong):
-        raise InvalidArtifact(
-            f"{where} has {array[wrong[0]]} in row {wrong[0]}; "
-            f"the task's labels are 0 to {classes - 1}"
-        )
-    return array.astype(np.int64)

@@ -24,7 +24,7 @@ def read_inputs(source: str | None, specs: Sequence[Spec], row: int | None) -> A
     if source is None:
         return named({spec["name"]: zeros(spec["shape"]) for spec in specs})
     if source.endswith(".npz"):
-        return named(_from_npz(source, specs, 0 if row is None else row))
+        return named(_from_npz(source, specs, row))
     rows = _from_json(source, specs)
     if row is None:
         return rows
@@ -54,7 +54,10 @@ def _from_json(source: str, specs: Sequence[Spec]) -> Any:
     try:
         data = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"{where} is not JSON: {error}") from error
+        else_rows = (
+            "" if where.endswith((".json", "input")) else "; rows are in .json or .npz files"
+        )
+        raise InvalidInput(f"{where} is not JSON: {error}{else_rows}") from error
     if isinstance(data, dict) and "inputs" in data:
         data = data["inputs"]
     if not isinstance(data, list | dict):
@@ -80,10 +83,18 @@ def _pick(rows: Any, row: int, source: str) -> Any:
     return rows[row]
 
 
-def _from_npz(source: str, specs: Sequence[Spec], row: int) -> dict[str, Any]:
-    """One row of each input."""
+def _from_npz(source: str, specs: Sequence[Spec], row: int | None) -> dict[str, Any]:
+    """One row of each input: the first, which is said, where none is named."""
     found = {}
-    for name, array in _matched(_arrays(source), specs, source).items():
+    matched = _matched(_arrays(source), specs, source)
+    if row is None:
+        row, count = 0, max((len(array) for array in matched.values()), default=0)
+        if count > 1:
+            print(
+                f"no --row: asking with the first of {count:,} rows; `modelless batch` answers all",
+                file=sys.stderr,
+            )
+    for name, array in matched.items():
         if not 0 <= row < len(array):
             raise InvalidInput(f"{source} has no row {row}; it has {len(array)} rows")
         found[name] = array[row : row + 1].tolist()

@@ -75,7 +75,11 @@ def query(
     ] = None,
     row: Annotated[
         int | None,
-        typer.Option("--row", metavar="N", help="Only this row of the file, counted from 0."),
+        typer.Option(
+            "--row",
+            metavar="N",
+            help="Only this row of the file, counted from 0; of .npz else the first.",
+        ),
     ] = None,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
@@ -89,6 +93,8 @@ def query(
 
     \b
     modelless query digits --latency-ms 50 --accuracy 0.97 --input rows.json
+
+    `modelless feedback REQUEST LABEL` says what was right, by the request that it shows.
     """
     if row is not None and input is None:
         raise InvalidInput("--row picks a row of a file: name it by --input")
@@ -159,6 +165,7 @@ def _show(reply: Mapping[str, Any], reason: str, place: str) -> None:
             ("accuracy", percent(reply["accuracy"])),
             ("cost", f"{usd_per_million(reply['cost_usd_per_1k'])} USD per million queries"),
             ("slo met", "yes" if reply["slo_met"] else "no"),
+            *([("request", reply["request_id"])] if reply.get("request_id") else []),
         ]
     )
 

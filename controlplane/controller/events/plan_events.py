@@ -58,7 +58,12 @@ class PlanEvents:
             subject, often = f"version {last}", ""
         else:
             for_s = max(1.0, now_s - self._since_s)
-            subject, often = f"versions {first} to {last}", f"{count} plans within {for_s:.0f} s. "
+            others = last - first + 1 - count
+            beside = f", beside {others} that only divide demand a little differently" * (
+                others > 0
+            )
+            subject = f"versions {first} to {last}"
+            often = f"{count} plans within {for_s:.0f} s{beside}. "
             if self._before is not None and not changed:
                 changed = "Altogether they change nothing."
         yield "planned", subject, f"{often}{changed} {self._example}".strip().replace("  ", " ")

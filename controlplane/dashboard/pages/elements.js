@@ -15,6 +15,19 @@ function filled(node, attributes, children) {
   return node;
 }
 
+// What the columns of a table mean, beneath it: opened by touch, by keyboard or by a click, and left as its reader
+// leaves it. A pointer that rests on a name shows the same. Names and meanings come in pairs; some have no meaning.
+const unfoldedMeanings = new Set();
+function meanings(table, pairs) {
+  const told = pairs.filter(([, meaning]) => meaning);
+  if (!told.length) return null;
+  const fold = el("details", { class: "fold meanings", open: unfoldedMeanings.has(table) ? "" : null },
+    el("summary", { "data-key": "meanings of " + table }, "What the columns mean"),
+    el("dl", {}, ...told.flatMap(([name, meaning]) => [el("dt", {}, name || "First column"), el("dd", {}, meaning)])));
+  fold.ontoggle = () => { if (fold.open) unfoldedMeanings.add(table); else unfoldedMeanings.delete(table); };
+  return fold;
+}
+
 // -- text to be pasted elsewhere ------------------------------------------------------------------
 
 async function copy(button, text) {

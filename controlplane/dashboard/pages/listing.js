@@ -93,6 +93,6 @@ class Grid extends Listing {
       [...row.children].forEach((cell, i) => { if (this.stack && columns[i]?.number) cell.dataset.label = columns[i].label || columns[i].name; });
       return row;
     });
-    return [el("div", { class: "scroll" }, el("table", { class: this.stack ? "stack" : "", "aria-label": this.many }, el("thead", {}, ...heads), el("tbody", {}, ...rows)))];
+    return [el("div", { class: "scroll" }, el("table", { class: this.stack ? "stack" : "", "aria-label": this.many }, el("thead", {}, ...heads), el("tbody", {}, ...rows))), meanings(this.many, columns.map(one => [one.name, one.meaning]))].filter(Boolean);
   }
 }

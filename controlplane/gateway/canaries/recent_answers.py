@@ -14,7 +14,9 @@ import numpy as np
 
 from controlplane.gateway.canaries.arms import Arm
 from controlplane.http_errors import request_id
+from planner.sentences import NAMED, some_of
 from variants.errors import Conflict, InvalidInput, NotFound
+from variants.figures import counted
 from variants.metrics.metric import MetricKind, parse_metric
 from variants.types import Task, TaskName, VariantName
 from workers.runtimes.protocol import Tensor
@@ -138,12 +140,16 @@ class RecentAnswers:
         rows = scores.reshape(len(scores), -1)
         if len(labels) != len(rows):
             raise InvalidInput(
-                f"the answer has {len(rows)} rows, and there are {len(labels)} labels"
+                f"{counted(len(labels), 'label')} for an answer with {counted(len(rows), 'row')}:"
+                " say the right class of each row"
             )
         classes = task.labels or tuple(map(str, range(rows.shape[1])))  # unnamed ones are numbered
         unknown = next((label for label in labels if label not in classes), None)
         if unknown is not None:
-            raise InvalidInput(f"task {task.name!r} has no class {unknown[:128]!r}")
+            raise InvalidInput(
+                f"task {task.name!r} has no class {unknown[:128]!r}; there are:"
+                f" {some_of(classes, NAMED)}"
+            )
         said, before = tuple(labels), self._given[at]
         if before is not None and before != said:
             raise Conflict("other labels were given for this request before")

@@ -88,7 +88,7 @@ class BodyReader(asyncio.BufferedProtocol):
             asked: the other arguments of ``parse_v1`` or ``parse_v2``.
         """
         if len(self._waiting) >= MOST or self._bytes + len(body) > MOST_BYTES:
-            done(Overloaded("Too many long bodies are being read."))
+            done(Overloaded("too many long bodies are being read"))
             return
         since_s = asyncio.get_running_loop().time()
         self._waiting.append(_Waiting(body, asked, tasks, done, since_s))
@@ -115,7 +115,7 @@ class BodyReader(asyncio.BufferedProtocol):
         assert self._transport is not None
         body, asked, tasks, _, since_s = self._waiting[0]
         if asyncio.get_running_loop().time() - max(since_s, self._there_s) > WAIT_S:
-            self._answer(Overloaded("Too many long bodies are being read."))
+            self._answer(Overloaded("too many long bodies are being read"))
             return
         self._busy = True
         write = self._transport.write
@@ -144,7 +144,7 @@ class BodyReader(asyncio.BufferedProtocol):
         except OSError as error:
             log.exception("the reader of long bodies cannot be started")
             ours.close()
-            self._answer(Overloaded(f"Long bodies cannot be read now: {error.strerror}."))
+            self._answer(Overloaded(f"long bodies cannot be read now: {error.strerror}"))
         finally:
             theirs.close()
 
@@ -170,7 +170,7 @@ class BodyReader(asyncio.BufferedProtocol):
         if was_there:
             self._answer(InvalidInput("the body takes too long to be read"))
         else:
-            self._answer(Overloaded("Long bodies cannot be read now: the reader does not start."))
+            self._answer(Overloaded("long bodies cannot be read now: the reader does not start"))
 
     def _kill(self) -> None:
         transport, self._transport = self._transport, None

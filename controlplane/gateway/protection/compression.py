@@ -150,7 +150,7 @@ class Inflater:
             done(error)
             return
         if self._under_way >= MOST or self._bytes + len(packed) > MOST_BYTES:
-            done(Overloaded("Too many compressed bodies are being unpacked."))
+            done(Overloaded("too many compressed bodies are being unpacked"))
             return
         self._finish_elsewhere(inflation, len(packed), done)
 
@@ -165,7 +165,7 @@ class Inflater:
             if unpacked.done():
                 return  # it is told so next
             inflation.dropped = True
-            done(Overloaded("The compressed body could not be unpacked soon enough."))
+            done(Overloaded("the compressed body could not be unpacked soon enough"))
 
         limit_s = self._wait_s + WAIT_S_PER_MIB * nbytes / 2**20
         timer = loop.call_later(limit_s, too_late)
@@ -177,7 +177,7 @@ class Inflater:
                 return
             timer.cancel()
             closing = future.cancelled()
-            done(Overloaded("The gateway is closing.") if closing else future.result())
+            done(Overloaded("the gateway is closing") if closing else future.result())
 
         unpacked.add_done_callback(ended)
 

@@ -263,7 +263,7 @@ class InFlight(OneAnswer):
             path, query, now_ms = self.path, self.parsed.query, self.path.clock_ms()
             path.lately.add(query.task, path.standing(query, now_ms), now_ms)
         if self.refused is ReplyCode.LOST:
-            self.fail(ReplicaLost("The worker was lost and no other could answer in time."))
+            self.fail(ReplicaLost("the worker was lost and no other could answer in time"))
             return
         if refusal.load is not None:
             # For the queries to come; this one is answered as soon as the worker has said whether.
@@ -285,14 +285,14 @@ class InFlight(OneAnswer):
         if self.done or refusal is None:
             return
         if outcome.cancelled():
-            self.fail(ReplicaLost("The load was given up."))
+            self.fail(ReplicaLost("the load was given up"))
         elif error is None:
-            self.fail(refusal_error(refusal, "The load has begun."))
+            self.fail(refusal_error(refusal, "the load has begun"))
         elif isinstance(error, VariantNotLoadable) and refusal.load is not None:
             self._without(*refusal.load, error)
         elif isinstance(error, Conflict | Overloaded | ReplicaLost):
-            why = f"It was not loaded: {str(error).rstrip('.')}."
-            self.fail(Cold(f"{refusal.message} {why}", retry_after_s=STAYS_S))
+            why = f"it was not loaded: {str(error).rstrip('.')}"
+            self.fail(Cold(f"{refusal.message}; {why}", retry_after_s=STAYS_S))
         else:
             self.fail(error if isinstance(error, Exception) else Internal(str(error)))
 
@@ -321,7 +321,7 @@ class InFlight(OneAnswer):
                 return
             try:
                 if outcome.cancelled():
-                    self.fail(ReplicaLost("The load was given up."))
+                    self.fail(ReplicaLost("the load was given up"))
                 elif error is None:
                     self._send(candidate, worker, query, self.path.clock_ms())
                 elif isinstance(error, VariantNotLoadable):

@@ -129,6 +129,10 @@ def may_hold_booleans(body: bytes | bytearray) -> bool:
 # -- the long way -------------------------------------------------------------------------------
 
 
+OBJECTS = "objects; of a typed array of JavaScript, Array.from makes a list"
+FRACTIONS = "fractions: 3.0 is one, and 3 is none"
+
+
 class Leaves(NamedTuple):
     """The values of nested lists that are regular, and fit an input's type but for their size."""
 
@@ -166,15 +170,15 @@ def _wrong(types: set[type], dtype: str) -> str | None:
     if not types <= {int, float, bool, str}:
         if type(None) in types:  # which is how some clients write NaN
             return "null: only finite numbers can be asked with"
-        return "mixed values"
+        return OBJECTS if dict in types else "mixed values"
     if str in types:
         return "text"
     if dtype == "bool":
         if types <= {bool}:
             return None
-        return "fractions" if float in types else "numbers"
+        return FRACTIONS if float in types else "numbers"
     if float in types and dtype[0] != "f":
-        return "fractions"
+        return FRACTIONS
     return "booleans" if bool in types else None
 
 

@@ -96,9 +96,9 @@ def _read_v1(
     document: Any, tasks: Mapping[TaskName, Task], received_ms: float, draw: int, booleans: bool
 ) -> ParsedQuery:
     if not isinstance(document, dict):
-        raise InvalidInput("the body must be a JSON object such as {'task': ..., 'inputs': [...]}")
+        raise InvalidInput('the body must be a JSON object such as {"task": ..., "inputs": [...]}')
     if not document.keys() <= _V1_FIELDS:
-        raise InvalidInput(unknown("field", document.keys(), _V1_FIELDS))
+        raise _unknown_field(document, _V1_FIELDS)
     task = task_of(document.get("task"), tasks)
     if "inputs" not in document:
         raise InvalidInput("'inputs' is missing: a list of rows")
@@ -122,12 +122,20 @@ def asked_v1(
         document = dict(document)
         rows = document.pop("rows", 1)
         if not document.keys() <= _V1_FIELDS:
-            raise InvalidInput(unknown("field", document.keys(), _V1_FIELDS | {"rows"}))
+            raise _unknown_field(document, _V1_FIELDS | {"rows"})
         task = task_of(document.get("task"), tasks)
         if type(rows) is not int or not 1 <= rows <= MOST_ROWS:
             raise InvalidInput(f"'rows' must be a whole number from 1 to {MOST_ROWS}")
         return query_v1(document, task, rows, received_ms, draw)
     return _read_v1(document, tasks, received_ms, draw, may_hold_booleans(body)).query
+
+
+def _unknown_field(document: Mapping[str, Any], known: frozenset[str]) -> InvalidInput:
+    if misplaced := sorted(document.keys() & _SLO_FIELDS):
+        return InvalidInput(
+            f'{misplaced[0]!r} stands in \'slo\': {{"slo": {{"{misplaced[0]}": ...}}}}'
+        )
+    return InvalidInput(unknown("field", document.keys(), known))
 
 
 def query_v1(
@@ -153,7 +161,7 @@ def _slo(slo: Any, task: Task) -> tuple[float, float | None, float | None, Prefe
     if slo is None:
         return default.latency_ms, default.accuracy, default.cost, default.prefer
     if not isinstance(slo, dict):
-        raise InvalidInput("'slo' must be an object such as {'latency_ms': 50, 'accuracy': 0.95}")
+        raise InvalidInput('\'slo\' must be an object such as {"latency_ms": 50, "accuracy": 0.95}')
     if not slo.keys() <= _SLO_FIELDS:
         if misplaced := sorted(slo.keys() & _BESIDE_SLO):
             raise InvalidInput(f"{misplaced[0]!r} stands beside 'slo', not in it")

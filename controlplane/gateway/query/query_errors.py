@@ -23,15 +23,15 @@ from workers.types import ReplyCode
 
 def expired_error(query: Query, why: str = "") -> DeadlineExceeded:
     """The error of a query whose deadline has passed; ``why`` is added to its sentence."""
-    more = f": {why}." if why else "."
-    return DeadlineExceeded(f"Not answered within {figure(query.latency_ms, 3)} ms{more}")
+    more = f": {why}" if why else ""
+    return DeadlineExceeded(f"not answered within {figure(query.latency_ms, 3)} ms{more}")
 
 
 def lethal_error(variant: str, blocked_ms: float) -> InvalidInput:
     """The error of a query whose content has just been run when a worker ended."""
     return InvalidInput(
-        f"A worker was lost while it ran exactly this query on variant {variant}: it is not run"
-        f" there for the next {max(1, round(blocked_ms / 1_000))} s."
+        f"a worker was lost while it ran exactly this query on variant {variant}: it is not run"
+        f" there for the next {max(1, round(blocked_ms / 1_000))} s"
     )
 
 
@@ -50,30 +50,30 @@ def worker_error(
         candidate: the variant that the worker was asked to run, if one had been chosen.
         for_client: what it said is for who asked, although the variant failed.
     """
-    why = f": {message.rstrip('.')}." if message else "."
+    why = f": {message.rstrip('.')}" if message else ""
     if code is ReplyCode.EXPIRED:
         return expired_error(query)
     if code is ReplyCode.INVALID:
-        return InvalidInput(f"The model cannot be run on these inputs{why}")
+        return InvalidInput(f"the model cannot be run on these inputs{why}")
     if code is ReplyCode.LOST:
-        return ReplicaLost("The worker was lost while it answered.")
+        return ReplicaLost("the worker was lost while it answered")
     if code is ReplyCode.COLD:
         load_s = 1.0 if candidate is None else candidate.load_ms / 1_000
-        return Cold(f"The variant is not loaded yet{why}", retry_after_s=load_s)
+        return Cold(f"the variant is not loaded yet{why}", retry_after_s=load_s)
     if code is ReplyCode.FAILED:
         if for_client:
             return NotFinite(
-                f"The model's answer cannot be given: {message}. JSON cannot carry them."
+                f"the model's answer cannot be given: {message}, which JSON cannot carry"
             )
         return Internal(message)
     if code is ReplyCode.QUARANTINED:  # what failed there is not this query's affair
-        why = ": the variant has just been put into quarantine where it was asked."
-    return Overloaded(f"No worker can answer in time right now{why}")
+        why = ": the variant has just been put into quarantine where it was asked"
+    return Overloaded(f"no worker can answer in time right now{why}")
 
 
 def refusal_error(refusal: Refusal, more: str = "") -> ModellessError:
-    """The error behind a refusal of selection; ``more`` is a sentence to add."""
-    message = f"{refusal.message} {more}" if more else refusal.message
+    """The error behind a refusal of selection; ``more`` is added to its text."""
+    message = f"{refusal.message}; {more}" if more else refusal.message
     match refusal.code:
         case RefusalCode.TASK_NOT_FOUND:
             return TaskNotFound(message)

@@ -49,7 +49,7 @@ class Waiting:
             waiter.fail(
                 Overloaded(
                     f"{self._most} queries wait for this gateway, which has just started, to "
-                    "connect to its workers."
+                    "connect to its workers"
                 )
             )
         else:

@@ -206,19 +206,19 @@ async def test_the_settings_own_number_can_be_fixed(
     [
         ("gpu", {"count": 1}, 404, "there is no device kind 'gpu'; there are: cpu-3, cpu-4"),
         ("cpu-4", {}, 400, "body lacks 'count'"),
-        ("cpu-4", {"count": "2"}, 400, "body 'count' is wrong: input should be a valid integer"),
-        ("cpu-4", {"count": True}, 400, "body 'count' is wrong: input should be a valid integer"),
+        ("cpu-4", {"count": "2"}, 400, "body 'count' is wrong: it must be a whole number"),
+        ("cpu-4", {"count": True}, 400, "body 'count' is wrong: it must be a whole number"),
         (
             "cpu-4",
             {"count": -1},
             400,
-            "body 'count' is wrong: input should be greater than or equal to 0",
+            "body 'count' is wrong: it must be at least 0",
         ),
         (
             "cpu-4",
             {"count": 10_001},
             400,
-            "body 'count' is wrong: input should be less than or equal to 10000",
+            "body 'count' is wrong: it must be at most 10000",
         ),
     ],
 )

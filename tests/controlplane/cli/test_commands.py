@@ -461,7 +461,14 @@ def test_a_command_that_is_none_is_exit_code_2(shell: Shell, arguments: tuple[st
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("query", "digits", "--accuracy", "97"), "'--accuracy': it must be at most 1"),
+        (
+            ("query", "digits", "--accuracy", "97"),
+            "'--accuracy': it must be at most 1, such as 0.97 for 97 %",
+        ),
+        (
+            ("query", "digits", "--accuracy", "97%"),
+            "'--accuracy': it must be a number, such as 0.97 for 97 %",
+        ),
         (("query", "digits", "--row", "x"), "'--row': it must be a whole number"),
         (("status", "-o", "xml"), "'--output' / '-o': 'xml' is not one of 'table', 'json', 'yaml'"),
     ],
@@ -723,12 +730,15 @@ def test_a_query_carries_the_slo_and_shows_the_answer(
     ]
     assert [line.split(maxsplit=1)[0] for line in ended.out.splitlines()] == [
         "label", "variant", "chosen", "worker", "batch", "queue,", "accuracy", "cost", "slo",
+        "request",
     ]  # fmt: skip
     shown = " ".join(ended.out.split())
     assert "label 7 (0.9) variant mlp-v1-onnx-int8 of mlp-v1" in shown
     assert "chosen the cheapest that fits worker cpu-4-a batch 4" in shown
-    assert (
-        "0.250 ms, 2.50 ms accuracy 97.00 % cost 0.62 USD per million queries slo met yes" in shown
+    assert re.search(
+        r"0.250 ms, 2.50 ms accuracy 97.00 % cost 0.62 USD per million queries slo met yes "
+        r"request [0-9a-f]{16}$",
+        shown,
     )
 
 
@@ -738,10 +748,14 @@ def test_a_query_says_which_zone_answered_and_why(gateway: Gateway, shell: Shell
     assert f"answered {gateway.place}" in " ".join(ended.out.split())
 
 
-def test_a_query_in_json_is_the_reply_itself(gateway: Gateway, shell: Shell) -> None:
+def test_a_query_in_json_is_the_reply_itself_with_its_request_id(
+    gateway: Gateway, shell: Shell
+) -> None:
     ended = shell("query", "digits", "-o", "json", url=gateway.url)
 
-    assert (ended.code, ended.json()) == (0, ANSWER)
+    reply = ended.json()
+    assert re.fullmatch("[0-9a-f]{16}", reply.pop("request_id"))
+    assert (ended.code, reply) == (0, ANSWER)
     assert ended.err == "no --input: asking with a row of zeros\n"
     assert gateway.asked == [{"task": "digits", "inputs": [[0] * 64]}]
 
@@ -757,6 +771,22 @@ def test_a_row_of_an_npz_is_found_by_name_or_by_shape(
         shell("query", "digits", "-i", str(tmp_path / name), "--row", "2", url=gateway.url)
 
     assert [asked["inputs"] for asked in gateway.asked] == [[rows[2].tolist()]] * 2
+
+
+def test_that_only_the_first_row_of_an_npz_is_asked_with_is_said(
+    gateway: Gateway, shell: Shell, tmp_path: Path
+) -> None:
+    rows = np.arange(3 * 64, dtype=np.float32).reshape(3, 64)
+    np.savez(tmp_path / "rows.npz", pixels=rows)
+    np.savez(tmp_path / "row.npz", pixels=rows[:1])
+
+    ended = shell("query", "digits", "-i", str(tmp_path / "rows.npz"), url=gateway.url)
+    alone = shell("query", "digits", "-i", str(tmp_path / "row.npz"), url=gateway.url)
+
+    assert [asked["inputs"] for asked in gateway.asked] == [[rows[0].tolist()]] * 2
+    assert (ended.err, alone.err) == (
+        "no --row: asking with the first of 3 rows; `modelless batch` answers all\n", "",
+    )  # fmt: skip
 
 
 def test_a_row_of_no_file_is_refused(gateway: Gateway, shell: Shell) -> None:
@@ -804,6 +834,7 @@ def damaged_npz() -> bytes:
     [
         ("none.json", None, (), "none.json cannot be read: No such file or directory"),
         ("broken.json", b"[1,", (), "broken.json is not JSON: "),
+        ("rows.csv", b"a,b", (), "rows.csv is not JSON: "),
         ("text.json", b'"x"', (), "text.json holds no rows: a list of rows is needed"),
         ("short.json", b"[[1]]", ("--row", "1"), "short.json has no row 1; it has 1 rows"),
         ("none.npz", None, (), "none.npz cannot be read: No such file or directory"),

@@ -431,6 +431,19 @@ def test_a_connection_that_breaks_is_a_lost_replica() -> None:
     assert refused.value.retryable
 
 
+def test_what_speaks_no_http_is_no_gateway() -> None:
+    """Such as the gateway's port for gRPC."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        raise httpx.RemoteProtocolError("illegal status line", request=request)
+
+    with (
+        answering(answer) as client,
+        pytest.raises(Unreachable, match="a port of its own for gRPC"),
+    ):
+        client.query("a", [[0]])
+
+
 def heard(**options: Any) -> tuple[str, str | None]:
     """Which URL a client asks, and with which authorization."""
     asked: list[tuple[str, str | None]] = []

@@ -106,7 +106,11 @@ def test_names_are_as_they_were_given(tmp_path: Path) -> None:
         (GaussianNB().fit(ROWS, CLASSES), ROWS[:, :3], "GaussianNB does not answer the example"),
         (GaussianNB().fit(ROWS, CLASSES), ROWS[0], r"example_inputs have shape \(4,\); give"),
         (GaussianNB().fit(ROWS, CLASSES), ROWS[:0], r"example_inputs have shape \(0, 4\); give"),
-        (GaussianNB().fit(ROWS, CLASSES), [["a"]], "example_inputs are not numbers: could not"),
+        (
+            GaussianNB().fit(ROWS, CLASSES),
+            [["a"]],
+            "example_inputs are not numbers, which is all that a served model takes: could not",
+        ),
         (DummyClassifier().fit(ROWS, CLASSES), ROWS, "DummyClassifier has no ONNX form: Unable to"),
         (
             MultiOutputClassifier(GaussianNB()).fit(ROWS, np.stack([CLASSES, CLASSES], 1)),
@@ -172,6 +176,11 @@ def test_one_row_in_a_hundred_may_differ(different: int, refused: bool, tmp_path
 def test_a_suffix_that_is_not_a_classifiers_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ExportError, match=r"is exported to a file that ends in \.onnx"):
         export(GaussianNB().fit(ROWS, CLASSES), ROWS, tmp_path / name)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=f"there is no such folder: '{tmp_path / 'no'}'"):
+        export(GaussianNB().fit(ROWS, CLASSES), ROWS, tmp_path / "no" / "bayes.onnx")
 
 
 def test_an_exported_forest_is_registered_and_counts_right(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ async def test_a_link_asks_what_would_answer(served: Served, tmp_path: Path) -> 
 async def test_a_refusal_says_what_is_in_the_way(served: Served, tmp_path: Path) -> None:
     page = await shown(served, "letters?latency_ms=0,5&accuracy=99", tmp_path)
 
-    assert "SLO_INFEASIBLE : No variant of 'letters' can meet the SLO" in page.text
+    assert "SLO_INFEASIBLE : no variant of 'letters' can meet the SLO" in page.text
     assert f"✗ {SLOW} cpu-1" in page.text
     assert f"→ {SLOW}" not in page.text
 

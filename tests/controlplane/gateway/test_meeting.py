@@ -82,8 +82,8 @@ async def test_a_deadline_that_passes_meanwhile_is_kept(tmp_path: Path, port: in
             reply = await ask(client, 60.0)
             assert (reply.status_code, reply.json()["code"]) == (504, "DEADLINE_EXCEEDED")
             assert reply.json()["error"] == (
-                "Not answered within 60 ms: the gateway has just started and was still connecting "
-                "to its workers."
+                "not answered within 60 ms: the gateway has just started and was still connecting "
+                "to its workers"
             )
             assert (held(of), of.path.counters.in_flight) == (0, 0)
 
@@ -234,7 +234,7 @@ async def test_how_long_a_worker_took_to_start_is_what_the_next_is_expected_to_t
             (worker,) = of.statuses()
             it.catalog.set_inventory(KIND, 0)
             await eventually(lambda: not of.known.workers)
-            assert (await ask(client)).json()["error"].endswith("is scaled to 0 workers.")
+            assert (await ask(client)).json()["error"].endswith("is scaled to 0 workers")
             it.catalog.set_inventory(KIND, 1)
             await eventually(
                 lambda: of.path.snapshot.wanted.kinds() == [KIND] or bool(of.known.workers)

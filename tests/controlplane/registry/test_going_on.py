@@ -193,7 +193,7 @@ def test_what_could_not_be_built_is_not_tried_at_once_again(tmp_path: Path) -> N
         (skipped,) = trying(house, task=task).skipped
         reasons.append(skipped.reason)
     assert reasons == ["the model has nothing that can be quantised"] * 2
-    assert f"{INT8} could not be built a while ago" in begun(house, "build")
+    assert f"{INT8} could not be built before" in begun(house, "build")
 
 
 def test_kinds_that_are_added_later_are_kept_as_well(house: House) -> None:

@@ -13,7 +13,7 @@ from variants.types import DeviceKindName
 
 CPU, GPU = DeviceKindName("cpu-1"), DeviceKindName("gpu")
 
-NONE_WANTED = "No worker is running and none is wanted: every device kind is scaled to 0 workers."
+NONE_WANTED = "no worker is running and none is wanted: every device kind is scaled to 0 workers"
 
 
 def fleet(wanted: Wanted, *workers: WorkerView, loaded: bool = True) -> Snapshot:
@@ -47,8 +47,8 @@ def test_none_is_wanted_so_there_is_no_time_to_ask_again() -> None:
 def test_wanted_ones_are_starting() -> None:
     assert refused(fleet(want({CPU: 2, GPU: 0}, CPU)), query()) == (
         RefusalCode.NO_WORKERS,
-        "No worker that could answer is running: 2 of cpu-1 are wanted and being started; the "
-        "first is expected in 4.0 s.",
+        "no worker that could answer is running: 2 of cpu-1 are wanted and being started; the "
+        "first is expected in 4.0 s",
         4.0,
     )
 
@@ -68,12 +68,12 @@ def test_it_is_not_known_where_the_workers_are() -> None:
     silent = Wanted(counts={CPU: 1}, listed=False)
     assert refused(fleet(silent), query()) == (
         RefusalCode.NO_WORKERS,
-        "No worker is known: the live state, which lists them, does not answer.",
+        "no worker is known: the live state, which lists them, does not answer",
         1.0,
     )
     assert refused(fleet(Wanted()), query()) == (
         RefusalCode.NO_WORKERS,
-        "No worker is running, and it is not known whether one is wanted.",
+        "no worker is running, and it is not known whether one is wanted",
         1.0,
     )
 
@@ -82,7 +82,7 @@ def test_while_everything_is_stopped_none_is_said_to_start() -> None:
     ending = Wanted(counts={CPU: 1, GPU: 1}, ending=True)
     told = (
         RefusalCode.NO_WORKERS,
-        "No worker is running any more: this installation is being stopped.",
+        "no worker is running any more: this installation is being stopped",
         None,
     )
     assert refused(fleet(ending), query()) == told
@@ -101,8 +101,8 @@ def test_what_only_a_missing_kind_can_meet_waits_for_it_when_it_is_wanted() -> N
     tight = query(20.0)
     assert refused(fleet(want({CPU: 1, GPU: 1}, GPU), worker()), tight) == (
         RefusalCode.NO_WORKERS,
-        "No worker that could answer is running: 1 of gpu is wanted and being started; the first "
-        "is expected in 4.0 s.",
+        "no worker that could answer is running: 1 of gpu is wanted and being started; the first "
+        "is expected in 4.0 s",
         4.0,
     )
     for counts in ({CPU: 1}, {CPU: 1, GPU: 0}):

@@ -53,7 +53,7 @@ BROKEN_EVERYWHERE = {W1: {key("large"): WHY}, W2: {key("large"): WHY}}
 def test_a_pinned_query_is_told_what_cannot_be_loaded_and_why() -> None:
     found = refused(seen(BROKEN_EVERYWHERE), query(10_000, variant="large"))
     assert found.code is RefusalCode.ARTIFACT_INVALID
-    assert found.message == f"Variant 'large' of task 'digits' cannot be loaded: {WHY}."
+    assert found.message == f"variant 'large' of task 'digits' cannot be loaded: {WHY}"
     assert dict(found.reasons) == {"large": f"cannot be loaded: {WHY}"}
     assert found.load is None
 

@@ -260,6 +260,13 @@ HEADERS = [
         "there is no such column",
     ),
     Bad(
+        "a demand in place of a trace",
+        "trace",
+        "task,qps,latency_slo_ms,min_accuracy\ndigits,5,20,0.9\n",
+        ", line 1, column 'qps'",
+        "the header is arrival_s,task,latency_slo_ms,min_accuracy,max_cost_usd_per_1k or second,",
+    ),
+    Bad(
         "column twice",
         "devices",
         DEVICES.replace("count", "device_kind", 1),

@@ -298,3 +298,17 @@ def test_layouts_that_cannot_be_are_refused(
     ended = solve(shell, paths, "--layouts", text)
     assert ended.code == 2
     assert why in ended.err
+
+
+@pytest.mark.parametrize(("qps", "said"), [(9_000, False), (11_000, True)])
+def test_more_than_a_gateway_passes_is_told_of(
+    shell: Shell, tmp_path: Path, qps: int, said: bool
+) -> None:
+    """One device would do for both; what the queries pass before it is not in the plan."""
+    catalog = f"{ONE}digits,mlp,mlp,0.9,cpu-4,1000,10,1,\n"
+    demand = f"task,qps,latency_slo_ms,min_accuracy\ndigits,{qps},100,\n"
+    paths = write_all(tmp_path, catalog=catalog, demand=demand)
+    ended = solve(shell, paths)
+    assert "yes, all" in ended.out
+    assert ("One gateway passes some 10,000" in ended.out) is said
+    assert ended.err == ""

@@ -159,6 +159,19 @@ def test_plans_that_differ_by_noise_are_not_told() -> None:
     assert list(plans.due(3_600.0)) == []
 
 
+def test_plans_that_are_not_told_are_counted_beside_those_that_are() -> None:
+    plans = PlanEvents()
+    plans.planned(None, plan(1), 0.0)
+    list(plans.due(0.0))
+    plans.planned(plan(1), plan(2, workers=3), 10.0)
+    plans.planned(plan(4, workers=3), plan(5, workers=4), 20.0)
+    [(_, subject, message)] = plans.due(80.0)
+    assert subject == "versions 2 to 5"
+    assert message.startswith(
+        "2 plans within 70 s, beside 2 that only divide demand a little differently. Changed: "
+    )
+
+
 def test_plans_that_come_and_go_say_that_they_change_nothing() -> None:
     plans = PlanEvents()
     plans.planned(None, plan(1), 0.0)

@@ -44,7 +44,12 @@ def test_the_same_said_again_counts_once_and_something_else_is_refused() -> None
 
 
 @pytest.mark.parametrize(
-    ("labels", "why"), [(["a", "b"], "has 1 rows"), (["z"], "no class 'z'"), ([], "has 1 rows")]
+    ("labels", "why"),
+    [
+        (["a", "b"], "2 labels for an answer with 1 row"),
+        (["z"], "no class 'z'; there are: a, b"),
+        ([], "0 labels for an answer with 1 row"),
+    ],
 )
 def test_labels_have_to_fit_the_answer(labels: list[str], why: str) -> None:
     answers = RecentAnswers()

@@ -106,7 +106,7 @@ async def test_an_output_that_is_not_finite_is_no_answer_and_says_so(
     tensor = np.array([[3e38, 0, 0, 0]], "<f4")
     status, text, _ = await refused(stubs, request(tensor, model_version=DOUBLE))
     assert status is grpc.StatusCode.INTERNAL
-    assert text.startswith("INTERNAL: The model's answer cannot be given: ")
+    assert text.startswith("INTERNAL: the model's answer cannot be given: ")
     assert "for output 'y'" in text
 
 

@@ -53,8 +53,8 @@ QUERY = Query(DIGITS, 1, NOW_MS, 40.0)
 OUTLINE = (b'{"task": "digits", "inputs": ', b"]}", 2)
 BY = (WorkerId("w1"),)
 ALWAYS = Holds(inf, inf, BY)
-FULL = Overloaded('Every variant that meets the SLO ("so") has too long a queue.')
-LATE = DeadlineExceeded("Not answered within 40 ms.")
+FULL = Overloaded('every variant that meets the SLO ("so") has too long a queue')
+LATE = DeadlineExceeded("not answered within 40 ms")
 ROW = [[0.25] * 64]
 
 

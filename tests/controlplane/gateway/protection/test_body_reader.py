@@ -140,7 +140,7 @@ async def test_who_has_waited_for_long_is_told_so(
     monkeypatch.setattr(body_reader, "WAIT_S", -1.0)
     found = await asyncio.gather(*(read(reader, good, V1) for _ in range(3)))
     assert [(type(one), str(one)) for one in found] == [
-        (Overloaded, "Too many long bodies are being read.")
+        (Overloaded, "too many long bodies are being read")
     ] * 3
     monkeypatch.undo()
     assert isinstance(await read(reader, good, V1), ParsedQuery)

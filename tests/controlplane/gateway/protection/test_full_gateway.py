@@ -34,7 +34,7 @@ async def test_a_task_leaves_room_for_others(
     monkeypatch.setattr("controlplane.gateway.query.query_path.MAX_IN_FLIGHT", 8)
     monkeypatch.setattr("controlplane.gateway.query.query_path.CROWDED", 4)
     found = await sent(served, 7)
-    too_many = "5 queries are in flight through this gateway, too many of them of this task."
+    too_many = "5 queries are in flight through this gateway, too many of them of this task"
     assert sorted(found) == [""] * 5 + [too_many] * 2
     path = served.gateway.path
     await until(lambda: served.in_flight == 0)
@@ -47,6 +47,6 @@ async def test_a_task_leaves_room_for_others(
 async def test_bytes_in_flight_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controlplane.gateway.query.query_path.MAX_IN_FLIGHT_BYTES", 40)
     found = await sent(served, 3)
-    too_many = "queries of 0 MiB are in flight through this gateway."
+    too_many = "queries of 0 MiB are in flight through this gateway"
     assert sorted(found) == ["", "", too_many]
     assert await sent(served, 1) == [""]

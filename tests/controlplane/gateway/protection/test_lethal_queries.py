@@ -118,7 +118,7 @@ async def test_a_query_that_ends_its_worker_ends_no_other(served: Served, varian
     for _ in range(3):
         status, code, text = (await served.ask(query(LETHAL, variant=variant))).error
         assert (status, code) == (400, "INVALID_INPUT")
-        assert text.startswith("A worker was lost while it ran exactly this query on variant")
+        assert text.startswith("a worker was lost while it ran exactly this query on variant")
     assert (await served.ask(query(2, variant=variant))).status == 200
     assert alive(*children) == 1
     assert served.gateway.path.counters.retries == {}

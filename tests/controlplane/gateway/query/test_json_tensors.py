@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.gateway.query.datatypes import V2_NAMES
+from controlplane.gateway.query.json_tensors import FRACTIONS, OBJECTS
 from controlplane.gateway.query.parsing import parse_v1
 from controlplane.gateway.query.v2_parsing import parse_v2
 from variants.checks.json_shape import shown
@@ -63,15 +64,15 @@ def fault_of(leaves: list[Any], dtype: str) -> str | None:
     if any(leaf is None for leaf in leaves):
         return "null: only finite numbers can be asked with"
     if any(isinstance(leaf, dict) for leaf in leaves):
-        return "mixed values"
+        return OBJECTS
     if str in kinds:
         return "text"
     if dtype == "bool":
-        found = "fractions" if float in kinds else "numbers" if int in kinds else None
+        found = FRACTIONS if float in kinds else "numbers" if int in kinds else None
     elif dtype.startswith("float"):
         found = "booleans" if bool in kinds else None
     else:
-        found = "fractions" if float in kinds else "booleans" if bool in kinds else None
+        found = FRACTIONS if float in kinds else "booleans" if bool in kinds else None
     return found
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from controlplane.api.bodies import INFER, QUERY
 from controlplane.gateway.query.datatypes import V2_NAMES, best_classes, bytes_of
+from controlplane.gateway.query.json_tensors import FRACTIONS, OBJECTS
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
 from controlplane.gateway.query.replies import ReplyMetadata, encode_v1, encode_v2
 from controlplane.gateway.query.v2_parsing import parse_v2
@@ -182,7 +183,8 @@ def test_other_mistakes_are_not_taken_for_such_a_number(row: str) -> None:
             {"zz": 1, "aa": 2},
             "unknown field: aa, zz; known are: best_effort, inputs, priority, slo, task, variant",
         ),
-        ({"slo": 5}, "'slo' must be an object such as {'latency_ms': 50, 'accuracy': 0.95}"),
+        ({"accuracy": 0.9, "zz": 1}, "'accuracy' stands in 'slo': {\"slo\": {\"accuracy\": ...}}"),
+        ({"slo": 5}, '\'slo\' must be an object such as {"latency_ms": 50, "accuracy": 0.95}'),
         (
             {"slo": {"latency": 5}},
             "unknown field of 'slo': latency; known are: accuracy, cost, latency_ms, prefer",
@@ -238,18 +240,18 @@ def test_wrong_fields(changes: dict[str, Any], message: str) -> None:
         ("pair", [[1, "2"]], "input 'x' must hold float32 numbers, not text"),
         ("pair", [[None, 1]], f"input 'x' must hold float32 numbers, not {NULL}"),
         ("pair", [None], f"input 'x' must hold float32 numbers, not {NULL}"),
-        ("pair", [{"x": 1}], "input 'x' must hold float32 numbers, not mixed values"),
+        ("pair", [{"x": 1}], f"input 'x' must hold float32 numbers, not {OBJECTS}"),
         ("pair", [[True, False]], "input 'x' must hold float32 numbers, not booleans"),
         ("pair", [[True, 1.0]], "input 'x' must hold float32 numbers, not booleans"),
         ("long", [[True, 1]], "input 'x' must hold int64 numbers, not booleans"),
         ("pair", [[1e39, 0]], "input 'x' has NaN, infinite or too large values"),
         ("pair", [[0, -1e39]], "input 'x' has NaN, infinite or too large values"),
-        ("whole", [[1.0, 2]], "input 'x' must hold int32 numbers, not fractions"),
+        ("whole", [[1.0, 2]], f"input 'x' must hold int32 numbers, not {FRACTIONS}"),
         ("whole", [[2**31, 0]], "input 'x' has values outside int32"),
         ("bytes", [[-1, 0]], "input 'x' has values outside uint8"),
         ("bytes", [[0, 256]], "input 'x' has values outside uint8"),
         ("long", [[2**63, 2**63]], "input 'x' has values outside int64"),
-        ("long", [[2**64, 0]], "input 'x' must hold int64 numbers, not fractions"),
+        ("long", [[2**64, 0]], f"input 'x' must hold int64 numbers, not {FRACTIONS}"),
         ("flags", [[0, 1]], "input 'x' must hold booleans, not numbers"),
         ("scalars", [[1]], "input 'x' must have shape [rows], not [1, 1]"),
         ("pair", [[1, 2]] * 4097, "input 'x' has 4097 rows; at most 4096 are taken"),

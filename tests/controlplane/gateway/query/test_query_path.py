@@ -110,9 +110,9 @@ async def test_a_pin_is_kept(served: Served) -> None:
     answer = await served.ask(query(3, variant="nope"))
     status, code, said = answer.error
     assert (status, code) == (404, "NOT_FOUND")
-    assert said.startswith("Task 'letters' has no variant 'nope'; there are: ")
+    assert said.startswith("task 'letters' has no variant 'nope'; there are: ")
     near = await served.ask(query(3, variant="fast-v1"))
-    assert near.error[2] == f"Task 'letters' has no variant 'fast-v1'; there are: {FAST}."
+    assert near.error[2] == f"task 'letters' has no variant 'fast-v1'; there are: {FAST}"
 
 
 async def test_an_infeasible_slo_comes_with_alternatives(served: Served) -> None:
@@ -130,7 +130,7 @@ async def test_nothing_is_answered_past_its_deadline(served: Served) -> None:
     began_s = time.monotonic()
     answer = await served.ask(query(variant=LATE, slo={"latency_ms": 60}))
     took_s = time.monotonic() - began_s
-    assert answer.error == (504, "DEADLINE_EXCEEDED", "Not answered within 60 ms.")
+    assert answer.error == (504, "DEADLINE_EXCEEDED", "not answered within 60 ms")
     assert took_s >= 0.06
     assert served.in_flight == 0
     # Its late reply changes nothing.
@@ -142,7 +142,7 @@ async def test_a_worker_that_hangs_is_not_waited_for(served: Served) -> None:
     os.kill(child.pid, signal.SIGSTOP)
     for best_effort in (False, True):
         answer = await served.ask(query(slo={"latency_ms": 50}, best_effort=best_effort))
-        assert answer.error == (504, "DEADLINE_EXCEEDED", "Not answered within 50 ms.")
+        assert answer.error == (504, "DEADLINE_EXCEEDED", "not answered within 50 ms")
     assert served.in_flight == 0
     os.kill(child.pid, signal.SIGCONT)
     assert (await served.ask(query(6))).json["outputs"] == [[6, 0, 0, 0]]
@@ -265,7 +265,7 @@ async def test_a_cold_variant_says_when_to_come_back(slow_to_load: Served) -> No
     assert answer.error[:2] == (503, "COLD")
     assert answer.headers["retry-after"] == "60"
     assert answer.json["retryable"] is True
-    assert answer.error[2].endswith("The load has begun.")
+    assert answer.error[2].endswith("; the load has begun")
     # The load has begun for those who come back.
     connected = served.gateway.known.workers[WorkerId("w1")]
     await until(lambda: connected.ready)
@@ -282,8 +282,8 @@ async def test_a_load_that_did_not_begin_is_not_said_to_have(slow_to_load: Serve
     answer = await served.ask(query(4, variant=FAST, slo=TOO_SOON))
     assert answer.error[:2] == (503, "COLD")
     assert answer.error[2].endswith(
-        "It was not loaded: letters/fast-v1-echo-fp32 needs 10.0 MiB, 0.0 MiB are free here, and "
-        "what is loaded is in use or asked for more."
+        "it was not loaded: letters/fast-v1-echo-fp32 needs 10.0 MiB, 0.0 MiB are free here, and "
+        "what is loaded is in use or asked for more"
     )
     assert int(answer.headers["retry-after"]) == 5
     assert served.gateway.known.workers[WorkerId("w1")].ready == {("letters", SLOW)}
@@ -462,7 +462,7 @@ async def test_without_workers_it_says_so_and_when_one_is_expected(served: Serve
     answer = await served.ask(query(variant=None))
     status, code, message = answer.error
     assert (status, code, answer.json["retryable"]) == (503, "NO_WORKERS", True)
-    assert message.startswith("No worker that could answer is running: 1 of cpu-")
+    assert message.startswith("no worker that could answer is running: 1 of cpu-")
     assert 5 <= answer.json["retry_after_s"] <= 6
     assert answer.headers["retry-after"] == "6"
 
@@ -476,7 +476,7 @@ async def test_scaled_to_none_nobody_knows_when_to_come_back(served: Served) -> 
         assert answer.error == (
             503,
             "NO_WORKERS",
-            "No worker is running and none is wanted: every device kind is scaled to 0 workers.",
+            "no worker is running and none is wanted: every device kind is scaled to 0 workers",
         )
         assert answer.json["retryable"] is True
         assert "retry-after" not in answer.headers
@@ -594,8 +594,8 @@ async def test_an_output_that_is_not_finite_is_no_answer_and_says_so(
     assert answer.error == (
         500,
         "INTERNAL",
-        "The model's answer cannot be given: letters/double-v1-onnx-fp32 gave values that are not"
-        " finite (NaN or infinity) for output 'y'. JSON cannot carry them.",
+        "the model's answer cannot be given: letters/double-v1-onnx-fp32 gave values that are not"
+        " finite (NaN or infinity) for output 'y', which JSON cannot carry",
     )
     assert answer.json["retryable"] is False
     assert answer.json["request_id"] in caplog.text
@@ -685,7 +685,7 @@ async def test_v2_infer_with_raw_bytes_as_tritonclient_sends_them(served: Served
         ("/v2/models/a/b/c/d/e/infer", (400, "INVALID_INPUT", "not an inference route")),
         (
             "/v2/models/letters/versions/fast/infer",
-            (404, "NOT_FOUND", f"Task 'letters' has no variant 'fast'; there are: {FAST}."),
+            (404, "NOT_FOUND", f"task 'letters' has no variant 'fast'; there are: {FAST}"),
         ),
     ],
 )

@@ -82,7 +82,7 @@ async def test_there_is_room_for_so_many_and_a_place_becomes_free() -> None:
     assert waiting.hold(third, QUERY, COLD)
     assert isinstance(third.error, Overloaded)
     assert third.error.message == (
-        "2 queries wait for this gateway, which has just started, to connect to its workers."
+        "2 queries wait for this gateway, which has just started, to connect to its workers"
     )
     assert waiting.give_up(first)
     assert not waiting.give_up(first)

@@ -1,0 +1,66 @@
+"""The right classes of evaluation rows, which files say by numbers or by names."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from variants.errors import InvalidArtifact
+
+NAMED = 8
+"""Names of classes that a sentence tells, where there are more."""
+
+
+def right_classes(
+    where: str, array: NDArray[Any], classes: int | None, names: Sequence[str] = ()
+) -> NDArray[np.int64]:
+    """The array ``(rows,)`` as numbers of classes, each in ``[0, classes)``.
+
+    Texts are names of classes: their numbers are their places in ``names``. Where there are no
+    classes, as for neighbours, any integers or texts do, the same ones for what is alike.
+
+    Raises:
+        InvalidArtifact: one sentence, which begins with ``where``.
+    """
+    if array.ndim != 1:
+        told = f"{where} has shape {array.shape}, not (rows)"
+        if array.ndim == 2 and array.dtype.kind in "iufb":
+            told += ": .ravel()" if array.shape[1] == 1 else ": of one-hot rows .argmax(axis=1)"
+            told += " makes one number for each row"
+        raise InvalidArtifact(told)
+    if array.dtype.kind == "U":
+        return _numbered(where, array, classes, names)
+    if array.dtype.kind not in "iu":
+        raise InvalidArtifact(
+            f"{where} has type {array.dtype}; labels are integers, from 0, or names of classes"
+        )
+    if classes is not None:
+        wrong = np.flatnonzero((array < 0) | (array >= classes))
+        if len(wrong):
+            raise InvalidArtifact(
+                f"{where} has {array[wrong[0]]} in row {wrong[0]}; "
+                f"the task's labels are 0 to {classes - 1}"
+            )
+    return array.astype(np.int64)
+
+
+def _numbered(
+    where: str, array: NDArray[Any], classes: int | None, names: Sequence[str]
+) -> NDArray[np.int64]:
+    if classes is None:
+        return np.unique(array, return_inverse=True)[1].astype(np.int64)
+    if not names:
+        raise InvalidArtifact(
+            f"{where} holds names, and the task's classes have none: --labels names them, in the"
+            " order of the model's scores"
+        )
+    numbers = {name: number for number, name in enumerate(names)}
+    found = np.array([numbers.get(str(name), -1) for name in array], np.int64)
+    if len(wrong := np.flatnonzero(found < 0)):
+        told = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+        raise InvalidArtifact(
+            f"{where} has {str(array[wrong[0]])[:80]!r} in row {wrong[0]}; the task's classes are"
+            f" called {told}"
+        )
+    return found
