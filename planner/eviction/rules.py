@@ -18,7 +18,7 @@ VIOLATION_S = 0.3
 costs loading: on the bench of residency 0.3 has 5 to 11 % fewer such queries than 0 at the same
 loading, 1 has 8 to 17 % fewer at up to 6 % more (docs/decisions/0005-eviction.md)."""
 
-MOST_LOAD_S = 0.5
+MOST_LOAD_S = 1.0
 """So much of a load counts, at most, for a query that cannot wait for it. Such a query is refused
 whether or not the variant is loaded then; where a load takes seconds, it mostly is not. To count
 all of it would fill the memory with what loads longest, whatever answers that costs
