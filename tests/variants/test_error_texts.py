@@ -40,7 +40,9 @@ def _of(function: ast.AST) -> Iterator[tuple[int, str]]:
             given = said.get(text.id, []) if isinstance(text, ast.Name) else [text]
             for each in given:
                 for one in [each.body, each.orelse] if isinstance(each, ast.IfExp) else [each]:
-                    if isinstance(one, ast.Constant | ast.JoinedStr):
+                    if isinstance(one, ast.JoinedStr) or (
+                        isinstance(one, ast.Constant) and isinstance(one.value, str)
+                    ):
                         yield one.lineno, _flat(one)
 
 

@@ -60,7 +60,7 @@ async def test_the_other_gateway_s_refusal_comes_back_with_its_type(
 ) -> None:
     first, second, _ = gateways
     second.answered("r-1")
-    with pytest.raises(InvalidInput, match="has 2 rows"):
+    with pytest.raises(InvalidInput, match="an answer with 2 rows"):
         await first.feedback.give("r-1", ["a"])
     await first.feedback.give("r-1", ["a", "b"])
     with pytest.raises(Conflict):

@@ -123,7 +123,7 @@ async def test_nothing_runs_and_nothing_is_counted(served: Served) -> None:
         ({"task": "letters", "rows": 0}, "INVALID_INPUT", "'rows' must be a whole number"),
         ({"task": "letters", "rows": True}, "INVALID_INPUT", "'rows' must be a whole number"),
         ({"task": "letters", "slo": {"accuracy": 97}}, "INVALID_INPUT", "slo.accuracy"),
-        ({"task": "letters", "latency_ms": 5}, "INVALID_INPUT", "unknown field: latency_ms"),
+        ({"task": "letters", "latency_ms": 5}, "INVALID_INPUT", "'latency_ms' stands in 'slo'"),
         ({"task": "letters", "rows": 1, "inputs": [[0.0] * 4]}, "INVALID_INPUT", "rows"),
         ([], "INVALID_INPUT", "must be a JSON object"),
     ],
