@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.order import group
+from tests.scheduling.order import group
 
 FAILED = 1
 NONE_COLLECTED = 5

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from tests.contracts.places import Emptied
-from tests.order import Scheduling, ordered
+from tests.scheduling.order import Scheduling, ordered
 from tests.services import drop_database, fresh_database, postgres_server, redis_server
 from variants.catalog.sql import migrate
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import again
-from tests.order import INTEGRATION, group, next_group
+from tests.scheduling.order import INTEGRATION, group, next_group
 
 LONG, OTHER = f"{INTEGRATION}test_digits_family.py", f"{INTEGRATION}clusters/test_compose.py"
 FILE = "tests/planner/test_energy.py"

@@ -84,9 +84,29 @@ class Scheduling(LoadFileScheduling):  # type: ignore[misc]
             self.workqueue.move_to_end(chosen, last=False)
         super()._assign_work_unit(node)
 
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Give others what a process has left, but for the test that ended it, which is returned.
+
+        ``LoadFileScheduling`` gives away all of it: a group that is done, with which the next
+        process would wait for ever, and the test that ended this one, which would end the next.
+        """
+        left = {name: done for name, done in self.assigned_work.pop(node).items() if _is_left(done)}
+        tests = (test for done in left.values() for test in done.items())
+        ended = next((nodeid for nodeid, is_done in tests if not is_done), None)
+        if ended is None:
+            return None
+        left[group(ended)][ended] = True
+        self.workqueue.update({name: done for name, done in left.items() if _is_left(done)})
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return str(ended)
+
 
 def _has_integration(work: Mapping[str, Mapping[str, bool]]) -> bool:
     """Whether a process, with its groups and which of their tests are done, has such tests left."""
-    return any(
-        name.startswith(INTEGRATION) and not all(done.values()) for name, done in work.items()
-    )
+    return any(name.startswith(INTEGRATION) and _is_left(done) for name, done in work.items())
+
+
+def _is_left(done: Mapping[str, bool]) -> bool:
+    """Whether a test of a group is not done."""
+    return not all(done.values())

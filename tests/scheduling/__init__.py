@@ -1,0 +1,1 @@
+"""In which order and by which processes tests are run."""
