@@ -5,7 +5,7 @@ Beside them, how every part of the catalog in a database gets its connections.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select
@@ -14,6 +14,7 @@ from variants.catalog import counters, tables
 from variants.catalog.changes import advance_revision
 from variants.catalog.database import (
     BUSY_TIMEOUT_S,
+    Turns,
     failures_explained,
     make_engine,
     poller,
@@ -39,6 +40,8 @@ class SqlPlanningTables:
             patience_s: how long a writer waits for other writers.
         """
         self._engine = make_engine(url, patience_s)
+        self._patience_s = patience_s
+        self._turns = Turns() if self._engine.dialect.name == "sqlite" else None
         self._writer = writer(self._engine)
         self._reader = snapshot_reader(self._engine)
         self._poller = poller(self._engine)
@@ -132,7 +135,12 @@ class SqlPlanningTables:
 
     @contextmanager
     def _transaction(self, engine: Engine) -> Iterator[Connection]:
-        with failures_explained(engine.url), engine.begin() as connection:
+        waits = self._turns if engine is self._writer else None
+        with (
+            nullcontext() if waits is None else waits.turn(self._patience_s),
+            failures_explained(engine.url),
+            engine.begin() as connection,
+        ):
             yield connection
 
 
