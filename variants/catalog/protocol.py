@@ -7,6 +7,7 @@ from any thread.
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Protocol
 
 from variants.catalog.canaries import RolledBack
@@ -370,13 +371,20 @@ class Catalog(Protocol):
         """Release connections. Calling it twice is allowed."""
 
 
+name_key = attrgetter("name")
+"""By which tasks and device kinds stand in order, as versions, variants and profiles by theirs."""
+version_key = attrgetter("task", "model", "version")
+variant_key = attrgetter("task", "name")
+profile_key = attrgetter("task", "variant", "device_kind")
+
+
 def ordered(snapshot: CatalogSnapshot) -> CatalogSnapshot:
     """The same snapshot with every tuple in the order of its names, character by character."""
     return replace(
         snapshot,
-        tasks=tuple(sorted(snapshot.tasks, key=lambda t: t.name)),
-        versions=tuple(sorted(snapshot.versions, key=lambda v: (v.task, v.model, v.version))),
-        variants=tuple(sorted(snapshot.variants, key=lambda v: v.key)),
-        profiles=tuple(sorted(snapshot.profiles, key=lambda p: (p.task, p.variant, p.device_kind))),
-        device_kinds=tuple(sorted(snapshot.device_kinds, key=lambda k: k.name)),
+        tasks=tuple(sorted(snapshot.tasks, key=name_key)),
+        versions=tuple(sorted(snapshot.versions, key=version_key)),
+        variants=tuple(sorted(snapshot.variants, key=variant_key)),
+        profiles=tuple(sorted(snapshot.profiles, key=profile_key)),
+        device_kinds=tuple(sorted(snapshot.device_kinds, key=name_key)),
     )

@@ -9,6 +9,7 @@ from sqlalchemy import Column, Connection, Select, select
 
 from variants.catalog import counters, tables
 from variants.catalog.changes import changed_tasks, mark_of
+from variants.catalog.protocol import name_key, profile_key, variant_key, version_key
 from variants.catalog.rows import (
     PointsByProfile,
     read_device_kind,
@@ -35,11 +36,6 @@ Key = Callable[[T], Any]
 
 MOST_TASKS = 500
 """Where more have changed, everything is read: one statement names no more."""
-
-_name = attrgetter("name")
-_version_key = attrgetter("task", "model", "version")
-_variant_key = attrgetter("task", "name")
-_profile_key = attrgetter("task", "variant", "device_kind")
 
 
 class LastRead(NamedTuple):
@@ -87,15 +83,15 @@ def _gone_on(
     connection: Connection, revision: int, known: CatalogSnapshot, tasks: Sequence[TaskName]
 ) -> CatalogSnapshot:
     """A known catalog with what there is now of some of its tasks, and of all that has no task."""
-    versions = _spliced(known.versions, _versions(connection, tasks), tasks, _version_key)
+    versions = _spliced(known.versions, _versions(connection, tasks), tasks, version_key)
     kinds = _device_kinds(connection)
     return CatalogSnapshot(
         revision=revision,
-        tasks=_spliced(known.tasks, _tasks(connection, tasks), tasks, _name, task_of=_name),
+        tasks=_spliced(known.tasks, _tasks(connection, tasks), tasks, name_key, task_of=name_key),
         versions=versions,
-        variants=_spliced(known.variants, _variants(connection, tasks), tasks, _variant_key),
-        profiles=_spliced(known.profiles, _profiles(connection, tasks), tasks, _profile_key),
-        device_kinds=tuple(_kept(kinds, known.device_kinds, _name)),
+        variants=_spliced(known.variants, _variants(connection, tasks), tasks, variant_key),
+        profiles=_spliced(known.profiles, _profiles(connection, tasks), tasks, profile_key),
+        device_kinds=tuple(_kept(kinds, known.device_kinds, name_key)),
         rules=read_rules(connection),
         canaries=read_canaries(connection, versions),
     )
@@ -142,21 +138,21 @@ def _of(column: Column[Any], tasks: Sequence[TaskName] | None) -> Select[Any]:
 
 def _tasks(connection: Connection, tasks: Sequence[TaskName] | None = None) -> tuple[Task, ...]:
     rows = connection.execute(_of(tables.tasks.c.name, tasks))
-    return tuple(sorted(map(read_task, rows), key=_name))
+    return tuple(sorted(map(read_task, rows), key=name_key))
 
 
 def _versions(
     connection: Connection, tasks: Sequence[TaskName] | None = None
 ) -> tuple[ModelVersion, ...]:
     rows = connection.execute(_of(tables.versions.c.task, tasks))
-    return tuple(sorted(map(read_version, rows), key=_version_key))
+    return tuple(sorted(map(read_version, rows), key=version_key))
 
 
 def _variants(
     connection: Connection, tasks: Sequence[TaskName] | None = None
 ) -> tuple[Variant, ...]:
     rows = connection.execute(_of(tables.variants.c.task, tasks))
-    return tuple(sorted(map(read_variant, rows), key=_variant_key))
+    return tuple(sorted(map(read_variant, rows), key=variant_key))
 
 
 def _profiles(
@@ -169,9 +165,9 @@ def _profiles(
     for row in connection.execute(ascending):
         points.setdefault((row.task, row.variant, row.device_kind), []).append(read_point(row))
     rows = connection.execute(_of(tables.profiles.c.task, tasks))
-    return tuple(sorted((read_profile(row, points) for row in rows), key=_profile_key))
+    return tuple(sorted((read_profile(row, points) for row in rows), key=profile_key))
 
 
 def _device_kinds(connection: Connection) -> tuple[DeviceKind, ...]:
     rows = connection.execute(select(tables.device_kinds))
-    return tuple(sorted(map(read_device_kind, rows), key=_name))
+    return tuple(sorted(map(read_device_kind, rows), key=name_key))

@@ -79,7 +79,6 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    place: _Place
     binding: Any
     options: Any
 
@@ -194,16 +193,16 @@ class Graphs:
         device.enter()
         graph = self._graphs[size]
         with self._locked.held() as (address, locked):
-            for port, pieces in zip(graph.place.inputs, inputs, strict=True):
+            for port, pieces in zip(self._place.inputs, inputs, strict=True):
                 source = address + port.offset
                 upload_rows(device, stream, port.device, source, port.rows(locked, rows), pieces)
             device.wait(stream)
             self._session.run_with_iobinding(graph.binding, graph.options)
-            for port in graph.place.outputs:
+            for port in self._place.outputs:
                 device.download(address + port.offset, port.device, rows * port.row_bytes, stream)
             device.wait(stream)
             self._ran_s = time.monotonic()
-            return [port.rows(locked, rows).copy() for port in graph.place.outputs]
+            return [port.rows(locked, rows).copy() for port in self._place.outputs]
 
     def close(self) -> None:
         """Give the memory back. The session, which has the recordings, goes after this."""
@@ -230,7 +229,7 @@ class Graphs:
         )
 
     def _record(self, size: int) -> None:
-        graph = self._bound(self._place, size)
+        graph = self._bound(size)
         self._session.run_with_iobinding(graph.binding, self._options(NO_NUMBER))
         with RECORDING:
             for _ in range(RUNS_TO_RECORD):
@@ -238,11 +237,11 @@ class Graphs:
         self._graphs[size] = graph
         insort(self._recorded, size)
 
-    def _bound(self, place: _Place, size: int) -> _Graph:
+    def _bound(self, size: int) -> _Graph:
         binding = self._session.io_binding()
         for bind, ports, tensors in (
-            (binding.bind_input, place.inputs, self._spec.inputs),
-            (binding.bind_output, place.outputs, self._spec.outputs),
+            (binding.bind_input, self._place.inputs, self._spec.inputs),
+            (binding.bind_output, self._place.outputs, self._spec.outputs),
         ):
             for port, tensor in zip(ports, tensors, strict=True):
                 bind(
@@ -253,7 +252,7 @@ class Graphs:
                     shape=(size, *tensor.shape),
                     buffer_ptr=port.device,
                 )
-        return _Graph(place, binding, self._options(str(size)))
+        return _Graph(binding, self._options(str(size)))
 
     def _options(self, number: str) -> Any:
         options = self._run_options()
