@@ -7,7 +7,7 @@ and the cores beside it are idle.
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import exp, inf
+from math import ceil, exp, inf
 from typing import Any, Protocol
 
 from controlplane.controller.events.journal import Journal
@@ -32,8 +32,9 @@ SETTLED_S = 12.0
 REFUSED = 0.05
 """From this share of refusals on it is the workers that are full; gateways that refuse must not
 take more of the cores from them."""
-REST_S = 30.0
-"""How long nothing more is decided after a change: it must have had an effect."""
+REST_S = 15.0
+"""How long nothing more is decided after a change: it must have had an effect. A new gateway needs
+some seconds to start, and has its part of the connections some three seconds later."""
 _FULL = "OVERLOADED"
 
 
@@ -134,7 +135,9 @@ class GatewayScaling:
             return None
         if count < self._most and busy >= BUSY * count and self._refused < REFUSED:
             why = f"the event loops of {count} computed for {100 * busy / count:.0f} % of the time"
-            return self._change(count + 1, why, now_s)
+            # Where all are full, that may be twice as many: each start takes seconds.
+            needed = ceil(round(busy / BUSY, 6))
+            return self._change(min(self._most, max(count + 1, needed)), why, now_s)
         if self._idle_since_s is not None and now_s - self._idle_since_s >= IDLE_S:
             idle = f"{count} had too little to do: {100 * busy:.0f} % in all"
             why = f"for {IDLE_S / 60:.0f} minutes {idle}"

@@ -236,6 +236,8 @@ class ConnectionCounters:
         """By why the gateway ended them."""
         self.open: dict[str, Callable[[], int]] = {}
         """By protocol, what counts those that are open."""
+        self.passed = 0
+        """Those that went on at another gateway of the machine."""
 
     def refused(self, protocol: str, code: str) -> None:
         key = (protocol, code)
@@ -293,6 +295,7 @@ class Counters:
             "retries": dict(self.retries),
             "refusals": [[*key, count] for key, count in list(connections.refusals.items())],
             "ends": dict(connections.ends),
+            "passed": connections.passed,
             "in_flight": self.in_flight,
             "busy": dict(self.busy),
             "open": {protocol: count() for protocol, count in list(connections.open.items())},
@@ -313,6 +316,7 @@ class Counters:
             key = (protocol, code)
             connections.refusals[key] = connections.refusals.get(key, 0) + count
         _add_each(connections.ends, other["ends"])
+        connections.passed += other.get("passed", 0)
         self.in_flight += other.get("in_flight", 0)
         self.busy |= other.get("busy", {})
         for protocol, count in other.get("open", {}).items():

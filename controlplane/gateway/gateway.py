@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import socket
 from collections.abc import Awaitable, Iterator, Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,6 @@ from controlplane.exposure import own_addresses
 from controlplane.gateway.background import Background, in_turns
 from controlplane.gateway.canaries.diversions import Diversions
 from controlplane.gateway.canaries.feedback import Feedback
-from controlplane.gateway.handover import SUFFIX, Handover
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.http.asgi import LiveReads, build_asgi
 from controlplane.gateway.http.client_limits import ClientLimits
@@ -33,6 +31,8 @@ from controlplane.gateway.http.http_server import HttpServer
 from controlplane.gateway.knowledge import Knowledge
 from controlplane.gateway.listening import bind
 from controlplane.gateway.metrics import GatewayCollector
+from controlplane.gateway.neighbours.neighbourhood import Neighbourhood
+from controlplane.gateway.neighbours.siblings import Siblings
 from controlplane.gateway.on_demand_loads import OnDemandLoads
 from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.protection.compression import Inflater
@@ -44,7 +44,6 @@ from controlplane.gateway.reports.demand_report import DemandReport
 from controlplane.gateway.reports.process_metrics import process_metrics
 from controlplane.gateway.repository import Repository
 from controlplane.gateway.sharing.shares import Shares
-from controlplane.gateway.siblings import Siblings, named_after_node
 from controlplane.live_state import ENDING, LiveState
 from controlplane.machine import rooms_here
 from controlplane.residency.standing import standings
@@ -95,12 +94,7 @@ class Gateway:
         self._feedback = Feedback(
             settings.run_dir, self.id, self.path.answers, self.path.counters, self.path.clock_ms
         )
-        node = named_after_node()
-        self._handover = Handover(
-            settings.run_dir / f"{node}-{self.id[:8]}{SUFFIX}",
-            f"{node}-*{SUFFIX}",
-            self._take_socket,
-        )
+        self._neighbours: Neighbourhood | None = None
         self._answering = {"catalog": True, "live_state": True}
         """As they did when they were last asked."""
         self._told: Mapping[str, Any] | None = None
@@ -142,6 +136,7 @@ class Gateway:
         self.known.meeting.begin()
         for work in (
             self._follow_catalog, self._follow_workers, self._follow_changes, self._report_demand,
+            self._pass_on,
         ):  # fmt: skip
             self._background.repeat(work)
         access = Access(self.settings, own_addresses())
@@ -168,7 +163,14 @@ class Gateway:
             await self._serve_grpc(access, max_body, caps.alike())
         await self._siblings.start()
         await self._feedback.start()
-        await self._handover.start()
+        self._neighbours = Neighbourhood(
+            self.settings.run_dir,
+            self.id,
+            self._server,
+            self.path.counters,
+            lambda: self.path.counters.busy.get(self.id, 0.0),
+        )
+        await self._neighbours.start()
         settle_memory()
         where = f"{self.settings.host}:{self.settings.port}"
         if self.settings.grpc_port:
@@ -200,11 +202,11 @@ class Gateway:
         """
         if not others_stay:
             self.known.meeting.end()
-        await self._handover.stop()
-        if self._server is not None and self._server.started:
+        if self._neighbours is not None and self._server is not None and self._server.started:
             self._server.leaving = True
+            await self._neighbours.leave()
             if others_stay:
-                await self._server.leave(self._handover.give)
+                await self._server.leave(self._neighbours.give)
         ending: list[Awaitable[None]] = []
         if self._grpc is not None:
             ending.append(self._grpc.stop())
@@ -221,11 +223,6 @@ class Gateway:
         await self._say_farewell()
         await self.live.close()
         await asyncio.to_thread(self.catalog.close)
-
-    async def _take_socket(self, listening: socket.socket) -> None:
-        if self._server is None or self._server.leaving:
-            raise OSError("this gateway leaves as well")
-        await self._server.take(listening)
 
     def _application(self, access: Access, max_body: int) -> AsgiApp:
         """The ASGI application for everything but queries."""
@@ -372,6 +369,12 @@ class Gateway:
             if sample := self._report.sample():
                 await self.live.put_history(sample)
             self._told = await self.live.controller() or self._told
+        await asyncio.sleep(REPORT_S)
+
+    async def _pass_on(self) -> None:
+        """Pass connections on where other gateways of the machine have less to do."""
+        if self._neighbours is not None:
+            await self._neighbours.look()
         await asyncio.sleep(REPORT_S)
 
     @contextlib.contextmanager

@@ -32,6 +32,8 @@ Metric                                  Labels     Meaning
 ``modelless_connections_ended_total``    reason     Connections ended because the client kept the
                                                    gateway waiting: ``late_head``, ``slow_body``,
                                                    ``close`` (idle), ``abort`` (does not read)
+``modelless_connections_passed_total``             Connections that a busy gateway has passed on to
+                                                   another one of the machine
 ``modelless_client_queries_total``      client,    Queries by the name of their client's key (empty:
                                         outcome    none), where there are keys; ``outcome`` is
                                                    ``answered`` or ``refused``
@@ -332,7 +334,12 @@ class GatewayCollector(Collector):
             refused.add_metric(labels, times)
         for reason, times in list(counted.ends.items()):
             ended.add_metric([reason], times)
-        yield from (count, refused, ended)
+        passed = CounterMetricFamily(
+            "modelless_connections_passed",
+            "Connections that a busy gateway has passed on to another one of the machine",
+            counted.passed,
+        )
+        yield from (count, refused, ended, passed)
 
     def _state(self) -> Iterator[Metric]:
         """What this gateway is, and what it is doing now."""

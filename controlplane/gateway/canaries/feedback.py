@@ -1,8 +1,8 @@
 """Feedback: what clients say of answers, brought to the gateway that gave them.
 
 A client's word comes to whichever gateway the kernel picks. One that did not give the answer asks
-the others of its machine, over Unix sockets in the run directory, as ``gateway.siblings`` does for
-counters: one line of JSON, one line back.
+the others of its machine, over Unix sockets in the run directory, as
+``gateway.neighbours.siblings`` does for counters: one line of JSON, one line back.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import orjson
 
 from controlplane.gateway.canaries.recent_answers import UNKNOWN, RecentAnswers
 from controlplane.gateway.counters import Counters
-from controlplane.gateway.siblings import files_of_others, named_after_node
+from controlplane.gateway.neighbours.siblings import files_of_others, named_after_node
 from controlplane.http_errors import error_body, parse_error, status_of
 from variants.errors import ModellessError, NotFound
 

@@ -6,6 +6,9 @@ read of a connection, and what is asked by it, is in ``http_protocol``.
 """
 
 import asyncio
+import os
+import socket
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import (
@@ -47,6 +50,8 @@ class ClientConnection(HttpToolsProtocol):
         self.deaf = False
         """Whatever else comes is thrown away: the connection ends with the answer."""
         self.closing = False
+        self.moves: Callable[[socket.socket], None] | None = None
+        """What its socket goes to as soon as nothing is due on it."""
         self.began_ms = 0.0
         """When the first byte of the request came."""
         self.told_ms = 0.0
@@ -95,6 +100,8 @@ class ClientConnection(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
             self._next()
+            if self.moves is not None:
+                self.loop.call_soon(self._move)
 
     def answer(self, exchange: Exchange, status: int, body: bytes, headers: bytes) -> None:
         """Write the answer of the query in ``exchange``."""
@@ -116,6 +123,8 @@ class ClientConnection(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if not last:
             self._next()
+            if self.moves is not None:
+                self.loop.call_soon(self._move)
         else:
             self._end()
 
@@ -171,6 +180,30 @@ class ClientConnection(HttpToolsProtocol):
         if self.exchange is not None or (cycle is not None and not cycle.response_complete):
             return Phase.OURS
         return Phase.IDLE
+
+    def move(self, to: Callable[[socket.socket], None]) -> None:
+        """Give the socket to ``to``, and end here, as soon as nothing is due on the connection.
+
+        Bytes that have not been read go with it. One with TLS stays, and ends with its next answer.
+        """
+        if self.transport.get_extra_info("ssl_object") is not None:
+            self.part()
+            return
+        self.moves = to
+        self.loop.call_soon(self._move)
+
+    def _move(self) -> None:
+        """Called between two looks at the sockets: what was answered is written by now, and nothing
+        more was read."""
+        to, transport = self.moves, self.transport
+        if to is None or transport.is_closing():
+            return
+        if self.phase() is not Phase.IDLE or self.closing or transport.get_write_buffer_size():
+            return  # with a later answer
+        self.moves = None
+        own = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        transport.abort()
+        to(own)
 
     def part(self) -> None:
         """Say with the next answer that the connection ends with it."""

@@ -6,7 +6,7 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import uvicorn
@@ -91,11 +91,39 @@ class HttpServer(uvicorn.Server):
         self._served[server] = listening
         return server
 
-    async def take(self, listening: socket.socket) -> None:
+    def has_room(self, connections: Sequence[socket.socket]) -> bool:
+        """Whether as many more connections of these clients may be open here."""
+        if self.leaving or self._encrypted:
+            return False
+        return self._front.caps.have_room(map(_address, connections))
+
+    async def take_connections(self, connections: Sequence[socket.socket]) -> None:
+        """Go on with connections of another gateway, or that another one has not taken.
+
+        Those that have ended meanwhile are closed.
+        """
+        loop = asyncio.get_running_loop()
+        connecting = (loop.connect_accepted_socket(self._connection, one) for one in connections)
+        for one, made in zip(
+            connections, await asyncio.gather(*connecting, return_exceptions=True), strict=True
+        ):
+            if isinstance(made, BaseException):
+                one.close()
+
+    def connections(self) -> list[Front]:
+        """Those that are open."""
+        return [one for one in self.server_state.connections if isinstance(one, Front)]
+
+    async def take_socket(self, listening: socket.socket) -> None:
         """Take over what waits at a socket of another gateway, which leaves.
 
         It is not kept: the kernel would give this gateway two shares of all new connections.
+
+        Raises:
+            OSError: this gateway leaves as well.
         """
+        if self.leaving:
+            raise OSError("this gateway leaves as well")
         rest = listening.dup()
         try:
             server = await self._listen(listening)
@@ -175,6 +203,13 @@ class HttpServer(uvicorn.Server):
             if at % AT_ONCE == 0:
                 await asyncio.sleep(0)
                 now_ms = monotonic_ms()
+
+
+def _address(connection: socket.socket) -> str:
+    """Of the client; empty of one that has ended."""
+    with contextlib.suppress(OSError):
+        return str(connection.getpeername()[0])
+    return ""
 
 
 def _accepted(listening: socket.socket) -> list[socket.socket]:

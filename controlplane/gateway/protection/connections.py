@@ -6,7 +6,8 @@ it yet. Without a cap, whoever opens connections fast enough takes them from all
 
 import logging
 import resource
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
 
@@ -80,6 +81,17 @@ class ConnectionCaps:
         self.open += 1
         self._by_address[key] = count + 1
         return None
+
+    def have_room(self, addresses: Iterable[str]) -> bool:
+        """Whether a connection more of each of these may be open, all at once."""
+        wanted = Counter(addresses)
+        if self.open + wanted.total() > self.most:
+            return False
+        for address, more in wanted.items():
+            limit = self.limit_of(address)
+            if limit is not None and self._by_address.get(network_of(address), 0) + more > limit:
+                return False
+        return True
 
     def leave(self, address: str) -> None:
         """A connection that was counted has ended."""

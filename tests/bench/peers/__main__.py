@@ -15,7 +15,9 @@ and NVIDIA's perf_analyzer asks ours over HTTP and gRPC.
 On a machine with more cores, ``--server-cores N`` gives N cores to the servers, all their processes
 included, and another one to the client. Mosec's processes, threads and batch are then the best of
 some that fill these cores, by what 32 clients get. ``--own-client`` leaves LoadGen and
-perf_analyzer out.
+perf_analyzer out. ``--warm-up S`` has 32 clients ask each server for S seconds before anything is
+measured: ours starts gateways by what is asked. ``--slices`` divides our cores otherwise than by
+default, as ``modelless up --slices`` does.
 """
 
 import argparse
@@ -58,9 +60,13 @@ def job_of(server: Server, model: Model, seconds: float, core: int | None) -> Jo
     )  # fmt: skip
 
 
-def measured(server: Server, model: Model, seconds: float, core: int | None) -> Found:
+def measured(
+    server: Server, model: Model, seconds: float, core: int | None, warm_up_s: float
+) -> Found:
     """The numbers of one server with one model."""
     job = job_of(server, model, seconds, core)
+    if warm_up_s:
+        run(replace(job, connections=CLIENTS, seconds=warm_up_s))
     one = run(job)
     many = run(replace(job, connections=CLIENTS))
     before_s = server.cpu_s()
@@ -165,10 +171,10 @@ def asked_by_perf_analyzer(server: Server, model: Model) -> Iterator[str]:
 
 @contextmanager
 def started(
-    name: str, state: Path, model: Model, files: Mapping[str, tuple[Path, Path]]
+    name: str, state: Path, model: Model, files: Mapping[str, tuple[Path, Path]], slices: str
 ) -> Iterator[Server]:
     if name == "modelless":
-        with servers.ours(state) as server:
+        with servers.ours(state, slices) as server:
             yield server
     else:
         with servers.mosec(model, files[model.name][0]) as server:
@@ -217,6 +223,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--server-cores", type=int, default=0, metavar="N")
     parser.add_argument("--own-client", action="store_true")
+    parser.add_argument("--warm-up", type=float, default=0.0, metavar="S")
+    parser.add_argument("--slices", default="")
     given = parser.parse_args()
     chosen = [model for model in MODELS if model.name in given.models.split(",")]
     core = None
@@ -230,7 +238,7 @@ def main() -> None:
     with machine.Others() as others, TemporaryDirectory() as made, short_directory() as home:
         files = {model.name: export(model, Path(made)) for model in chosen}
         for model in chosen:
-            servers.register(home / "s", model, files[model.name])
+            servers.register(home / "s", model, files[model.name], given.slices)
         for model in chosen:
             best = model
             if core is not None:
@@ -252,8 +260,8 @@ def compare(
     said: dict[str, str] = {}
     for _ in range(given.rounds):
         for name, so_far in found.items():
-            with started(name, state, model, files) as server:
-                so_far.append(measured(server, model, given.seconds, core))
+            with started(name, state, model, files, given.slices) as server:
+                so_far.append(measured(server, model, given.seconds, core, given.warm_up))
                 if given.own_client or f"LoadGen on {name}" in said:
                     continue
                 rows = files[model.name][1]

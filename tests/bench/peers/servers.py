@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import orjson
 import psutil
@@ -48,9 +49,9 @@ class Server:
 
 
 @contextmanager
-def ours(state: Path) -> Iterator[Server]:
+def ours(state: Path, slices: str = "") -> Iterator[Server]:
     """``modelless up`` on a state directory with the models registered."""
-    with deployed(state) as running:
+    with deployed(state, **_divided(slices)) as running:
         yield Server(
             name="modelless",
             port=running.port,
@@ -61,7 +62,11 @@ def ours(state: Path) -> Iterator[Server]:
         )
 
 
-def register(state: Path, model: Model, files: tuple[Path, Path]) -> None:
+def _divided(slices: str) -> dict[str, Any]:
+    return {"slices": slices} if slices else {}
+
+
+def register(state: Path, model: Model, files: tuple[Path, Path], slices: str = "") -> None:
     """One variant of the model, as it is: no other server has a choice."""
     state.mkdir(exist_ok=True)
     path, rows = files
@@ -69,7 +74,10 @@ def register(state: Path, model: Model, files: tuple[Path, Path]) -> None:
     # Clients that cannot say what they need wait for every answer.
     command += ["--variants", "onnx-fp32", "--latency-ms", f"{PATIENT_MS:g}"]
     subprocess.run(
-        command, env=environment(state, free_port()), check=True, stdout=subprocess.DEVNULL
+        command,
+        env=environment(state, free_port(), **_divided(slices)),
+        check=True,
+        stdout=subprocess.DEVNULL,
     )
 
 

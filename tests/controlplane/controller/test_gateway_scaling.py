@@ -80,7 +80,16 @@ def test_after_a_change_nothing_is_decided_for_a_while() -> None:
 
     assert decided(scaling, reports(0.9), 0.0, 5.0) == [2]
     assert decided(scaling, reports(0.9, 0.9), 6.0, REST_S - 3) == []
-    assert decided(scaling, reports(0.9, 0.9), 5.0 + REST_S, 0.0) == [3]
+    assert decided(scaling, reports(0.9, 0.9), 5.0 + REST_S, 0.0) == [4]
+
+
+def test_a_few_more_at_once_are_started_by_how_much_they_have_to_do() -> None:
+    """As many as would each be busy for half of the time, and never more than there may be."""
+    for busy, most, count in ((0.55, 8, 5), (0.7, 8, 6), (1.0, 8, 8), (1.0, 6, 6)):
+        scaling = settled(4, most)
+        assert scaling.look(reports(*[busy] * 4), 1e6) == GatewayTarget(
+            count, f"the event loops of 4 computed for {100 * busy:.0f} % of the time"
+        )
 
 
 def test_nothing_is_decided_while_some_do_not_report() -> None:
@@ -89,7 +98,7 @@ def test_nothing_is_decided_while_some_do_not_report() -> None:
 
     assert decided(scaling, reports(0.45, 0.45, 0.45, 0.45), 0.0, 20.0) == []
     assert decided(scaling, reports(0.9), 21.0, 60.0) == []
-    assert decided(scaling, reports(0.9, 0.9, 0.9, 0.9), 82.0, 10.0) == [5]
+    assert decided(scaling, reports(0.9, 0.9, 0.9, 0.9), 82.0, 10.0) == [8]
     assert decided(scaling, reports(0.9, 0.9, 0.9, 0.9), 93.0, 300.0) == []
 
 
@@ -263,7 +272,7 @@ async def test_what_is_decided_is_told_and_journaled_and_tried_again(
     assert not journal.troubled("scaling of gateways")
     [event] = catalog.events(10)
     assert (event.kind, event.subject) == ("gateways_scaled", "gateways")
-    assert event.message == "2 are to run: the event loops of 1 computed for 80 % of the time"
+    assert event.message == "2 are to run: the event loops of 1 computed for 79 % of the time"
 
 
 async def test_no_turn_waits_for_ray_serve_which_is_told_one_number_at_a_time(

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import socket
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from controlplane.gateway.handover import SUFFIX, Handover
 from controlplane.gateway.http.http_server import HttpServer
+from controlplane.gateway.neighbours import handover
+from controlplane.gateway.neighbours.handover import JOIN, SUFFIX, YES, Handover
 from tests.controlplane.fleet import eventually, fleet, gateway
 from tests.controlplane.gateway.test_gateway import ROW, A, ready
 
@@ -23,13 +25,24 @@ class Gateway:
         self.taken: list[socket.socket] = []
         self.refuses = False
         self.refused: list[socket.socket] = []
-        self.handover = Handover(folder / f"g-{name}{SUFFIX}", f"g-*{SUFFIX}", self._take)
+        self.handover = Handover(folder / f"g-{name}{SUFFIX}", f"g-*{SUFFIX}", self)
 
-    async def _take(self, listening: socket.socket) -> None:
+    async def take_socket(self, listening: socket.socket) -> None:
         if self.refuses:
             self.refused.append(listening)
             raise OSError("it leaves as well")
         self.taken.append(listening)
+
+    def has_room(self, connections: Sequence[socket.socket]) -> bool:
+        if self.refuses:
+            self.refused.extend(connections)
+        return not self.refuses
+
+    async def take_connections(self, connections: Sequence[socket.socket]) -> None:
+        self.taken.extend(connections)
+
+    def busy(self) -> float:
+        return 0.25
 
 
 def listening() -> socket.socket:
@@ -85,6 +98,83 @@ async def test_what_nobody_takes_stays_with_its_gateway(tmp_path: Path, case: st
     assert all(one.fileno() < 0 for one in other.refused)
     own.close()
     await other.handover.stop()
+
+
+def connected() -> tuple[socket.socket, socket.socket]:
+    """Both ends of a connection."""
+    with listening() as own:
+        client = socket.create_connection(own.getsockname())
+        return client, own.accept()[0]
+
+
+async def test_connections_go_to_the_gateway_that_is_named(tmp_path: Path) -> None:
+    gives, takes, other = (Gateway(tmp_path, name) for name in "abc")
+    await takes.handover.start()
+    await other.handover.start()
+    pairs = [connected() for _ in range(3)]
+
+    assert await gives.handover.busy_others() == {
+        tmp_path / f"g-b{SUFFIX}": 0.25,
+        tmp_path / f"g-c{SUFFIX}": 0.25,
+    }
+    served = [one for _, one in pairs]
+    assert await gives.handover.give_connections(tmp_path / f"g-b{SUFFIX}", served)
+    await eventually(lambda: len(takes.taken) == 3)
+
+    assert not other.taken
+    for (client, own), taken in zip(pairs, takes.taken, strict=True):
+        own.close()
+        client.sendall(b"hello")
+        assert await asyncio.get_running_loop().sock_recv(taken, 5) == b"hello"
+        taken.close()
+        client.close()
+    await takes.handover.stop()
+    await other.handover.stop()
+
+
+@pytest.mark.parametrize("case", ["nobody is there", "it has no room", "it does not answer"])
+async def test_connections_that_are_not_taken_stay(
+    tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handover, "PATIENCE_S", 0.05)
+    gives, other = Gateway(tmp_path, "a"), Gateway(tmp_path, "b")
+    path = tmp_path / f"g-b{SUFFIX}"
+    if case == "it has no room":
+        other.refuses = True
+        await other.handover.start()
+    if case == "it does not answer":
+        hangs = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        hangs.bind(str(path))
+        hangs.listen()
+    client, own = connected()
+
+    assert await gives.handover.give_connections(path, [own]) is False
+    assert await gives.handover.busy_others() == ({path: 0.25} if other.refuses else {})
+
+    assert not other.taken
+    await eventually(lambda: all(one.fileno() < 0 for one in other.refused))
+    client.sendall(b"hello")
+    assert own.recv(5) == b"hello"
+    if case == "it does not answer":
+        hangs.close()
+    own.close()
+    client.close()
+    await other.handover.stop()
+
+
+async def test_what_its_sender_may_still_read_is_not_taken(tmp_path: Path) -> None:
+    """It sent connections and was gone, or gave up, before it heard that they would be taken."""
+    takes = Gateway(tmp_path, "b")
+    await takes.handover.start()
+    client, own = connected()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        peer.connect(str(tmp_path / f"g-b{SUFFIX}"))
+        socket.send_fds(peer, [JOIN], [own.fileno()])
+        assert await asyncio.to_thread(peer.recv, 1) == YES
+    await takes.handover.stop()
+    assert not takes.taken
+    client.close()
+    own.close()
 
 
 async def test_a_gateway_leaves_while_clients_keep_their_connections(

@@ -12,9 +12,9 @@ import httpx
 import orjson
 import pytest
 
-from controlplane.gateway import siblings
 from controlplane.gateway.counters import CacheCounters, Counters
-from controlplane.gateway.siblings import Siblings
+from controlplane.gateway.neighbours import siblings
+from controlplane.gateway.neighbours.siblings import Siblings
 from tests.controlplane.fleet import eventually, fleet, gateway
 from tests.controlplane.gateway.test_gateway import ROW, A, ready
 from tests.controlplane.gateway.test_metrics import asked, scraped
@@ -92,7 +92,7 @@ async def other_gateway(folder: Path, name: str) -> asyncio.subprocess.Process:
     script = f"""
 import asyncio, pathlib
 from controlplane.gateway.counters import Counters
-from controlplane.gateway.siblings import Siblings
+from controlplane.gateway.neighbours.siblings import Siblings
 async def main():
     counters = Counters()
     counters.task("digits").failed("OVERLOADED")
