@@ -24,6 +24,10 @@ KEEPALIVE_S = 60.0
 """A connection that says nothing for so long is asked whether it is still there."""
 ANSWER_S = 20.0
 """How long it has to say so."""
+AGE_S = 300.0
+"""How long a connection lasts, a tenth more or less; then its client is told to connect anew, and
+finds another gateway as likely as this one. Calls that have begun end as they would. HTTP's
+connections can be passed on to another gateway; the library lets nobody do that with these."""
 
 
 class GrpcServer:
@@ -57,6 +61,7 @@ class GrpcServer:
                 ("grpc.max_concurrent_streams", CALLS_PER_CONNECTION),
                 ("grpc.server_handshake_timeout_ms", round(limits.head_s * 1000)),
                 ("grpc.max_connection_idle_ms", round(limits.idle_s * 1000)),
+                ("grpc.max_connection_age_ms", round(AGE_S * 1000)),
                 ("grpc.keepalive_time_ms", round(KEEPALIVE_S * 1000)),
                 ("grpc.keepalive_timeout_ms", round(ANSWER_S * 1000)),
                 # It would unpack whatever comes of a message, and then look how much that is.

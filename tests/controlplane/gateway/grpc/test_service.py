@@ -9,8 +9,10 @@ from typing import Any
 import grpc
 import grpc.aio
 import numpy as np
+import psutil
 import pytest
 
+from controlplane.gateway.grpc import grpc_server
 from controlplane.gateway.grpc.messages import ModelInferResponse, message_class
 from controlplane.gateway.listening import bind
 from controlplane.gateway.protocol_views import number_of
@@ -518,6 +520,31 @@ async def test_gateways_share_the_port(live_url: str) -> None:
                 bind(second.gateway.settings, port=port).close()
             async with connected(port) as stubs:
                 assert (await stubs.call("ServerLive")).live
+
+
+async def test_a_client_that_stays_connects_anew_now_and_then_and_loses_nothing(
+    live_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that it finds gateways that were started after it came."""
+    monkeypatch.setattr(grpc_server, "AGE_S", 0.2)
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(Path(folder), live_url, grpc_port=free_port()) as served:
+            await served.worker("w1", DOUBLE)
+            port = served.gateway.settings.grpc_port
+            async with connected(port) as stubs, connected(port) as streaming:
+                stream = streaming.open_stream()
+                clients: set[int] = set()
+                while len(clients) < 5:
+                    assert output(await stubs.infer(request())).tolist() == [[2, 10, 4, 6]]
+                    await stream.write(request())
+                    reply = (await stream.read()).infer_response
+                    assert output(reply).tolist() == [[2, 10, 4, 6]]
+                    clients |= {
+                        one.laddr.port
+                        for one in psutil.Process().net_connections("tcp")
+                        if one.raddr and one.raddr.port == port
+                    }
+                await stream.done_writing()
 
 
 async def test_a_gateway_that_stops_answers_what_is_in_flight(served: Served) -> None:
