@@ -12,15 +12,17 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import psutil
 import pytest
 
 from controlplane import client_keys
+from controlplane import settings as settings_module
 from controlplane.cli import main as cli
 from controlplane.controller.other_installations import owner_of
 from controlplane.settings import Settings, load_settings
-from controlplane.startup import doctor
+from controlplane.startup import doctor, settings_warnings
 from controlplane.startup.checks import configuration, installation, machine, services, state
 from controlplane.startup.checks.finding import Check, Finding, fine, problem
 from controlplane.startup.presence import write_state
@@ -531,6 +533,30 @@ def test_a_warning_stands_on_one_line_and_ends_with_0(
     )  # fmt: skip
     assert lines[0].endswith("is no setting; did you mean MODELLESS_WORKERS?")
     assert lines[1].split(maxsplit=2)[2].startswith("MODELLESS_CORES=100000, and this machine has ")
+
+
+@pytest.mark.parametrize(
+    ("count", "given", "said"),
+    [
+        (4, {}, "1 worker of 4 cores"),
+        (16, {}, "1 worker of 16 cores computes one batch at a time, on all of them"),
+        (16, {"workers": 4}, "4 workers of 4 cores"),
+        (16, {"cores": 16}, "1 worker of 16 cores"),
+        (16, {"slices": "1xcpu-16"}, "1 worker of 16 cores"),
+    ],
+)
+def test_one_worker_of_many_cores_is_worth_a_word(
+    monkeypatch: pytest.MonkeyPatch, count: int, given: dict[str, Any], said: str
+) -> None:
+    for module in (machine, settings_module, settings_warnings):
+        monkeypatch.setattr(module, "usable_cores", lambda: count)
+    [found] = machine.cores(load_settings(**given))
+    assert (found.ok, found.message) == (True, said)
+    if found.remedy:
+        assert "MODELLESS_WORKERS=4 has some of 4 cores" in found.remedy
+        proposed = load_settings(slices="1xcpu-16|4xcpu-4")
+        assert "'1xcpu-16|4xcpu-4'" in found.remedy
+        assert len(proposed.layouts) == 2
 
 
 def test_the_report_in_json_has_the_same(
