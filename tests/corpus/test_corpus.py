@@ -24,7 +24,7 @@ from controlplane.registry.registration import (
     RegistrationResult,
     register,
 )
-from profiler.sandbox.measure import MeasureLimits
+from profiler.sandbox.limits import MeasureLimits
 from tests.corpus import pt2
 from tests.corpus.case import Case, Step, sound_model, sound_rows
 from tests.corpus.cases import CASES

@@ -19,7 +19,7 @@ from controlplane.registry.registration import (
     RegistrationResult,
     register,
 )
-from profiler.sandbox.measure import MeasureLimits
+from profiler.sandbox.limits import MeasureLimits
 from tests import onnx_models as models
 from tests.variants.catalog.copies import copy_registrations
 from variants.artifacts.store import FileArtifactStore
