@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from tests.contracts.places import Emptied
+from tests.profiler.forked import children_are_forked
 from tests.scheduling.order import Scheduling, ordered
 from tests.services import drop_database, fresh_database, postgres_server, redis_server
 from variants.catalog.sql import migrate
@@ -126,6 +127,13 @@ def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("migrated") / "catalog.db"
     migrate(f"sqlite:///{file}")
     return file
+
+
+@pytest.fixture(scope="module")
+def forked_sandboxes() -> Iterator[None]:
+    """Models are tried in processes that are forked, which saves nearly all of their time."""
+    with children_are_forked():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -272,6 +272,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     An error becomes one sentence and its exit code.
     """
+    # httpx imports a command line of its own where it can, which takes as long as the rest of it.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     session = Session()
     try:
         with full_disk_explained():

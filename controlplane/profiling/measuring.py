@@ -19,7 +19,7 @@ from controlplane.views.catalog_views import dominated
 from profiler.evaluation.accuracy import Judgement
 from profiler.sampling.search import Search
 from profiler.sampling.space import Configuration, Space
-from profiler.sandbox.measure import MeasureLimits
+from profiler.sandbox.limits import MeasureLimits
 from variants.errors import InvalidArtifact
 from variants.types import (
     CatalogSnapshot,

@@ -11,7 +11,7 @@ from typing import Any
 from controlplane.building.build_cache import BuildCache
 from controlplane.building.work_keys import key_of, measuring_tools
 from profiler.evaluation.accuracy import Judgement
-from profiler.sandbox.measure import MeasureLimits
+from profiler.sandbox.limits import MeasureLimits
 from profiler.sandbox.probe import Figures
 from profiler.timing.statistics import Round, Sample
 from variants.types import (

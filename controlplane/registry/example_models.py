@@ -21,7 +21,7 @@ from controlplane.registry.registration import (
     register,
 )
 from controlplane.settings import Settings
-from profiler.sandbox.measure import MeasureLimits
+from profiler.sandbox.limits import MeasureLimits
 from variants.artifacts.protocol import ArtifactStore
 from variants.artifacts.storing_notes import StoringNotes
 from variants.catalog.protocol import Catalog

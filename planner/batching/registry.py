@@ -1,10 +1,13 @@
 """The batching rules by name. Adding one is one file and one line here."""
 
 from collections.abc import Mapping
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from planner.batching.protocol import LiveQueue
 from variants.registry import Entry, load
+
+if TYPE_CHECKING:
+    # Settings read the names below, and no command line needs a queue for that.
+    from planner.batching.protocol import LiveQueue
 
 BATCHING: Mapping[str, Entry] = {
     "profile": Entry(
@@ -19,10 +22,10 @@ BATCHING: Mapping[str, Entry] = {
 """How a worker may batch: a name to the class of the queue, which is made without arguments."""
 
 
-def make_queue(name: str) -> LiveQueue:
+def make_queue(name: str) -> "LiveQueue":
     """A new, empty queue that follows a batching rule.
 
     Raises:
         InvalidInput: there is no such rule.
     """
-    return cast(LiveQueue, load("batching rule", name, BATCHING)())
+    return cast("LiveQueue", load("batching rule", name, BATCHING)())

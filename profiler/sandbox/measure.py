@@ -20,7 +20,6 @@ import numpy as np
 from profiler.hardware_counters import DeviceMemory, PowerMeter, find_gpu, idle_watts, meter
 from profiler.timing.contention import Contention, Watch, contention_between, lost_s
 from profiler.timing.core_speed import EVERY_S, CoreSpeed
-from variants.types import PROFILE_BATCH_SIZES
 from workers.runtimes.protocol import Runtime, Tensor, finish_loading
 from workers.runtimes.registry import make_runtime
 from workers.types import LoadSpec
@@ -30,7 +29,6 @@ LOADS_S = 1.0
 """Loading is not repeated once it took so long in all."""
 ENERGY_S = 0.5
 """How long energy is counted at least."""
-PATIENCE = 2
 WARM_UP_RUNS = 64
 SETTLED = 8
 """Number of runs that are compared with as many before them."""
@@ -47,28 +45,6 @@ ROAMING = 0.125
 LEAST_RUNS = 5
 """A turn takes up to so many times its seconds to get the least number of runs."""
 _PAGE_BYTES = resource.getpagesize()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasureLimits:
-    """How long measuring may go on. A variant too slow for a batch size goes without it."""
-
-    batch_sizes: tuple[int, ...] = (*PROFILE_BATCH_SIZES, 64)
-    useful_above: int = PROFILE_BATCH_SIZES[-1]
-    """Larger batches are measured only while they still raise the throughput."""
-    useful_gain: float = 0.03
-    """Least share by which throughput has to grow over two doublings of the batch size."""
-    point_s: float = 0.12
-    """Time for the runs of one batch size, unless ``min_runs`` need more or it is not sure yet."""
-    min_runs: int = 12
-    max_runs: int = 2_000
-    rounds: int = 4
-    """Batch sizes take turns so often."""
-    precision: float = 0.02
-    """How well a median is to be known after that, either way and at 95 %, as a share of it; else
-    there are more rounds, up to ``PATIENCE`` times as many in as much more time."""
-    slowest_batch_s: float = 5.0
-    """A batch that takes longer is not profiled, and neither are larger ones; one row always is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from profiler.evaluation.accuracy import BATCH, Judgement
-from profiler.sandbox.measure import PATIENCE, MeasureLimits
+from profiler.sandbox.limits import PATIENCE, MeasureLimits
 from profiler.sandbox.sandbox import Sandbox, SandboxLimits
 from profiler.timing.contention import Contention
 from profiler.timing.statistics import Round, Sample

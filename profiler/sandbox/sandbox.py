@@ -14,11 +14,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Protocol, Self
 
 from variants.errors import InvalidArtifact, ModellessError, TrialKilled, VariantNotBuilt
 from workers.process.memory_kills import known_memory_kills
@@ -46,6 +46,32 @@ class SandboxLimits:
     """With a GPU: memory that an interpreter and its back end may keep resident without a model."""
     time_s: float = 600.0
     """Wall-clock time of one call."""
+
+
+class ChildProcess(Protocol):
+    """A child, as ``subprocess.Popen`` shows one."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+    @property
+    def returncode(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+def start(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> ChildProcess:
+    """Run a module in an interpreter of its own, which leads a group of processes."""
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        process_group=0,  # compilers that a back end starts end with it
+    )
 
 
 class Sandbox:
@@ -79,7 +105,7 @@ class Sandbox:
         self._module = module
         self._kills = kills
         self._kills_before: int | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ChildProcess | None = None
         self._buffer = b""
 
     @property
@@ -94,22 +120,11 @@ class Sandbox:
         parents = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         environment["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, parents)])
         environment["PYTHONSAFEPATH"] = "1"
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                self._module,
-                str(os.getpid()),
-                str(self._limits.memory_mib),
-                str(self._threads),
-                self._runtime,
-                "gpu" if self._gpu else "cpu",
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            process_group=0,  # compilers that a back end starts end with it
+        memory_mib, device = self._limits.memory_mib, "gpu" if self._gpu else "cpu"
+        self._process = start(
+            self._module,
+            (str(os.getpid()), str(memory_mib), str(self._threads), self._runtime, device),
+            environment,
         )
         return self
 
@@ -167,7 +182,7 @@ class Sandbox:
             raise InvalidArtifact(f"{subject}: its trial process gave no result")
         return result
 
-    def _line(self, process: subprocess.Popen[bytes], deadline: float) -> bytes:
+    def _line(self, process: ChildProcess, deadline: float) -> bytes:
         """The next line.
 
         Raises:

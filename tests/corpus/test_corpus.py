@@ -24,17 +24,18 @@ from controlplane.registry.registration import (
     RegistrationResult,
     register,
 )
-from profiler.sandbox.measure import MeasureLimits
+from profiler.sandbox.limits import MeasureLimits
 from tests.corpus import pt2
 from tests.corpus.case import Case, Step, sound_model, sound_rows
 from tests.corpus.cases import CASES
+from tests.profiler.forked import servers
 from tests.variants import catalog_builders as builders
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.sql import SqlCatalog, open_catalog
 from variants.errors import InvalidArtifact, InvalidInput, ModellessError
 from variants.types import DeviceKind, DeviceKindName, TensorSpec
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
 
 ROOT = Path(__file__).parent.parent.parent
 CPU = DeviceKind(name=DeviceKindName("cpu-1"), cores=1, memory_mib=1_000.0, usd_per_hour=0.04)
@@ -158,7 +159,8 @@ def outcomes(
 
 
 def children() -> set[psutil.Process]:
-    return set(psutil.Process().children(recursive=True))
+    here = psutil.Process().children(recursive=True)
+    return {process for process in here if process.pid not in servers()}
 
 
 def tried(cases: Sequence[Case]) -> list[Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from controlplane.registry.example_models import ensure_digits
 from controlplane.settings import load_settings
-from profiler.sandbox.measure import MeasureLimits
+from profiler.sandbox.limits import MeasureLimits
 from tests.integration.digits import LARGEST_BATCH
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.sql import open_catalog

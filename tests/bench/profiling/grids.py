@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 
 from profiler.sampling.space import Configuration, Space
-from profiler.sandbox.measure import MeasureLimits
+from profiler.sandbox.limits import MeasureLimits
 from profiler.sandbox.probe import Probe, is_too_slow
 from profiler.sandbox.sandbox import Sandbox
 from tests.bench.building.resnet import CLASSES, resnet18

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from profiler.sandbox.measure import MeasureLimits
+from profiler.sandbox.limits import MeasureLimits
 from profiler.sandbox.probe import Probe, settle
 from profiler.sandbox.sandbox import Sandbox
 from profiler.timing.statistics import Sample

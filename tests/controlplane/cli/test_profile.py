@@ -12,7 +12,7 @@ from controlplane.profiling import profiles as profiling
 from controlplane.profiling.profiles import NEVER, Cause, DueProfile
 from controlplane.profiling.remeasuring import measure_due
 from controlplane.settings import load_settings
-from profiler.sandbox.measure import MeasureLimits
+from profiler.sandbox.limits import MeasureLimits
 from tests.controlplane.cli.shell import Shell
 from tests.controlplane.registry.test_registration import CPU, House
 from tests.planner.builders import kind, variant

@@ -22,7 +22,7 @@ from sklearn.svm import SVC, LinearSVC
 from controlplane.client import Exported, ExportError, export
 from controlplane.client.sklearn_onnx import compare
 from controlplane.registry.registration import RegistrationLimits, RegistrationRequest, register
-from profiler.sandbox.measure import MeasureLimits
+from profiler.sandbox.limits import MeasureLimits
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog
 from variants.checks.onnx_check import check_model

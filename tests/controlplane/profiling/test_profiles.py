@@ -23,7 +23,7 @@ from variants.types import (
     Variant,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
 
 HALF = DeviceKind(name=DeviceKindName("cpu-9"), cores=1, memory_mib=500.0, usd_per_hour=0.02)
 HOST = "Xeon; 2 cores; Linux 6.1; onnxruntime 1.31"

@@ -11,7 +11,7 @@ from tests.controlplane.registry.test_registration import CPU, QUICK, House
 from variants.errors import Conflict, InvalidInput, ModellessError, NotFound, TaskNotFound
 from variants.types import Stage
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from variants.catalog.memory import MemoryCatalog
 from variants.errors import StateUnavailable
 from variants.types import CatalogSnapshot, Digest, Registration, TaskName
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
 
 FIRST, INT8 = "tiny-v1-onnx-fp32", "tiny-v1-onnx-int8"
 

@@ -25,7 +25,7 @@ from tests.controlplane.registry.test_registration import CPU, QUICK, House
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.types import Task, TensorSpec
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
 
 Array = NDArray[Any]
 

@@ -13,7 +13,7 @@ from controlplane.registry.rebuilds import Rebuilds, outcome
 from controlplane.settings import load_settings
 from tests.controlplane.fleet import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
 
 WHY = "its artifact 3fa4b2c19d0e is damaged"
 

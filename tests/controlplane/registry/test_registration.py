@@ -19,8 +19,9 @@ from controlplane.registry.registration import (
     RegistrationResult,
     register,
 )
-from profiler.sandbox.measure import MeasureLimits
+from profiler.sandbox.limits import MeasureLimits
 from tests import onnx_models as models
+from tests.profiler.forked import servers
 from tests.variants.catalog.copies import copy_registrations
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog
@@ -37,7 +38,7 @@ from variants.types import (
     TensorSpec,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
 
 CPU = DeviceKind(name=DeviceKindName("cpu-1"), cores=1, memory_mib=1_000.0, usd_per_hour=0.04)
 QUICK = RegistrationLimits(
@@ -106,7 +107,8 @@ class House:
 
 
 def children() -> set[psutil.Process]:
-    return set(psutil.Process().children(recursive=True))
+    here = psutil.Process().children(recursive=True)
+    return {process for process in here if process.pid not in servers()}
 
 
 @pytest.fixture

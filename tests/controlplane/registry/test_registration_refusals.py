@@ -15,7 +15,7 @@ import pytest
 from tests.controlplane.registry.test_registration import House
 from variants.errors import InvalidArtifact, InvalidInput, ModellessError
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
 
 Changes = dict[str, Any]
 Case = Callable[[Path], Changes]

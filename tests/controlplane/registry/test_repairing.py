@@ -14,7 +14,7 @@ from tests.controlplane.registry.test_registration import CPU, QUICK, House
 from variants.errors import ArtifactDamaged, Conflict
 from variants.types import Digest, Variant
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
 
 
 @pytest.fixture(scope="module")

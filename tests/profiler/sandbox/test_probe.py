@@ -9,7 +9,8 @@ import psutil
 import pytest
 
 from profiler.hardware_counters import DeviceMemory, PowerMeter, Reading
-from profiler.sandbox.measure import MeasureLimits, Trial
+from profiler.sandbox.limits import MeasureLimits
+from profiler.sandbox.measure import Trial
 from profiler.sandbox.probe import CALM, Probe, cores_for, settle
 from tests import onnx_models as models
 from variants.errors import InvalidArtifact

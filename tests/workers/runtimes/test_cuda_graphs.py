@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from profiler.sandbox.measure import MeasureLimits
+from profiler.sandbox.limits import MeasureLimits
 from tests.workers.builders import WIDTH, double_model, onnx_spec
 from tests.workers.runtimes.host_cuda import HostCuda
 from workers.runtimes import uploading
