@@ -48,7 +48,7 @@ def below_floor(candidate: Candidate, floor: float) -> str:
 
 def above_ceiling(candidate: Candidate, ceiling: float) -> str:
     ours, limit = apart(1_000 * candidate.price_usd_per_1k, 1_000 * ceiling, 3, usd)
-    return f"costs {ours} > {limit} USD per million"
+    return f"a row alone costs {ours} > {limit} USD per million"
 
 
 def too_many_rows(candidate: Candidate, rows: int) -> str:

@@ -194,7 +194,7 @@ def _beside(
     if query.prefer is Prefer.COST and one.price_usd_per_1k > chosen.price_usd_per_1k:
         prices = (1_000 * one.price_usd_per_1k, 1_000 * chosen.price_usd_per_1k)
         ours, best = apart(*prices, 3, usd)
-        return f"fits; costs {ours} > {best} USD per million"
+        return f"fits; a row alone costs {ours} > {best} USD per million"
     if query.prefer is Prefer.LATENCY:
         ours, best = apart(one.table.ms[query.rows], chosen.table.ms[query.rows])
         return f"fits; runs for {ours} ms, and {best} ms where it was chosen"

@@ -22,11 +22,12 @@ from planner.energy import HourlyCarbon
 from planner.eviction.query_rates import QueryRates
 from planner.residency.frozen_plan import frozen_by
 from planner.selection.routes import resolve
-from planner.selection.snapshot import build_snapshot, keeping
+from planner.selection.snapshot import build_snapshot
 from planner.slow_workers import SlowWorkers, WorkerTimes
 from planner.types import TRANSPORT_MS, ProfileKey, Snapshot
 from planner.zones.rings import Rings
 from variants.artifacts.protocol import ArtifactStore
+from variants.catalog.known_objects import keeping
 from variants.catalog.protocol import Catalog, Marks
 from variants.errors import SloInfeasible
 from variants.types import (

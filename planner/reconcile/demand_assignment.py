@@ -12,7 +12,7 @@ from math import inf
 from typing import NamedTuple
 
 from planner.reconcile.kept.worth import FULL_COST, FULL_POWER
-from planner.reconcile.matching import able, match
+from planner.reconcile.matching import able, kept_out_everywhere, match
 from planner.reconcile.problem_builder import MOST_LOAD, TAIL, BuiltProblem, ProblemBuilder
 from planner.residency.pinned_room import PinnedRoom
 from planner.selection.eligibility import kept_out
@@ -47,6 +47,9 @@ HALF = 0.5
 memory, whatever its rate."""
 SERVED = 1.0 - 1e-6
 """Part of the demand from which on all of it counts as served."""
+
+_Real = Mapping[DeviceKindName, DeviceKindName]
+"""The kind that each name of a kind stands for (``planner.reconcile.matching.able``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,22 +101,23 @@ def assign_demand(
         likely_load: the even load of an earlier assignment, which is tried first.
         pinned: what operators have workers hold, which is there whatever is assigned.
     """
-    workers = able(snapshot, workers, demand)
+    workers, real = able(snapshot, workers, demand)
     kinds = tuple(
-        replace(kind, interference=(interference or {}).get(kind.name, 0.0))
-        for kind in _kinds(workers, known, pinned)
+        replace(kind, interference=(interference or {}).get(real[kind.name], 0.0))
+        for kind in _kinds(workers, real, known, pinned)
     )
     resident = None if pinned is None else pinned.everywhere(workers)
     forbidden = kept_out_everywhere(workers)
 
     def builder(part: Sequence[Demand]) -> ProblemBuilder:
-        return ProblemBuilder(snapshot, kinds, part, forbidden=forbidden, resident=resident)
+        room = {"forbidden": forbidden, "resident": resident}
+        return ProblemBuilder(snapshot, kinds, part, real=real, **room)
 
     planned = _planned(builder, demand, len(workers), planner, objective, likely_load)
     if planned is None:
         return NOTHING
     made, found = planned.made, planned.found
-    routes = _routes(made, found.assignments, found.devices, workers, planned.scale)
+    routes = _routes(made, found.assignments, found.devices, workers, real, planned.scale)
     return DemandAssignment(
         routes=routes,
         # Not what the solution serves: what is kept out of a worker is not served there.
@@ -275,15 +279,18 @@ def _order(route: Route) -> tuple[object, ...]:
 
 def _kinds(
     workers: Iterable[WorkerReport],
+    real: _Real,
     known: Mapping[DeviceKindName, DeviceKind],
     pinned: PinnedRoom | None,
 ) -> tuple[AvailableKind, ...]:
     found: dict[DeviceKindName, list[float]] = {}
     for worker in workers:
-        room_mib = worker.memory_mib if pinned is None else pinned.left_mib(worker)
+        room_mib = worker.memory_mib
+        if pinned is not None:
+            room_mib = pinned.left_mib(replace(worker, device_kind=real[worker.device_kind]))
         found.setdefault(worker.device_kind, []).append(room_mib)
     return tuple(
-        _present(name, memories, known.get(name)) for name, memories in sorted(found.items())
+        _present(name, memories, known.get(real[name])) for name, memories in sorted(found.items())
     )
 
 
@@ -302,18 +309,6 @@ def _present(
     )
 
 
-def kept_out_everywhere(
-    workers: Iterable[WorkerReport],
-) -> dict[DeviceKindName, frozenset[VariantKey]]:
-    """What no worker of a kind may be given, by kind."""
-    found: dict[DeviceKindName, frozenset[VariantKey]] = {}
-    for worker in workers:
-        bad = kept_out(worker)
-        known = found.get(worker.device_kind)
-        found[worker.device_kind] = bad if known is None else known & bad
-    return found
-
-
 @dataclass(slots=True)
 class _Device:
     """A device of the solution, with its work and the workers that become it."""
@@ -329,6 +324,7 @@ def _routes(
     assignments: Iterable[Assignment],
     kinds: Sequence[DeviceKindName],
     workers: Sequence[WorkerReport],
+    real: _Real,
     scale: float,
 ) -> tuple[Route, ...]:
     """Routes over concrete workers.
@@ -347,7 +343,7 @@ def _routes(
     for device, worker in zip(devices, match(wanted, workers), strict=True):
         device.worker = worker
         device.copies = [] if worker is None else [worker]
-    _copy_busiest(devices, workers)
+    _copy_busiest(devices, workers, real)
     rates: dict[_RouteKey, float] = {}
     for device in devices:
         for assignment in device.work:
@@ -371,18 +367,23 @@ def _routes(
     )  # fmt: skip
 
 
-def _copy_busiest(devices: Sequence[_Device], workers: Sequence[WorkerReport]) -> None:
-    """Give workers without a device the work of the busiest one of their kind, to halve it."""
+def _copy_busiest(devices: Sequence[_Device], workers: Sequence[WorkerReport], real: _Real) -> None:
+    """Give workers without a device the work of the busiest one of their kind, to halve it.
+
+    Where no device is of the part of a kind that was told apart, it is the busiest of the kind.
+    """
     used = {device.worker for device in devices}
     heaps: dict[DeviceKindName, list[tuple[float, int, float]]] = {}
+    wider = heaps.copy()
     for index, device in enumerate(devices):
         if device.worker is not None:
             share = sum(a.share for a in device.work)
             heaps.setdefault(device.kind, []).append((-share, index, share))
-    for heap in heaps.values():
+            wider.setdefault(real[device.kind], []).append((-share, index, share))
+    for heap in (*heaps.values(), *wider.values()):
         heapify(heap)
     for worker in sorted(workers, key=lambda w: w.id):
-        heap = heaps.get(worker.device_kind, [])
+        heap = heaps.get(worker.device_kind) or wider.get(real[worker.device_kind], [])
         if worker.id in used or not heap:
             continue
         _, index, share = heap[0]

@@ -1,16 +1,23 @@
-"""Matching: which concrete worker becomes which device of a plan, with few loads.
+"""Matching: which concrete workers are alike, and which becomes which device of a plan.
 
 Devices of a plan have no identity, but workers already hold variants. A good match keeps a new plan
 from moving everything: a device goes to the worker of its kind that holds most of what the device
-needs, weighed by the time that loading it again would take.
+needs, weighed by the time that loading it again would take. Workers of a kind are alike but where
+something is kept out of some of them: those are told apart, because a plan for devices that could
+all hold the same would give them work that they cannot do.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from planner.selection.eligibility import kept_out, profile_rule
 from planner.types import Demand, Snapshot, WorkerReport
 from variants.types import DeviceKindName, ReplicaState, VariantKey, WorkerId
+
+MOST_APART = 4
+"""Kinds into which a kind is told apart, beside the one with its name: each is one more for the
+solver."""
 
 
 def match(
@@ -79,22 +86,67 @@ def _held(worker: WorkerReport) -> set[VariantKey]:
 
 def able(
     snapshot: Snapshot, workers: Sequence[WorkerReport], demand: Iterable[Demand]
-) -> Sequence[WorkerReport]:
-    """The workers but those of which all is kept out that some class may use."""
+) -> tuple[Sequence[WorkerReport], dict[DeviceKindName, DeviceKindName]]:
+    """The workers but those of which all is kept out that some class may use, and the kind that
+    each name of a kind stands for.
+
+    Those of a kind of which different variants are kept out, among those that some class may use,
+    are of kinds of their own: of ``MOST_APART`` at most, the most frequent. Beyond that they are
+    one kind more, as if only that were kept out of them that is kept out of all.
+    """
     bad = {worker.id: kept for worker in workers if (kept := kept_out(worker))}
+    real = {worker.device_kind: worker.device_kind for worker in workers}
     if not bad:
-        return workers
-    usable: dict[DeviceKindName, set[VariantKey]] = {}
+        return workers, real
+    usable = _usable(snapshot, demand)
+    nothing: frozenset[VariantKey] = frozenset()
+    without = {
+        worker.id: bad.get(worker.id, nothing) & usable.get(worker.device_kind, nothing)
+        for worker in workers
+    }
+    left = [
+        worker
+        for worker in workers
+        if worker.id not in bad or without[worker.id] != usable.get(worker.device_kind, nothing)
+    ]
+    names: dict[tuple[DeviceKindName, frozenset[VariantKey]], DeviceKindName] = {}
+    for kind in real.copy():
+        alike = Counter(without[worker.id] for worker in left if worker.device_kind == kind)
+        ranked = sorted(alike, key=lambda kept: (-alike[kept], sorted(kept)))
+        for number, kept in enumerate(ranked):
+            at = min(number, MOST_APART)
+            name = DeviceKindName(f"{kind} but {at}") if at else kind
+            names[kind, kept], real[name] = name, kind
+    told_apart = [
+        worker if name == worker.device_kind else replace(worker, device_kind=name)
+        for worker in left
+        if (name := names[worker.device_kind, without[worker.id]])
+    ]
+    return told_apart, real
+
+
+def _usable(
+    snapshot: Snapshot, demand: Iterable[Demand]
+) -> dict[DeviceKindName, frozenset[VariantKey]]:
+    """What some class may use, by kind."""
+    found: dict[DeviceKindName, set[VariantKey]] = {}
     for wanted in demand:
         rule = profile_rule(replace(wanted, latency_ms=wanted.tightest_ms), snapshot.transport_ms)
         view = snapshot.tasks.get(wanted.task)
         for candidate in view.by_cost if view else ():
             if rule(candidate) is None:
-                usable.setdefault(candidate.device_kind, set()).add(
-                    (candidate.task, candidate.variant)
-                )
-    return [
-        worker
-        for worker in workers
-        if worker.id not in bad or not usable.get(worker.device_kind, set()) <= bad[worker.id]
-    ]
+                key = (candidate.task, candidate.variant)
+                found.setdefault(candidate.device_kind, set()).add(key)
+    return {kind: frozenset(keys) for kind, keys in found.items()}
+
+
+def kept_out_everywhere(
+    workers: Iterable[WorkerReport],
+) -> dict[DeviceKindName, frozenset[VariantKey]]:
+    """What no worker of a kind may be given, by kind."""
+    found: dict[DeviceKindName, frozenset[VariantKey]] = {}
+    for worker in workers:
+        bad = kept_out(worker)
+        known = found.get(worker.device_kind)
+        found[worker.device_kind] = bad if known is None else known & bad
+    return found

@@ -18,9 +18,9 @@ that a class may wait, ``rate x SLO / 2`` of its queries come: larger batches ar
 (the duty cycles of Nexus, SOSP'19, section 6.1: batch = rate x cycle).
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, log
+from math import log
 
 from planner.latency_curve import Curve
 from planner.selection.eligibility import answers, profile_rule
@@ -90,6 +90,8 @@ class ProblemBuilder:
     Whether its queries are in time then depends on the queues.
 
     Args:
+        real: the kind that each of ``kinds`` stands for, where some are parts of one that were told
+            apart (``planner.reconcile.matching``).
         forbidden: what must not be placed on a kind: it is kept out everywhere there.
         resident: what every worker of a kind holds whatever is planned: it takes no more memory.
     """
@@ -100,6 +102,7 @@ class ProblemBuilder:
         kinds: Iterable[AvailableKind],
         demand: Iterable[Demand],
         *,
+        real: Mapping[DeviceKindName, DeviceKindName] | None = None,
         forbidden: Mapping[DeviceKindName, Collection[VariantKey]] | None = None,
         resident: Mapping[DeviceKindName, Collection[VariantKey]] | None = None,
     ) -> None:
@@ -107,11 +110,14 @@ class ProblemBuilder:
         self._overhead_ms = snapshot.transport_ms
         self._common = Common()
         wanted = [d for d in demand if d.qps > 0.0 and d.task in snapshot.tasks]
-        there = {kind.name: kind for kind in self._kinds}
-        self._candidates = tuple(
-            _placeable(snapshot, wanted, there, forbidden or {}, resident or {})
-        )
-        self._offers = tuple(_offer(one, resident or {}) for one in self._candidates)
+        known = real or {}
+        parts: dict[DeviceKindName, list[AvailableKind]] = {}
+        for kind in self._kinds:
+            parts.setdefault(known.get(kind.name, kind.name), []).append(kind)
+        held = resident or {}
+        found = list(_placeable(snapshot, wanted, parts, forbidden or {}, held))
+        self._candidates = tuple([candidate for candidate, _ in found])
+        self._offers = tuple([_offer(candidate, name, held) for candidate, name in found])
         self._classes: list[_Class] = []
         unanswerable = []
         by_task: dict[TaskName, list[Candidate]] = {}
@@ -210,26 +216,27 @@ def highest_load(rows: float, refused: float) -> float:
 def _placeable(
     snapshot: Snapshot,
     wanted: Iterable[Demand],
-    kinds: Mapping[DeviceKindName, AvailableKind],
+    parts: Mapping[DeviceKindName, Sequence[AvailableKind]],
     forbidden: Mapping[DeviceKindName, Collection[VariantKey]],
     resident: Mapping[DeviceKindName, Collection[VariantKey]],
-) -> list[Candidate]:
-    """The candidates that may answer some class and that some device could hold, by task."""
+) -> Iterator[tuple[Candidate, DeviceKindName]]:
+    """The candidates that may answer some class, by task, and each part of their kind of which a
+    device could hold them."""
     pins: dict[TaskName, set[VariantName]] = {}
     for entry in wanted:
         pinned = pins.setdefault(entry.task, set())
         if entry.variant is not None:
             pinned.add(entry.variant)
-    room_mib = {name: kind.memory_mib for name, kind in kinds.items()}
     barred = {name: keys for name, keys in forbidden.items() if keys}
-    return [
-        candidate
-        for task in sorted(pins)
-        for candidate in snapshot.tasks[task].by_cost
-        if _takes_mib(candidate, resident) <= room_mib.get(candidate.device_kind, -inf)
-        and (answers(candidate, None) or candidate.variant in pins[task])
-        and (candidate.task, candidate.variant) not in barred.get(candidate.device_kind, ())
-    ]
+    for task in sorted(pins):
+        for candidate in snapshot.tasks[task].by_cost:
+            if not (answers(candidate, None) or candidate.variant in pins[task]):
+                continue
+            key = (candidate.task, candidate.variant)
+            for kind in parts.get(candidate.device_kind, ()):
+                fits = _takes_mib(candidate, kind.name, resident) <= kind.memory_mib
+                if fits and key not in barred.get(kind.name, ()):
+                    yield candidate, kind.name
 
 
 def largest_batch(qps: float, left_ms: float) -> int:
@@ -267,24 +274,28 @@ def _slack(
 
 
 def _takes_mib(
-    candidate: Candidate, resident: Mapping[DeviceKindName, Collection[VariantKey]]
+    candidate: Candidate,
+    kind: DeviceKindName,
+    resident: Mapping[DeviceKindName, Collection[VariantKey]],
 ) -> float:
-    """The memory that placing it takes."""
-    there = (candidate.task, candidate.variant) in resident.get(candidate.device_kind, ())
+    """The memory that placing it on a kind takes."""
+    there = (candidate.task, candidate.variant) in resident.get(kind, ())
     return 0.0 if there else candidate.memory_mib
 
 
 def _offer(
-    candidate: Candidate, resident: Mapping[DeviceKindName, Collection[VariantKey]]
+    candidate: Candidate,
+    kind: DeviceKindName,
+    resident: Mapping[DeviceKindName, Collection[VariantKey]],
 ) -> Offer:
     return Offer(
         task=candidate.task,
         model=ModelName(candidate.model_version),
         variant=candidate.variant,
         accuracy=candidate.accuracy,
-        device_kind=candidate.device_kind,
+        device_kind=kind,
         curve=candidate.table.curve,
-        memory_mib=_takes_mib(candidate, resident),
+        memory_mib=_takes_mib(candidate, kind, resident),
         load_s=candidate.load_ms / 1_000,
         canary=candidate.canary,
         energy=candidate.energy,

@@ -31,6 +31,9 @@ WORTH_SHRINKING = 0.99
 """The smaller fleet has to cost less than this part of the present one."""
 ALIKE = 0.95
 """Changing to other kinds is not worth it where they cost at least this part of those of now."""
+FREE_PART = 0.001
+"""What a worker without a price counts as, as a part of the cheapest that has one: it comes before
+whatever costs something, and no more of them run than are needed."""
 
 
 def size(
@@ -71,10 +74,11 @@ def size(
     if by_power and not all(kind.carbon_g_per_kwh for kind in possible):
         # Fleets of different kinds are compared: all of them in grams, or all in watts.
         kinds = {name: replace(kind, carbon_g_per_kwh=()) for name, kind in kinds.items()}
+    free = {kind.name for kind in possible if kind.usd_per_hour == 0.0}
     several = sum(count > 0 for count in most.values()) > 1
     fleet = _FleetPlanner(
         snapshot,
-        kinds,
+        _priced(kinds, possible),
         planner,
         aim,
         least if several else {},
@@ -94,7 +98,9 @@ def size(
         if any(usable.get(kind, 0) < needed[kind] for kind in now):
             # What stays is not there, or is about to go.
             return now, "those to stay do not run"
-        if price_needed < price_now * WORTH_SHRINKING:
+        # What free workers count as is lost in the price of the others.
+        fewer_free = any(needed[kind] < now[kind] * WORTH_SHRINKING for kind in free)
+        if price_needed < price_now * WORTH_SHRINKING or (fewer_free and not by_power):
             return needed, "fewer suffice, and have for a while"
         return now, "hardly fewer would do"
     if price_needed >= price_now * ALIKE and fleet.suffice(envelope, now, most):
@@ -119,8 +125,22 @@ def cheapest(
     """The cheapest worker counts for a demand, whatever runs; those that serve most where none
     serve all."""
     aim = Objective.COST if objective is Objective.ACCURACY else objective
-    fleet = _FleetPlanner(snapshot, kinds, planner, aim, {}, interference)
+    possible = [kinds[kind] for kind, count in most.items() if count and kind in kinds]
+    fleet = _FleetPlanner(snapshot, _priced(kinds, possible), planner, aim, {}, interference)
     return fleet.cheapest(demand, most)
+
+
+def _priced(
+    kinds: Mapping[DeviceKindName, DeviceKind], possible: Iterable[DeviceKind]
+) -> Mapping[DeviceKindName, DeviceKind]:
+    """The kinds with a price for those that have none, because all fleets of them cost the same."""
+    prices = {kind.name: kind.usd_per_hour for kind in possible}
+    cheapest_usd = min((usd for usd in prices.values() if usd > 0.0), default=None)
+    free_usd = 1.0 if cheapest_usd is None else FREE_PART * cheapest_usd
+    return {
+        name: replace(kind, usd_per_hour=free_usd) if prices.get(name) == 0.0 else kind
+        for name, kind in kinds.items()
+    }
 
 
 def going_kinds(

@@ -6,10 +6,10 @@ to take, whereas the margin on p95 is there to keep a promise. Its footprint is 
 batch, where that was measured.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from math import exp, inf
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from planner import sentences as explain
 from planner.energy import counts_carbon, energy_curve, weight_of
@@ -45,8 +45,6 @@ from variants.types import (
     VariantName,
     WorkerId,
 )
-
-T = TypeVar("T")
 
 MEASURED_MARGIN = 1.2
 """Factor on a measured p95, until live latency corrects it."""
@@ -87,7 +85,8 @@ def build_snapshot(
     ``unloadable`` says what workers cannot load; those that hold it already go on answering.
 
     ``before`` is an earlier snapshot: what did not change since is taken from it, and the result is
-    the same. Cheapest when the catalog, or most of what is in it, is the same object. What queries
+    the same. Cheapest when the catalog, or most of what is in it, is the same object
+    (``variants.catalog.known_objects``). What queries
     have ``asked`` for is that of ``before`` where nothing is given. Refusals name the profiles that
     are ``unconfirmed`` as such.
     """
@@ -124,34 +123,6 @@ def build_snapshot(
         unconfirmed=unconfirmed,
         parts=_Parts(catalog, unloadable, worker_index, entries, made),
     )
-
-
-def keeping(catalog: CatalogSnapshot, known: CatalogSnapshot) -> CatalogSnapshot:
-    """The same catalog, made of the objects of a known one where they are equal.
-
-    ``build_snapshot`` is quick where objects are the same. Comparing them takes longer, but does
-    not depend on the workers, so that it can be done earlier and in another thread.
-    """
-    return replace(
-        catalog,
-        tasks=_kept(catalog.tasks, known.tasks, lambda task: task.name),
-        versions=_kept(catalog.versions, known.versions, lambda v: (v.task, v.model, v.version)),
-        variants=_kept(catalog.variants, known.variants, lambda variant: variant.key),
-        profiles=_kept(
-            catalog.profiles, known.profiles, lambda p: (p.task, p.variant, p.device_kind)
-        ),
-        device_kinds=_kept(catalog.device_kinds, known.device_kinds, lambda kind: kind.name),
-    )
-
-
-def _kept(items: tuple[T, ...], known: Iterable[T], key: Callable[[T], Hashable]) -> tuple[T, ...]:
-    by_key = {key(item): item for item in known}
-    kept: list[T] = []
-    for item in items:
-        old = by_key.get(key(item))
-        # Comparing what is the same takes long: fields are compared one by one.
-        kept.append(old if old is not None and (old is item or old == item) else item)
-    return tuple(kept)
 
 
 def same_catalog(one: Snapshot, other: Snapshot) -> bool:

@@ -81,7 +81,9 @@ class Loads:
                     self._at(now_ms + busy_ms - LOOK_MS, self._next_turn, worker)
                 worker.put_off[key] = candidate
             return None
-        leave = self._memories.to_evict(worker, candidate, now_ms, waiting=waiting)
+        leave = self._memories.to_evict(
+            worker, candidate, now_ms, waiting=waiting, patience_ms=patience_ms
+        )
         if leave is None:
             return None
         for other in leave:

@@ -77,7 +77,13 @@ class Memories:
                 replica.rate_qps, replica.urgent = rate, urgent
 
     def to_evict(
-        self, worker: Worker, candidate: Candidate, now_ms: float, *, waiting: bool | None
+        self,
+        worker: Worker,
+        candidate: Candidate,
+        now_ms: float,
+        *,
+        waiting: bool | None,
+        patience_ms: float = 0.0,
     ) -> tuple[VariantKey, ...] | None:
         """What has to leave a worker so that a variant has room, if that is possible and worth it.
 
@@ -86,6 +92,7 @@ class Memories:
 
         Args:
             waiting: whether the query that asks for it waits for the load; None: no query does.
+            patience_ms: how much later than now it may begin, for the query that waits.
         """
         need_mib = candidate.memory_mib
         if need_mib > worker.kind.memory_mib:
@@ -99,7 +106,8 @@ class Memories:
         if waiting is not None and self._weighs:
             leave = room_for(
                 self._newcomer(key, candidate, now_s), residents, short_mib, now_s,
-                waiting=waiting, min_residency_s=self._min_residency_s,
+                waiting=waiting, patience_s=patience_ms / 1_000,
+                min_residency_s=self._min_residency_s,
             )  # fmt: skip
         else:
             leave = victims(

@@ -1,13 +1,15 @@
 """Whether a solution keeps what a problem demands, checked from the definitions alone.
 
-Shares no code with the planners, so that an error of theirs cannot hide itself.
+Shares no code with the planners, so that an error of theirs cannot hide itself. Every comparison
+asks whether a limit is kept, not whether it is broken: NaN keeps none.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from math import fsum
+from dataclasses import fields
+from math import fsum, isnan
 
-from planner.solver.problem import Assignment, Problem, Solution
+from planner.solver.problem import Assignment, Power, Problem, Solution
 from variants.figures import apart, figure, ms
 
 TOLERANCE = 1e-9
@@ -28,7 +30,7 @@ def violations(problem: Problem, solution: Solution) -> tuple[str, ...]:
 
 
 def _above(value: float, limit: float) -> bool:
-    return value > limit + TOLERANCE * max(1.0, abs(limit))
+    return not value <= limit + TOLERANCE * max(1.0, abs(limit))
 
 
 def _references(problem: Problem, solution: Solution) -> Iterator[str]:
@@ -48,7 +50,7 @@ def _references(problem: Problem, solution: Solution) -> Iterator[str]:
 def _devices(problem: Problem, solution: Solution) -> Iterator[str]:
     opened = Counter(solution.devices)
     for kind in problem.kinds:
-        if opened[kind.name] > kind.count:
+        if not opened[kind.name] <= kind.count:
             yield f"{opened[kind.name]} devices of kind {kind.name}, but there are {kind.count}"
     for pool in problem.pools:
         used = fsum(uses * opened[name] for name, uses in pool.uses.items())
@@ -68,23 +70,23 @@ def _parts(problem: Problem, solution: Solution) -> Iterator[str]:
             yield f"{subject}: the class is pinned to {demand.variant}, or the variant is a canary"
         if offer.device_kind != solution.devices[part.device]:
             yield f"{subject}: profiled on {offer.device_kind}, placed on another kind"
-        if demand.accuracy is not None and offer.accuracy < demand.accuracy:
+        if demand.accuracy is not None and not offer.accuracy >= demand.accuracy:
             ours, floor = apart(offer.accuracy, demand.accuracy, 3)
             yield f"{subject}: accuracy {ours} is below the floor {floor}"
-        if problem.most and part.batch_size > max(1, problem.most[part.demand]):
+        if problem.most and not part.batch_size <= max(1, problem.most[part.demand]):
             most = problem.most[part.demand]
             yield f"{subject}: its queries fill batches of {most}, not of {part.batch_size}"
-        if part.qps <= 0:
+        if not part.qps > 0:
             yield f"{subject}: serves {figure(part.qps)} queries per second"
         share = _time(problem, part) * slower[part.device]
-        if abs(share - part.share) > TOLERANCE * max(1.0, share):
+        if not abs(share - part.share) <= TOLERANCE * max(1.0, share):
             says, takes = apart(part.share, share, 3)
             yield f"{subject}: says a share of {says}, takes {takes}"
     served: dict[int, list[float]] = defaultdict(list)
     for part in solution.assignments:
         served[part.demand].append(part.qps)
     for index, rates in served.items():
-        if fsum(rates) > problem.demand[index].qps * (1 + TOLERANCE):
+        if not fsum(rates) <= problem.demand[index].qps * (1 + TOLERANCE):
             asks, gets = apart(problem.demand[index].qps, fsum(rates))
             yield f"class {index} asks for {asks} and gets {gets}"
 
@@ -128,8 +130,13 @@ def _totals(problem: Problem, solution: Solution) -> Iterator[str]:
     }
     for name, value in totals.items():
         said = getattr(solution, name)
-        if abs(said - value) > TOLERANCE * max(1.0, abs(value)):
+        if not abs(said - value) <= TOLERANCE * max(1.0, abs(value)):
             yield f"says {name} is {said!r}, it is {value!r}"
+    proven = {"objective": solution.objective, "bound": solution.bound}
+    if solution.power is not None:
+        drawn = {field.name: getattr(solution.power, field.name) for field in fields(Power)}
+        proven |= {name: number for name, number in drawn.items() if number is not None}
+    yield from (f"says {name} is nan" for name, number in proven.items() if isnan(number))
     by_class: dict[int, float] = defaultdict(float)
     for part in solution.assignments:
         by_class[part.demand] += part.qps

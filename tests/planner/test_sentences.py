@@ -18,5 +18,8 @@ def test_what_is_asked_names_the_ceiling_of_a_million_queries() -> None:
 def test_a_price_is_above_its_ceiling_also_where_both_are_nearly_equal() -> None:
     (view,) = snapshot(catalog([variant("a")], [profile("a")])).tasks.values()
     (candidate,) = view.by_cost
-    assert explain.above_ceiling(candidate, 0.0005) == "costs 1 > 0.5 USD per million"
-    assert explain.above_ceiling(candidate, 0.00099999) == "costs 1 > 0.99999 USD per million"
+    assert explain.above_ceiling(candidate, 0.0005) == "a row alone costs 1 > 0.5 USD per million"
+    assert (
+        explain.above_ceiling(candidate, 0.00099999)
+        == "a row alone costs 1 > 0.99999 USD per million"
+    )

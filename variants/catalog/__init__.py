@@ -9,7 +9,8 @@ each write. ``memory`` is the implementation in one process. The one in SQLite o
 ``sql`` with ``sql_tasks`` (what operators change of tasks and versions), ``sql_canaries`` and
 ``sql_planning``, over ``tables``, ``counters``, ``rows`` (values to rows and back), ``database``
 (connections and failures) and ``migrations``. ``sql_snapshot`` reads snapshots, after the first one
-by what ``changes`` has noted of each revision.
+by what ``changes`` has noted of each revision; ``known_objects`` has snapshots be made of the
+objects of the one before.
 
 Imports ``variants.types`` and ``variants.errors``.
 """

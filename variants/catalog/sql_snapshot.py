@@ -1,7 +1,7 @@
 """Snapshots of a SQL catalog: the first is read whole, of those that follow what has changed."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
@@ -9,6 +9,7 @@ from sqlalchemy import Column, Connection, Select, select
 
 from variants.catalog import counters, tables
 from variants.catalog.changes import changed_tasks, mark_of
+from variants.catalog.known_objects import kept
 from variants.catalog.protocol import name_key, profile_key, variant_key, version_key
 from variants.catalog.rows import (
     PointsByProfile,
@@ -91,7 +92,7 @@ def _gone_on(
         versions=versions,
         variants=_spliced(known.variants, _variants(connection, tasks), tasks, variant_key),
         profiles=_spliced(known.profiles, _profiles(connection, tasks), tasks, profile_key),
-        device_kinds=tuple(_kept(kinds, known.device_kinds, name_key)),
+        device_kinds=tuple(kept(kinds, known.device_kinds, name_key)),
         rules=read_rules(connection),
         canaries=read_canaries(connection, versions),
     )
@@ -117,15 +118,9 @@ def _spliced(
         end = bisect_right(known, task, lo=begin, key=task_of)
         made += known[done:begin]
         now = found[bisect_left(found, task, key=task_of) : bisect_right(found, task, key=task_of)]
-        made += _kept(now, known[begin:end], key)
+        made += kept(now, known[begin:end], key)
         done = end
     return (*made, *known[done:])
-
-
-def _kept(found: Iterable[T], known: Iterable[T], key: Key[T]) -> list[T]:
-    """What was found, made of the objects that are known where they are equal."""
-    by_key = {key(item): item for item in known}
-    return [old if (old := by_key.get(key(item))) == item else item for item in found]
 
 
 # -- tables, each of some tasks or of all, in the order of their names ------------------------

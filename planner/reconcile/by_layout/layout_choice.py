@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.layouts import START_S, Layout, Worth, chosen, possible, present_layout, runs
-from planner.reconcile.demand_assignment import kept_out_everywhere
+from planner.reconcile.matching import kept_out_everywhere
 from planner.reconcile.problem_builder import BuiltProblem, build_problem
 from planner.reconcile.sizing import available
 from planner.selection.snapshot import build_snapshot

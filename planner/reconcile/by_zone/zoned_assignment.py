@@ -13,6 +13,7 @@ from planner.reconcile.demand_assignment import (
 from planner.reconcile.kept.routes import (
     Parts,
     class_of_route,
+    longest_of,
     meets,
     planned_qps,
     shares_of,
@@ -123,8 +124,9 @@ class ZonedFleet:
             (key, home): slo_of(shortened(asked[key], away), snapshot)
             for (key, home), away in away_ms.items()
         }
+        longest_ms = longest_of(routes, times, snapshot)
         return all(
-            meets(route, times[route.worker], snapshot, slo_ms[at])
+            meets(route, longest_ms[route.worker], times[route.worker], snapshot, slo_ms[at])
             for route in routes
             if (at := (class_of_route(route), homes[route.worker])) in slo_ms
         )

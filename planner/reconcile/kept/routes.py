@@ -128,7 +128,12 @@ def stretched(
     most = ROOMY[objective]
     if any(sum(held.values()) * times[worker] > most for worker, held in shares.items()):
         return None
-    in_time = all(meets(r, times[r.worker], snapshot, slo_ms[class_of_route(r)]) for r in found)
+    longest_ms = longest_of(found, times, snapshot)
+    in_time = all(
+        meets(each, longest_ms[each.worker], times[each.worker], snapshot, slo_ms[key])
+        for each in found
+        if (key := class_of_route(each)) in slo_ms
+    )
     return found if in_time else None
 
 
@@ -147,8 +152,23 @@ def times_of(shares: Shares, snapshot: Snapshot, longer: Parts) -> dict[WorkerId
     }
 
 
-def meets(route: Route, times: float, snapshot: Snapshot, slo_ms: float) -> bool:
-    """Whether its batch, behind another one of them, is within an SLO, and accurate enough.
+def longest_of(
+    routes: Iterable[Route], times: Mapping[WorkerId, float], snapshot: Snapshot
+) -> dict[WorkerId, float]:
+    """How long the longest batch of any route takes on each worker, in ms.
+
+    ``times`` is how many times as long as by its profile a batch takes there.
+    """
+    longest_ms: dict[WorkerId, float] = {}
+    for route in routes:
+        took_ms = times[route.worker] * _batch_ms(route, snapshot)
+        longest_ms[route.worker] = max(longest_ms.get(route.worker, 0.0), took_ms)
+    return longest_ms
+
+
+def meets(route: Route, longest_ms: float, times: float, snapshot: Snapshot, slo_ms: float) -> bool:
+    """Whether its batch, behind the longest one of its worker, is within an SLO, and accurate
+    enough.
 
     ``times`` is how many times as long as by its profile a batch takes there.
     """
@@ -156,6 +176,14 @@ def meets(route: Route, times: float, snapshot: Snapshot, slo_ms: float) -> bool
     candidate = snapshot.tasks[route.task].of(route.variant, kind)
     if candidate is None or (route.accuracy is not None and candidate.accuracy < route.accuracy):
         return False
-    size = min(route.batch_size, candidate.table.max_batch)
-    took_ms = 2 * times * candidate.table.ms[size] + snapshot.transport_ms
+    took_ms = longest_ms + times * _batch_ms(route, snapshot) + snapshot.transport_ms
     return took_ms <= slo_ms * (1 + SLACK)
+
+
+def _batch_ms(route: Route, snapshot: Snapshot) -> float:
+    """What its batch takes by its profile; without one nobody waits for it."""
+    kind = snapshot.workers[route.worker].device_kind
+    candidate = snapshot.tasks[route.task].of(route.variant, kind)
+    if candidate is None:
+        return 0.0
+    return candidate.table.ms[min(route.batch_size, candidate.table.max_batch)]

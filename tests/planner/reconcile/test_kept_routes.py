@@ -95,6 +95,19 @@ def test_what_several_variants_on_a_worker_take_longer_counts() -> None:
     assert stretched((route("w1", 30.0),), [demand(30.0)], seen(), parts, COST) is not None
 
 
+@pytest.mark.parametrize(("latency_ms", "stays"), [(40.0, True), (39.0, False)])
+def test_routes_stay_only_where_a_query_can_wait_for_the_longest_batch_of_its_worker(
+    latency_ms: float, stays: bool
+) -> None:
+    """A batch of 10 ms behind one of 30 ms of another class."""
+    both = (route("w1", 3.0, latency_ms=latency_ms), route("w1", 3.0, "b", 200.0))
+    asked = [demand(3.0, latency_ms=latency_ms), demand(3.0, latency_ms=200.0)]
+    found = stretched(both, asked, seen(b_ms=30.0 / 1.2, a_ms=10.0 / 1.2), {}, COST)
+    assert (found is not None) is stays
+    apart = (both[0], replace(both[1], worker=WorkerId("w2")))
+    assert stretched(apart, asked, seen(b_ms=30.0 / 1.2, a_ms=10.0 / 1.2), {}, COST) is not None
+
+
 @pytest.mark.parametrize("usd", [0.36, 0.0])
 @pytest.mark.parametrize(
     ("there", "new", "worth_it"),

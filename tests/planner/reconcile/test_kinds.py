@@ -23,12 +23,12 @@ from variants.types import CatalogSnapshot, DeviceKindName, Plan, ReplicaState
 QUICK, SLOW = DeviceKindName("quick"), DeviceKindName("slow")
 
 
-def known(slow_usd: float = 0.36) -> CatalogSnapshot:
+def known(slow_usd: float = 0.36, quick_usd: float = 0.36) -> CatalogSnapshot:
     """A variant that takes 10 ms on one kind and 40 on the other."""
     return catalog(
         [variant("a")],
         [profile("a", 10.0, kind="quick"), profile("a", 40.0, kind="slow")],
-        kinds=[kind("quick"), kind("slow", slow_usd)],
+        kinds=[kind("quick", quick_usd), kind("slow", slow_usd)],
     )
 
 
@@ -38,6 +38,7 @@ def seen(
     plan: Plan | None = None,
     *,
     slow_usd: float = 0.36,
+    quick_usd: float = 0.36,
 ) -> Observation:
     """So many workers of each kind, which all hold it; SLO 200 ms."""
     holds = [
@@ -46,7 +47,7 @@ def seen(
         for n in range(count)
     ]
     return observation(
-        known(slow_usd), *holds, demand=[demand(qps, 200.0)] if qps else [], plan=plan,
+        known(slow_usd, quick_usd), *holds, demand=[demand(qps, 200.0)] if qps else [], plan=plan,
         inventory={str(name): count for name, count in running.items()},
     )  # fmt: skip
 
@@ -117,12 +118,13 @@ def wanted(
     *,
     running: Mapping[DeviceKindName, int] | None = None,
     slow_usd: float = 0.36,
+    quick_usd: float = 0.36,
     **said: Any,
 ) -> dict[DeviceKindName, int]:
     """How many workers the plan has run, where ``most`` ran before."""
     now = dict(most if running is None else running)
     before = Plan(version=1, epoch=1, placements=(), workers=now)
-    one = seen(qps, now, before, slow_usd=slow_usd)
+    one = seen(qps, now, before, slow_usd=slow_usd, quick_usd=quick_usd)
     decided = tick(replace(one, inventory=most, least=least, elastic=True, **said))
     for action in decided.actions:
         if isinstance(action, Scale):
@@ -159,6 +161,26 @@ def test_a_kind_grows_from_its_least() -> None:
         QUICK: 3,
         SLOW: 1,
     }
+
+
+def test_workers_without_a_price_go_as_well_when_they_are_needed_no_more() -> None:
+    free: dict[str, Any] = {"quick_usd": 0.0, "slow_usd": 0.0}
+    assert wanted(20.0, {QUICK: 5}, {}, **free) == {QUICK: 1}
+    assert wanted(20.0, {QUICK: 5, SLOW: 4}, {QUICK: 2}, **free) == {QUICK: 2}
+    none_known = wanted(20.0, {QUICK: 5}, {}, watched=0.4, **free)
+    assert none_known == {QUICK: 3}, "no more than was watched may go"
+
+
+def test_no_more_workers_without_a_price_start_than_are_needed() -> None:
+    most, one = {QUICK: 5, SLOW: 9}, {QUICK: 1, SLOW: 0}
+    found = wanted(150.0, most, {QUICK: 1}, running=one, quick_usd=0.0, slow_usd=0.0)
+    assert found == {QUICK: 2}
+
+
+def test_workers_without_a_price_come_before_others_and_go_beside_them() -> None:
+    assert wanted(20.0, {QUICK: 1, SLOW: 9}, {}, slow_usd=0.0) == {SLOW: 2}
+    # One worker with a price has to stay, whose price hides what those without one count as.
+    assert wanted(20.0, {QUICK: 1, SLOW: 9}, {QUICK: 1}, slow_usd=0.0) == {QUICK: 1}
 
 
 # -- kinds for which a machine would have to come --------------------------------------------------

@@ -357,6 +357,43 @@ def test_a_worker_from_which_a_variant_is_kept_out_has_no_part_in_its_demand() -
     assert both == {"w2": 10.0, "w3": 10.0}
 
 
+@pytest.mark.parametrize("ill", [1, 2, 5])
+@pytest.mark.parametrize("objective", list(Objective))
+def test_a_worker_from_which_a_variant_is_kept_out_does_what_it_can_do(
+    ill: int, objective: Objective
+) -> None:
+    """Of 60 rows per second for each worker that has "a" kept out and one more that has not, no
+    worker is planned to answer any by what it must not be given, and all are served."""
+    known = catalog([variant("a"), variant("b", 0.8)], [profile("a"), profile("b", 15.0)])
+    kept = replica("a", state=ReplicaState.QUARANTINED, memory_mib=0)
+    workers = [report(f"w{number}", kept) for number in range(ill)]
+    asked = [demand(40.0 * (ill + 1))]
+    seen = replace(observation(known, *workers, report("well"), demand=asked), objective=objective)
+    found = tick(seen)
+    served: dict[str, float] = {}
+    for route in found.plan.routes:
+        assert route.variant == "b" or route.worker == "well"
+        served[route.worker] = served.get(route.worker, 0.0) + route.qps
+    assert sum(served.values()) == pytest.approx(asked[0].qps)
+    assert len(served) == ill + 1
+    again = replace(seen, plan=replace(found.plan, version=1, epoch=1))
+    assert not tick(again).changed
+
+
+def test_where_something_else_is_kept_out_of_every_worker_all_is_served() -> None:
+    """More workers than are told apart: one of six variants is kept out of each."""
+    names = "abcdef"
+    known = catalog([variant(name) for name in names], [profile(name) for name in names])
+    workers = [
+        report(f"w{name}", replica(name, state=ReplicaState.QUARANTINED, memory_mib=0))
+        for name in names
+    ]
+    asked = [demand(300.0)]
+    found = tick(observation(known, *workers, demand=asked)).plan
+    assert sum(route.qps for route in found.routes) == pytest.approx(300.0)
+    assert all(route.worker != f"w{route.variant}" for route in found.routes)
+
+
 def test_where_memory_is_what_limits_one_look_is_enough() -> None:
     """The worker has time for all three tasks, and memory for one."""
     names = "xyz"

@@ -176,7 +176,7 @@ def is_true(text: str, name: str, asked: Query, view: Snapshot) -> bool:
         return ours < floor == pytest.approx(asked.accuracy, abs=1e-3) and any(
             ours == pytest.approx(accuracy, abs=1e-3) for accuracy in below
         )
-    if found := re.fullmatch(f"costs {NUMBER} > {NUMBER} USD per million", text):
+    if found := re.fullmatch(f"a row alone costs {NUMBER} > {NUMBER} USD per million", text):
         ours, ceiling = map(float, found.groups())
         above = [c.price_usd_per_1k for c in own if c.price_usd_per_1k > (asked.cost or 0)]
         return ours > ceiling == pytest.approx(1_000 * (asked.cost or 0), rel=0.01) and any(

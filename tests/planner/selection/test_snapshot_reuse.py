@@ -5,9 +5,10 @@ from dataclasses import asdict, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.selection.snapshot import Unloadable, build_snapshot, keeping
+from planner.selection.snapshot import Unloadable, build_snapshot
 from planner.types import Candidate, Snapshot, WorkerView
 from tests.planner.builders import catalog, key, kind, profile, task, variant, worker
+from variants.catalog.known_objects import keeping
 from variants.types import CatalogSnapshot, Stage, TaskName, VariantKey, WorkerId
 
 TASKS = ("red", "blue")

@@ -51,3 +51,15 @@ def test_with_two_devices_each_has_its_own() -> None:
     )
     assert (report.loads, report.evictions) == (2, 0)
     assert report.in_time >= 0.98 * len(asked)
+
+
+def test_two_take_turns_where_queries_can_wait_for_as_long_as_what_is_loaded_stays() -> None:
+    """Each load takes 0.1 s and is protected for 1 s, as workers of the product count it."""
+
+    def in_time(latency_ms: float) -> int:
+        quick = [one._replace(load_s=0.1) for one in (A, B)]
+        asked = trace(*queries(6.0, 6.0, latency_ms))
+        decided = setting(*quick, eviction="modelless")
+        return simulate(decided, asked, "modelless", clock=lambda: 0.0).in_time
+
+    assert in_time(1_500.0) > 1.1 * in_time(500.0)

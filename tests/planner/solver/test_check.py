@@ -1,13 +1,22 @@
 """Every constraint of the planning model, broken one at a time."""
 
 from dataclasses import replace
-from math import inf
+from math import inf, nan
+from typing import Any
 
 import pytest
 
 from planner.latency_curve import Curve
 from planner.solver.check import violations
-from planner.solver.problem import Assignment, AvailableKind, Offer, Pool, Problem, Solution
+from planner.solver.problem import (
+    Assignment,
+    AvailableKind,
+    Offer,
+    Pool,
+    Power,
+    Problem,
+    Solution,
+)
 from planner.types import Demand
 from variants.types import DeviceKindName, ModelName, TaskName, VariantName
 
@@ -114,6 +123,48 @@ def test_what_is_broken_is_named(
     problem: Problem, changes: dict[str, object], sentence: str
 ) -> None:
     assert sentence in broken(problem, **changes)
+
+
+NAN: Any = nan
+DRAWN = Power(watts=1.0, idle_watts=1.0, carbon_g_per_hour=1.0, unmeasured_qps=0.0)
+
+
+@pytest.mark.parametrize(
+    ("problem", "changes"),
+    [
+        *[(PROBLEM, {name: NAN}) for name in ("served_qps", "accuracy", "usd_per_hour")],
+        *[(PROBLEM, {name: NAN}) for name in ("objective", "bound")],
+        *[
+            (PROBLEM, {"power": replace(DRAWN, **{name: NAN})})
+            for name in ("watts", "idle_watts", "carbon_g_per_hour", "unmeasured_qps")
+        ],
+        *[
+            (PROBLEM, {"assignments": (replace(PART, **{name: NAN}),)})
+            for name in ("qps", "share", "batch_size", "device", "demand", "offer")
+        ],
+        *[(asking(**{name: NAN}), {}) for name in ("qps", "latency_ms", "accuracy")],
+        *[(replace(PROBLEM, **{name: NAN}), {}) for name in ("load", "overhead_ms")],
+        (replace(PROBLEM, most=(NAN,)), {}),
+        *[
+            (replace(PROBLEM, kinds=(replace(GPU, **{name: NAN}),)), {})
+            for name in ("count", "memory_mib", "usd_per_hour")
+        ],
+        *[
+            (replace(PROBLEM, offers=(replace(SMALL, **{name: NAN}),)), {})
+            for name in ("accuracy", "memory_mib")
+        ],
+        (replace(PROBLEM, pools=(Pool(name="rack", capacity=NAN, uses={}),)), {}),
+        (replace(PROBLEM, pools=(Pool(name="rack", capacity=1.0, uses={GPU.name: NAN}),)), {}),
+    ],
+)
+def test_what_is_no_number_keeps_no_constraint(
+    problem: Problem, changes: dict[str, object]
+) -> None:
+    assert violations(problem, replace(PLAN, **changes))  # type: ignore[arg-type]
+
+
+def test_a_plan_that_says_what_it_draws_keeps_everything() -> None:
+    assert violations(PROBLEM, replace(PLAN, power=DRAWN)) == ()
 
 
 def test_no_limit_of_memory_is_no_constraint() -> None:
