@@ -742,6 +742,17 @@ def test_a_query_carries_the_slo_and_shows_the_answer(
     )
 
 
+@pytest.mark.parametrize("priority", [0, 7, 70_000], ids=["none", "own", "beyond the lowest"])
+def test_a_priority_is_what_it_is_for_the_gateway(
+    gateway: Gateway, shell: Shell, priority: int
+) -> None:
+    """0, which names none there, and numbers beyond the lowest were refused here."""
+    shell("query", "digits", "--priority", str(priority), url=gateway.url)
+
+    (asked,) = gateway.asked
+    assert asked["priority"] == priority
+
+
 def test_a_query_says_which_zone_answered_and_why(gateway: Gateway, shell: Shell) -> None:
     gateway.place = "in zone core, 80 ms away: zone edge has no room for it in time"
     ended = shell("query", "digits", url=gateway.url)
