@@ -50,6 +50,9 @@ class OneFileStore:
     def path(self, digest: Digest) -> Path:
         raise NotImplementedError
 
+    def look(self, digest: Digest) -> Any:
+        raise NotImplementedError
+
     def size_bytes(self, digest: Digest) -> int:
         if digest != LINEAR:
             raise NotFound("it is not in the store")
