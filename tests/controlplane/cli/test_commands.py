@@ -22,6 +22,7 @@ from typer.main import get_command
 
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
+from controlplane.cli import gateway_client
 from controlplane.cli import main as cli
 from controlplane.cli.commands.lifecycle import _unanswered
 from controlplane.cli.commands.tasks import _ceiling
@@ -564,6 +565,26 @@ def test_a_typing_error_gets_a_suggestion(shell: Shell) -> None:
 
 
 # -- workers ------------------------------------------------------------------------------------
+
+
+def test_many_workers_are_asked_for_in_parts(
+    gateway: Gateway, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"cpu-4-{letter}" for letter in "edcba"]
+    gateway.live.statuses = [worker(name) for name in names]
+    asked = list[dict[str, Any]]()
+    whole = Client.get
+
+    def get(client: Client, path: str, **parameters: Any) -> Any:
+        asked.append(parameters)
+        return whole(client, path, **parameters)
+
+    monkeypatch.setattr(Client, "get", get)
+    monkeypatch.setattr(gateway_client, "WORKERS_AT_ONCE", 2)
+    rows = shell("workers", "list", "-o", "json", url=gateway.url).json()
+
+    assert [row["worker"] for row in rows] == sorted(names)
+    assert [one["after"] for one in asked] == [None, "cpu-4-b", "cpu-4-d"]
 
 
 def test_scaling_says_what_is_wanted_and_what_runs(gateway: Gateway, shell: Shell) -> None:

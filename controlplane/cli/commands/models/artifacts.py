@@ -56,11 +56,11 @@ def unused(
     state_dir: StateDir = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List the artifacts that no catalog names, such as those of registrations that were killed.
+    """List the artifacts that no catalog names.
 
-    What was stored within the last day is not listed: a registration may be about to name it. In a
-    bucket nobody knows which other catalogs keep artifacts there: --remove wants them named, or
-    to be told that there are none.
+    Registrations that were killed may have left them. What was stored within the last day is not
+    listed: a registration may be about to name it. In a bucket nobody knows which other catalogs
+    keep artifacts there: --remove wants them named, or to be told that there are none.
 
     \b
     modelless artifacts unused
