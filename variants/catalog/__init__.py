@@ -8,8 +8,8 @@ runs over all of them. ``validation``, ``peak_validation`` and ``canaries`` hold
 each write. ``memory`` is the implementation in one process. The one in SQLite or PostgreSQL is
 ``sql`` with ``sql_tasks`` (what operators change of tasks and versions), ``sql_canaries`` and
 ``sql_planning``, over ``tables``, ``counters``, ``rows`` (values to rows and back), ``database``
-(connections and failures), ``turns`` (of writers to SQLite) and ``migrations``. ``sql_snapshot`` reads snapshots, after the first one
-by what ``changes`` has noted of each revision.
+(connections and failures), ``turns`` (of writers to SQLite) and ``migrations``. ``sql_snapshot``
+reads snapshots, after the first one by what ``changes`` has noted of each revision.
 
 Imports ``variants.types`` and ``variants.errors``.
 """

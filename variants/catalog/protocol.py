@@ -225,6 +225,16 @@ class Catalog(Protocol):
             NotFound: there is no such version. Nothing was written then.
         """
 
+    def put_judged(self, judged: tuple[Variant, ...]) -> None:
+        """Write what the answers of variants are worth by other rows: their accuracy, on how many
+        rows, agreement and note, atomically. Nothing else of them changes. Advances the revision,
+        unless there are none; then nothing is written.
+
+        Raises:
+            InvalidInput: an accuracy or an agreement is not in [0, 1]. Nothing was written then.
+            NotFound: a variant is not there, or has another artifact. Nothing was written then.
+        """
+
     def put_profiles(
         self, profiles: tuple[Profile, ...], device_kinds: tuple[DeviceKind, ...] = ()
     ) -> None:
