@@ -774,6 +774,16 @@ def test_a_priority_is_what_it_is_for_the_gateway(
     assert asked["priority"] == priority
 
 
+@pytest.mark.parametrize("option", ["--latency-ms", "--cost"])
+def test_a_need_without_end_is_refused_and_not_left_out(
+    gateway: Gateway, shell: Shell, option: str
+) -> None:
+    """JSON has null for it, which is the task's default."""
+    ended = shell("query", "digits", option, "inf", url=gateway.url)
+    assert (ended.code, gateway.asked) == (2, [])
+    assert "must be a finite number, not inf" in ended.err
+
+
 def test_a_query_says_which_zone_answered_and_why(gateway: Gateway, shell: Shell) -> None:
     gateway.place = "in zone core, 80 ms away: zone edge has no room for it in time"
     ended = shell("query", "digits", url=gateway.url)

@@ -100,6 +100,9 @@ def _asked(
     Raises:
         NotFound: there are none.
     """
+    models = sorted({one.model for one in known.versions if one.task == task})
+    if model is not None and model not in models:
+        raise NotFound(f"task {task!r} has no model {model!r}; there are: {', '.join(models)}")
     versions = {
         (one.model, one.version)
         for one in known.versions

@@ -44,6 +44,8 @@ def test_the_command_writes_what_it_found_unless_it_is_a_dry_run(
     assert "the best accuracy was" in event.message
     none = shell(*asked, "tiny", "7")
     assert "model 'tiny' of task 'shapes' has no version 7" in none.err
+    unknown = shell(*asked, "huge")
+    assert "task 'shapes' has no model 'huge'; there are: tiny" in unknown.err
     catalog.close()
 
 
