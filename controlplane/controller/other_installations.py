@@ -132,9 +132,11 @@ def other_installation(
     if not newest:
         return None
     heard_s = now_s - datetime.fromisoformat(newest[0].at).timestamp()
-    told = (event for event in catalog.events(EVENTS_READ) if event.kind.startswith("controller_"))
-    latest = next(told, None)
-    stopped = latest is not None and latest.kind == "controller_stopped"
+    told = (event.kind for event in catalog.events(EVENTS_READ))
+    latest = next((kind for kind in told if kind.startswith(("controller_", "restored"))), "")
+    if latest == "restored":  # whoever planned by what was copied does not plan by the copy
+        return None
+    stopped = latest == "controller_stopped"
     if stopped:
         gone_s = stopped_s
     else:

@@ -161,6 +161,16 @@ def test_a_clock_of_another_host_that_may_be_behind_proves_nobody_gone() -> None
     assert other_installation(OURS, stopped, NOW_S, behind_s=BEHIND_S) is None
 
 
+def test_who_planned_by_what_was_restored_here_does_not_plan_by_the_copy() -> None:
+    """`modelless up` refused to start, or waited, where the copy was made a moment ago."""
+    restored = led_by(ELSEWHERE)
+    restored.add_event(Event(at=at(0), kind="restored", subject="catalog", message=""))
+
+    assert other_installation(OURS, restored, NOW_S, REPLACED_S, BEHIND_S) is None
+    restored.add_event(Event(at=at(1), kind="controller_started", subject="epoch 2", message=""))
+    assert other_installation(OURS, restored, NOW_S) is not None
+
+
 async def test_a_live_one_whose_clock_is_behind_keeps_the_lead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
