@@ -1,4 +1,4 @@
-"""The page of a large installation: 200 tasks, 1,000 variants, 130 workers that come in two parts."""
+"""The page of a large installation: 200 tasks, 1,000 variants, 130 workers that come in parts."""
 
 import time
 from collections.abc import Iterator
