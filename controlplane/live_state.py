@@ -21,12 +21,14 @@ Keys, all below ``modelless:``
 ``operation:<id>``   JSON: progress of a registration over REST; expires after a day
 ``mark``             left by the control loop: where it is missing, everything was lost
 ``changed``          channel: something above, or the catalog, changed; or all is being stopped
+``asked``            channel of JSON: what a gateway asks all others, under a token
+``answers:<token>``  list of JSON: what they answer; expires after seconds
 ===================  =====================================================================
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import orjson
@@ -50,6 +52,7 @@ MOST_SAMPLES = 8 * 360
 OPERATION_TTL_S = 24 * 3600
 ENDING = "ending"
 """Announced when everything is about to be stopped. It is kept nowhere, for the next start."""
+ANSWERS_TTL_S = 5
 
 _PUBLISH_WORKERS = """
 local current = redis.call('GET', KEYS[1])
@@ -269,13 +272,53 @@ class LiveState:
 
         An announcement may be missed, so readers of this poll as well.
         """
+        async with aclosing(self._said("changed")) as heard:
+            async for said in heard:
+                yield said.decode()
+
+    async def ask(self, token: str, question: Mapping[str, Any]) -> int:
+        """Ask all gateways that listen (``questions``); how many these are, the asker included."""
+        body = orjson.dumps({"token": token, "question": question})
+        return int(await self._call(self._redis.publish(f"{PREFIX}asked", body)))
+
+    async def questions(self) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """What gateways ask each other, with the token to answer by, as long as the server is
+        there. Who does not listen at that moment never hears of it.
+
+        Raises:
+            StateUnavailable: the server is gone, or another program writes there.
+        """
+        async with aclosing(self._said("asked")) as heard:
+            async for said in heard:
+                asked = _decode(said)
+                yield str(asked.get("token")), dict(asked.get("question") or {})
+
+    async def answer(self, token: str, said: Mapping[str, Any]) -> None:
+        """Answer a question, for a few seconds."""
+        key = f"{PREFIX}answers:{token}"
+        pipeline = self._redis.pipeline(transaction=True)
+        pipeline.rpush(key, orjson.dumps(said))
+        pipeline.expire(key, ANSWERS_TTL_S)
+        await self._call(pipeline.execute())
+
+    async def answers(self, token: str, wait_s: float) -> dict[str, Any] | None:
+        """One answer to a question, which is then gone; None where none comes in time.
+
+        Args:
+            wait_s: less than what this server may take for any reply.
+        """
+        found = await self._call(self._redis.blpop([f"{PREFIX}answers:{token}"], timeout=wait_s))
+        return None if found is None else _decode(found[1])
+
+    async def _said(self, channel: str) -> AsyncGenerator[bytes, None]:
+        """What is published, until the server goes (``StateUnavailable``)."""
         try:
             async with self._subscriber.pubsub() as pubsub:
                 async with asyncio.timeout(self._timeout_s):
-                    await pubsub.subscribe(f"{PREFIX}changed")
+                    await pubsub.subscribe(PREFIX + channel)
                 async for message in pubsub.listen():
                     if message["type"] == "message":
-                        yield message["data"].decode()
+                        yield message["data"]
         except (TimeoutError, RedisError, OSError) as error:
             raise _unavailable(error) from error
 

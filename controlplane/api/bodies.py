@@ -223,7 +223,8 @@ INFER: dict[str, Any] = {
                             "timeout": {"type": "integer", "description": "Microseconds."},
                             "priority": {
                                 "type": "integer",
-                                "description": "1 is the highest; who names none has 100.",
+                                "minimum": 0,
+                                "description": "1 is the highest; who names none, or 0, has 100.",
                             },
                         },
                     },

@@ -29,6 +29,8 @@ UrlOption = Annotated[
 TIMEOUT_S = 35.0
 """Longer than a write may wait for the database, so that the gateway's own reason arrives."""
 
+WORKERS_AT_ONCE = 100
+
 
 def at(*parts: str) -> str:
     """A path on the gateway; a name in it cannot reach out of its place."""
@@ -87,6 +89,17 @@ class Client:
         """The JSON at a path; parameters that are ``None`` are left out."""
         given = {name: value for name, value in parameters.items() if value is not None}
         return self._request("GET", path, params=given)
+
+    def workers(self) -> list[dict[str, Any]]:
+        """All workers, asked for in parts: no answer is long, and none takes the gateway long."""
+        found: list[dict[str, Any]] = []
+        after: str | None = None
+        while True:
+            part = self.get("/v1/workers", limit=WORKERS_AT_ONCE, after=after)
+            found += part["workers"]
+            after = part.get("next")  # an older gateway sends all at once
+            if after is None:
+                return found
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """The JSON that answers a JSON body."""

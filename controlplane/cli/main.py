@@ -92,6 +92,11 @@ COMMANDS = {
             help="Build damaged artifacts again from their sources.",
         ),
         Entry(
+            name="artifacts",
+            target="controlplane.cli.commands.models.artifacts:artifacts",
+            help="Find stored artifacts that nothing uses.",
+        ),
+        Entry(
             name="quarantine",
             target="controlplane.cli.commands.models.stage:quarantine",
             help="Variants that are kept out because they failed.",

@@ -276,9 +276,11 @@ def why_measured(due: "Sequence[DueProfile]") -> list[str]:
 
 
 def _refuse_company(settings: Settings, catalog: "Catalog") -> None:
+    """Raise ``Conflict`` where another installation plans by the catalog, or has the live state."""
     from controlplane.controller.other_installations import (
         SILENT_S,
         ahead_s,
+        may_be_behind_s,
         other_installation,
         owner_of,
         using,
@@ -287,14 +289,22 @@ def _refuse_company(settings: Settings, catalog: "Catalog") -> None:
     from workers.channel.secret import read_secret
 
     here = owner_of(read_secret(settings.secret_path), "up")
-    other = other_installation(here, catalog, time.time())
-    if other is not None and (ahead := ahead_s(catalog, time.time())) > SILENT_S:
-        # What it wrote last counts as just heard for long after it is gone.
-        tell(
-            f"another installation plans, or has planned, by the same catalog; its clock is "
-            f"{ahead:.0f} s ahead of this machine's, so it is watched for up to {SILENT_S:.0f} s"
+    behind_s = may_be_behind_s(settings.catalog_url)
+    other = other_installation(here, catalog, time.time(), behind_s=behind_s)
+    if other is not None and abs(ahead := ahead_s(catalog, time.time())) > SILENT_S:
+        # By its clock it is heard for long after it is gone, or gone while it writes.
+        clock = (
+            f"its clock is {ahead:.0f} s ahead of this machine's"
+            if ahead > 0
+            else f"it was heard {-ahead:.0f} s ago by its clock, which may be behind"
         )
-        other = other if writes_on(catalog) else None
+        tell(
+            f"another installation plans, or has planned, by the same catalog; {clock}, so it is"
+            f" watched for up to {SILENT_S:.0f} s"
+        )
+        if not writes_on(catalog):
+            other = None
+            catalog.acquire_leadership(here)  # else the control loop watches it once more
     if other is None and settings.redis_url:
         other = asyncio.run(using(settings.redis_url, here))
     if other is not None:

@@ -177,7 +177,7 @@ def _serving() -> "Serving":
 
     try:
         with connect() as client:
-            return serving(client.get("/v1/workers")["workers"], client.get("/v1/plan"))
+            return serving(client.workers(), client.get("/v1/plan"))
     except ModellessError as error:
         raise ClusterUnavailable(error.message) from error
 

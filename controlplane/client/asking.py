@@ -3,7 +3,9 @@
 ``asking_async`` has the same for event loops.
 """
 
+import os
 from collections.abc import Iterable, Mapping
+from functools import partial
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -26,6 +28,7 @@ from controlplane.client.exchange import (
     PATH,
     TIMEOUT_S,
     Reply,
+    checked,
     connection_options,
     feedback_content,
     named_url,
@@ -33,6 +36,7 @@ from controlplane.client.exchange import (
     read_document,
     read_reply,
     typed_failures,
+    waits_s,
 )
 from controlplane.client.exported import Exported
 from controlplane.client.registering import REGISTER_S, File, Told, form_of, register_there
@@ -43,7 +47,8 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """Talks to one gateway over connections that it keeps. Threads may share it.
+    """Talks to one gateway over connections that it keeps. Threads may share it, and a process that
+    is forked goes on with connections of its own.
 
     ::
 
@@ -80,7 +85,19 @@ class Client:
         self.timeout_s = timeout_s
         options = connection_options(self.url, token, certificate)
         self._signatures = Signatures()
-        self._http = httpx.Client(transport=transport, **options)
+        self._connected = partial(httpx.Client, transport=transport, **options)
+        self._process = os.getpid()
+        self._own = self._connected()
+        self._inherited: list[httpx.Client] = []
+
+    @property
+    def _http(self) -> "httpx.Client":
+        """The connections of this process. One that was forked has those of its parent as well, and
+        an answer to either of them would come to whoever reads first."""
+        if self._process != os.getpid():
+            self._inherited.append(self._own)  # not closed: the parent may be asking
+            self._process, self._own = os.getpid(), self._connected()
+        return self._own
 
     def __enter__(self) -> Self:
         return self
@@ -134,11 +151,13 @@ class Client:
             Unreachable: no gateway listens there.
             ModellessError: another error of the gateway, by its code.
         """
-        needs: dict[str, Any] = {
-            "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
-            "best_effort": best_effort, "priority": priority,
-        }  # fmt: skip
-        timeout_s = self.timeout_s + (latency_ms or 0.0) / 1000
+        needs = checked(
+            {
+                "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
+                "best_effort": best_effort, "priority": priority,
+            }
+        )  # fmt: skip
+        timeout_s = waits_s(self.timeout_s, needs)
         given = arrays_in(inputs, lists=arrays)
         if given is not None and (arrays or is_large(given)):
             signature = self._signatures.of(task) or self._signature(task)
@@ -196,7 +215,9 @@ class Client:
             )
         return read_document(response, self.url)
 
-    def feedback(self, answer: Reply | str, labels: str | Iterable[str]) -> dict[str, Any]:
+    def feedback(
+        self, answer: Reply | str, labels: str | int | Iterable[str | int]
+    ) -> dict[str, Any]:
         """Say which classes were right, of an answer of the last minutes.
 
         ``answer`` is the reply, or the ``X-Request-Id`` that it carried; ``labels`` has the right

@@ -23,6 +23,7 @@ from controlplane.client.exchange import (
     PATH,
     TIMEOUT_S,
     Reply,
+    checked,
     connection_options,
     feedback_content,
     named_url,
@@ -30,6 +31,7 @@ from controlplane.client.exchange import (
     read_document,
     read_reply,
     typed_failures,
+    waits_s,
 )
 from variants.types import Prefer
 
@@ -102,11 +104,13 @@ class AsyncClient:
         arrays: bool = False,
     ) -> Reply:
         """Ask for a task, with the meaning and the errors of ``Client.query``."""
-        needs: dict[str, Any] = {
-            "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
-            "best_effort": best_effort, "priority": priority,
-        }  # fmt: skip
-        timeout_s = self.timeout_s + (latency_ms or 0.0) / 1000
+        needs = checked(
+            {
+                "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
+                "best_effort": best_effort, "priority": priority,
+            }
+        )  # fmt: skip
+        timeout_s = waits_s(self.timeout_s, needs)
         given = arrays_in(inputs, lists=arrays)
         if given is not None and (arrays or is_large(given)):
             signature = self._signatures.of(task) or await self._signature(task)
@@ -154,7 +158,9 @@ class AsyncClient:
             )
         return read_document(response, self.url)
 
-    async def feedback(self, answer: Reply | str, labels: str | Iterable[str]) -> dict[str, Any]:
+    async def feedback(
+        self, answer: Reply | str, labels: str | int | Iterable[str | int]
+    ) -> dict[str, Any]:
         """Say which classes were right, as ``Client.feedback``."""
         content = feedback_content(answer, labels)
         with typed_failures(self.url, self.timeout_s):

@@ -1,5 +1,6 @@
 """One question to a gateway: its body, its reply, and its errors, whatever carries them."""
 
+import math
 import os
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
@@ -104,6 +105,34 @@ def _trust(url: str, certificate: str | PathLike[str]) -> ssl.SSLContext | bool:
     return public_context() if url.startswith("https:") else True  # never asked, and quickly made
 
 
+NUMBERS = ("latency_ms", "accuracy", "cost", "priority")
+
+
+def checked(needs: Mapping[str, Any]) -> dict[str, Any]:
+    """What a query asks for, with plain numbers in place of those of arrays.
+
+    Raises:
+        InvalidInput: a number is not finite. JSON has no such number, and would ask for nothing.
+    """
+    found = dict(needs)
+    for name in NUMBERS:
+        value: Any = found.get(name)
+        if hasattr(value, "item"):  # one number of an array
+            with suppress(ValueError):
+                value = found[name] = value.item()
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InvalidInput(f"{name} must be a finite number, not {value}")
+    return found
+
+
+def waits_s(timeout_s: float, needs: Mapping[str, Any]) -> float:
+    """How long a reply is waited for; a deadline that is no number is the gateway's to refuse."""
+    latency_ms = needs.get("latency_ms")
+    if not isinstance(latency_ms, int | float) or latency_ms < 0:
+        return timeout_s
+    return timeout_s + latency_ms / 1000
+
+
 def query_document(
     task: str,
     about: Mapping[str, Any],
@@ -117,8 +146,13 @@ def query_document(
     priority: int | None = None,
 ) -> dict[str, Any]:
     """The body of ``POST /v1/query`` about some ``inputs``, or of ``POST /v1/explain`` about so
-    many ``rows``; what is None is left to the task's defaults."""
+    many ``rows``; what is None is left to the task's defaults.
+
+    Raises:
+        InvalidInput: a number is not finite.
+    """
     slo = {"latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer}
+    slo, priority = checked(slo), checked({"priority": priority})["priority"]
     body: dict[str, Any] = {"task": task, **about}
     if given := {name: value for name, value in slo.items() if value is not None}:
         body["slo"] = given
@@ -146,12 +180,13 @@ def query_content(task: str, about: Mapping[str, Any], **asked: Any) -> bytes:
         raise InvalidInput(f"the query cannot be sent: {error}") from error
 
 
-def feedback_content(answer: Reply | str, labels: str | Iterable[str]) -> bytes:
-    """The JSON body of ``POST /v1/feedback``."""
+def feedback_content(answer: Reply | str, labels: str | int | Iterable[str | int]) -> bytes:
+    """The JSON body of ``POST /v1/feedback``; classes without names are numbers."""
     import orjson
 
     id_ = answer if isinstance(answer, str) else answer.request_id
-    listed = [labels] if isinstance(labels, str) else [str(label) for label in labels]
+    alone = isinstance(labels, str) or not isinstance(labels, Iterable)
+    listed = [str(labels)] if alone else [str(label) for label in labels]  # type: ignore[union-attr]
     return orjson.dumps({"request_id": id_, "labels": listed})
 
 

@@ -32,7 +32,7 @@ from controlplane.controller.learned_state import LearnedState
 from controlplane.controller.nodes.kinds_now import Applications
 from controlplane.controller.nodes.node_counts import NodeAutoscaler, NodeCounts
 from controlplane.controller.nodes.node_watch import NodeWatch
-from controlplane.controller.other_installations import until_alone
+from controlplane.controller.other_installations import may_be_behind_s, until_alone
 from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.controller.plan_applier import PlanApplier
 from controlplane.controller.profile_checks import ProfileChecks
@@ -218,7 +218,12 @@ class ControlLoop:
         while True:
             try:
                 await until_alone(
-                    self._owner, self._catalog, self._live, self._journal, self._wall_s
+                    self._owner,
+                    self._catalog,
+                    self._live,
+                    self._journal,
+                    self._wall_s,
+                    may_be_behind_s(self._settings.catalog_url),
                 )
                 epoch = await asyncio.to_thread(self._catalog.acquire_leadership, self._owner)
                 # From now on silence counts, whatever the first turn waits for.

@@ -24,6 +24,9 @@ SILENT_S = 90.0
 """A control loop writes at least once a minute; one that has not for so long is gone."""
 REPLACED_S = 30.0
 """A control loop that was stopped is not replaced any more after so long."""
+BEHIND_S = 86_400.0
+"""The clock of another host may be behind by as much: what was written less long ago by it may be
+of just now, so that only watching tells whether somebody writes."""
 CLAIM_S = 15
 """For so long a live state stays with a control loop that was last heard; it writes each second."""
 AGAIN_S = 5.0
@@ -35,12 +38,26 @@ def owner_of(secret: bytes, replica: str) -> str:
     return f"{own_digest(secret)[:12]} {gethostname()} {replica}"
 
 
+def may_be_behind_s(catalog_url: str) -> float:
+    """How far the clock of another installation on this catalog may be behind."""
+    # A file is used by one machine, whose clock all go by.
+    return 0.0 if catalog_url.startswith("sqlite") else BEHIND_S
+
+
 async def until_alone(
-    owner: str, catalog: Catalog, live: LiveState, journal: Journal, wall_s: Callable[[], float]
+    owner: str,
+    catalog: Catalog,
+    live: LiveState,
+    journal: Journal,
+    wall_s: Callable[[], float],
+    behind_s: float = BEHIND_S,
 ) -> None:
     """Return when no other installation plans by this catalog, or uses this live state.
 
     Another one is told of. A live state that does not answer is waited for by nobody.
+
+    Args:
+        behind_s: how far the clock of another one may be behind (``may_be_behind_s``).
 
     Raises:
         StateUnavailable: the database does not answer.
@@ -49,7 +66,9 @@ async def until_alone(
     silence = _Silence()
     while True:
         # One that is deployed anew stops, and its successor leads a few seconds later.
-        other = await asyncio.to_thread(other_installation, owner, catalog, wall_s(), REPLACED_S)
+        other = await asyncio.to_thread(
+            other_installation, owner, catalog, wall_s(), REPLACED_S, behind_s
+        )
         if other is not None:
             newest = await asyncio.to_thread(catalog.ticks, 1)
             if silence.lasts_s(newest[0].at if newest else "") > SILENT_S:
@@ -68,8 +87,9 @@ async def until_alone(
 
 
 class _Silence:
-    """For how long another one has written nothing new, by our own clock: its clock may be ahead
-    of ours, and what it wrote last is then of the future for long after it is gone."""
+    """For how long another one has written nothing new, by our own clock: by its own, which may be
+    ahead, what it wrote last is of the future for long after it is gone; and one that is behind
+    would have it gone while it writes."""
 
     def __init__(self) -> None:
         self._at, self._since_s = "", 0.0
@@ -87,7 +107,11 @@ class _Silence:
 
 
 def other_installation(
-    owner: str, catalog: Catalog, now_s: float, stopped_s: float = -inf
+    owner: str,
+    catalog: Catalog,
+    now_s: float,
+    stopped_s: float = -inf,
+    behind_s: float = 0.0,
 ) -> str | None:
     """A sentence about another installation that plans by this catalog; None where there is none.
 
@@ -97,6 +121,8 @@ def other_installation(
         now_s: Unix time.
         stopped_s: how long ago a control loop that said that it stops must have been heard to be
             gone; by default it is gone whatever its clock says.
+        behind_s: how long ago one on another host that has not said so must have been heard to be
+            gone whatever its clock says; by default that clock is trusted.
 
     Raises:
         StateUnavailable: the database does not answer.
@@ -106,11 +132,24 @@ def other_installation(
     if not newest:
         return None
     heard_s = now_s - datetime.fromisoformat(newest[0].at).timestamp()
-    told = (event for event in catalog.events(EVENTS_READ) if event.kind.startswith("controller_"))
-    latest = next(told, None)
-    stopped = latest is not None and latest.kind == "controller_stopped"
-    if heard_s > (stopped_s if stopped else SILENT_S):
+    told = (event.kind for event in catalog.events(EVENTS_READ))
+    latest = next((kind for kind in told if kind.startswith(("controller_", "restored"))), "")
+    if latest == "restored":  # whoever planned by what was copied does not plan by the copy
         return None
+    stopped = latest == "controller_stopped"
+    if stopped:
+        gone_s = stopped_s
+    else:
+        gone_s = SILENT_S if host == gethostname() else max(SILENT_S, behind_s)
+    if heard_s > gone_s:
+        return None
+    if not stopped and heard_s > SILENT_S:
+        return (
+            f"another installation, on {host}, has planned by the same catalog, and was heard"
+            f" {heard_s:.0f} s ago by its clock, which may be behind; if it writes nothing for"
+            f" {SILENT_S:.0f} s, this one can plan. Else stop it, or set MODELLESS_DATABASE_URL to"
+            " a database of its own"
+        )
     return (
         f"another installation, on {host}, plans by the same catalog and was heard"
         f" {max(0.0, heard_s):.0f} s ago; stop it, or set MODELLESS_DATABASE_URL to a database of"
@@ -119,7 +158,8 @@ def other_installation(
 
 
 def ahead_s(catalog: Catalog, now_s: float) -> float:
-    """How far the clock of who wrote the newest tick is ahead of ours, at least.
+    """How far the clock of who wrote the newest tick is ahead of ours, at least; below zero: how
+    long ago that was.
 
     Raises:
         StateUnavailable: the database does not answer.

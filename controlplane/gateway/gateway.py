@@ -92,8 +92,9 @@ class Gateway:
         self._report = DemandReport(self.id, self.path, self.known)
         self._siblings = Siblings(settings.run_dir, self.id, self.path.counters)
         self._feedback = Feedback(
-            settings.run_dir, self.id, self.path.answers, self.path.counters, self.path.clock_ms
-        )
+            settings.run_dir, self.id, self.path.answers, self.path.counters, self.path.clock_ms,
+            self.live if settings.ray_address else None,
+        )  # fmt: skip
         self._neighbours: Neighbourhood | None = None
         self._answering = {"catalog": True, "live_state": True}
         """As they did when they were last asked."""
@@ -163,6 +164,8 @@ class Gateway:
             await self._serve_grpc(access, max_body, caps.alike())
         await self._siblings.start()
         await self._feedback.start()
+        if self._feedback.elsewhere is not None:
+            self._background.repeat(self._feedback.elsewhere.follow)
         self._neighbours = Neighbourhood(
             self.settings.run_dir,
             self.id,

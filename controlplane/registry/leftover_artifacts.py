@@ -2,12 +2,14 @@
 
 Those of tasks and versions that were removed are deleted once no worker has them loaded; those of
 registrations that were killed before the catalog was written, once their notes are old enough.
+What no note tells of, such as in a bucket, is found by looking (``look_for_unused``), and deleted
+where somebody says that all catalogs which use the store were looked at.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from variants.artifacts.protocol import ArtifactStore
 from variants.artifacts.storing_notes import StoringNotes
@@ -156,6 +158,91 @@ class AbandonedArtifacts:
                 size_bytes += sum(sizes[digest] for digest in gone)
                 note.forget()
         return deleted, size_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unused:
+    """A stored artifact that no catalog names."""
+
+    digest: Digest
+    size_bytes: int
+    stored_s: float
+    """Unix time, by the clock of where it is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnusedArtifacts:
+    """What was found in a store."""
+
+    stored: int
+    """Artifacts that are there."""
+    named: int
+    """Those that some catalog names."""
+    unused: tuple[Unused, ...]
+    """The oldest first."""
+    younger: int
+    """Others that no catalog names yet: a registration may be about to."""
+
+
+def look_for_unused(
+    store: ArtifactStore, catalogs: Sequence[Catalog], *, before_s: float
+) -> UnusedArtifacts:
+    """The artifacts that none of these catalogs names, and that were stored before that time.
+
+    Args:
+        before_s: Unix time.
+
+    Raises:
+        StateUnavailable: the store or a database does not answer.
+    """
+    # The store first: what is registered meanwhile is named when the catalogs are read.
+    stored = frozenset(store.digests())
+    named = frozenset().union(*(_named(catalog.snapshot()) for catalog in catalogs))
+    found, younger = list[Unused](), 0
+    for digest in stored - named:
+        if (seen := store.look(digest)) is None:
+            continue
+        one = Unused(digest=digest, size_bytes=seen.size_bytes, stored_s=seen.mtime_ns / 1e9)
+        if one.stored_s < before_s:
+            found.append(one)
+        else:
+            younger += 1
+    found.sort(key=lambda one: (one.stored_s, one.digest))
+    return UnusedArtifacts(
+        stored=len(stored), named=len(stored & named), unused=tuple(found), younger=younger
+    )
+
+
+def delete_unused(
+    store: ArtifactStore, catalogs: Sequence[Catalog], found: Iterable[Unused]
+) -> tuple[Digest, ...]:
+    """Delete those that still no catalog names, and that were not stored again; which these were.
+
+    Nothing is registered in any of the catalogs while one is deleted. A registration that had
+    stored the same bytes before looks after it was written, and stores them again.
+
+    Raises:
+        StateUnavailable: the store or a database does not answer; some may be deleted.
+    """
+    gone: list[Digest] = []
+
+    def delete_where_none(left: Sequence[Catalog], one: Unused) -> None:
+        if left:
+            left[0].discard((one.digest,), lambda _: delete_where_none(left[1:], one))
+        elif (seen := store.look(one.digest)) and seen.mtime_ns / 1e9 == one.stored_s:
+            store.delete(one.digest)
+            gone.append(one.digest)
+
+    for one in found:
+        delete_where_none(catalogs, one)
+    return tuple(gone)
+
+
+def _named(known: CatalogSnapshot) -> frozenset[Digest]:
+    """The artifacts that a catalog names."""
+    return frozenset(version.source for version in known.versions) | {
+        variant.artifact for variant in known.variants
+    }
 
 
 def without_removed(

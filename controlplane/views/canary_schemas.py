@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 
 from controlplane.views.schemas import Schema
 from planner.canary.judge import Evidence, Judgement, Verdict
-from variants.catalog.canaries import MOST_AFTER
+from variants.catalog.validity.canaries import MOST_AFTER
 from variants.types import Canary
 
 

@@ -93,6 +93,28 @@ def test_a_file_is_found_by_its_digest(store: ArtifactStore, hello: Path) -> Non
     assert list(store.digests()) == [HELLO]
 
 
+def test_what_is_stored_can_be_looked_at(store: ArtifactStore, hello: Path) -> None:
+    store.put(hello)
+    seen = store.look(HELLO)
+    assert seen is not None
+    assert seen.size_bytes == 5
+    assert 1.6e18 < seen.mtime_ns < 1e19  # nanoseconds since 1970
+    assert store.look(ABSENT) is None
+    with pytest.raises(InvalidInput):
+        store.look(Digest("hello"))
+
+
+def test_what_is_in_the_place_of_another_installation_is_not_listed(
+    house: House, hello: Path
+) -> None:
+    """A prefix of a bucket may be below another one, and counted as a part of that."""
+    house.store.put(hello)
+    if house.bucket is not None:
+        house.bucket.objects[f"/models/kept/below/{ABSENT}"] = b"theirs"
+        house.bucket.objects["/models/kept/notes"] = b"of somebody"
+    assert list(house.store.digests()) == [HELLO]
+
+
 def test_the_same_bytes_are_stored_once(house: House, hello: Path) -> None:
     house.store.put(hello)
     before = [folder.path(HELLO).stat().st_ino for folder in house.folders]

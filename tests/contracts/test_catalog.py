@@ -568,6 +568,50 @@ def test_a_variant_that_cannot_join_changes_nothing(
     assert catalog.snapshot() == before
 
 
+def test_what_answers_are_worth_by_other_rows_is_written_and_nothing_else(
+    catalog: Catalog,
+) -> None:
+    catalog.register(registration())
+    before = catalog.snapshot()
+    (known,) = before.variants
+    other = replace(
+        known, accuracy=0.5, accuracy_rows=7, agreement=0.25, note="R2 is -1", size_bytes=1,
+        options={"threads": "3"},
+    )  # fmt: skip
+    catalog.put_judged((other,))
+    after = catalog.snapshot()
+    assert after == replace(
+        before,
+        revision=before.revision + 1,
+        variants=(replace(known, accuracy=0.5, accuracy_rows=7, agreement=0.25, note="R2 is -1"),),
+    )
+    catalog.put_judged(())
+    assert catalog.revision() == after.revision
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"name": "other"}, NotFound),
+        ({"artifact": "f" * 64}, NotFound),
+        ({"accuracy": 1.5}, InvalidInput),
+        ({"accuracy": math.nan}, InvalidInput),
+        ({"agreement": -0.1}, InvalidInput),
+        ({"accuracy_rows": -1}, InvalidInput),
+    ],
+    ids=["unknown", "built anew", "accuracy", "no number", "agreement", "rows"],
+)
+def test_of_what_cannot_be_judged_so_nothing_is_written(
+    catalog: Catalog, change: dict[str, Any], error: type[Exception]
+) -> None:
+    catalog.register(registration())
+    before = catalog.snapshot()
+    (known,) = before.variants
+    with pytest.raises(error):
+        catalog.put_judged((replace(known, accuracy=0.1), replace(known, **change)))
+    assert catalog.snapshot() == before
+
+
 def test_what_a_cost_model_predicted_is_kept_as_that(catalog: Catalog) -> None:
     guessed = LatencyPoint(batch_size=1, p50_ms=1.0, p95_ms=2.0, p99_ms=3.0, error=0.1)
     predicted = replace(

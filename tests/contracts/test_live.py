@@ -13,6 +13,7 @@ from redis import asyncio as aioredis
 
 from controlplane import live_state
 from controlplane.live_state import (
+    ANSWERS_TTL_S,
     GATEWAY_TTL_S,
     HISTORY_TTL_S,
     OPERATION_TTL_S,
@@ -185,6 +186,29 @@ async def test_whoever_waits_hears_of_changes(live: LiveState) -> None:
     assert [what for what in heard if what != "catalog"] == ["workers", "workers", "plan"]
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)
+
+
+async def test_gateways_ask_each_other_and_answers_go_to_who_asked(
+    live: LiveState, url: str
+) -> None:
+    assert await live.ask("nobody-hears", {}) == 0
+
+    async def listen(name: str) -> None:
+        async for token, question in live.questions():
+            await live.answer(token, {name: question["n"]})
+
+    listening = [asyncio.create_task(listen(name)) for name in ("a", "b")]
+    while await live.ask("first", {"n": 1}) < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    assert await live.ask("second", {"n": 2}) == 2
+    told = [await live.answers("second", 1.0) for _ in range(2)]
+    assert sorted(told, key=str) == [{"a": 2}, {"b": 2}]
+    assert await live.answers("second", 0.01) is None
+    async with aioredis.Redis.from_url(url) as client:
+        assert 0 < await client.ttl("modelless:answers:first") <= ANSWERS_TTL_S
+    for one in listening:
+        one.cancel()
+    await asyncio.gather(*listening, return_exceptions=True)
 
 
 @pytest.mark.parametrize("value", [b"{", b"[]", b"7"])

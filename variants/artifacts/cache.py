@@ -90,6 +90,9 @@ class CachedArtifactStore:
     def place(self, digest: Digest) -> Path:
         return self._files.place(digest)
 
+    def look(self, digest: Digest) -> Seen | None:
+        return self.origin.look(digest)
+
     def size_bytes(self, digest: Digest) -> int:
         return self.origin.size_bytes(digest)
 

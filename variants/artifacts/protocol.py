@@ -36,6 +36,15 @@ class ArtifactStore(Protocol):
             InvalidInput: ``digest`` is not 64 lower-case hexadecimal digits.
         """
 
+    def look(self, digest: Digest) -> Seen | None:
+        """How the artifact looks where it is kept, with the time at which it was stored last or
+        first; None when there is none. Reads nothing.
+
+        Raises:
+            InvalidInput: ``digest`` is not 64 lower-case hexadecimal digits.
+            StateUnavailable: where it is kept does not answer.
+        """
+
     def size_bytes(self, digest: Digest) -> int:
         """How many bytes the artifact has. Reads none of them.
 

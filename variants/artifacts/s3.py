@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from variants.artifacts.integrity import Seen
 from variants.artifacts.served import PIECE_BYTES
-from variants.artifacts.store import check_name
+from variants.artifacts.store import check_name, is_digest
 from variants.errors import ArtifactDamaged, InvalidInput, NotFound, StateUnavailable
 from variants.types import Digest
 
@@ -107,11 +107,14 @@ class S3Artifacts:
             self._client.delete(self._bucket, self._key(digest))
 
     def digests(self) -> list[Digest]:
+        # Another installation may have a prefix below this one: what is there is not ours.
+        before = f"{self._prefix}/" if self._prefix else ""
         names: list[str] = []
         with self._failures_explained(Digest("")):
             for found in self._client.list(self._bucket, prefix=self._prefix or None):
-                names += (one["path"].rpartition("/")[2] for one in found)
-        return [Digest(name) for name in names if len(name) == hashlib.sha256().digest_size * 2]
+                paths = (str(one["path"]) for one in found)
+                names += (path[len(before) :] for path in paths if path.startswith(before))
+        return [Digest(name) for name in names if is_digest(name)]
 
     def _head(self, digest: Digest, bucket: Any) -> Any:
         key = self._key(digest)

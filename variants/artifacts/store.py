@@ -124,6 +124,15 @@ class FileArtifactStore:
         """
         return place_of(self.root, digest)
 
+    def look(self, digest: Digest) -> integrity.Seen | None:
+        """How the artifact's file looks, with the time at which it was stored first; None when
+        there is none.
+
+        Raises:
+            InvalidInput: ``digest`` is not 64 lower-case hexadecimal digits.
+        """
+        return integrity.seen(self.place(digest))
+
     def size_bytes(self, digest: Digest) -> int:
         """How many bytes the artifact has.
 
@@ -287,9 +296,14 @@ def place_of(root: Path, digest: Digest) -> Path:
     return root / digest[:2] / digest[2:4] / digest
 
 
+def is_digest(name: str) -> bool:
+    """Whether a name is that of an artifact."""
+    return _DIGEST.fullmatch(name) is not None
+
+
 def check_name(digest: str) -> None:
     """Raise ``InvalidInput`` where it is not 64 lower-case hexadecimal digits."""
-    if not _DIGEST.fullmatch(digest):
+    if not is_digest(digest):
         raise InvalidInput(f"{digest!r} is not a digest: 64 lower-case hexadecimal digits")
 
 

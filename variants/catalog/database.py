@@ -1,8 +1,6 @@
 """Reaching the database of the SQL catalog: URLs, engines, transactions, failures."""
 
 import sqlite3
-import threading
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -143,49 +141,6 @@ def writer(engine: Engine) -> Engine:
     refuses it at once, because what it has read may be stale by then.
     """
     return engine.execution_options(sqlite_begin="BEGIN IMMEDIATE")
-
-
-class Turns:
-    """Whose turn it is to write, of the threads of one process: as they came.
-
-    SQLite wakes nobody who waits for another writer: each looks again now and then, and where
-    others begin anew at once, one may look in vain until its patience is over.
-    """
-
-    def __init__(self) -> None:
-        self._changing = threading.Lock()
-        self._waiting: deque[threading.Event] = deque()
-        self._taken = False
-
-    @contextmanager
-    def turn(self, patience_s: float) -> Iterator[None]:
-        """Wait for the turn, and have it in this context.
-
-        Raises:
-            StateUnavailable: others wrote for as long as the patience.
-        """
-        own = threading.Event()
-        with self._changing:
-            if self._taken:
-                self._waiting.append(own)
-            else:
-                self._taken = True
-                own.set()
-        if not own.wait(patience_s):
-            with self._changing:
-                if not own.is_set():  # else it has come just now
-                    self._waiting.remove(own)
-                    raise StateUnavailable(
-                        f"the catalog is not available: others have written for {patience_s:g} s"
-                    )
-        try:
-            yield
-        finally:
-            with self._changing:
-                if self._waiting:
-                    self._waiting.popleft().set()
-                else:
-                    self._taken = False
 
 
 def snapshot_reader(engine: Engine) -> Engine:

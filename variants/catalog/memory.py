@@ -5,15 +5,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from threading import Lock
 
-from variants.catalog.canaries import (
-    RolledBack,
-    VersionKey,
-    check_canary,
-    check_may_share,
-    none_to_end,
-    standing,
-    versions_to_swap,
-)
 from variants.catalog.protocol import EVENTS_KEPT, TICKS_KEPT, Marks, ordered
 from variants.catalog.removal import (
     Freed,
@@ -23,6 +14,15 @@ from variants.catalog.removal import (
     discarded,
     freed,
 )
+from variants.catalog.validity.canaries import (
+    RolledBack,
+    VersionKey,
+    check_canary,
+    check_may_share,
+    none_to_end,
+    standing,
+    versions_to_swap,
+)
 from variants.catalog.validity.peaks import check_learned, check_lift, check_peak, check_room
 from variants.catalog.validity.registrations import (
     check_addition,
@@ -30,11 +30,13 @@ from variants.catalog.validity.registrations import (
     check_device_kind,
     check_event,
     check_inventory,
+    check_judged,
     check_plan,
     check_profile,
     check_profiling_request,
     check_registration,
     check_task,
+    not_judged,
     plain_body,
     version_of,
 )
@@ -337,6 +339,24 @@ class MemoryCatalog:
                     device_kinds=tuple(kinds.values()),
                 )
             )
+
+    def put_judged(self, judged: tuple[Variant, ...]) -> None:
+        if not judged:
+            return
+        for one in judged:
+            check_judged(one)
+        with self._writing:
+            old = self._snapshot
+            found = {variant.key: variant for variant in old.variants}
+            for one in judged:
+                known = found.get(one.key)
+                if known is None or known.artifact != one.artifact:
+                    raise not_judged(one)
+                found[one.key] = replace(
+                    known, accuracy=one.accuracy, accuracy_rows=one.accuracy_rows,
+                    agreement=one.agreement, note=one.note,
+                )  # fmt: skip
+            self._snapshot = replace(old, revision=old.revision + 1, variants=tuple(found.values()))
 
     def put_profiles(
         self, profiles: tuple[Profile, ...], device_kinds: tuple[DeviceKind, ...] = ()

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Protocol
 
-from variants.catalog.canaries import RolledBack
 from variants.catalog.removal import Freed, Removed
+from variants.catalog.validity.canaries import RolledBack
 from variants.types import (
     ALL_EVENTS,
     Canary,
@@ -223,6 +223,16 @@ class Catalog(Protocol):
             InvalidInput: a variant or a profile contradicts itself or the others, or a profile's
                 device kind is unknown. Nothing was written then.
             NotFound: there is no such version. Nothing was written then.
+        """
+
+    def put_judged(self, judged: tuple[Variant, ...]) -> None:
+        """Write what the answers of variants are worth by other rows: their accuracy, on how many
+        rows, agreement and note, atomically. Nothing else of them changes. Advances the revision,
+        unless there are none; then nothing is written.
+
+        Raises:
+            InvalidInput: an accuracy or an agreement is not in [0, 1]. Nothing was written then.
+            NotFound: a variant is not there, or has another artifact. Nothing was written then.
         """
 
     def put_profiles(

@@ -6,7 +6,10 @@ from dataclasses import asdict, replace
 from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select, update
 
 from variants.catalog import counters, tables
-from variants.catalog.canaries import (
+from variants.catalog.changes import advance_revision
+from variants.catalog.rows import read_version
+from variants.catalog.sql_planning import SqlPlanningTables, leading_epoch
+from variants.catalog.validity.canaries import (
     RolledBack,
     VersionKey,
     check_canary,
@@ -15,9 +18,6 @@ from variants.catalog.canaries import (
     standing,
     versions_to_swap,
 )
-from variants.catalog.changes import advance_revision
-from variants.catalog.rows import read_version
-from variants.catalog.sql_planning import SqlPlanningTables, leading_epoch
 from variants.errors import StaleEpoch
 from variants.types import Canary, ModelName, ModelVersion, Stage, TaskName
 

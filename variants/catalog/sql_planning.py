@@ -7,6 +7,7 @@ Beside them, how every part of the catalog in a database gets its connections.
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
+from pathlib import Path
 
 from sqlalchemy import Connection, Engine, delete, func, insert, select
 
@@ -14,13 +15,13 @@ from variants.catalog import counters, tables
 from variants.catalog.changes import advance_revision
 from variants.catalog.database import (
     BUSY_TIMEOUT_S,
-    Turns,
     failures_explained,
     make_engine,
     poller,
     snapshot_reader,
     writer,
 )
+from variants.catalog.turns import Turns
 from variants.catalog.validity.peaks import check_learned, check_lift, check_peak, check_room
 from variants.catalog.validity.rules import check_rule, check_rule_room
 from variants.errors import NotFound, StaleEpoch
@@ -41,7 +42,9 @@ class SqlPlanningTables:
         """
         self._engine = make_engine(url, patience_s)
         self._patience_s = patience_s
-        self._turns = Turns() if self._engine.dialect.name == "sqlite" else None
+        self._turns = None
+        if self._engine.dialect.name == "sqlite":
+            self._turns = Turns(Path(str(self._engine.url.database)))
         self._writer = writer(self._engine)
         self._reader = snapshot_reader(self._engine)
         self._poller = poller(self._engine)

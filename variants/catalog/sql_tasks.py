@@ -11,7 +11,7 @@ from variants.catalog.changes import advance_revision
 from variants.catalog.removal import Freed, Removed, check_retired, discarded, freed
 from variants.catalog.rows import read_task, read_variant, read_version, sharing_row, slo_row
 from variants.catalog.sql_canaries import SqlCanaryTables, forget_version, move_version
-from variants.catalog.validity.registrations import check_task
+from variants.catalog.validity.registrations import check_judged, check_task, not_judged
 from variants.errors import NotFound
 from variants.types import (
     Digest,
@@ -90,6 +90,29 @@ class SqlTaskTables(SqlCanaryTables):
         with self._transaction(self._writer) as connection:
             counters.lock(connection, "revision")
             return discarded(digests, _used(connection), delete)
+
+    def put_judged(self, judged: tuple[Variant, ...]) -> None:
+        if not judged:
+            return
+        for one in judged:
+            check_judged(one)
+        table = tables.variants
+        with self._transaction(self._writer) as connection:
+            advance_revision(connection, {one.task for one in judged})
+            for one in judged:
+                same = and_(
+                    table.c.task == one.task,
+                    table.c.name == one.name,
+                    table.c.artifact == one.artifact,
+                )
+                columns = {
+                    "accuracy": one.accuracy,
+                    "accuracy_rows": one.accuracy_rows,
+                    "agreement": one.agreement,
+                    "note": one.note,
+                }
+                if not connection.execute(update(table).where(same).values(columns)).rowcount:
+                    raise not_judged(one)
 
     def change_task(self, task: TaskName, change: Callable[[Task], Task]) -> tuple[Task, Task]:
         with self._transaction(self._writer) as connection:

@@ -33,6 +33,9 @@ least this cosine: 2.6 degrees."""
 ROUNDING = 1e-6
 """By ``r2``, differences of at most this part of the largest answer are the same all the same."""
 
+COUNTS_AS_0 = ", which counts as 0"
+"""How the note of a score below 0 ends."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
@@ -237,5 +240,5 @@ def _share(right: int, rows: int) -> Scored:
 
 def _clipped(what: str, value: float, rows: int) -> Scored:
     """``value`` in [0, 1], with a note where it was below."""
-    note = f"{what} is {figure(value, 3)}, which counts as 0" if value < 0 else ""
+    note = f"{what} is {figure(value, 3)}{COUNTS_AS_0}" if value < 0 else ""
     return Scored(accuracy=min(1.0, max(0.0, value)), rows=rows, note=note)

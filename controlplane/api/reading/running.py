@@ -1,12 +1,14 @@
 """Routes that show what goes on: workers, the plan and why it is so, and what happened."""
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC
+from operator import itemgetter
 from time import time
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import AwareDatetime, StringConstraints
+from pydantic import AwareDatetime, Field, StringConstraints
 
 from controlplane.api.context import ApiContext
 from controlplane.api.inventory import fleet_status_now
@@ -17,10 +19,14 @@ from controlplane.views.rule_schemas import told
 from controlplane.views.schemas import EventSchema, History, Schema, SloReport, TickSchema
 from controlplane.views.worker_schemas import WorkerSchema
 from variants.types import EventFilter
+from workers.types import WorkerStatus
 
 
 class Workers(Schema):
     workers: list[WorkerSchema]
+    next: str | None = Field(
+        None, description="What `after` names for the workers behind these; null: these are all."
+    )
 
 
 class Ticks(Schema):
@@ -41,10 +47,22 @@ def running_routes(context: ApiContext) -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["running"])
 
     @routes.get("/workers", summary="Workers and what they have loaded")
-    async def workers() -> Workers:
+    async def workers(
+        limit: Annotated[
+            int | None, Query(ge=1, le=1_000, description="At most so many, by name; else all.")
+        ] = None,
+        after: Annotated[
+            str, Query(max_length=256, description="Only those behind the worker of this name.")
+        ] = "",
+    ) -> Workers:
         statuses = await context.live.worker_status()
-        found = [WorkerSchema.model_validate(status) for status in statuses]
-        return Workers(workers=sorted(found, key=lambda worker: worker.worker))
+        named = ((_worker(status), status) for status in statuses)
+        listed = sorted((one for one in named if one[0] > after), key=itemgetter(0))
+        part = listed if limit is None else listed[:limit]
+        return Workers(
+            workers=[WorkerSchema.model_validate(status) for _, status in part],
+            next=part[-1][0] if len(part) < len(listed) else None,
+        )
 
     @routes.get("/plan", summary="The newest plan, its explanation, and how it stands now")
     async def plan(
@@ -81,6 +99,10 @@ def running_routes(context: ApiContext) -> APIRouter:
         return History.model_validate(history(samples, time(), seconds, task))
 
     return routes
+
+
+def _worker(status: WorkerStatus | Mapping[str, Any]) -> str:
+    return str(status["worker"] if isinstance(status, Mapping) else status.worker)
 
 
 def event_routes(context: ApiContext) -> APIRouter:

@@ -139,7 +139,7 @@ def _found(client: Client) -> tuple[dict[str, Any], StateUnavailable | None]:
     found: dict[str, Any] = {
         "url": client.url,
         "ready": client.ready(),
-        "workers": client.get("/v1/workers")["workers"],
+        "workers": client.workers(),
         "tasks": with_readiness(_listed(index), index),
         "clients": client.get("/v1/clients")["clients"],
         **dict.fromkeys(("slo", "service", "nodes", "plan", "advice")),

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from controlplane.cli.commands.models.build import build
+from controlplane.cli.commands.models.judge import judge
 from controlplane.cli.commands.solve import solve
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
@@ -154,6 +155,7 @@ def list_ticks(
 
 plan.command("solve")(solve)
 variants.command("build")(build)
+variants.command("judge")(judge)
 
 
 # -- for people ---------------------------------------------------------------------------------

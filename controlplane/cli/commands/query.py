@@ -20,7 +20,6 @@ from controlplane.cli.render import (
 )
 from controlplane.client.exchange import query_document
 from planner.sentences import CHOSEN
-from planner.types import MAX_PRIORITY
 from variants.errors import InvalidInput
 from variants.figures import counted, figure
 from variants.types import Prefer
@@ -54,8 +53,8 @@ VariantOption = Annotated[
 PriorityOption = Annotated[
     int | None,
     typer.Option(
-        "--priority", min=1, max=MAX_PRIORITY, metavar="N",
-        help="1 is refused last; without, 100.",
+        "--priority", min=0, metavar="N",
+        help="1 is refused last; without, or 0, it is 100.",
     ),
 ]  # fmt: skip
 

@@ -56,7 +56,7 @@ def list_devices(url: UrlOption = "", output: OutputOption = Output.TABLE) -> No
         found = client.get("/v1/devices")
         nodes = nodes_of(client)
         counts = {row["device_kind"]: row for row in client.get("/v1/inventory")["inventory"]}
-        there = client.get("/v1/workers")["workers"]
+        there = client.workers()
     zones = {(row["device_kind"], row.get("zone", "")) for row in there}
     rows = [
         {
@@ -76,7 +76,7 @@ def list_devices(url: UrlOption = "", output: OutputOption = Output.TABLE) -> No
 def list_workers(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
     """All workers, and where fewer or more are wanted than run."""
     with connect(url) as client:
-        rows = client.get("/v1/workers")["workers"]
+        rows = client.workers()
         plan = client.get("/v1/plan") if output is Output.TABLE else {}
     emit(rows, output, lambda: _list(rows, plan))
 
@@ -89,7 +89,7 @@ def get_worker(
 ) -> None:
     """One worker and the variants on it."""
     with connect(url) as client:
-        rows = client.get("/v1/workers")["workers"]
+        rows = client.workers()
     row = next((row for row in rows if row["worker"] == worker), None)
     if row is None:
         known = ", ".join(row["worker"] for row in rows) or "none"
@@ -177,7 +177,7 @@ def drain(
     workers run.
     """
     with connect(url) as client:
-        there = [row["worker"] for row in client.get("/v1/workers")["workers"]]
+        there = [row["worker"] for row in client.workers()]
         nodes = [] if name in there else client.get("/v1/nodes")["nodes"]
         if name not in there and not nodes:
             raise NotFound(f"there is no worker {name!r}; there are: {', '.join(there) or 'none'}")

@@ -111,7 +111,7 @@ def _objective(client: Client) -> Objective:
 
 
 def _eviction(client: Client) -> str:
-    rules = {row.get("eviction", "") for row in client.get("/v1/workers")["workers"]} & set(RULES)
+    rules = {row.get("eviction", "") for row in client.workers()} & set(RULES)
     return rules.pop() if len(rules) == 1 else DEFAULTS.eviction
 
 

@@ -1,7 +1,7 @@
 """What a gateway is asked for one frame, and what has changed since the frames before."""
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,8 @@ EVENTS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What one frame is drawn from: five requests, fewer than the page makes each time."""
+    """What one frame is drawn from: five requests, of workers one for each hundred; fewer than the
+    page makes each time."""
 
     at_s: float
     """On a monotonic clock."""
@@ -74,21 +75,22 @@ def read(client: Client, at_s: float) -> Reading:
     """
     away: list[ModellessError] = []
 
-    def part(path: str, **parameters: Any) -> Any:
+    def part(read: Callable[[], Any]) -> Any:
         try:
-            return client.get(path, **parameters)
+            return read()
         except StateUnavailable as error:
             away.append(error)
             return None
 
-    plan, workers, slo = part("/v1/plan"), part("/v1/workers"), part("/v1/slo")
-    events = part("/v1/events", limit=EVENTS)
-    history = part("/v1/history", seconds=2 * NOW_S)
+    plan, workers = part(lambda: client.get("/v1/plan")), part(client.workers)
+    slo = part(lambda: client.get("/v1/slo"))
+    events = part(lambda: client.get("/v1/events", limit=EVENTS))
+    history = part(lambda: client.get("/v1/history", seconds=2 * NOW_S))
     return Reading(
         at_s=at_s,
         url=client.url,
         plan=plan,
-        workers=None if workers is None else workers["workers"],
+        workers=workers,
         slo=slo,
         events=None if events is None else events["events"][::-1],
         history=history,

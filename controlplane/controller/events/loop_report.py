@@ -51,10 +51,11 @@ class LoopReport:
             self._turned_s = self._wall_s()
         rooms = await asyncio.to_thread(self._rooms)
         self._journal.doubtful = any(map(full, rooms))
-        # Which catalog is known where this is read, and that it is not available is a part of it.
-        unwritable = self._journal.why("writing").rpartition(" is not available: ")[2]
+        unwritable = self._why("writing")
         found = list(self._storage.rooms(rooms))
-        if not self._journal.troubled("catalog"):  # else nothing was written
+        if self._journal.troubled("catalog"):  # nothing was written: `catalog_lost` tells of it
+            unwritable = self._why("catalog")
+        else:
             found += self._storage.written(unwritable, self._clock_s())
         for kind, subject, message in found:
             self._journal.tell(kind, subject, message)
@@ -68,3 +69,8 @@ class LoopReport:
                     "unwritable": unwritable,
                 }
             )
+
+    def _why(self, what: str) -> str:
+        """What the trouble is. Which catalog is known where this is read, and that it is not
+        available is a part of it."""
+        return self._journal.why(what).rpartition(" is not available: ")[2]

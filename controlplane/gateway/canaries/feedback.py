@@ -2,21 +2,24 @@
 
 A client's word comes to whichever gateway the kernel picks. One that did not give the answer asks
 the others of its machine, over Unix sockets in the run directory, as
-``gateway.neighbours.siblings`` does for counters: one line of JSON, one line back.
+``gateway.neighbours.siblings`` does for counters: one line of JSON, one line back. On a cluster it
+then asks those of other machines (``feedback_elsewhere``).
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from controlplane.gateway.canaries.feedback_elsewhere import Elsewhere
 from controlplane.gateway.canaries.recent_answers import UNKNOWN, RecentAnswers
 from controlplane.gateway.counters import Counters
 from controlplane.gateway.neighbours.siblings import files_of_others, named_after_node
 from controlplane.http_errors import error_body, parse_error, status_of
+from controlplane.live_state import LiveState
 from variants.errors import ModellessError, NotFound
 
 log = logging.getLogger(__name__)
@@ -38,6 +41,7 @@ class Feedback:
         answers: RecentAnswers,
         counters: Counters,
         clock_ms: Callable[[], float],
+        live: LiveState | None = None,
     ) -> None:
         """
         Args:
@@ -46,6 +50,7 @@ class Feedback:
             answers: its own, lately.
             counters: its own.
             clock_ms: the clock of the answers.
+            live: where gateways may be on several machines; they ask each other by it.
         """
         self._node = named_after_node()
         self._socket = folder / f"{self._node}-{gateway[:8]}{SUFFIX}"
@@ -53,6 +58,7 @@ class Feedback:
         self._counters = counters
         self._clock_ms = clock_ms
         self._server: asyncio.Server | None = None
+        self.elsewhere = None if live is None else Elsewhere(live, self._told)
 
     async def start(self) -> None:
         """Answer the others. A gateway that cannot goes on with its own clients."""
@@ -77,9 +83,10 @@ class Feedback:
             where the same was said before.
 
         Raises:
-            NotFound: no gateway of this machine has given such an answer lately.
+            NotFound: no gateway has given such an answer lately.
             InvalidInput: the labels do not fit the answer.
             Conflict: something else was said of it before.
+            StateUnavailable: those of other machines could not all be asked.
         """
         try:
             return self._own(request_id, labels)
@@ -92,7 +99,17 @@ class Feedback:
                 if isinstance(told, ModellessError):
                     raise told from None
                 return told
-            raise NotFound(UNKNOWN) from None
+            return await self._from_elsewhere(request_id, labels)
+
+    async def _from_elsewhere(self, request_id: str, labels: Sequence[str]) -> dict[str, Any]:
+        word = {"request_id": request_id, "labels": list(labels)}
+        told = None if self.elsewhere is None else await self.elsewhere.ask(word)
+        if told is None:
+            raise NotFound(UNKNOWN)
+        said = _said(told)
+        if isinstance(said, ModellessError):
+            raise said
+        return said
 
     def _own(self, request_id: str, labels: Sequence[str]) -> dict[str, Any]:
         judged, arm = self._answers.judge(request_id, labels, self._clock_ms())
@@ -114,15 +131,24 @@ class Feedback:
         """Answer one line of another gateway."""
         try:
             async with asyncio.timeout(PATIENCE_S):
-                asked = orjson.loads(await reader.readline())
-            answer: dict[str, Any] = {"judged": self._own(asked["request_id"], asked["labels"])}
-        except ModellessError as error:
-            answer = {"error": error_body(error, ""), "status": status_of(error)}
-        except (ValueError, KeyError, TypeError, TimeoutError, OSError):
-            writer.close()
-            return
-        writer.write(orjson.dumps(answer) + b"\n")
+                answer = self._told(orjson.loads(await reader.readline()))
+        except (ValueError, TimeoutError, OSError):
+            answer = {}
+        if answer:
+            writer.write(orjson.dumps(answer) + b"\n")
         writer.close()
+
+    def _told(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """What another gateway is told of its client's word: nothing where the answer was not given
+        here, or the word is none."""
+        try:
+            return {"judged": self._own(asked["request_id"], asked["labels"])}
+        except NotFound:
+            return {}
+        except ModellessError as error:
+            return {"error": error_body(error, ""), "status": status_of(error)}
+        except (ValueError, KeyError, TypeError):
+            return {}
 
 
 def _line(request_id: str, labels: Sequence[str]) -> bytes:
@@ -147,8 +173,16 @@ async def _asked(socket: Path, line: bytes) -> dict[str, Any] | ModellessError:
                 told = orjson.loads(await reader.readline())
             finally:
                 writer.close()
+        return _said(told)
+    except (OSError, TimeoutError, ValueError, TypeError):
+        return NotFound(UNKNOWN)
+
+
+def _said(told: Mapping[str, Any]) -> dict[str, Any] | ModellessError:
+    """What another gateway told, as ``Feedback.give`` has it."""
+    try:
         if "error" in told:
             return parse_error(told["status"], orjson.dumps(told["error"]))
         return dict(told["judged"])
-    except (OSError, TimeoutError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return NotFound(UNKNOWN)

@@ -28,7 +28,10 @@ AsgiApp = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class Guarded:
-    """ASGI middleware: Host, Origin, token and body size, before anything else sees a request."""
+    """ASGI middleware: Host, Origin, token and body size, before anything else sees a request.
+
+    Whoever asks by HEAD is answered as by GET, without the body, which the server leaves out.
+    """
 
     def __init__(self, app: AsgiApp, access: Access, max_body: int) -> None:
         self.app = app
@@ -42,7 +45,7 @@ class Guarded:
                     await Response(status_code=204, headers=_fields(lines))(scope, receive, send)
                     return
                 send = self._telling(scope, send)
-            is_open = scope["method"] == "GET" and scope["path"] in OPEN
+            is_open = scope["method"] in ("GET", "HEAD") and scope["path"] in OPEN
             watches = scope["method"] in ("GET", "HEAD") and scope["path"] == METRICS
             error = self.access.check(
                 scope["headers"],
@@ -58,6 +61,8 @@ class Guarded:
             if error is not None:
                 await RequestIds(_refusal(error))(scope, receive, send)
                 return
+            if scope["method"] == "HEAD":
+                scope = {**scope, "method": "GET"}
         await self.app(scope, receive, send)
 
     def _preflight(self, scope: Message) -> bytes:

@@ -186,6 +186,10 @@ def _v2_inputs(
         if REGION in own:
             raise not_shared(f"input {spec.name!r}")
         if (size := own.get("binary_data_size")) is not None:
+            if entry.get("data") is not None:
+                raise InvalidInput(
+                    f"input {spec.name!r} has 'data' and raw bytes (binary_data_size): send one"
+                )
             found[spec.name], raw = _v2_binary(raw, size, entry["datatype"], shape, spec)
         elif dtype == spec.dtype:
             found[spec.name] = _v2_listed(entry.get("data"), shape, spec, booleans)

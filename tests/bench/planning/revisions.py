@@ -21,11 +21,12 @@ from time import process_time
 from typing import TypeVar
 
 from controlplane.load_specs import Specs
-from planner.selection.snapshot import build_snapshot, keeping
+from planner.selection.snapshot import build_snapshot
 from planner.types import Snapshot
 from tests.bench.machine import describe
 from tests.variants.catalog_builders import kind, points, profile, registration, variant
 from variants.artifacts.store import FileArtifactStore
+from variants.catalog.known_objects import keeping
 from variants.catalog.protocol import Catalog
 from variants.catalog.sql import SqlCatalog, open_catalog
 from variants.types import CatalogSnapshot

@@ -50,6 +50,9 @@ class OneFileStore:
     def path(self, digest: Digest) -> Path:
         raise NotImplementedError
 
+    def look(self, digest: Digest) -> Any:
+        raise NotImplementedError
+
     def size_bytes(self, digest: Digest) -> int:
         if digest != LINEAR:
             raise NotFound("it is not in the store")
@@ -308,6 +311,32 @@ async def test_workers_come_in_order_with_what_they_have_loaded(api: httpx.Async
         ("cpu-4-a", "linear-v1-onnx-fp32"),
         ("cpu-4-b", "mlp-v1-onnx-int8"),
     ]
+
+
+async def test_workers_come_in_parts_to_who_asks_for_parts(
+    api: httpx.AsyncClient, live: DictLive
+) -> None:
+    there = [worker(name) for name in ("w3", "w1", "w5", "w2", "w4")]
+    live.statuses = list(there)
+    parts = list[list[str]]()
+    after: str | None = ""
+    while after is not None:
+        part = await get(api, f"/v1/workers?limit=2&after={after}")
+        parts.append([one["worker"] for one in part["workers"]])
+        after = part["next"]
+        # One that goes meanwhile leaves no gap, and nobody comes twice.
+        live.statuses = [one for one in there if one.worker != "w2"]
+
+    assert parts == [["w1", "w2"], ["w3", "w4"], ["w5"]]
+    whole = await get(api, "/v1/workers")
+    assert ([one["worker"] for one in whole["workers"]], whole["next"]) == (
+        ["w1", "w3", "w4", "w5"], None,
+    )  # fmt: skip
+    last = await get(api, "/v1/workers?limit=1&after=w4")
+    assert (len(last["workers"]), last["next"]) == (1, None)
+    assert (await get(api, "/v1/workers?after=w5"))["workers"] == []
+    for wrong in ("limit=0", "limit=1001", "limit=two"):
+        assert (await api.get(f"/v1/workers?{wrong}")).status_code == 400
 
 
 async def test_a_worker_may_be_reported_as_plain_fields(

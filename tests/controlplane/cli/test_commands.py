@@ -22,6 +22,7 @@ from typer.main import get_command
 
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
+from controlplane.cli import gateway_client
 from controlplane.cli import main as cli
 from controlplane.cli.commands.lifecycle import _unanswered
 from controlplane.cli.commands.tasks import _ceiling
@@ -566,6 +567,26 @@ def test_a_typing_error_gets_a_suggestion(shell: Shell) -> None:
 # -- workers ------------------------------------------------------------------------------------
 
 
+def test_many_workers_are_asked_for_in_parts(
+    gateway: Gateway, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"cpu-4-{letter}" for letter in "edcba"]
+    gateway.live.statuses = [worker(name) for name in names]
+    asked = list[dict[str, Any]]()
+    whole = Client.get
+
+    def get(client: Client, path: str, **parameters: Any) -> Any:
+        asked.append(parameters)
+        return whole(client, path, **parameters)
+
+    monkeypatch.setattr(Client, "get", get)
+    monkeypatch.setattr(gateway_client, "WORKERS_AT_ONCE", 2)
+    rows = shell("workers", "list", "-o", "json", url=gateway.url).json()
+
+    assert [row["worker"] for row in rows] == sorted(names)
+    assert [one["after"] for one in asked] == [None, "cpu-4-b", "cpu-4-d"]
+
+
 def test_scaling_says_what_is_wanted_and_what_runs(gateway: Gateway, shell: Shell) -> None:
     scaled = shell("workers", "scale", "cpu-4", "3", url=gateway.url)
     again = shell("workers", "scale", "cpu-4", "1", "-o", "json", url=gateway.url)
@@ -740,6 +761,27 @@ def test_a_query_carries_the_slo_and_shows_the_answer(
         r"request [0-9a-f]{16}$",
         shown,
     )
+
+
+@pytest.mark.parametrize("priority", [0, 7, 70_000], ids=["none", "own", "beyond the lowest"])
+def test_a_priority_is_what_it_is_for_the_gateway(
+    gateway: Gateway, shell: Shell, priority: int
+) -> None:
+    """0, which names none there, and numbers beyond the lowest were refused here."""
+    shell("query", "digits", "--priority", str(priority), url=gateway.url)
+
+    (asked,) = gateway.asked
+    assert asked["priority"] == priority
+
+
+@pytest.mark.parametrize("option", ["--latency-ms", "--cost"])
+def test_a_need_without_end_is_refused_and_not_left_out(
+    gateway: Gateway, shell: Shell, option: str
+) -> None:
+    """JSON has null for it, which is the task's default."""
+    ended = shell("query", "digits", option, "inf", url=gateway.url)
+    assert (ended.code, gateway.asked) == (2, [])
+    assert "must be a finite number, not inf" in ended.err
 
 
 def test_a_query_says_which_zone_answered_and_why(gateway: Gateway, shell: Shell) -> None:

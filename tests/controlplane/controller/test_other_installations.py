@@ -10,9 +10,11 @@ from controlplane.cli.starting import _refuse_company
 from controlplane.controller import other_installations
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.other_installations import (
+    BEHIND_S,
     REPLACED_S,
     SILENT_S,
     claimed_by_another,
+    may_be_behind_s,
     other_installation,
     owner_of,
     until_alone,
@@ -140,6 +142,76 @@ def test_up_watches_another_one_whose_clock_is_ahead(
     catalog.add_tick(TickRecord(at=ahead, plan_version=1, body={"epoch": 1}))
 
     _refuse_company(settings, catalog)
+
+
+ELSEWHERE = THEIRS.replace(THEIRS.split()[1], "another-host")
+
+
+def test_a_clock_of_another_host_that_may_be_behind_proves_nobody_gone() -> None:
+    behind = led_by(ELSEWHERE, heard_s=-600.0)
+
+    said = other_installation(OURS, behind, NOW_S, behind_s=BEHIND_S)
+    assert said is not None
+    assert "was heard 600 s ago by its clock, which may be behind" in said
+    assert other_installation(OURS, behind, NOW_S) is None
+    assert other_installation(OURS, behind, NOW_S + BEHIND_S, behind_s=BEHIND_S) is None
+    here = led_by(THEIRS, heard_s=-600.0)
+    assert other_installation(OURS, here, NOW_S, behind_s=BEHIND_S) is None
+    stopped = led_by(ELSEWHERE, heard_s=-600.0, stopped=True)
+    assert other_installation(OURS, stopped, NOW_S, behind_s=BEHIND_S) is None
+
+
+def test_who_planned_by_what_was_restored_here_does_not_plan_by_the_copy() -> None:
+    """`modelless up` refused to start, or waited, where the copy was made a moment ago."""
+    restored = led_by(ELSEWHERE)
+    restored.add_event(Event(at=at(0), kind="restored", subject="catalog", message=""))
+
+    assert other_installation(OURS, restored, NOW_S, REPLACED_S, BEHIND_S) is None
+    restored.add_event(Event(at=at(1), kind="controller_started", subject="epoch 2", message=""))
+    assert other_installation(OURS, restored, NOW_S) is not None
+
+
+async def test_a_live_one_whose_clock_is_behind_keeps_the_lead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock behind by more than the silence made it gone at the first look."""
+    monkeypatch.setattr(other_installations, "AGAIN_S", 0.01)
+    catalog, live = led_by(ELSEWHERE, heard_s=-600.0), LiveState(f"unix://{tmp_path}/none")
+    waiting = asyncio.create_task(until_alone(OURS, catalog, live, Journal(catalog), lambda: NOW_S))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+
+    monkeypatch.setattr(other_installations, "SILENT_S", 0.1)
+    async with asyncio.timeout(10):
+        await waiting
+    await live.close()
+
+
+@pytest.mark.parametrize("writes", [True, False], ids=["it writes", "it is gone"])
+def test_up_watches_another_one_whose_clock_may_be_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: bool
+) -> None:
+    monkeypatch.setattr(other_installations, "writes_on", lambda _: writes)
+    settings = load_settings(state_dir=tmp_path, database_url="postgresql://nobody/asks")
+    ensure_secret(settings.secret_path)
+    behind = (datetime.now(UTC) - timedelta(minutes=10)).isoformat()
+    catalog = led_by(ELSEWHERE)
+    catalog.add_tick(TickRecord(at=behind, plan_version=1, body={"epoch": 1}))
+
+    if writes:
+        with pytest.raises(Conflict, match=r"was heard 60\d s ago by its clock"):
+            _refuse_company(settings, catalog)
+        assert catalog.leader() == ELSEWHERE
+    else:
+        _refuse_company(settings, catalog)
+        # The control loop need not watch it once more.
+        assert other_installation(OURS, catalog, NOW_S) is None
+        assert catalog.leader().endswith(" up")
+
+
+def test_the_file_of_a_catalog_is_used_by_one_machine_with_one_clock() -> None:
+    assert may_be_behind_s("sqlite:////tmp/catalog.db") == 0.0
+    assert may_be_behind_s("postgresql+psycopg://somewhere/catalog") == BEHIND_S
 
 
 def test_another_one_that_writes_on_is_there_whatever_its_clock_says() -> None:

@@ -11,6 +11,8 @@ from controlplane.registry import leftover_artifacts
 from controlplane.registry.leftover_artifacts import (
     AbandonedArtifacts,
     LeftoverArtifacts,
+    delete_unused,
+    look_for_unused,
     without_removed,
 )
 from tests.controlplane.builders import DIGITS, digits_catalog, worker
@@ -249,3 +251,42 @@ async def test_a_database_that_is_away_is_asked_again(
             await ruin.abandoned.free()
     await ruin.abandoned.free()
     assert set(ruin.store.digests()) == set()
+
+
+# -- what no note tells of ------------------------------------------------------------------------
+
+LATER_S = 1e11
+
+
+def naming(digest: Digest) -> MemoryCatalog:
+    """A catalog one of whose variants has that artifact."""
+    catalog = digits_catalog()
+    known = catalog.snapshot()
+    variant, *others = known.variants
+    catalog._snapshot = replace(known, variants=(replace(variant, artifact=digest), *others))
+    return catalog
+
+
+def test_unused_is_what_no_catalog_names_and_nobody_has_just_stored(house: House) -> None:
+    ours, theirs, nobodys = sorted(house.stored)
+    catalogs = (naming(ours), naming(theirs))
+
+    found = look_for_unused(house.store, catalogs, before_s=LATER_S)
+    assert [one.digest for one in found.unused] == [nobodys]
+    assert (found.stored, found.named, found.younger) == (3, 2, 0)
+    assert found.unused[0].size_bytes == 2**21
+    young = look_for_unused(house.store, catalogs, before_s=time.time() - 3_600)
+    assert (young.unused, young.younger) == ((), 1)
+
+    assert delete_unused(house.store, catalogs, found.unused) == (nobodys,)
+    assert set(house.store.digests()) == {ours, theirs}
+
+
+def test_what_came_to_be_used_since_it_was_found_stays(house: House, tmp_path: Path) -> None:
+    ours, theirs, again = sorted(house.stored)
+    found = look_for_unused(house.store, (naming(ours),), before_s=LATER_S).unused
+    assert {one.digest for one in found} == {theirs, again}
+    os.utime(house.store.place(again))  # as a bucket does when the same is stored once more
+
+    assert delete_unused(house.store, (naming(ours), naming(theirs)), found) == ()
+    assert set(house.store.digests()) == house.stored

@@ -8,8 +8,8 @@ import pytest
 
 from tests.contracts.places import migrated_place
 from tests.variants.catalog_builders import registration, version
-from variants.catalog.canaries import RolledBack
 from variants.catalog.protocol import Catalog
+from variants.catalog.validity.canaries import RolledBack
 from variants.errors import Conflict, InvalidInput, NotFound, StaleEpoch
 from variants.types import Canary, ModelName, Stage, TaskName
 

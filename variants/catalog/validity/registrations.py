@@ -310,6 +310,24 @@ def _check_profiles(
     _unique("profile", (f"{profile.variant} on {profile.device_kind}" for profile in profiles))
 
 
+def check_judged(variant: Variant) -> None:
+    """Refuse a variant whose answers cannot be worth what it says, with ``InvalidInput``."""
+    where = f"variant {variant.name!r}"
+    _check_count(variant.accuracy_rows, f"the number of evaluation rows of {where}", least=0)
+    if not 0 <= variant.accuracy <= 1:
+        raise InvalidInput(f"the accuracy of {where} is {variant.accuracy}, not in [0, 1]")
+    if variant.agreement is not None and not 0 <= variant.agreement <= 1:
+        raise InvalidInput(f"the agreement of {where} is {variant.agreement}, not in [0, 1]")
+    _check_text(variant.note, f"the note of {where}")
+
+
+def not_judged(variant: Variant) -> NotFound:
+    """Why what a variant is worth cannot be written."""
+    return NotFound(
+        f"task {variant.task!r} has no variant {variant.name!r} with the artifact that was judged"
+    )
+
+
 def _check_variant(variant: Variant, version: ModelVersion) -> None:
     _check_name("variant", variant.name)
     where = f"variant {variant.name!r}"
@@ -324,12 +342,7 @@ def _check_variant(variant: Variant, version: ModelVersion) -> None:
         )
     _check_name("runtime", variant.runtime)
     _check_digest(variant.artifact, f"the artifact of {where}")
-    _check_count(variant.accuracy_rows, f"the number of evaluation rows of {where}", least=0)
-    if not 0 <= variant.accuracy <= 1:
-        raise InvalidInput(f"the accuracy of {where} is {variant.accuracy}, not in [0, 1]")
-    if variant.agreement is not None and not 0 <= variant.agreement <= 1:
-        raise InvalidInput(f"the agreement of {where} is {variant.agreement}, not in [0, 1]")
-    _check_text(variant.note, f"the note of {where}")
+    check_judged(variant)
     if not 0 <= variant.size_bytes < 2**63:
         raise InvalidInput(f"the size of {where} is {variant.size_bytes} bytes")
     _check_options(variant.options, where)

@@ -129,6 +129,24 @@ async def test_the_events_of_a_full_disk_wait_until_it_has_room() -> None:
     ]  # fmt: skip
 
 
+async def test_a_database_that_is_away_takes_nothing_and_is_told_of_as_lost_alone() -> None:
+    """It counted as writable, because nothing had been tried."""
+    catalog, live = MemoryCatalog(), Told()
+    journal = Journal(catalog)
+    report = LoopReport(live, journal, tuple, lambda: 100.0, lambda: 1_000.0)
+    where = "postgresql+psycopg://srv/catalog"
+    journal.trouble(
+        "catalog", StateUnavailable(f"the catalog at {where} is not available: it is down")
+    )
+    await report.turned(None)
+    assert live.controllers[-1]["unwritable"] == "it is down"
+
+    journal.over("catalog")
+    await report.turned(None)
+    assert live.controllers[-1]["unwritable"] == ""
+    assert dict(journal.told) == {}
+
+
 class FullForTicks(MemoryCatalog):
     """Takes no tick while it is full."""
 

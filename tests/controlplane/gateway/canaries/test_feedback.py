@@ -1,5 +1,6 @@
 """A client's word finds the gateway that gave the answer."""
 
+import asyncio
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,8 +12,9 @@ from controlplane.gateway.canaries.arms import Trial
 from controlplane.gateway.canaries.feedback import Feedback
 from controlplane.gateway.canaries.recent_answers import RecentAnswers
 from controlplane.gateway.counters import Counters
+from controlplane.live_state import LiveState
 from tests.variants.catalog_builders import task
-from variants.errors import Conflict, InvalidInput, NotFound
+from variants.errors import Conflict, InvalidInput, NotFound, StateUnavailable
 
 SAID = {"task": "digits", "variant": "mlp", "right": 1, "wrong": 1}
 
@@ -20,9 +22,9 @@ SAID = {"task": "digits", "variant": "mlp", "right": 1, "wrong": 1}
 class Gateway:
     """What one gateway has for it, and a trial that its answers count for."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, live: LiveState | None = None) -> None:
         self.answers, self.counters, self.trial = RecentAnswers(), Counters(), Trial()
-        self.feedback = Feedback(folder, name, self.answers, self.counters, lambda: 0.0)
+        self.feedback = Feedback(folder, name, self.answers, self.counters, lambda: 0.0, live)
 
     def answered(self, id_: str) -> None:
         scores = np.eye(3, dtype=np.float32)[[0, 1]]
@@ -77,3 +79,74 @@ async def test_what_nobody_knows_is_not_found(gateways: list[Gateway]) -> None:
     await gateways[1].feedback.stop()
     with pytest.raises(NotFound):
         await gateways[0].feedback.give("r-1", ["a", "a"])
+
+
+# -- on several machines: gateways that share a live state and no folder ---------------------------
+
+
+@pytest.fixture
+async def live(live_url: str) -> AsyncIterator[LiveState]:
+    live = LiveState(live_url)
+    yield live
+    await live.close()
+
+
+@pytest.fixture
+async def far(live: LiveState) -> AsyncIterator[list[Gateway]]:
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        made = [Gateway(Path(folder) / name, name, live) for name in ("one", "two", "three")]
+        listening = [asyncio.create_task(each.feedback.elsewhere.follow()) for each in made]  # type: ignore[union-attr]
+        async with asyncio.timeout(60):
+            while await live.ask("does anybody hear", {}) < len(made):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        yield made
+        for one in listening:
+            one.cancel()
+        await asyncio.gather(*listening, return_exceptions=True)
+
+
+async def test_a_word_reaches_the_machine_that_gave_the_answer(far: list[Gateway]) -> None:
+    """It was `NOT_FOUND` at any other."""
+    first, second, third = far
+    second.answered("r-1")
+    assert await first.feedback.give("r-1", ["a", "a"]) == {**SAID, "anew": True}
+    assert await third.feedback.give("r-1", ["a", "a"]) == {**SAID, "anew": False}
+    assert [each.counted for each in far] == [(0, 0), (1, 1), (0, 0)]
+    assert (second.trial.canary.right, second.trial.canary.wrong) == (1, 1)
+    with pytest.raises(InvalidInput, match="an answer with 2 rows"):
+        await first.feedback.give("r-1", ["a"])
+    with pytest.raises(Conflict):
+        await third.feedback.give("r-1", ["b", "b"])
+
+
+async def test_what_no_machine_knows_is_not_found_once_all_have_said_so(
+    far: list[Gateway],
+) -> None:
+    with pytest.raises(NotFound, match="no answer with this request id"):
+        await far[0].feedback.give("r-2", ["a"])
+
+
+async def test_one_that_does_not_say_leaves_it_open(far: list[Gateway], live: LiveState) -> None:
+    silent = asyncio.create_task(_listen(live))
+    async with asyncio.timeout(60):
+        while await live.ask("does anybody hear", {}) <= len(far):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    with pytest.raises(StateUnavailable, match="not all gateways of other machines"):
+        await far[0].feedback.give("r-3", ["a"])
+    silent.cancel()
+    await asyncio.gather(silent, return_exceptions=True)
+
+
+async def _listen(live: LiveState) -> None:
+    async for _ in live.questions():
+        pass
+
+
+async def test_without_the_live_state_it_is_open_as_well(tmp_path: Path) -> None:
+    live = LiveState(f"unix://{tmp_path}/none")
+    alone = Gateway(tmp_path, "one", live)
+    alone.answered("r-1")
+    assert await alone.feedback.give("r-1", ["a", "a"]) == {**SAID, "anew": True}
+    with pytest.raises(StateUnavailable):
+        await alone.feedback.give("r-2", ["a"])
+    await live.close()

@@ -542,7 +542,7 @@ async def test_a_client_that_stays_connects_anew_now_and_then_and_loses_nothing(
                     clients |= {
                         one.laddr.port
                         for one in psutil.Process().net_connections("tcp")
-                        if one.raddr and one.raddr.port == port
+                        if one.raddr[1:] == (port,)
                     }
                 await stream.done_writing()
 

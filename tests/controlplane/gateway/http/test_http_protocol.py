@@ -603,6 +603,19 @@ async def test_head_has_no_body(served: Served) -> None:
     assert (await client.ask(query(1))).status == 200
 
 
+@pytest.mark.parametrize("path", ["/v2/health/ready", "/v1/tasks", "/"])
+async def test_head_is_answered_as_get_without_the_body(served: Served, path: str) -> None:
+    """As load balancers look whether somebody is there: it was 405."""
+    client = await served.client()
+    client.send(request("GET", path, None))
+    whole = await client.answer()
+    client.send(request("HEAD", path, None))
+    head = await client.answer(head=True)
+    assert (head.status, head.headers["content-type"]) == (200, whole.headers["content-type"])
+    assert head.headers["content-length"] == str(len(whole.body))
+    assert (await client.ask(query(1))).status == 200
+
+
 @pytest.mark.parametrize("split", [False, True])
 async def test_an_offer_of_another_protocol_is_declined(served: Served, split: bool) -> None:
     """As Java's client and ``curl --http2`` offer it with a body."""

@@ -602,6 +602,10 @@ def test_v2_data_may_be_flat_or_nested(data: Any) -> None:
         ),
         (
             {"inputs": [entry(parameters={"binary_data_size": 8})]},
+            "input 'x' has 'data' and raw bytes (binary_data_size): send one",
+        ),
+        (
+            {"inputs": [entry(data=None, parameters={"binary_data_size": 8})]},
             "input 'x' needs 8 raw bytes, binary_data_size is 8 and 0 bytes are left",
         ),
     ],

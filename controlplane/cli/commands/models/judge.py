@@ -1,0 +1,153 @@
+"""``variants judge``: the accuracy of registered variants by other held-out rows."""
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from controlplane.building.types import RegistrationLimits
+from controlplane.cli.model_options import EvaluationOption, FreshOption
+from controlplane.cli.outcome import REFUSED, Output, OutputOption, emit
+from controlplane.cli.progress import (
+    ProgressOption,
+    ProgressStyle,
+    interruptible,
+    say_waits,
+    shown,
+)
+from controlplane.cli.render import percent, printable, table
+from variants.errors import NotFound
+from variants.figures import counted
+from variants.types import Event, Stage
+
+if TYPE_CHECKING:
+    from controlplane.profiling.judging import Judged
+    from variants.types import CatalogSnapshot, Variant
+
+
+def judge(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")],
+    evaluation: EvaluationOption,
+    model: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="Only variants of this model.")
+    ] = None,
+    version: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="VERSION", min=1, help="Number of a version; else all that are not retired."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what their accuracy would be.")
+    ] = False,
+    fresh: FreshOption = False,
+    output: OutputOption = Output.TABLE,
+    progress: ProgressOption = ProgressStyle.AUTO,
+) -> None:
+    """Judge registered variants again, by other held-out rows.
+
+    Accuracy and agreement change, all at once; nothing is built, and what was measured of latency
+    and memory stays. What runs goes by the new accuracy within a second. This is for when the rows
+    that a model is judged by have changed.
+
+    \b
+    modelless variants judge digits --eval this_month.npz --dry-run
+    """
+    from controlplane.building.build_cache import cache_in
+    from controlplane.cluster.head import store_of
+    from controlplane.machine import machine_kinds
+    from controlplane.profiling.judging import changes, judge_again
+    from controlplane.profiling.measuring_lock import measuring_first
+    from controlplane.settings import load_settings
+    from controlplane.startup.presence import as_running
+    from controlplane.timestamps import timestamp
+    from controlplane.views.catalog_views import find_task
+    from variants.catalog.sql import open_catalog
+
+    settings = as_running(load_settings())
+    with (
+        interruptible("no accuracy was changed"),
+        measuring_first(settings.run_dir, say_waits),
+        closing(open_catalog(settings.catalog_url)) as catalog,
+        shown(progress) as show,
+    ):
+        known = catalog.snapshot()
+        found = judge_again(
+            find_task(known, task), _asked(known, task, model, version), evaluation,
+            store_of(settings), machine_kinds(settings), show,
+            limits=RegistrationLimits(model_mib=settings.max_model_mib),
+            cache=cache_in(settings.build_cache_dir, settings.build_cache_mib, fresh=fresh),
+        )  # fmt: skip
+        if found.now and not dry_run:
+            catalog.put_judged(found.now)
+            said = _said(found)
+            catalog.add_event(Event(at=timestamp(), kind="judged", subject=task, message=said))
+    body = {
+        "variants": list(changes(found)),
+        "skipped": [{"variant": one.name, "reason": one.reason} for one in found.skipped],
+        "written": bool(found.now) and not dry_run,
+    }
+    emit(body, output, lambda: _table(body))
+    if found.skipped:
+        raise typer.Exit(REFUSED)
+
+
+def _asked(
+    known: "CatalogSnapshot", task: str, model: str | None, number: int | None
+) -> "tuple[Variant, ...]":
+    """The variants of the task, of the model or of the version; else those of no retired one.
+
+    Raises:
+        NotFound: there are none.
+    """
+    models = sorted({one.model for one in known.versions if one.task == task})
+    if model is not None and model not in models:
+        raise NotFound(f"task {task!r} has no model {model!r}; there are: {', '.join(models)}")
+    versions = {
+        (one.model, one.version)
+        for one in known.versions
+        if one.task == task
+        and model in (None, one.model)
+        and (one.version == number if number else one.stage is not Stage.RETIRED)
+    }
+    found = tuple(
+        one for one in known.variants if one.task == task and (one.model, one.version) in versions
+    )
+    if not found:
+        what = f"task {task!r}" if model is None else f"model {model!r} of task {task!r}"
+        which = "that is not retired" if number is None else str(number)
+        raise NotFound(f"{what} has no version {which}")
+    return found
+
+
+def _said(found: "Judged") -> str:
+    """What an event tells: how the best one has changed, and by how many rows."""
+    before, now = (max(one.accuracy for one in each) for each in (found.before, found.now))
+    rows = max(one.accuracy_rows for one in found.now)
+    variants = len(found.now)
+    return (
+        f"{counted(variants, 'variant')} by {counted(rows, 'row')}; the best accuracy was"
+        f" {percent(before)} and is {percent(now)}"
+    )
+
+
+def _table(body: dict[str, Any]) -> None:
+    if body["variants"]:
+        table(
+            ("VARIANT", ">ACCURACY", ">ROWS", ">BEFORE", ">ROWS BEFORE"),
+            (
+                (
+                    row["variant"],
+                    percent(row["accuracy"]),
+                    str(row["accuracy_rows"]),
+                    percent(row["accuracy_before"]),
+                    str(row["accuracy_rows_before"]),
+                )
+                for row in body["variants"]
+            ),
+            empty="",
+        )
+    for row in body["skipped"]:
+        typer.echo(f"not judged, and as before: {row['variant']}: {printable(row['reason'])}")
+    if body["variants"] and not body["written"]:
+        typer.echo("nothing was written: this was a dry run")
