@@ -15,6 +15,7 @@ from socket import gethostname
 from time import sleep
 
 from controlplane.controller.events.journal import Journal
+from controlplane.controller.events.succession import RESTORED
 from controlplane.live_state import LiveState, opened
 from variants.catalog.protocol import Catalog
 from variants.errors import StateUnavailable
@@ -106,8 +107,11 @@ def other_installation(
     if not newest:
         return None
     heard_s = now_s - datetime.fromisoformat(newest[0].at).timestamp()
-    told = (event for event in catalog.events(EVENTS_READ) if event.kind.startswith("controller_"))
+    events = catalog.events(EVENTS_READ)
+    told = (one for one in events if one.kind.startswith("controller_") or one.kind == RESTORED)
     latest = next(told, None)
+    if latest is not None and latest.kind == RESTORED and newest[0].at <= latest.at:
+        return None  # it plans by the catalog that this one was copied from
     stopped = latest is not None and latest.kind == "controller_stopped"
     if heard_s > (stopped_s if stopped else SILENT_S):
         return None
