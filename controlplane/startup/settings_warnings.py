@@ -10,7 +10,7 @@ from dotenv.parser import parse_stream
 from controlplane.given_settings import PREFIX
 from controlplane.settings import FILE, Settings, known_names, names_given
 from planner.sentences import some_of
-from variants.container import usable_cores
+from variants.container import total_memory_mib, usable_cores
 from variants.types import Task
 
 SHOWN = 3
@@ -26,7 +26,12 @@ class SettingsWarning(NamedTuple):
 
 
 def oversights(settings: Settings) -> list[SettingsWarning]:
-    return [*misspelled(settings), *too_many_cores(settings), *nodes_of_no_cluster(settings)]
+    return [
+        *misspelled(settings),
+        *too_many_cores(settings),
+        *too_much_memory(settings),
+        *nodes_of_no_cluster(settings),
+    ]
 
 
 def followed_by_none(settings: Settings, tasks: Iterable[Task]) -> list[SettingsWarning]:
@@ -98,6 +103,25 @@ def too_many_cores(settings: Settings, cores: int | None = None) -> list[Setting
             f"{have} {'core' if have == 1 else 'cores'}: workers share them, and are slower than "
             "their profiles say",
             "set it lower",
+        )
+    ]
+
+
+def too_much_memory(settings: Settings, total_mib: float | None = None) -> list[SettingsWarning]:
+    """Whether variants may take more memory than there is. ``total_mib`` is what this machine has,
+    or what the limit of its container leaves."""
+    have_mib = total_memory_mib() if total_mib is None else total_mib
+    wanted_mib = max(
+        sum(kind.memory_mib * layout.get(kind.name, 0) for kind in settings.cpu_kinds)
+        for layout in settings.layouts or (settings.begins_with,)
+    )
+    if settings.ray_address or wanted_mib <= have_mib:
+        return []
+    return [
+        SettingsWarning(
+            f"variants may take {wanted_mib:,.0f} MiB on the workers of this machine, which has "
+            f"{have_mib:,.0f} MiB: where they do, the kernel ends workers",
+            "set MODELLESS_WORKER_MEMORY_MIB or memory_mib= in MODELLESS_SLICES lower",
         )
     ]
 

@@ -33,7 +33,12 @@ def cores(settings: Settings) -> Iterator[Finding]:
 
 
 def memory(settings: Settings) -> Iterator[Finding]:
-    """Whether variants could fill the workers; not asked while they do it."""
+    """Whether variants could fill the workers; what is free is not asked while they do it."""
+    from controlplane.startup.settings_warnings import too_much_memory
+
+    if found := too_much_memory(settings):
+        yield from (problem("memory", one.what, one.remedy) for one in found)
+        return
     needed = sum(kind.memory_mib * kind.most for kind in settings.cpu_kinds)
     free = free_memory_mib()
     said = f"{free:,.0f} MiB free, workers may fill {needed:,.0f} MiB"
