@@ -188,7 +188,8 @@ class Client:
 
 
 def _not_running(url: str) -> str:
-    """Why nothing listens there: a start that goes on here will, or nothing does."""
+    """Why nothing listens there: a start that goes on here will, a gateway that has ended will be
+    started again, or nothing runs."""
     from controlplane.startup.presence import is_serving, running, where_it_is
 
     try:
@@ -197,12 +198,13 @@ def _not_running(url: str) -> str:
         state = None
     else:
         state = running(settings)
-    if (
-        state is not None
-        and str(state["url"]).rstrip("/") == url
-        and not is_serving(settings, state)
-    ):
-        return where_it_is(settings, state)
+    if state is not None and str(state["url"]).rstrip("/") == url:
+        if not is_serving(settings, state):
+            return where_it_is(settings, state)
+        return (
+            f"no gateway listens at {url}, though `modelless up` runs (process {state['pid']}): it"
+            f" has ended, and Ray Serve starts another one; logs are in {settings.run_dir}"
+        )
     return f"modelless is not running at {url}; start it with `modelless up`"
 
 

@@ -281,18 +281,53 @@ def raylet_socket() -> str:
     return str(worker._global_node.raylet_socket_name)
 
 
-def answers(where: tuple[str, int] | str, patience_s: float = 1.0) -> bool:
-    """Whether anything listens at an address, or on a Unix socket."""
-    family = socket.AF_UNIX
-    if isinstance(where, tuple):
-        family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
+class RayletWatch:
+    """Whether the raylet of this machine has ended. It is held by one connection, which ends with
+    it: of each that comes and goes it writes a line into its log."""
+
+    def __init__(self, path: str) -> None:
+        """
+        Args:
+            path: of its Unix socket.
+        """
+        self._path = path
+        self._held: socket.socket | None = None
+
+    def has_ended(self) -> bool:
+        if self._held is not None:
+            try:
+                if self._held.recv(1):
+                    return False
+            except BlockingIOError:
+                return False
+            except OSError:
+                pass
+            self.close()
+        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        probe.settimeout(1.0)
+        try:
+            probe.connect(self._path)
+        except OSError as error:
+            probe.close()
+            # A connection that waits to be taken is a raylet that is busy.
+            return not isinstance(error, TimeoutError)
+        probe.setblocking(False)
+        self._held = probe
+        return False
+
+    def close(self) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+
+def answers(where: tuple[str, int], patience_s: float = 1.0) -> bool:
+    """Whether anything listens at an address."""
+    family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.settimeout(patience_s)
         try:
             probe.connect(where)
-        except TimeoutError:
-            # A connection that waits to be taken is a listener that is busy.
-            return isinstance(where, str)
         except OSError:
             return False
     return True

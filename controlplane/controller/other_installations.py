@@ -15,6 +15,7 @@ from socket import gethostname
 from time import sleep
 
 from controlplane.controller.events.journal import Journal
+from controlplane.controller.events.succession import RESTORED
 from controlplane.live_state import LiveState, opened
 from variants.catalog.protocol import Catalog
 from variants.errors import StateUnavailable
@@ -132,11 +133,12 @@ def other_installation(
     if not newest:
         return None
     heard_s = now_s - datetime.fromisoformat(newest[0].at).timestamp()
-    told = (event.kind for event in catalog.events(EVENTS_READ))
-    latest = next((kind for kind in told if kind.startswith(("controller_", "restored"))), "")
-    if latest == "restored":  # whoever planned by what was copied does not plan by the copy
-        return None
-    stopped = latest == "controller_stopped"
+    events = catalog.events(EVENTS_READ)
+    told = (one for one in events if one.kind.startswith("controller_") or one.kind == RESTORED)
+    latest = next(told, None)
+    if latest is not None and latest.kind == RESTORED and newest[0].at <= latest.at:
+        return None  # it plans by the catalog that this one was copied from
+    stopped = latest is not None and latest.kind == "controller_stopped"
     if stopped:
         gone_s = stopped_s
     else:

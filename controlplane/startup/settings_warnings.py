@@ -1,5 +1,6 @@
 """Settings that are allowed and probably not meant: they are warned of, never refused."""
 
+import resource
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from pathlib import Path
@@ -7,12 +8,15 @@ from typing import NamedTuple
 
 from dotenv.parser import parse_stream
 
+from controlplane.gateway.protection.connections import connections_within
 from controlplane.given_settings import PREFIX
 from controlplane.settings import FILE, Settings, known_names, names_given
 from planner.sentences import some_of
-from variants.container import usable_cores
+from variants.container import total_memory_mib, usable_cores
 from variants.types import Task
 
+FEW_CONNECTIONS = 1_000
+"""A gateway that can take fewer is warned of, unless it is to take no more."""
 SHOWN = 3
 """So many tasks are named."""
 
@@ -26,7 +30,13 @@ class SettingsWarning(NamedTuple):
 
 
 def oversights(settings: Settings) -> list[SettingsWarning]:
-    return [*misspelled(settings), *too_many_cores(settings), *nodes_of_no_cluster(settings)]
+    return [
+        *misspelled(settings),
+        *too_many_cores(settings),
+        *too_much_memory(settings),
+        *too_few_files(settings),
+        *nodes_of_no_cluster(settings),
+    ]
 
 
 def followed_by_none(settings: Settings, tasks: Iterable[Task]) -> list[SettingsWarning]:
@@ -98,6 +108,45 @@ def too_many_cores(settings: Settings, cores: int | None = None) -> list[Setting
             f"{have} {'core' if have == 1 else 'cores'}: workers share them, and are slower than "
             "their profiles say",
             "set it lower",
+        )
+    ]
+
+
+def too_much_memory(settings: Settings, total_mib: float | None = None) -> list[SettingsWarning]:
+    """Whether variants may take more memory than there is. ``total_mib`` is what this machine has,
+    or what the limit of its container leaves."""
+    have_mib = total_memory_mib() if total_mib is None else total_mib
+    wanted_mib = max(
+        sum(kind.memory_mib * layout.get(kind.name, 0) for kind in settings.cpu_kinds)
+        for layout in settings.layouts or (settings.begins_with,)
+    )
+    if settings.ray_address or wanted_mib <= have_mib:
+        return []
+    return [
+        SettingsWarning(
+            f"variants may take {wanted_mib:,.0f} MiB on the workers of this machine, which has "
+            f"{have_mib:,.0f} MiB: where they do, the kernel ends workers",
+            "set MODELLESS_WORKER_MEMORY_MIB or memory_mib= in MODELLESS_SLICES lower",
+        )
+    ]
+
+
+def too_few_files(settings: Settings, files: int | None = None) -> list[SettingsWarning]:
+    """Whether gateways could take few connections. ``files`` is how many a process that is started
+    from here may have open; a gateway raises its own limit so far."""
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1] if files is None else files
+    wanted = settings.max_connections
+    if settings.ray_address or allowed == resource.RLIM_INFINITY:
+        return []
+    room = connections_within(allowed, wanted)
+    if room >= min(wanted, FEW_CONNECTIONS):
+        return []
+    return [
+        SettingsWarning(
+            f"{allowed} open files are allowed (ulimit -Hn), so each gateway takes at most {room} "
+            "connections of HTTP and as many of gRPC",
+            "raise that limit before `modelless up`: LimitNOFILE= of systemd, --ulimit nofile= of "
+            "Docker",
         )
     ]
 

@@ -20,7 +20,7 @@ import psutil
 from controlplane import client_keys
 from controlplane.cluster.nodes import NodeLook, listed_in_time
 from controlplane.cluster.ray_processes import (
-    answers,
+    RayletWatch,
     joined_ray,
     logs_place,
     raylet_socket,
@@ -86,7 +86,7 @@ class Supervisor:
         self._show = say
         self._valkey: EmbeddedValkey | None = None
         self._ray = False
-        self._raylet = ""
+        self._raylet: RayletWatch | None = None
         self._joined = ""
         """Where the Ray is that was joined or started, for `modelless upgrade`."""
         self._stop = threading.Event()
@@ -268,7 +268,7 @@ class Supervisor:
         """
         self._watching = True
         self._write_down()
-        self._raylet = raylet_socket()
+        self._raylet = RayletWatch(raylet_socket())
         control_store = watch_control_store(self._settings)
         for look in count(1):
             if self._stop.wait(WATCH_S):
@@ -299,7 +299,7 @@ class Supervisor:
             self._say("the embedded Valkey died; it was started again, nothing is lost")
 
     def _ray_has_ended(self) -> bool:
-        return bool(self._raylet) and not answers(self._raylet)
+        return self._raylet is not None and self._raylet.has_ended()
 
     def _interrupt(self, _signal: int, _frame: object) -> None:
         self._stop.set()
@@ -337,6 +337,8 @@ class Supervisor:
         if self._valkey is not None:
             self._valkey.stop()
         self._started.end()
+        if self._raylet is not None:
+            self._raylet.close()
         forget_counts(self._settings)
         self._release()
 

@@ -39,6 +39,9 @@ OUT_OF_MEMORY = ("Failed to allocate memory", "bad_alloc", "bad allocation")
 """How ONNX Runtime says it."""
 TOO_MUCH_MEMORY = "it needs more memory than a trial may take"
 
+FIRST_TO_GO = 1000
+"""The highest ``oom_score_adj``: of several processes that have it, the largest goes first."""
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 
@@ -209,7 +212,11 @@ def import_back_end(runtime: str) -> None:
 
 
 def restrain(parent: int) -> None:
-    """Die with the parent, gain no privileges, dump no core."""
+    """Die with the parent, gain no privileges, dump no core, and go first where memory runs out.
+
+    Ray gives the processes that answer queries the highest score, by which the kernel picks whom it
+    kills for want of memory. With less, a model that takes too much would outlive all of them.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -217,6 +224,8 @@ def restrain(parent: int) -> None:
         raise SystemExit("the parent has ended")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this ends
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(f"{FIRST_TO_GO}\n")
 
 
 def limit_memory(memory_mib: float, threads: int) -> None:

@@ -20,7 +20,8 @@ PER_ADDRESS = 2_048
 """Connections of one address, where the settings do not say: more than any client library or
 benchmark keeps open, and an eighth of what a gateway takes in all."""
 OTHER_FILES = 512
-"""File descriptors that are kept back for workers, the live state, the database and artifacts."""
+"""File descriptors that are kept back for workers, the live state, the database and artifacts; half
+of all where there are fewer than twice as many. Two workers take some 80."""
 BACK_S = 1.0
 """When one too many may try again."""
 
@@ -161,7 +162,7 @@ def files_allowed(
         with suppress(OSError, ValueError):
             raise_to(top, hard)
             soft = top
-    room = max(1, (soft - OTHER_FILES) // 2) if soft < needed else wanted
+    room = connections_within(soft, wanted)
     if room < wanted:
         log.warning(
             "%d open files are allowed (ulimit -n), so at most %d connections of HTTP and as many"
@@ -169,3 +170,8 @@ def files_allowed(
             soft, room, wanted,
         )  # fmt: skip
     return room
+
+
+def connections_within(files: int, wanted: int) -> int:
+    """For how many of the wanted connections, of each protocol, so many open files leave room."""
+    return max(1, min(wanted, (files - min(OTHER_FILES, files // 2)) // 2))

@@ -1,5 +1,6 @@
 """Checks of the machine: cores, memory, and the niceness of what runs there."""
 
+import resource
 from collections.abc import Iterator, Sequence
 
 import psutil
@@ -57,7 +58,12 @@ def _one_wide_worker(settings: Settings) -> Finding | None:
 
 
 def memory(settings: Settings) -> Iterator[Finding]:
-    """Whether variants could fill the workers; not asked while they do it."""
+    """Whether variants could fill the workers; what is free is not asked while they do it."""
+    from controlplane.startup.settings_warnings import too_much_memory
+
+    if found := too_much_memory(settings):
+        yield from (problem("memory", one.what, one.remedy) for one in found)
+        return
     needed = sum(kind.memory_mib * kind.most for kind in settings.cpu_kinds)
     free = free_memory_mib()
     said = f"{free:,.0f} MiB free, workers may fill {needed:,.0f} MiB"
@@ -67,6 +73,18 @@ def memory(settings: Settings) -> Iterator[Finding]:
         yield problem(
             "memory", said, "end other programs, or set MODELLESS_WORKER_MEMORY_MIB lower"
         )
+
+
+def files(settings: Settings) -> Iterator[Finding]:
+    """Whether gateways that are started from here may have files open for enough connections."""
+    from controlplane.startup.settings_warnings import too_few_files
+
+    if found := too_few_files(settings):
+        yield from (warning("files", one.what, one.remedy) for one in found)
+        return
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    said = "any number" if allowed == resource.RLIM_INFINITY else f"{allowed:,}"
+    yield fine("files", f"{said} may be open in one process")
 
 
 def gpus(settings: Settings) -> Iterator[Finding]:

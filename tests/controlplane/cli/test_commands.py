@@ -1105,3 +1105,21 @@ def test_a_start_that_goes_on_is_no_absence(
         said = shell("tasks", "list")
     assert said.code == 3
     assert said.err.startswith(f"error: modelless is starting (process {os.getpid()}): it trains")
+
+
+def test_a_gateway_that_has_ended_is_told_from_nothing_that_runs(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`modelless up`, which was advised, would have refused to start."""
+    monkeypatch.setenv("MODELLESS_STATE_DIR", str(tmp_path / "s"))
+    monkeypatch.setenv("MODELLESS_PORT", str(free_port()))
+    settings = load_settings()
+    prepare(settings)
+    (settings.run_dir / "ready").write_text(str(os.getpid()))
+    with (settings.run_dir / "up.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        write_state(settings, os.getpid(), set())
+        said = shell("status")
+    assert said.code == 3
+    assert said.err.startswith(f"error: no gateway listens at {settings.gateway_url}, though")
+    assert f"`modelless up` runs (process {os.getpid()})" in said.err

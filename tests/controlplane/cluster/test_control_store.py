@@ -3,8 +3,10 @@
 import socket
 from pathlib import Path
 
+import pytest
+
 from controlplane.cluster.control_store import BACK, DIED_HERE, ControlStoreWatch
-from controlplane.cluster.ray_processes import answers
+from controlplane.cluster.ray_processes import RayletWatch, answers
 
 
 def told(looks: str, *, on_cluster: bool = False) -> list[str | None]:
@@ -33,15 +35,30 @@ def test_on_a_cluster_the_address_is_told() -> None:
     )
 
 
-def test_something_listens_at_an_address_or_on_a_socket(tmp_path: Path) -> None:
+def test_something_listens_at_an_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
         assert answers(address)
     assert not answers(address)
-    path = str(tmp_path / "s")
+
+
+def test_one_connection_tells_as_long_as_it_lasts_that_a_raylet_runs(tmp_path: Path) -> None:
+    """Each that came and went was a line in its log, one a second."""
+    path = str(tmp_path / "raylet")
+    watch = RayletWatch(path)
+    assert watch.has_ended()
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
-        server.listen(1)
-        assert answers(path)
-    assert not answers(path)
-    assert not answers(str(tmp_path / "none"))
+        server.listen(4)
+        server.settimeout(0.0)
+        assert not watch.has_ended()
+        held, _ = server.accept()
+        assert not watch.has_ended()
+        with pytest.raises(BlockingIOError):
+            server.accept()
+        held.close()  # as by a raylet that ends connections of those it does not know
+        assert not watch.has_ended()
+        held, _ = server.accept()
+    held.close()
+    assert watch.has_ended()
+    watch.close()

@@ -72,6 +72,15 @@ def test_there_is_no_other(catalog: MemoryCatalog) -> None:
     assert other_installation(OURS, catalog, NOW_S) is None
 
 
+def test_who_plans_by_the_catalog_that_this_one_was_restored_from_is_no_other() -> None:
+    catalog = led_by(THEIRS)
+    catalog.add_event(Event(at=at(-3), kind="restored", subject="catalog", message=""))
+    assert other_installation(OURS, catalog, NOW_S) is None
+
+    catalog.add_tick(TickRecord(at=at(-1), plan_version=1, body={"epoch": 1}))
+    assert other_installation(OURS, catalog, NOW_S) is not None  # it was heard since
+
+
 def test_up_refuses_to_start_beside_another_one(tmp_path: Path) -> None:
     settings = load_settings(state_dir=tmp_path)
     ensure_secret(settings.secret_path)

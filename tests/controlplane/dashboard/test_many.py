@@ -167,3 +167,21 @@ def test_an_open_page_asks_little(tab: Driven) -> None:
     assert all("after=" in path or path.endswith("limit=200") for path in paths if "events" in path)
     assert max(size for path, size in found if "plan" in path) < 20_000
     assert sum(size for _, size in found) < 150_000 * seconds
+
+
+def test_what_becomes_of_many_variants_is_shown_a_page_at_a_time(tab: Driven) -> None:
+    """Of 200 variants the page was 69,000 pixels high on a phone; long names hid the numbers."""
+    tab.value("""
+        explained = chosen;
+        put("why", ...explanation({
+          answer: null, refusal: {code: "COLD", error: "not loaded"}, plan: "",
+          variants: [...Array(60)].map((_, i) => ({
+            variant: "a-name-as-long-as-those-of-models-that-others-have-trained-" + i + "-fp32",
+            device_kind: "cpu-1", why: "fits", verdict: "fits", accuracy: 0.9, run_ms: 1,
+            price_usd_per_1k: 1e-6, loaded_on: 1}))}));
+        document.getElementById("why-part").hidden = false""")
+    assert tab.value("document.querySelectorAll('#why tbody tr').length") == 25
+    table = "document.querySelector('#why .scroll')"
+    assert tab.value(f"{table}.scrollWidth <= {table}.clientWidth")
+    sought(tab, "why", "trained-59-")
+    assert tab.value("document.querySelectorAll('#why tbody tr').length") == 1

@@ -11,7 +11,9 @@ from controlplane.startup.settings_warnings import (
     broken_lines,
     followed_by_none,
     oversights,
+    too_few_files,
     too_many_cores,
+    too_much_memory,
     unknown_names,
 )
 from tests.planner.builders import task
@@ -102,6 +104,33 @@ def test_more_cores_than_there_are(tmp_path: Path) -> None:
     assert told(3, slices="2xcpu-1,cpu-2") == [
         f"MODELLESS_SLICES=2xcpu-1,cpu-2 is 4 cores, and this machine has 3 cores: {slower}"
     ]
+
+
+def test_more_memory_than_a_container_has(tmp_path: Path) -> None:
+    def told(total_mib: float, **settings: Any) -> list[str]:
+        found = too_much_memory(load_settings(state_dir=tmp_path, **settings), total_mib)
+        return [one.what for one in found]
+
+    killed = "where they do, the kernel ends workers"
+    assert told(2000, cores=2, workers=2, worker_memory_mib=1000) == []
+    assert told(1300, cores=2, workers=2, worker_memory_mib=3000) == [
+        f"variants may take 6,000 MiB on the workers of this machine, which has 1,300 MiB: {killed}"
+    ]
+    assert told(1300, ray_address="auto", cores=2, workers=2, worker_memory_mib=3000) == []
+    assert told(900, slices="1xcpu-1:memory_mib=400|2xcpu-1:memory_mib=400") == []
+
+
+def test_fewer_files_than_connections_need(tmp_path: Path) -> None:
+    def told(files: int, **settings: Any) -> list[str]:
+        found = too_few_files(load_settings(state_dir=tmp_path, **settings), files)
+        return [one.what for one in found]
+
+    assert told(20_000) == told(-1) == told(256, ray_address="auto") == []
+    assert told(256) == [
+        "256 open files are allowed (ulimit -Hn), so each gateway takes at most 64 connections of"
+        " HTTP and as many of gRPC"
+    ]
+    assert told(256, max_connections=64) == []
 
 
 def test_each_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

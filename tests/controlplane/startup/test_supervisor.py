@@ -118,7 +118,10 @@ class OneWord:
 def test_what_is_said_while_it_runs_has_a_time(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(startup, "raylet_socket", lambda: "")
+    raylet = socket.socket(socket.AF_UNIX)
+    raylet.bind(f"\0raylet-{os.getpid()}")
+    raylet.listen()
+    monkeypatch.setattr(startup, "raylet_socket", raylet.getsockname().decode)
     monkeypatch.setattr(startup, "watch_control_store", lambda _: OneWord())
     monkeypatch.setattr(startup, "WATCH_S", 0.01)
     monkeypatch.setattr(startup, "REMEMBER_S", 10.0)
@@ -130,6 +133,7 @@ def test_what_is_said_while_it_runs_has_a_time(
             keeper.watch()
     finally:
         keeper.stop()
+        raylet.close()
     [line] = said
     time, words = line[:19], line[19:]
     assert datetime.fromisoformat(time) <= datetime.now()

@@ -67,6 +67,14 @@ def test_one_that_was_killed_is_said_to_lack_memory_where_the_kernel_killed_for_
     assert (type(refusal.value), refusal.value.message) == (kind, sentence)
 
 
+def test_of_processes_that_memory_is_short_for_a_trial_goes_first(tmp_path: Path) -> None:
+    """Those that answer queries have Ray's score, the highest: none of them went after it."""
+    model = models.write(tmp_path / "m.onnx")
+    with Sandbox() as sandbox:
+        sandbox.call("check", {"path": str(model), "size_mib": 1}, subject="m")
+        assert Path(f"/proc/{sandbox.pid}/oom_score_adj").read_text() == "1000\n"
+
+
 def test_a_child_that_hangs_is_killed_by_its_pid() -> None:
     with rogue(time_s=0.5) as sandbox:
         pid = sandbox.pid

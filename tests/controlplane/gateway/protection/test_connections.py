@@ -12,6 +12,7 @@ from controlplane.gateway.http.client_limits import ClientLimits
 from controlplane.gateway.protection.connections import (
     PER_ADDRESS,
     ConnectionCaps,
+    connections_within,
     files_allowed,
     is_loopback,
     network_of,
@@ -100,6 +101,14 @@ def test_the_limit_on_open_files_is_raised_or_kept_to() -> None:
         raise ValueError
 
     assert files_allowed(1_000, lambda: (1_024, 100_000), refuse) == 256
+
+
+@pytest.mark.parametrize(
+    ("files", "connections"), [(256, 64), (1_024, 256), (2_512, 1_000), (2, 1)]
+)
+def test_of_few_files_connections_have_half(files: int, connections: int) -> None:
+    """With 256 files a gateway took one connection."""
+    assert connections_within(files, 1_000) == connections
 
 
 # -- on real sockets ------------------------------------------------------------------------------
