@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -82,11 +83,21 @@ def pytest_runtest_teardown(
 ) -> Generator[None, object, object]:
     """The same for libraries that tests of a file have imported: torch has as many parts again."""
     result = yield
+    _forget_applications()
     ends = nextitem is None or nextitem.path != item.path
     if ends and len(gc.get_objects(generation=2)) > MANY:
         gc.collect()
         gc.freeze()
     return result
+
+
+def _forget_applications() -> None:
+    """FastAPI would keep those of all tests, ten thousand objects each, by what it remembers of
+    their handlers."""
+    handlers = sys.modules.get("fastapi.dependencies.models")
+    for remembered in () if handlers is None else tuple(vars(handlers).values()):
+        if hasattr(remembered, "cache_clear"):
+            remembered.cache_clear()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -235,16 +235,18 @@ def _play(
     from planner.simulate import simulate as run
 
     queries = read_trace(trace, _tasks(setting), seed=setting.seed, catalog=catalog)
-    reports = []
-    for name in names:
-        with _progress(name) as progress, collected_rarely():
-            clock = time.perf_counter
-            reports.append(run(setting, queries, name, clock=clock, progress=progress))
+    reports, alone = [], []
+    clock = time.perf_counter
+    with collected_rarely() as collect:
+        for name in names:
+            with _progress(name) as progress:
+                reports.append(run(setting, queries, name, clock=clock, progress=progress))
+            collect()
     known = bound_of(setting, queries, reports) if bound else None
-    alone = []
-    for fixed in () if setting.split is None else each_alone(setting, setting.split):
-        with collected_rarely():
-            alone.append(run(fixed, queries, SAMPLED, clock=time.perf_counter))
+    with collected_rarely() as collect:
+        for fixed in () if setting.split is None else each_alone(setting, setting.split):
+            alone.append(run(fixed, queries, SAMPLED, clock=clock))
+            collect()
     return Played(
         reports,
         [] if known is None else [known.beside(one) for one in reports],
@@ -337,10 +339,12 @@ def _time(option: str, value: float, *, least: float) -> None:
 
 
 @contextmanager
-def collected_rarely() -> Iterator[None]:
-    """Keep the garbage collector away from what is there, and call it less often.
+def collected_rarely() -> Iterator[Callable[[], int]]:
+    """Keep the garbage collector away from what is there, and call it less often: when it is told
+    to, by what this gives.
 
-    In a process that keeps it away from something already, that is left as it is.
+    In a process that keeps it away from something already, that is left as it is. To ask for that
+    takes as long as there is much of it.
     """
     before = gc.get_threshold()
     ours = gc.get_freeze_count() == 0
@@ -349,7 +353,7 @@ def collected_rarely() -> Iterator[None]:
         gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     try:
-        yield
+        yield gc.collect
     finally:
         if ours:
             gc.unfreeze()

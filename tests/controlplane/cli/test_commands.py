@@ -994,6 +994,28 @@ def test_help_imports_no_command() -> None:
     assert ran.stderr == "set()\n"
 
 
+def test_looking_imports_nothing_of_measuring_and_serving(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    script = (
+        "import sys\n"
+        "from controlplane.cli.main import main\n"
+        "try:\n"
+        "    main(['tasks', 'list'])\n"
+        "finally:\n"
+        "    heavy = {'numpy', 'ray', 'fastapi', 'sqlalchemy', 'planner.batching.queue_room'}\n"
+        "    here = {name for name, found in sys.modules.items() if found is not None}\n"
+        "    print(sorted(here & (heavy | {'httpx', 'httpx._main', 'click'})))\n"
+    )
+    given = os.environ | {"MODELLESS_STATE_DIR": str(tmp_path), "MODELLESS_PORT": str(free_port())}
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, env=given
+    )
+
+    assert (ran.returncode, ran.stdout) == (3, "['httpx']\n"), ran.stderr
+
+
 # -- up -----------------------------------------------------------------------------------------
 
 
