@@ -108,6 +108,7 @@ class SlowWorkers:
         for of_kind in kinds.values():
             usual = UsualTimes(of_kind)
             slow: set[WorkerId] = set()
+            slow_since: dict[WorkerId, float] = {}
             for each in of_kind:
                 known = self._known.setdefault(each.worker, _Known(each.answers))
                 if now_s >= known.until_s and self._is_due(known, each.answers):
@@ -117,7 +118,9 @@ class SlowWorkers:
                     known.answers = each.answers
                     slow.add(each.worker)
                 if known.is_slow(now_s):
-                    found[each.worker] = known.times
+                    slow_since[each.worker] = known.times
+            if 2 * len(slow_since) <= len(of_kind):  # else it is the kind
+                found.update(slow_since)
             others = [each.busy_ratio for each in of_kind if each.worker not in slow]
             if len(slow) <= len(others) and sum(others) <= MOST_BUSY * len(others):
                 spared.update({worker: self._known[worker].times for worker in slow})

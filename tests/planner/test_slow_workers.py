@@ -160,6 +160,15 @@ def test_one_that_is_slow_is_told_while_the_others_are_busy_too() -> None:
     assert fleet.workers.slow == {"b": pytest.approx(30.5 / 10.5)}
 
 
+def test_of_two_not_both_are_slower_than_the_other() -> None:
+    """As where neighbours slow one after the other: each was told as slower than the other."""
+    fleet = Fleet(a=10.0, b=30.0)
+    fleet.look()
+    fleet.means_ms = {"a": 40.0, "b": 10.0}
+    assert fleet.look() == set()
+    assert not fleet.workers.slow
+
+
 def test_what_nobody_asks_for_long_is_not_known_to_be_slow() -> None:
     fleet = Fleet(a=10.0, b=30.0)
     fleet.look()
