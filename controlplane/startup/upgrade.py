@@ -162,7 +162,8 @@ class Upgrade:
             self._until(lambda: self._complete(part), lambda: self._incomplete(part))
             self._one(part, old[0])
         if self._let_go():
-            self._await_surplus(part, len(now.generations))
+            # One that took in its new configuration when they were looked at was not among them.
+            self._await_surplus(part, max(now.target, len(now.generations)))
 
     def _let_go(self) -> bool:
         """Have no more run than are to run; whether there was one more."""

@@ -211,6 +211,25 @@ def test_what_runs_is_not_looked_at_again_when_all_is_replaced() -> None:
     assert (played.loops, played.asked) == (2, [])
 
 
+class TakingIn(Played):
+    """One is not among those that run while it takes in its new configuration."""
+
+    def look(self, deployment: Deployment) -> Replicas:
+        found = super().look(deployment)
+        if not self.renewed or self.now_s >= 1.0:
+            return found
+        others = {one: of for one, of in found.generations.items() if one != "o3"}
+        return replace(found, generations=others)
+
+
+def test_the_one_more_has_gone_when_as_many_run_as_are_to_run() -> None:
+    """It was waited for until the patience ended, though it had gone, where one was overlooked."""
+    played = TakingIn({"o1": OLD, "o2": OLD, "o3": OLD}, room=1)
+    upgrade(played).run(workers(played))
+    assert list(played.running.values()) == [NEW, NEW, NEW]
+    assert not [line for line in played.said if "one more runs still" in line]
+
+
 def test_what_one_worker_alone_holds_is_said_before_it_leaves() -> None:
     played = Played({"o1": OLD, "o2": OLD})
     played.held["o2"] = frozenset({("digits", "a")})
