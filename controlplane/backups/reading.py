@@ -1,6 +1,7 @@
 """Reading a backup into an empty installation."""
 
 import hashlib
+import shutil
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ from variants.catalog.copying import Row, check_empty, fill
 from variants.errors import InvalidInput
 
 PIECE_BYTES = 2**20
+SCRATCH = "restore-"
+"""How the names of folders in which a backup is unpacked begin."""
 
 
 def read_backup(
@@ -57,7 +60,7 @@ def read_backup(
         StateUnavailable: the catalog, the store or the keys cannot be written.
     """
     check_empty(catalog_url)
-    with _opened(source) as tar, TemporaryDirectory(prefix="restore-", dir=scratch) as folder:
+    with _opened(source) as tar, TemporaryDirectory(prefix=SCRATCH, dir=scratch) as folder:
         members = _members(tar, source)
         name, file = next(members, ("", None))
         if name != SUMMARY or file is None:
@@ -82,6 +85,13 @@ def read_backup(
             put_back(keys, found_keys)
         fill(catalog_url, summary.migration, _rows(rows))
     return summary
+
+
+def remove_left(scratch: Path) -> None:
+    """Remove what killed restorations have left in a folder for what is needed meanwhile, while
+    nothing is restored there."""
+    for folder in scratch.glob(f"{SCRATCH}*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

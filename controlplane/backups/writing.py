@@ -1,10 +1,11 @@
 """Writing a backup while the installation is in use."""
 
+import fcntl
 import hashlib
 import os
 import tarfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -121,17 +122,33 @@ def _add(tar: tarfile.TarFile, name: str, file: IO[bytes], size: int | None = No
 
 @contextmanager
 def _published(target: Path) -> Iterator[IO[bytes]]:
-    """A new file that gets its name when all is in it, and is gone otherwise."""
+    """A new file that gets its name when all is in it, and is gone otherwise.
+
+    Who writes holds a lock on it, so that what a killed one has left is known.
+    """
+    _remove_left(target)
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
+            with suppress(OSError):  # of a file system without locks nothing is removed
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield file
             file.flush()
             os.fsync(file.fileno())
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _remove_left(target: Path) -> None:
+    """Remove what killed writers of the same backup have left."""
+    begin = f".{target.name}."
+    for draft in target.parent.iterdir():
+        if draft.name.startswith(begin) and draft.name.removeprefix(begin).isdigit():
+            with suppress(OSError), draft.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                draft.unlink()
 
 
 @contextmanager

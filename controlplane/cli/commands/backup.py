@@ -73,7 +73,7 @@ def restore(
     Nothing may run on the state directory, and nothing may be registered there. A backup of SQLite
     can be restored into PostgreSQL, and the reverse.
     """
-    from controlplane.backups.reading import read_backup
+    from controlplane.backups.reading import read_backup, remove_left
     from controlplane.cluster.head import store_of
     from controlplane.startup.state_directory import clear_leftovers, prepare, take_lock
 
@@ -93,6 +93,7 @@ def restore(
         shown(progress) as show,
     ):
         clear_leftovers(settings)
+        remove_left(settings.run_dir)
         found = read_backup(
             file.expanduser().absolute(),
             settings.catalog_url,

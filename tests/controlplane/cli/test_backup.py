@@ -127,3 +127,23 @@ def test_a_file_that_is_not_there_is_said(shell: Shell, tmp_path: Path) -> None:
     nowhere = shell("backup", str(tmp_path / "no" / "b.tar"), "--progress", "none")
     assert nowhere.code == 2
     assert "cannot be written: No such file or directory" in nowhere.err
+
+
+@pytest.mark.usefixtures("store")
+def test_what_killed_ones_have_left_is_removed_by_the_next(shell: Shell, tmp_path: Path) -> None:
+    folder, there = tmp_path / "backups", tmp_path / "there"
+    folder.mkdir()
+    left, written = folder / ".b.tar.1234567", folder / ".b.tar.7654321"
+    left.write_bytes(b"half of it")
+    other = folder / ".b.tar.swp"
+    other.touch()
+    with written.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert shell("backup", str(folder / "b.tar"), "--progress", "none").code == 0
+    assert {one.name for one in folder.iterdir()} == {"b.tar", written.name, other.name}
+
+    scratch = load_settings(state_dir=there).run_dir / "restore-killed"
+    scratch.mkdir(parents=True)
+    (scratch / "rows").touch()
+    ended = shell("restore", str(folder / "b.tar"), "--state-dir", str(there), "--progress", "none")
+    assert (ended.code, scratch.exists()) == (0, False)
