@@ -12,7 +12,8 @@ from controlplane.exposure import ANY, origins_in
 
 METHODS = b"GET, HEAD, POST"
 ASKED = (
-    b"authorization, content-encoding, content-type, inference-header-content-length, "
+    b"authorization, content-encoding, content-type, image-mean, image-std, "
+    b"inference-header-content-length, slo-accuracy, slo-cost, slo-latency-ms, "
     b"x-modelless-slo, x-modelless-task, x-request-id"
 )
 """Headers of requests that the routes read; browsers send these only if they are listed."""

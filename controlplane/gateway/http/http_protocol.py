@@ -36,6 +36,8 @@ from variants.errors import InvalidInput, ModellessError
 
 log = logging.getLogger(__name__)
 
+KIND = b"image/"
+"""How the type of a body begins that is a picture; it goes the ordinary way."""
 MAX_HEAD = 65_536
 """Bytes of request line and headers, beyond the first piece that arrives."""
 TOO_SLOW = 408
@@ -169,7 +171,8 @@ class Front(ClientConnection):
         target = self.url.partition(b"?")[0]
         if is_query(target) and self.parser.get_method() == b"POST" and self._idle():
             fields = dict(self.headers)
-            if b"expect" not in fields:
+            image = fields.get(b"content-type", b"")[: len(KIND)].lower() == KIND
+            if b"expect" not in fields and not image:
                 self._begin(target, fields)
                 return
         self._go_the_ordinary_way()

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request, Response
 from controlplane.api.bodies import EXPLAIN, INFER, QUERY
 from controlplane.gateway.explanation import explained
 from controlplane.gateway.http.access import Access
+from controlplane.gateway.images.asked import KIND, asked_by_image
 from controlplane.gateway.protection.compression import Body, Inflater, accepted
 from controlplane.gateway.query.parsing import asked_v1
 from controlplane.gateway.query.query_context import Respond
@@ -29,7 +30,11 @@ def add_query_routes(
 
     @api.post("/v1/query", tags=["queries"], summary="Ask a task", openapi_extra=QUERY)
     async def query(request: Request) -> Response:
-        """Name a task and what you need; the reply says which variant answered, and how."""
+        """Name a task and what you need; the reply says which variant answered, and how.
+
+        The body may be a PNG or JPEG picture too: then headers name the task (`X-Modelless-Task`)
+        and what is needed (`SLO-Latency-Ms`, `SLO-Accuracy`, `SLO-Cost`).
+        """
         return await entrance.query(request)
 
     @api.post(
@@ -73,11 +78,25 @@ class Entrance:
         """Answer a request for ``/v1/query``.
 
         Raises:
-            ModellessError: the body is too long, or not compressed as it says.
+            ModellessError: the body is too long, or not compressed as it says, or headers of a
+                query by image are wrong.
         """
         began_ms = _received_ms(request)
         body = await self._read(request)
         given_id = request.state.request_id.encode()
+        if request.headers.get("content-type", "").lower().startswith(KIND):
+            asked = asked_by_image(request.headers, request.query_params.get("task"))
+            return await _answer(
+                lambda respond: self._path.handle_image(
+                    body,
+                    asked,
+                    began_ms,
+                    respond,
+                    given_id,
+                    takes=_takes(request),
+                    client=self._client_of(request),
+                )
+            )
         return await _answer(
             lambda respond: self._path.handle_v1(
                 body,

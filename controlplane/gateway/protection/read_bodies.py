@@ -11,6 +11,7 @@ import resource
 import socket
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from controlplane.gateway.query.v2_parsing import parse_v2
 from variants.errors import Internal, ModellessError, PayloadTooLarge
 from variants.types import Task, TaskName
 
+PIXELS = "controlplane.gateway.images.pixels"
 TIMES = 17
 """Memory that reading may take over the size of a body; the gateway and this process each hold the
 body as well."""
@@ -64,6 +66,8 @@ def read(body: bytearray, asked: Mapping[str, Any], tasks: Mapping[TaskName, Tas
     Raises:
         ModellessError: it is wrong, or takes too much memory.
     """
+    if asked.get("image") is not None:
+        import_module(PIXELS)  # before memory is bounded
     try:
         with Bounded(len(body)):
             try:
@@ -81,6 +85,11 @@ def _parsed(
     body: bytearray, asked: Mapping[str, Any], tasks: Mapping[TaskName, Task], most_bytes: float
 ) -> ParsedQuery:
     received_ms, draw = float(asked["received_ms"]), int(asked["draw"])
+    if asked.get("image") is not None:
+        # Pillow is imported only where somebody asks by image.
+        return import_module(PIXELS).parse_image(  # type: ignore[no-any-return]
+            body, asked["image"], tasks, received_ms, draw
+        )
     if asked["task"] is None:
         return parse_v1(body, tasks, received_ms, draw, most_bytes=most_bytes)
     header = asked["json_header"]

@@ -6,7 +6,7 @@ parsed here and becomes an ``InFlight``, which selects, sends, retries and answe
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from random import getrandbits
 from typing import Any, TypeVar
@@ -100,6 +100,29 @@ class QueryPath(EarlyRefusals):
         except LongBody:
             fields = {"task": None, "received_ms": received_ms, "draw": draw}
             self._read_elsewhere(body, fields, asking)
+        except Exception as error:
+            self.fail(error, asking.respond, given_id=given_id)
+
+    def handle_image(
+        self,
+        image: bytes | bytearray,
+        asked: Mapping[str, Any],
+        received_ms: float,
+        respond: Respond,
+        given_id: bytes | None = None,
+        takes: bytes = b"",
+        client: Client = ANYBODY,
+    ) -> None:
+        """Answer a ``POST /v1/query`` whose body is a picture, as ``handle_v1``.
+
+        Args:
+            asked: by its headers (``controlplane.gateway.images.asked``).
+        """
+        asking = Asking(self.enter(client, respond), given_id, -inf, takes, client)
+        draw = getrandbits(32)
+        fields = {"task": None, "image": asked, "received_ms": received_ms, "draw": draw}
+        try:
+            self._read_elsewhere(image, fields, asking)
         except Exception as error:
             self.fail(error, asking.respond, given_id=given_id)
 

@@ -1,0 +1,149 @@
+"""A picture as one row of a task's input.
+
+It is turned as its camera says, stretched to the input's height and width, and made grey or RGB by
+the input's channels. An input of floats gets ``(value / 255 - mean) / std`` of each pixel, with 0
+and 1 unless the query says otherwise; one of whole numbers gets the values from 0 to 255.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from math import isqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from controlplane.gateway.query.parsing import ParsedQuery, query_v1
+from controlplane.gateway.query.query_fields import task_of
+from variants.errors import InvalidInput, PayloadTooLarge
+from variants.types import Task, TaskName, TensorSpec
+from workers.runtimes.protocol import Tensor
+
+Image.preinit()
+FORMATS = ("PNG", "JPEG")
+MOST_PIXELS = 2**24
+"""Of the picture as it is sent."""
+GREY, RGB = 1, 3
+
+
+class Geometry(NamedTuple):
+    """How a picture lies in a row."""
+
+    height: int
+    width: int
+    channels: int
+    first: bool
+    """Whether channels come before height and width."""
+
+
+def parse_image(
+    body: bytes | bytearray,
+    asked: Mapping[str, Any],
+    tasks: Mapping[TaskName, Task],
+    received_ms: float,
+    draw: int,
+) -> ParsedQuery:
+    """Read a query by image.
+
+    Args:
+        asked: as ``asked_by_image`` gives it.
+
+    Raises:
+        InvalidInput: the body is no picture, or the task takes none.
+        PayloadTooLarge: it has too many pixels.
+        TaskNotFound: there is no such task.
+    """
+    task = task_of(asked["task"], tasks)
+    spec, geometry = _input_of(task)
+    query = query_v1({"slo": asked["slo"]}, task, 1, received_ms, draw)
+    pixels = _pixels(body, geometry)
+    if geometry.first:
+        pixels = pixels.transpose(2, 0, 1)
+    row = _values(pixels, spec, geometry, asked["mean"], asked["std"])
+    return ParsedQuery(task, query, [np.ascontiguousarray(row).reshape(1, *spec.shape)])
+
+
+def geometry_of(shape: Sequence[int]) -> Geometry | None:
+    """How a picture lies in an input of this shape; None where that cannot be told."""
+    if len(shape) == 1 and isqrt(shape[0]) ** 2 == shape[0]:
+        return Geometry(isqrt(shape[0]), isqrt(shape[0]), GREY, False)
+    if len(shape) == 2:
+        return Geometry(shape[0], shape[1], GREY, False)
+    if len(shape) == 3 and shape[0] in (GREY, RGB):
+        return Geometry(shape[1], shape[2], shape[0], True)
+    if len(shape) == 3 and shape[2] in (GREY, RGB):
+        return Geometry(shape[0], shape[1], shape[2], False)
+    return None
+
+
+def _input_of(task: Task) -> tuple[TensorSpec, Geometry]:
+    if len(task.inputs) != 1:
+        raise InvalidInput(f"task {task.name!r} has {len(task.inputs)} inputs, and an image is one")
+    spec = task.inputs[0]
+    geometry = geometry_of(spec.shape)
+    if geometry is None or spec.dtype == "bool":
+        raise InvalidInput(
+            f"task {task.name!r} takes no image: its input is {spec.dtype} {list(spec.shape)}, not"
+            " numbers of [height, width], [1 or 3, height, width], [height, width, 1 or 3] or a"
+            " square"
+        )
+    return spec, geometry
+
+
+def _pixels(body: bytes | bytearray, geometry: Geometry) -> Tensor:
+    """The picture as bytes of shape (height, width, channels)."""
+    mode = "L" if geometry.channels == GREY else "RGB"
+    size = geometry.width, geometry.height
+    try:
+        with Image.open(io.BytesIO(body), formats=FORMATS) as image:
+            if image.width * image.height > MOST_PIXELS:
+                raise PayloadTooLarge(
+                    f"the image has {image.width} x {image.height} pixels, and may have"
+                    f" {MOST_PIXELS:,} in all"
+                )
+            if image.mode.startswith(("I", "F")):
+                raise InvalidInput("the image has more than 8 bits for a pixel's value")
+            image.draft(mode, (max(size),) * 2)  # whichever side it is turned to
+            upright = ImageOps.exif_transpose(image)
+            made = upright.convert(mode).resize(size, Image.Resampling.BILINEAR)
+    except UnidentifiedImageError:
+        raise InvalidInput(f"the body is no image of these formats: {', '.join(FORMATS)}") from None
+    except (OSError, ValueError, SyntaxError) as error:
+        raise InvalidInput(f"the image cannot be read: {error}") from None
+    pixels: Tensor = np.asarray(made)
+    return pixels.reshape(geometry.height, geometry.width, geometry.channels)
+
+
+def _values(
+    pixels: Tensor,
+    spec: TensorSpec,
+    geometry: Geometry,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+) -> Tensor:
+    """Pixels as the values of an input, in its dtype."""
+    dtype = np.dtype(spec.dtype)
+    if dtype.kind != "f":
+        if mean is not None or std is not None:
+            raise InvalidInput(
+                f"the task's input is {spec.dtype}, and Image-Mean and Image-Std are for floats"
+            )
+        return pixels.astype(dtype)
+    by_channel = (geometry.channels, 1, 1) if geometry.first else (1, 1, geometry.channels)
+    means, stds = (
+        np.broadcast_to(_for_each(told, usual, geometry.channels), geometry.channels)
+        for told, usual in ((mean, 0.0), (std, 1.0))
+    )
+    scaled: Tensor = (pixels / 255.0 - means.reshape(by_channel)) / stds.reshape(by_channel)
+    return scaled.astype(dtype)
+
+
+def _for_each(told: Sequence[float] | None, usual: float, channels: int) -> Sequence[float]:
+    if told is None:
+        return [usual]
+    if len(told) not in (1, channels):
+        raise InvalidInput(
+            f"Image-Mean and Image-Std have {len(told)} numbers, and the task's input has"
+            f" {channels} channel{'' if channels == 1 else 's'}"
+        )
+    return told

@@ -1,0 +1,246 @@
+"""Queries by image: what becomes of a picture, and what is refused."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+from controlplane.gateway.images.asked import asked_by_image
+from controlplane.gateway.images.pixels import Geometry, geometry_of, parse_image
+from controlplane.gateway.protection.body_reader import BodyReader
+from controlplane.gateway.query.parsing import ParsedQuery
+from tests.controlplane.serving import DOUBLE, FAST, TASK, Served, serving
+from variants.errors import InvalidInput, ModellessError, PayloadTooLarge, TaskNotFound
+from variants.types import Task, TaskName, TensorSpec
+from workers.runtimes.protocol import Tensor
+
+PATIENT = {"SLO-Latency-Ms": "30000"}
+
+
+def picture(pixels: Any, kind: str = "PNG", **options: Any) -> bytes:
+    """A file of these pixels: [height, width] grey, [height, width, 3] RGB."""
+    made = io.BytesIO()
+    Image.fromarray(np.asarray(pixels, np.uint8)).save(made, kind, **options)
+    return made.getvalue()
+
+
+def task_with(*shape: int, dtype: str = "float32") -> Task:
+    return replace(TASK, inputs=(TensorSpec(name="x", dtype=dtype, shape=shape),))
+
+
+def parsed(body: bytes, task: Task, fields: Mapping[str, str] | None = None) -> ParsedQuery:
+    asked = asked_by_image(fields or {}, task.name)
+    return parse_image(body, asked, {task.name: task}, 5.0, 9)
+
+
+def row(body: bytes, task: Task, **fields: str) -> Tensor:
+    headers = {name.replace("_", "-"): value for name, value in fields.items()}
+    [tensor] = parsed(body, task, headers).tensors
+    assert tensor.shape == (1, *task.inputs[0].shape)
+    assert tensor.dtype == task.inputs[0].dtype
+    found: Tensor = tensor[0]
+    return found
+
+
+GREY = [[0, 51], [102, 255]]
+RGB = [[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [51, 102, 153]]]
+
+
+@pytest.mark.parametrize(
+    ("shape", "geometry"),
+    [
+        ((64,), Geometry(8, 8, 1, False)),
+        ((28, 20), Geometry(28, 20, 1, False)),
+        ((1, 28, 20), Geometry(28, 20, 1, True)),
+        ((3, 224, 200), Geometry(224, 200, 3, True)),
+        ((224, 200, 3), Geometry(224, 200, 3, False)),
+        ((28, 20, 1), Geometry(28, 20, 1, False)),
+        ((63,), None),
+        ((4, 8, 8), None),
+        ((), None),
+        ((1, 3, 8, 8), None),
+    ],
+)
+def test_how_a_picture_lies_in_an_input(shape: tuple[int, ...], geometry: Geometry | None) -> None:
+    assert geometry_of(shape) == geometry
+
+
+def test_values_of_grey_pixels() -> None:
+    body = picture(GREY)
+    fractions = [0.0, 0.2, 0.4, 1.0]
+    assert row(body, task_with(4)).tolist() == pytest.approx(fractions)
+    assert row(body, task_with(2, 2)).ravel().tolist() == pytest.approx(fractions)
+    assert row(body, task_with(1, 2, 2, dtype="float64")).ravel().tolist() == pytest.approx(
+        fractions
+    )
+    assert row(body, task_with(2, 2, dtype="uint8")).tolist() == GREY
+    assert row(body, task_with(4, dtype="int64")).tolist() == [0, 51, 102, 255]
+    assert row(body, task_with(4), image_mean="0.5", image_std="0.25").tolist() == pytest.approx(
+        [-2.0, -1.2, -0.4, 2.0]
+    )
+
+
+def test_channels_lie_where_the_input_has_them() -> None:
+    body = picture(RGB)
+    last = row(body, task_with(2, 2, 3, dtype="uint8"))
+    assert last.tolist() == RGB
+    first = row(body, task_with(3, 2, 2, dtype="uint8"))
+    assert first.tolist() == np.asarray(RGB).transpose(2, 0, 1).tolist()
+    normal = row(body, task_with(3, 2, 2), image_mean="0,0.5,1", image_std="1,0.5,0.25")
+    assert normal[:, 0, 0].tolist() == pytest.approx([1.0, -1.0, -4.0])
+    # Grey by the weights of ITU-R 601.
+    assert row(body, task_with(2, 2, dtype="uint8"))[0, 0] == 76
+    # And a grey picture has the same value in each channel.
+    assert row(picture(GREY), task_with(3, 2, 2, dtype="uint8"))[:, 0, 1].tolist() == [51] * 3
+
+
+def test_a_picture_is_stretched_and_turned_as_its_camera_says() -> None:
+    wide = np.zeros((10, 40), np.uint8)
+    wide[:, 20:] = 200
+    left, right = row(picture(wide), task_with(1, 2, dtype="uint8"))[0]
+    assert (left < 40, right > 160) == (True, True)
+    turned = Image.Exif()
+    turned[0x0112] = 6  # the top is at the right
+    found = row(picture(wide, "JPEG", exif=turned), task_with(2, 1, dtype="uint8"))
+    assert (found[0, 0] < 40, found[1, 0] > 160) == (True, True)
+
+
+def test_what_headers_ask_for() -> None:
+    asked = parsed(
+        picture(GREY),
+        TASK,
+        {"slo-latency-ms": "50", "slo-accuracy": "0.5", "slo-cost": " 1e-3 "},
+    ).query
+    assert (asked.task, asked.rows, asked.latency_ms, asked.accuracy, asked.cost) == (
+        TASK.name, 1, 50.0, 0.5, 0.001,
+    )  # fmt: skip
+    plain = parsed(picture(GREY), TASK).query
+    assert (plain.latency_ms, plain.accuracy) == (TASK.slo.latency_ms, TASK.slo.accuracy)
+    assert asked_by_image({"x-modelless-task": "a"}, "b")["task"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("body", "task", "fields", "error", "text"),
+    [
+        (b"GIF89a", TASK, {}, InvalidInput, "the body is no image of these formats: PNG, JPEG"),
+        (picture(np.eye(64) * 255)[:60], TASK, {}, InvalidInput, "the image cannot be read: "),
+        (picture(GREY), task_with(5), {}, InvalidInput, "takes no image: its input is float32 [5]"),
+        (picture(GREY), task_with(4, dtype="bool"), {}, InvalidInput, "takes no image"),
+        (
+            picture(GREY),
+            replace(TASK, inputs=TASK.inputs * 2),
+            {},
+            InvalidInput,
+            "has 2 inputs, and an image is one",
+        ),
+        (picture(GREY), TASK, {"slo-cost": "cheap"}, InvalidInput, "header slo-cost must be a num"),
+        (picture(GREY), TASK, {"slo-latency-ms": "nan"}, InvalidInput, "must be a number, not 'na"),
+        (picture(GREY), TASK, {"slo-latency-ms": "-1"}, InvalidInput, "latency_ms"),
+        (picture(GREY), TASK, {"image-std": "0"}, InvalidInput, "is a divisor, and may not be 0"),
+        (picture(GREY), TASK, {"image-mean": "1,2"}, InvalidInput, "one for each of three"),
+        (picture(GREY), TASK, {"image-mean": "1,2,3"}, InvalidInput, "the task's input has 1 chan"),
+        (
+            picture(GREY),
+            task_with(4, dtype="uint8"),
+            {"image-std": "2"},
+            InvalidInput,
+            "Image-Mean and Image-Std are for floats",
+        ),
+        (picture(np.zeros((4097, 4097))), TASK, {}, PayloadTooLarge, "has 4097 x 4097 pixels"),
+        (picture(GREY), TASK, {"x-modelless-task": "nobody's"}, TaskNotFound, "nobody's"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    body: bytes, task: Task, fields: dict[str, str], error: type[ModellessError], text: str
+) -> None:
+    with pytest.raises(error) as caught:
+        parsed(body, task, fields)
+    assert text in caught.value.message
+
+
+def test_a_task_has_to_be_named() -> None:
+    with pytest.raises(InvalidInput, match="names its task in the header X-Modelless-Task"):
+        asked_by_image({}, None)
+
+
+# -- in the reader's process ---------------------------------------------------------------------
+
+
+async def read(reader: BodyReader, body: bytes, task: Task) -> ParsedQuery | ModellessError:
+    found: asyncio.Future[ParsedQuery | ModellessError]
+    found = asyncio.get_running_loop().create_future()
+    image = asked_by_image({}, task.name)
+    asked = {"task": None, "image": image, "received_ms": 5.0, "draw": 9}
+    reader.read(body, asked, {task.name: task}, found.set_result)
+    return await asyncio.wait_for(found, 90.0)
+
+
+@pytest.mark.slow
+async def test_a_picture_that_unpacks_to_much_more_than_it_is_takes_no_memory() -> None:
+    reader = BodyReader()
+    try:
+        bomb = picture(np.zeros((4000, 4000, 3)))
+        assert len(bomb) < 100_000
+        refused = await read(reader, bomb, task_with(3, 8, 8))
+        assert isinstance(refused, PayloadTooLarge)
+        assert "in memory" in refused.message
+        answered = await read(reader, picture(GREY), TASK)
+        assert isinstance(answered, ParsedQuery)
+        assert answered.tensors[0].tolist()[0] == pytest.approx([0.0, 0.2, 0.4, 1.0])
+    finally:
+        reader.close()
+
+
+# -- through a gateway ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def served(live_url: str) -> AsyncIterator[Served]:
+    with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(Path(folder), live_url) as running:
+            yield running
+
+
+async def test_an_image_is_answered(served: Served) -> None:
+    await served.worker("w1", FAST, DOUBLE)
+    named = {"X-Modelless-Task": TASK.name, "Content-Type": "image/png", **PATIENT}
+    base = f"http://127.0.0.1:{served.port}"
+    async with httpx.AsyncClient(base_url=base, timeout=60) as client:
+        accurate = {"SLO-Accuracy": "0.95", "X-Request-Id": "mine"}
+        answer = await client.post("/v1/query", content=picture(GREY), headers=named | accurate)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["x-request-id"] == "mine"
+        found = answer.json()
+        assert found["variant"] == DOUBLE
+        assert found["outputs"][0] == pytest.approx([0.0, 0.4, 0.8, 2.0])
+
+        # The same connection goes on with other queries, and by its address.
+        rows = {"task": TASK.name, "inputs": [[1, 2, 3, 4]], "slo": {"latency_ms": 30_000}}
+        assert (await client.post("/v1/query", json=rows)).status_code == 200
+        by_address = await client.post(
+            f"/v1/query?task={TASK.name}",
+            content=picture(GREY, "JPEG"),
+            headers={"Content-Type": "Image/JPEG", **PATIENT},
+        )
+        assert by_address.status_code == 200
+
+        refusals = [
+            (named | {"SLO-Accuracy": "1"}, picture(GREY), 422, "SLO_INFEASIBLE"),
+            (named, b"no picture", 400, "INVALID_INPUT"),
+            ({"Content-Type": "image/png"}, picture(GREY), 400, "INVALID_INPUT"),
+            (named | {"X-Modelless-Task": "none"}, picture(GREY), 404, "TASK_NOT_FOUND"),
+            (named | {"SLO-Cost": "x"}, picture(GREY), 400, "INVALID_INPUT"),
+        ]
+        for headers, body, status, code in refusals:
+            refused = await client.post("/v1/query", content=body, headers=headers)
+            assert (refused.status_code, refused.json()["code"]) == (status, code)
+        counted = served.gateway.path.counters.tasks[TaskName(TASK.name)]
+        assert sum(counted.errors.values()) >= 1
