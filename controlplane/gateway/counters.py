@@ -239,6 +239,10 @@ class ConnectionCounters:
         self.passed = 0
         """Those that went on at another gateway of the machine."""
 
+    def went_on(self, count: int) -> None:
+        """So many have been passed on to another gateway."""
+        self.passed += count
+
     def refused(self, protocol: str, code: str) -> None:
         key = (protocol, code)
         self.refusals[key] = self.refusals.get(key, 0) + 1

@@ -105,16 +105,19 @@ class Balance:
         neighbours: Neighbours,
         connections: Callable[[], Iterable[Passable]],
         take_back: Callable[[Sequence[socket.socket]], Awaitable[None]],
+        count: Callable[[int], None],
         rng: random.Random | None = None,
     ) -> None:
         """
         Args:
             connections: those that are open here and could be moved.
             take_back: goes on here with connections that no other gateway has taken.
+            count: is told how many another one has.
         """
         self._neighbours = neighbours
         self._connections = connections
         self._take_back = take_back
+        self._count = count
         self._rng = rng or random.Random()
         self._received: dict[Passable, int] = {}
         """What had come over each connection when it was looked last, while this one is busy."""
@@ -122,8 +125,6 @@ class Balance:
         self._waiting: dict[Path, list[socket.socket]] = {}
         """Connections that are read no more, by where they are to go."""
         self._sending: dict[Path, asyncio.Task[None]] = {}
-        self.passed = 0
-        """Connections that other gateways have taken."""
 
     async def look(self, busy: float, now_s: float) -> None:
         """Choose what is passed on, if this gateway has more to do than the others.
@@ -162,7 +163,7 @@ class Balance:
                 some = waiting[:MOST_AT_ONCE]
                 del waiting[: len(some)]
                 if await self._neighbours.give_connections(other, some):
-                    self.passed += len(some)
+                    self._count(len(some))
                     for one in some:
                         one.close()
                 else:

@@ -42,8 +42,6 @@ class Neighbourhood:
             busy: the share of its time that its event loop computed lately.
         """
         node = named_after_node()
-        self._server = server
-        self._counters = counters
         self.busy = busy
         self.take_socket = server.take_socket
         self.take_connections = server.take_connections
@@ -51,7 +49,12 @@ class Neighbourhood:
         self._handover = Handover(
             folder / f"{node}-{gateway[:8]}{SUFFIX}", f"{node}-*{SUFFIX}", self
         )
-        self._balance = Balance(self._handover, server.connections, server.take_connections)
+        self._balance = Balance(
+            self._handover,
+            server.connections,
+            server.take_connections,
+            counters.connections.went_on,
+        )
 
     async def start(self) -> None:
         """Answer the others."""
@@ -69,4 +72,3 @@ class Neighbourhood:
     async def look(self) -> None:
         """Pass connections on, if this gateway has more to do than the others."""
         await self._balance.look(self.busy(), monotonic())
-        self._counters.connections.passed = self._balance.passed
