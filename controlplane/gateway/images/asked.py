@@ -45,9 +45,11 @@ def _numbers(fields: Mapping[str, str], name: str) -> list[float] | None:
         return None
     found = [_number(part, name) for part in text[:_LONGEST].split(",")]
     if len(found) not in (1, MOST_CHANNELS):
-        raise InvalidInput(f"header {name} has one number, or one for each of three channels")
+        raise InvalidInput(
+            f"header {_shown(name)} has one number, or one for each of three channels"
+        )
     if name == STD and not all(found):
-        raise InvalidInput(f"header {name} is a divisor, and may not be 0")
+        raise InvalidInput(f"header {_shown(name)} is a divisor, and may not be 0")
     return found
 
 
@@ -57,5 +59,10 @@ def _number(text: str, name: str) -> float:
     except ValueError:
         found = float("nan")
     if not isfinite(found):
-        raise InvalidInput(f"header {name} must be a number, not {text.strip()[:40]!r}")
+        raise InvalidInput(f"header {_shown(name)} must be a number, not {text.strip()[:40]!r}")
     return found
+
+
+def _shown(name: str) -> str:
+    """A header as it is written."""
+    return name.title().replace("Slo", "SLO")

@@ -141,7 +141,7 @@ def test_what_headers_ask_for() -> None:
             InvalidInput,
             "has 2 inputs, and an image is one",
         ),
-        (picture(GREY), TASK, {"slo-cost": "cheap"}, InvalidInput, "header slo-cost must be a num"),
+        (picture(GREY), TASK, {"slo-cost": "cheap"}, InvalidInput, "header SLO-Cost must be a num"),
         (picture(GREY), TASK, {"slo-latency-ms": "nan"}, InvalidInput, "must be a number, not 'na"),
         (picture(GREY), TASK, {"slo-latency-ms": "-1"}, InvalidInput, "latency_ms"),
         (picture(GREY), TASK, {"image-std": "0"}, InvalidInput, "is a divisor, and may not be 0"),
