@@ -9,6 +9,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import (
@@ -201,9 +202,10 @@ class ClientConnection(HttpToolsProtocol):
         if self.phase() is not Phase.IDLE or self.closing or transport.get_write_buffer_size():
             return  # with a later answer
         self.moves = None
-        own = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-        transport.abort()
-        to(own)
+        with suppress(OSError):  # too many files are open: it stays
+            own = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+            transport.abort()
+            to(own)
 
     def part(self) -> None:
         """Say with the next answer that the connection ends with it."""

@@ -1,7 +1,9 @@
 """Connections that a busy gateway passes on to those that have less to do."""
 
 import asyncio
+import errno
 import json
+import os
 import random
 import re
 import socket
@@ -239,6 +241,31 @@ def served_by(it: Gateway) -> int:
     server = it._server
     assert server is not None
     return len(server.connections())
+
+
+async def test_a_connection_stays_where_too_many_files_are_open(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def refuse(file: int) -> int:
+        asked.append(file)
+        raise OSError(errno.EMFILE, "too many open files")
+
+    async with fleet(tmp_path, port=port) as it:
+        it.register("a")
+        it.control()
+        async with gateway(it) as (own, client):
+            await eventually(lambda: ready(own) == {"w1": [A]})
+            assert (await client.post("/v1/query", json=ROW)).status_code == 200
+            server = own._server
+            assert server is not None
+            [connection] = server.connections()
+            monkeypatch.setattr(os, "dup", refuse)
+            connection.move(lambda _: None)
+            await eventually(lambda: bool(asked))
+            assert (await client.post("/v1/query", json=ROW)).status_code == 200
+            assert server.connections() == [connection]
 
 
 async def test_a_gateway_without_room_takes_nothing(tmp_path: Path, port: int) -> None:
