@@ -15,7 +15,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from controlplane.gateway.query.parsing import ParsedQuery, query_v1
 from controlplane.gateway.query.query_fields import task_of
-from variants.errors import InvalidInput, PayloadTooLarge
+from variants.errors import InvalidInput, ModellessError, PayloadTooLarge
 from variants.types import Task, TaskName, TensorSpec
 from workers.runtimes.protocol import Tensor
 
@@ -106,9 +106,13 @@ def _pixels(body: bytes | bytearray, geometry: Geometry) -> Tensor:
             image.draft(mode, (max(size),) * 2)  # whichever side it is turned to
             upright = ImageOps.exif_transpose(image)
             made = upright.convert(mode).resize(size, Image.Resampling.BILINEAR)
+    except (MemoryError, ModellessError):
+        raise
     except UnidentifiedImageError:
         raise InvalidInput(f"the body is no image of these formats: {', '.join(FORMATS)}") from None
-    except (OSError, ValueError, SyntaxError) as error:
+    except Image.DecompressionBombError as error:
+        raise PayloadTooLarge(f"the image has too many pixels: {error}") from None
+    except Exception as error:  # whatever a damaged file makes of its readers
         raise InvalidInput(f"the image cannot be read: {error}") from None
     pixels: Tensor = np.asarray(made)
     return pixels.reshape(geometry.height, geometry.width, geometry.channels)

@@ -2,6 +2,9 @@
 
 import asyncio
 import io
+import random
+import struct
+import zlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -164,6 +167,32 @@ def test_what_is_wrong_is_said(
     with pytest.raises(error) as caught:
         parsed(body, task, fields)
     assert text in caught.value.message
+
+
+def test_a_picture_that_says_it_is_huge_is_refused() -> None:
+    body = bytearray(picture(GREY))
+    body[16:24] = struct.pack(">II", 1_000_000, 1_000_000)
+    body[29:33] = struct.pack(">I", zlib.crc32(body[12:29]))
+    with pytest.raises(PayloadTooLarge, match="too many pixels"):
+        parsed(bytes(body), TASK)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_damaged_pictures_are_read_or_refused(kind: str) -> None:
+    rng = random.Random(0)
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    whole = picture(np.arange(3 * 24 * 24).reshape(24, 24, 3) % 251, kind, exif=turned)
+    refused = 0
+    for _ in range(600):
+        body = bytearray(whole)
+        for _ in range(rng.randint(1, 6)):
+            body[rng.randrange(len(body))] = rng.randrange(256)
+        try:
+            parsed(bytes(body[: rng.randint(1, len(body))]), task_with(3, 8, 8))
+        except (InvalidInput, PayloadTooLarge):
+            refused += 1
+    assert refused > 100
 
 
 def test_a_task_has_to_be_named() -> None:
