@@ -16,6 +16,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from controlplane.gateway.query.parsing import ParsedQuery, query_v1
 from controlplane.gateway.query.query_fields import task_of
 from variants.errors import InvalidInput, ModellessError, PayloadTooLarge
+from variants.figures import counted
 from variants.types import Task, TaskName, TensorSpec
 from workers.runtimes.protocol import Tensor
 
@@ -147,7 +148,7 @@ def _for_each(told: Sequence[float] | None, usual: float, channels: int) -> Sequ
         return [usual]
     if len(told) not in (1, channels):
         raise InvalidInput(
-            f"Image-Mean and Image-Std have {len(told)} numbers, and the task's input has"
-            f" {channels} channel{'' if channels == 1 else 's'}"
+            f"the task's input has {counted(channels, 'channel')}, and Image-Mean or Image-Std"
+            f" {len(told)} numbers"
         )
     return told
