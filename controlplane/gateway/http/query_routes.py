@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from random import getrandbits
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
@@ -85,7 +86,7 @@ class Entrance:
         body = await self._read(request)
         given_id = request.state.request_id.encode()
         if request.headers.get("content-type", "").lower().startswith(KIND):
-            asked = asked_by_image(request.headers, request.query_params.get("task"))
+            asked = self._asked_by_image(request)
             return await _answer(
                 lambda respond: self._path.handle_image(
                     body,
@@ -107,6 +108,13 @@ class Entrance:
                 client=self._client_of(request),
             )
         )
+
+    def _asked_by_image(self, request: Request) -> dict[str, Any]:
+        try:
+            return asked_by_image(request.headers, request.query_params.get("task"))
+        except ModellessError:
+            self._path.refused_unread(self._client_of(request))
+            raise
 
     async def explain(self, request: Request) -> ExplanationSchema:
         """Say what would become of the query in a request for ``/v1/explain``.
