@@ -27,6 +27,7 @@ from controlplane.gateway.http.exchange import (
 from controlplane.gateway.http.known_head import TRIES, KnownHead, known_head
 from controlplane.gateway.http.returning import Returning
 from controlplane.gateway.http.turn_clock import TurnClock
+from controlplane.gateway.images.asked import KIND
 from controlplane.gateway.overload.repeated_refusals import outline_of
 from controlplane.gateway.protection.compression import Body, Inflater
 from controlplane.gateway.protection.connections import ConnectionCaps
@@ -36,8 +37,8 @@ from variants.errors import InvalidInput, ModellessError
 
 log = logging.getLogger(__name__)
 
-KIND = b"image/"
-"""How the type of a body begins that is a picture; it goes the ordinary way."""
+IMAGE = KIND.encode()
+"""A body of this kind goes the ordinary way."""
 MAX_HEAD = 65_536
 """Bytes of request line and headers, beyond the first piece that arrives."""
 TOO_SLOW = 408
@@ -171,7 +172,7 @@ class Front(ClientConnection):
         target = self.url.partition(b"?")[0]
         if is_query(target) and self.parser.get_method() == b"POST" and self._idle():
             fields = dict(self.headers)
-            image = fields.get(b"content-type", b"")[: len(KIND)].lower() == KIND
+            image = fields.get(b"content-type", b"").lower().startswith(IMAGE)
             if b"expect" not in fields and not image:
                 self._begin(target, fields)
                 return

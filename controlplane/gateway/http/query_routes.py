@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from random import getrandbits
 from typing import Any
 
@@ -85,22 +86,11 @@ class Entrance:
         began_ms = _received_ms(request)
         body = await self._read(request)
         given_id = request.state.request_id.encode()
+        handle = partial(self._path.handle_v1, body)
         if request.headers.get("content-type", "").lower().startswith(KIND):
-            asked = self._asked_by_image(request)
-            return await _answer(
-                lambda respond: self._path.handle_image(
-                    body,
-                    asked,
-                    began_ms,
-                    respond,
-                    given_id,
-                    takes=_takes(request),
-                    client=self._client_of(request),
-                )
-            )
+            handle = partial(self._path.handle_image, body, self._asked_by_image(request))
         return await _answer(
-            lambda respond: self._path.handle_v1(
-                body,
+            lambda respond: handle(
                 began_ms,
                 respond,
                 given_id,

@@ -85,14 +85,13 @@ class ConnectionCaps:
 
     def have_room(self, addresses: Iterable[str]) -> bool:
         """Whether a connection more of each of these may be open, all at once."""
-        wanted = Counter(addresses)
-        if self.open + wanted.total() > self.most:
-            return False
-        for address, more in wanted.items():
-            limit = self.limit_of(address)
-            if limit is not None and self._by_address.get(network_of(address), 0) + more > limit:
+        more: Counter[str] = Counter()
+        for address in addresses:
+            key, limit = network_of(address), self.limit_of(address)
+            more[key] += 1
+            if limit is not None and self._by_address.get(key, 0) + more[key] > limit:
                 return False
-        return True
+        return self.open + more.total() <= self.most
 
     def leave(self, address: str) -> None:
         """A connection that was counted has ended."""

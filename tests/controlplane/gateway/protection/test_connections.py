@@ -62,6 +62,18 @@ def test_what_an_address_is_counted_by(address: str, network: str) -> None:
     assert network_of(address) == network
 
 
+def test_whether_some_more_may_come_at_once() -> None:
+    caps = ConnectionCaps(5, 2)
+    assert caps.enter("203.0.113.7") is None
+    assert caps.have_room(["203.0.113.7", "203.0.113.8", "203.0.113.8"])
+    assert not caps.have_room(["203.0.113.7"] * 2)
+    assert caps.have_room(["2001:db8::1", "2001:db8::2"])
+    assert not caps.have_room(["2001:db8::1", "2001:db8::2", "2001:db8::3"])  # one client's /64
+    assert caps.have_room([f"203.0.113.{at}" for at in range(8, 12)])
+    assert not caps.have_room([f"203.0.113.{at}" for at in range(8, 13)])
+    assert caps.open == 1
+
+
 def test_loopback_is_known_in_all_its_forms() -> None:
     own = ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "")
     assert [is_loopback(address) for address in own] == [True] * 5
