@@ -10,11 +10,11 @@ predicted, that **no admitted query becomes late**:
   by query, which takes the square root of the queue's length. That module says why the schedule
   proves that every query is in time, and why real batches keep it true.
 * *Admission.* A query is admitted if the schedule or a forecast of the queue is in time with it.
-* *Longest batch.* A batch takes at most half of the tightest budget seen lately, because a query
-  that just missed a batch waits for it and then needs the time for its own (Nexus, SOSP'19,
-  section 4.1). Longer batches would serve more queries per second, but queries with tight budgets
-  would be refused while they run. Where a plan says how long the batches of this slice may be, that
-  counts instead.
+* *Longest batch.* A batch takes at most half of nearly the tightest budget seen lately
+  (``planner.batching.tight_budgets``), because a query that just missed a batch waits for it and
+  then needs the time for its own (Nexus, SOSP'19, section 4.1). Longer batches would serve more
+  queries per second, but queries with tight budgets would be refused while they run. Where a plan
+  says how long the batches of this slice may be, that counts instead.
 * *Next batch.* The query with the earliest deadline decides the variant. The batch is the largest
   after which the schedule, or a forecast of the rest, is in time. No batch waits to be filled.
 
@@ -91,9 +91,12 @@ class DeadlineQueue(WaitingQueries):
             return Verdict.TOO_MANY_ROWS
         if self.count >= self.max_queue:
             return Verdict.QUEUE_FULL
-        self._budgets.saw(deadline_ms - now_ms, now_ms)
+        budget_ms, own_ms = deadline_ms - now_ms, queue.ms[rows] * queue.correction
+        longest_ms = self._longest_ms
+        if not longest_ms and budget_ms >= own_ms:  # no batch is short enough for what is late
+            self._budgets.saw(budget_ms, now_ms)
         if not queue.heap and queue.gains:
-            queue.keep_within(self._longest_ms or self._budgets.tight_ms / 2)
+            queue.keep_within(longest_ms or self._budgets.tight_ms / 2)
         queue.limit = rows if rows > queue.limit else queue.limit
         busy_ms = self.busy_until_ms
         start_ms = (busy_ms if busy_ms > now_ms else now_ms) + self._spare_ms(queue, rows)
@@ -103,8 +106,7 @@ class DeadlineQueue(WaitingQueries):
         added_ms = queue.bound_ms(len(queue.heap) + 1, queue.rows + rows) - queue.work_ms
         done_ms = start_ms + self.work_ms + added_ms
         ample = done_ms <= deadline_ms and done_ms <= self._earliest_ms
-        run_ms = queue.ms[rows] * queue.correction
-        modest_ms = now_ms + run_ms + GREEDY_SLACK * (deadline_ms - now_ms - run_ms)
+        modest_ms = now_ms + own_ms + GREEDY_SLACK * (budget_ms - own_ms)
         entry = (deadline_ms, self._order, item)
         proved = False
         if not ample or done_ms > modest_ms:
@@ -115,7 +117,7 @@ class DeadlineQueue(WaitingQueries):
                 if not self._fits(entry, start_ms, limit_ms, room_ms):
                     if greedy:
                         return Verdict.OVER_SHARE
-                    if contended and now_ms + run_ms <= deadline_ms:
+                    if contended and now_ms + own_ms <= deadline_ms:
                         self._refused.add(self._standing(item, now_ms), now_ms)
                     return Verdict.NO_ROOM if room_ms else Verdict.WOULD_BE_LATE
                 proved = True

@@ -7,7 +7,7 @@ import pytest
 
 from controlplane.gateway.query.datatypes import V2_NAMES, listed_type, width_of
 from controlplane.gpus import GpuModel
-from controlplane.settings import load_settings
+from controlplane.settings import LOOK_S, load_settings
 from variants.errors import InvalidInput
 from variants.types import DeviceKindName
 
@@ -129,6 +129,26 @@ def test_each_gpu_of_this_machine_has_a_worker_and_none_of_a_cluster(
 
     assert [kind.name for kind in settings.kinds] == ["cpu-4", *["nvidia-h200"] * bool(gpus)]
     assert (settings.all_gpus, settings.all_cores) == (gpus, 4 + gpus)
+
+
+def test_limits_of_a_container_are_read_once_in_a_while_and_may_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, asked = [1e9], []
+    monkeypatch.setattr("controlplane.settings.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("controlplane.settings.usable_cores", lambda: 4)
+
+    def total_mib() -> float:
+        asked.append(now_s[0])
+        return 8_192.0 if len(asked) == 1 else 4_096.0
+
+    monkeypatch.setattr("controlplane.settings.total_memory_mib", total_mib)
+    settings = load_settings(state_dir=tmp_path)
+
+    assert [settings.kinds[0].memory_mib for _ in range(50)] == [4_096.0] * 50
+    assert len(asked) == 1
+    now_s[0] += LOOK_S
+    assert settings.kinds[0].memory_mib == 2_048.0
 
 
 def test_what_gpus_there_are_is_spelled_out_once(

@@ -50,7 +50,7 @@ SLO_BATCHES, LEAST_SLO_MS = 5.0, 10.0
 """A query's budget: so many times the profile's p95 of one row, and no less."""
 HEAD = (
     "| variant | load | queries | batches | within p95 | p95 over taken | refused "
-    "| wrongly refused | late | late without admission |"
+    "| wrongly refused | came too late | late | late without admission |"
 )
 NO_DEADLINE_US = 60_000_000
 INPUT: list[Tensor] = [np.zeros((1, 64), np.float32)]
@@ -186,11 +186,9 @@ class Cell:
     def line(self, batches: Sequence[dict[str, Any]], variant: str) -> str:
         """Print what came of it, by the batches that the worker wrote down."""
         ended = self.within
-        mine = [
-            b
-            for b in batches
-            if b["variant"] == variant and ended.began <= b["began_ms"] <= ended.ended
-        ]
+        own = [b for b in batches if b["variant"] == variant]
+        mine = [b for b in own if ended.began <= b.get("began_ms", 0.0) <= ended.ended]
+        lost = sum(ended.began <= b.get("came_too_late_ms", 0.0) <= ended.ended for b in own)
         covered = sum(b["took_ms"] <= b["p95_ms"] for b in mine) / max(len(mine), 1)
         sharp = float(np.median([b["p95_ms"] / b["took_ms"] for b in mine])) if mine else 0.0
         total = len(ended.replies)
@@ -206,7 +204,7 @@ class Cell:
         alone = sum(not self.without.in_time(at, self.slo_ms) for at in range(total))
         return (
             f"| {self.name} | {total:,} | {len(mine):,} | {covered:.1%} | {sharp:.2f}"
-            f" | {len(refused) / all_:.2%} | {wrongly / all_:.2%}"
+            f" | {len(refused) / all_:.2%} | {wrongly / all_:.2%} | {lost / all_:.2%}"
             f" | {late / max(admitted, 1):.2%} | {alone / all_:.2%} |"
         )
 
