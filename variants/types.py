@@ -117,6 +117,15 @@ class Sharing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImageScale:
+    """How the pixels of a picture become the values of a task's input of floats:
+    ``(value / 255 - mean) / std``, with one number of each for all channels or one for each."""
+
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """What can be asked for: a name, a signature, a metric and default needs."""
 
@@ -130,6 +139,9 @@ class Task:
     slo: Slo = Slo()
     sharing: Sharing | None = None
     """None: every query is run."""
+    image: ImageScale | None = None
+    """Where somebody has said how its model wants pictures; None: as ``ImageScale()``, if it takes
+    any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

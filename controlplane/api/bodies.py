@@ -296,6 +296,14 @@ REGISTRATION_FORM: dict[str, Any] = {
                     "accuracy": {"type": "number", "description": "Default of a new task."},
                     "cost": {"type": "number", "description": "Default of a new task."},
                     "prefer": {"type": "string", "enum": ["cost", "accuracy", "latency", "energy"]},
+                    "image_mean": {
+                        "type": "string",
+                        "description": "How pictures become numbers of a new task,"
+                        " (value / 255 - mean) / std: one number, or one for each of three"
+                        " channels with commas between.",
+                        "example": "0.485,0.456,0.406",
+                    },
+                    "image_std": {"type": "string", "example": "0.229,0.224,0.225"},
                     "measure": {"type": "string", "enum": ["auto", "full", "sampled"]},
                     "fresh": {
                         "type": "boolean",

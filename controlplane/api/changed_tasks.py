@@ -1,4 +1,4 @@
-"""What is changed of a task: what holds when a query names nothing, and what classes are called."""
+"""What is changed of a task: its default SLO, how pictures are read, what classes are called."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from controlplane.api.context import ApiContext
 from controlplane.api.path_parameters import TaskPath
 from controlplane.timestamps import timestamp
 from controlplane.views import catalog_views
-from controlplane.views.catalog_schemas import LabelsSchema, SloChange, TaskSchema
+from controlplane.views.catalog_schemas import ImageChange, LabelsSchema, SloChange, TaskSchema
 from planner.sentences import some_of
 from variants.catalog.validity.registrations import labelled
 from variants.errors import InvalidInput, NotFound, TaskNotFound
-from variants.types import Event, Slo, Task, TaskName
+from variants.types import Event, ImageScale, Slo, Task, TaskName
 
 MOST_NAMES = 10
 """Of classes, in an event."""
@@ -50,7 +50,7 @@ async def changed(
 
 
 def changed_tasks_routes(context: ApiContext) -> APIRouter:
-    """``PATCH`` of ``/v1/tasks/{task}/slo``, ``PUT`` of ``/v1/tasks/{task}/labels``."""
+    """``PATCH`` of a task's ``slo`` and ``image``, ``PUT`` of its ``labels``."""
     routes = APIRouter(prefix="/v1", tags=["catalog"])
 
     @routes.patch(
@@ -72,6 +72,24 @@ def changed_tasks_routes(context: ApiContext) -> APIRouter:
             words=lambda before, after: _words(before.slo, after.slo),
         )
 
+    @routes.patch(
+        "/tasks/{task}/image",
+        summary="Say how pictures become the values of a task's input",
+        description="By `(value / 255 - mean) / std` of each pixel's value; what is left out stays"
+        " as it is. It holds for queries by picture that name neither `Image-Mean` nor `Image-Std`."
+        " Gateways follow within a second.",
+    )
+    async def scale(task: TaskPath, change: ImageChange) -> TaskSchema:
+        if not change.model_fields_set:
+            raise InvalidInput("nothing is to be changed; there are: mean, std")
+        return await changed(
+            context,
+            task,
+            lambda one: replace(one, image=change.applied(one.image)),
+            kind="image_changed",
+            words=lambda before, after: f"{_scale(before.image)} -> {_scale(after.image)}",
+        )
+
     @routes.put(
         "/tasks/{task}/labels",
         summary="Name the classes of a task",
@@ -89,6 +107,14 @@ def changed_tasks_routes(context: ApiContext) -> APIRouter:
         )
 
     return routes
+
+
+def _scale(image: ImageScale | None) -> str:
+    """``mean 0.485, 0.456, 0.406, std 0.229, 0.224, 0.225``."""
+    if image is None:
+        return "none said"
+    mean, std = (", ".join(f"{value:g}" for value in one) for one in (image.mean, image.std))
+    return f"mean {mean}, std {std}"
 
 
 def _names(labels: tuple[str, ...]) -> str:

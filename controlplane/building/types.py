@@ -6,6 +6,7 @@ from pathlib import Path
 
 from profiler.sandbox.limits import MeasureLimits
 from variants.types import (
+    ImageScale,
     ModelVersion,
     Profile,
     Registration,
@@ -55,6 +56,8 @@ class RegistrationRequest:
     """How a new task counts accuracy; ``None`` takes the task's, and ``top1`` for a new one."""
     slo: Slo | None = None
     """Defaults of a new task."""
+    image: ImageScale | None = None
+    """How pictures become the values of a new task's input."""
     stage: Stage | None = None
     """Stage of the version; None is live for a model's first version and canary for later ones."""
 

@@ -113,8 +113,11 @@ class Client:
             The same as all requests.
         """
         content = orjson.dumps(query, option=orjson.OPT_SERIALIZE_NUMPY)
-        headers = {"Content-Type": "application/json"}
-        reply = self._reply("POST", "/v1/query", content=content, headers=headers)
+        return self.ask_at("/v1/query", content, {"Content-Type": "application/json"})
+
+    def ask_at(self, path: str, content: bytes, headers: Mapping[str, str]) -> tuple[Any, str, str]:
+        """The same for a query of which path, body and headers are known."""
+        reply = self._reply("POST", path, content=content, headers=dict(headers))
         found = reply.headers.get
         answer, request_id = self._read(reply), found("x-request-id", "")
         if request_id and isinstance(answer, dict):

@@ -7,7 +7,8 @@ import typer
 
 from controlplane.building.types import Thoroughness
 from variants.errors import InvalidInput
-from variants.types import DEFAULT_LATENCY_MS, Prefer, Slo, Stage
+from variants.images import numbers_in
+from variants.types import DEFAULT_LATENCY_MS, ImageScale, Prefer, Slo, Stage
 
 MAX_LABELS_BYTES = 1 << 24
 
@@ -95,6 +96,17 @@ CostOption = Annotated[
     typer.Option(metavar="USD", help="A new task's default ceiling per 1,000 queries.", min=0),
 ]
 PreferOption = Annotated[Prefer | None, typer.Option(help="What a new task optimises by default.")]
+ImageMeanOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBERS",
+        help="How pictures become numbers, (value / 255 - mean) / std: '0.5', or one for each"
+        " channel, '0.485,0.456,0.406'; else 0.",
+    ),
+]
+ImageStdOption = Annotated[
+    str | None, typer.Option(metavar="NUMBERS", help="The same, of std; else 1.")
+]
 StageOption = Annotated[
     Stage | None,
     typer.Option(
@@ -141,6 +153,20 @@ def parse_labels(text: str) -> tuple[str, ...]:
     if not labels or not all(labels):
         raise InvalidInput("a label is empty; give them as 'cat,dog' or @FILE")
     return labels
+
+
+def image_scale(mean: str | None, std: str | None) -> ImageScale | None:
+    """How a new task's pictures become numbers; None where nothing was given.
+
+    Raises:
+        InvalidInput: a text is no number.
+    """
+    given = {
+        name: numbers_in(text, f"--image-{name}")
+        for name, text in (("mean", mean), ("std", std))
+        if text is not None
+    }
+    return ImageScale(**given) if given else None
 
 
 def default_slo(

@@ -2,11 +2,11 @@
 
 In: a trained model of the user's process, or a query. Out: a file to register, or a typed reply.
 
-Read ``asking`` (``Client``) and ``asking_async`` (``AsyncClient``), over ``exchange`` (JSON) and
-``binary`` (arrays), then ``exporting`` (``export``), which leads to ``sklearn_onnx`` and
-``sklearn_values`` for scikit-learn and to ``torch_archive`` for PyTorch, over ``example_inputs``,
-``tracing``, ``functional`` and ``onnx_file``. ``agreement`` checks that the file answers as the
-model does, and ``reasons`` says why a module could not be exported.
+Read ``asking`` (``Client``) and ``asking_async`` (``AsyncClient``), over ``exchange`` (JSON),
+``binary`` (arrays) and ``pictures``, then ``exporting`` (``export``), which leads to
+``sklearn_onnx`` and ``sklearn_values`` for scikit-learn and to ``torch_archive`` for PyTorch, over
+``example_inputs``, ``tracing``, ``functional`` and ``onnx_file``. ``agreement`` checks that the
+file answers as the model does, and ``reasons`` says why a module could not be exported.
 
 Imports ``variants``, and of ``controlplane`` TLS and HTTP errors; torch and skl2onnx when used.
 """

@@ -39,6 +39,7 @@ from controlplane.client.exchange import (
     waits_s,
 )
 from controlplane.client.exported import Exported
+from controlplane.client.pictures import Picture, check_about, comma_separated, picture_query
 from controlplane.client.registering import REGISTER_S, File, Told, form_of, register_there
 from variants.types import Prefer
 
@@ -55,6 +56,7 @@ class Client:
         with modelless.Client() as client:
             reply = client.query("digits", rows, latency_ms=50, accuracy=0.97)
             print(reply.labels, reply.variant)
+            print(client.query("digits", image="three.png").labels)
 
     A query is sent once. An error says whether another attempt is worth it (``retryable``), and
     when (``retry_after_s``), where the gateway knows, and which request it was (``request_id``).
@@ -117,8 +119,11 @@ class Client:
     def query(
         self,
         task: str,
-        inputs: Any,
+        inputs: Any = None,
         *,
+        image: Picture = None,
+        image_mean: float | Iterable[float] | None = None,
+        image_std: float | Iterable[float] | None = None,
         latency_ms: float | None = None,
         accuracy: float | None = None,
         cost: float | None = None,
@@ -133,6 +138,10 @@ class Client:
         ``inputs`` are rows: nested lists or an array, ``(rows, ...)``; for a task with several
         inputs a dictionary of them by name. Arrays of 32 KiB and more are sent as they lie in
         memory. With ``arrays`` the outputs of the reply are arrays as well, not lists.
+
+        Or ``image`` is a picture, where the task takes any: a path, the bytes of a PNG or JPEG, or
+        an image of Pillow. It becomes numbers as the task says (``modelless tasks get``), unless
+        ``image_mean`` and ``image_std`` say otherwise: ``(value / 255 - mean) / std``.
 
         ``latency_ms`` is the deadline, ``accuracy`` the floor in [0, 1], ``cost`` the ceiling in
         USD per 1,000 queries, ``prefer`` what to optimise among the variants that fit: ``cost``,
@@ -158,6 +167,13 @@ class Client:
             }
         )  # fmt: skip
         timeout_s = waits_s(self.timeout_s, needs)
+        check_about(inputs, image, image_mean, image_std)
+        if image is not None:
+            sent = picture_query(
+                task, image, needs, variant=variant, mean=image_mean, std=image_std
+            )
+            reply = read_reply(self._post(*sent, timeout_s), self.url)
+            return as_arrays(reply) if arrays else reply
         given = arrays_in(inputs, lists=arrays)
         if given is not None and (arrays or is_large(given)):
             signature = self._signatures.of(task) or self._signature(task)
@@ -258,6 +274,8 @@ class Client:
         accuracy: float | None = None,
         cost: float | None = None,
         prefer: Prefer | str | None = None,
+        image_mean: float | Iterable[float] | None = None,
+        image_std: float | Iterable[float] | None = None,
         told: Told = lambda _: None,
         timeout_s: float = REGISTER_S,
     ) -> dict[str, Any]:
@@ -298,6 +316,8 @@ class Client:
             accuracy=accuracy,
             cost=cost,
             prefer=prefer,
+            image_mean=comma_separated(image_mean),
+            image_std=comma_separated(image_std),
             metric=metric,
             stage=stage,
             measure=measure,

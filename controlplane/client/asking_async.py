@@ -33,6 +33,7 @@ from controlplane.client.exchange import (
     typed_failures,
     waits_s,
 )
+from controlplane.client.pictures import Picture, check_about, picture_query
 from variants.types import Prefer
 
 if TYPE_CHECKING:
@@ -92,8 +93,11 @@ class AsyncClient:
     async def query(
         self,
         task: str,
-        inputs: Any,
+        inputs: Any = None,
         *,
+        image: Picture = None,
+        image_mean: float | Iterable[float] | None = None,
+        image_std: float | Iterable[float] | None = None,
         latency_ms: float | None = None,
         accuracy: float | None = None,
         cost: float | None = None,
@@ -111,6 +115,13 @@ class AsyncClient:
             }
         )  # fmt: skip
         timeout_s = waits_s(self.timeout_s, needs)
+        check_about(inputs, image, image_mean, image_std)
+        if image is not None:
+            sent = picture_query(
+                task, image, needs, variant=variant, mean=image_mean, std=image_std
+            )
+            reply = read_reply(await self._post(*sent, timeout_s), self.url)
+            return as_arrays(reply) if arrays else reply
         given = arrays_in(inputs, lists=arrays)
         if given is not None and (arrays or is_large(given)):
             signature = self._signatures.of(task) or await self._signature(task)

@@ -65,6 +65,8 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.5
 REPORT_S = 1.0
+PREPARE_S = 5.0
+"""How often it is seen to that the process is there that reads pictures, where a task takes any."""
 
 
 class Gateway:
@@ -137,7 +139,7 @@ class Gateway:
         self.known.meeting.begin()
         for work in (
             self._follow_catalog, self._follow_workers, self._follow_changes, self._report_demand,
-            self._pass_on,
+            self._pass_on, self._prepare_reader,
         ):  # fmt: skip
             self._background.repeat(work)
         access = Access(self.settings, own_addresses())
@@ -315,6 +317,11 @@ class Gateway:
         with self._noted("catalog"):
             await self._refresh()
         await self._background.pause(POLL_S)
+
+    async def _prepare_reader(self) -> None:
+        """Some time after the start, which has the processor for itself."""
+        await asyncio.sleep(PREPARE_S)
+        self._reader.prepare(self.path.tasks)
 
     async def _refresh(self) -> None:
         marks = await self.known.marks()

@@ -26,12 +26,14 @@ from variants.artifacts.protocol import ArtifactStore
 from variants.artifacts.storing_notes import StoringNotes
 from variants.catalog.protocol import Catalog
 from variants.errors import Internal, InvalidInput
-from variants.types import CatalogSnapshot
+from variants.types import CatalogSnapshot, ImageScale
 from variants.zoo import digits
 
 KINDS = ("onnx-int8",)
 """Besides the models themselves. A first start should be quick: `modelless variants build` makes
 the rest of the family where it is wanted."""
+IMAGE = ImageScale(std=(1 / 16,))
+"""The models were trained on values from 0 to 16."""
 LAST_LINES = 5
 """Last lines of what a failed training printed, which its error shows."""
 
@@ -72,6 +74,8 @@ def ensure_digits(
     limits = RegistrationLimits(
         model_mib=settings.max_model_mib, measure=measure or MeasureLimits()
     )
+    # A task that is known keeps what it has: its operator may have said otherwise.
+    is_new = all(task.name != digits.FAMILY for task in snapshot.tasks)
     results = []
     for index, model in enumerate(missing):
         request = RegistrationRequest(
@@ -82,6 +86,7 @@ def ensure_digits(
             labels=digits.LABELS,
             kinds=KINDS,
             threads=False,
+            image=IMAGE if is_new else None,
         )
         results.append(
             register(

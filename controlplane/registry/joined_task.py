@@ -4,6 +4,7 @@ from controlplane.building.types import RegistrationRequest
 from planner.sentences import some_of
 from variants.checks.onnx_check import SCIKIT_HINT, OnnxInfo, check_signature, describe
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
+from variants.images import check_image
 from variants.metrics.metric import TOP1, Metric, check_output, parse_metric
 from variants.types import Slo, Task, TaskName, TensorSpec
 
@@ -25,7 +26,7 @@ def joined_task(
         InvalidArtifact: the model has another signature, or its first output does not suit the
             metric.
         InvalidInput: an option of the request does not fit the model.
-        Conflict: the task has other labels, another metric or other defaults.
+        Conflict: the task has other labels, another metric or other defaults, of images too.
     """
     metric = None if request.metric is None else parse_metric(request.metric)
     if known is not None:
@@ -34,20 +35,24 @@ def joined_task(
             ("labels", request.labels, known.labels),
             ("metric", None if metric is None else str(metric), known.metric),
             ("defaults", request.slo, known.slo),
+            ("image", request.image, known.image),
         ):
             if given is not None and given != has:
                 raise Conflict(f"task {known.name!r} exists with {_other(what, known)}")
         return known
     metric = metric or TOP1
     _check_first_output(metric, info, where)
-    return Task(
+    task = Task(
         name=TaskName(request.task),
         inputs=info.inputs,
         outputs=info.outputs,
         labels=_labels(metric, request.labels or (), info.outputs[0], where),
         metric=str(metric),
         slo=request.slo or Slo(),
+        image=request.image,
     )
+    check_image(task)
+    return task
 
 
 def _other(what: str, known: Task) -> str:
@@ -55,6 +60,8 @@ def _other(what: str, known: Task) -> str:
     match what:
         case "defaults":
             return "other defaults, which stay; `modelless tasks set` changes them"
+        case "image":
+            return "another mean and std of images, which stay; `modelless tasks set` changes them"
         case "metric":
             has = f"another metric, which stays: {known.metric}"
         case _ if known.labels:

@@ -55,6 +55,8 @@ FIELDS = (
     "accuracy",
     "cost",
     "prefer",
+    "image_mean",
+    "image_std",
     "variants",
     "measure",
 )

@@ -4,17 +4,20 @@
 """
 
 from dataclasses import replace
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field
 
 from controlplane.files.fields import MAX_LATENCY_MS
 from controlplane.views.schemas import Schema
 from variants.catalog.validity.sharing import LONGEST_TTL_S, MOST_MEMORY_MIB
+from variants.errors import InvalidInput
+from variants.images import image_input
 from variants.metrics.metric import parse_metric
 from variants.types import (
     DEFAULT_LATENCY_MS,
     DeviceKind,
+    ImageScale,
     ModelVersion,
     Prefer,
     Profile,
@@ -104,6 +107,63 @@ class SharingSchema(Schema):
     )
 
 
+Scale = Annotated[list[float], Field(min_length=1, max_length=3)]
+
+
+class ImageChange(Schema):
+    """How pictures become the values of a task's input; what is left out stays."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    mean: float | Scale = Field(
+        0.0,
+        description="Of `(value / 255 - mean) / std` for each pixel's value: one number, or a list"
+        " with one for each channel.",
+        examples=[[0.485, 0.456, 0.406]],
+    )
+    std: float | Scale = Field(1.0, description="Likewise.", examples=[[0.229, 0.224, 0.225]])
+
+    def applied(self, image: ImageScale | None) -> ImageScale:
+        """The task's numbers, with what was given in place of what they are."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        listed = {
+            name: tuple(value) if isinstance(value, list) else (value,)
+            for name, value in given.items()
+        }
+        return replace(image or ImageScale(), **listed)
+
+
+class ImageSchema(Schema):
+    """What becomes of a picture that is the body of a query."""
+
+    height: int = Field(description="It is stretched to that.", examples=[8])
+    width: int
+    channels: int = Field(description="1: grey; 3: red, green, blue.")
+    mean: list[float] | None = Field(
+        description="Of `(value / 255 - mean) / std`, one number or one for each channel; null"
+        " where the input is of whole numbers and gets the values from 0 to 255.",
+        examples=[[0.0]],
+    )
+    std: list[float] | None = Field(examples=[[0.0625]])
+
+    @classmethod
+    def of(cls, task: Task) -> Self | None:
+        """None where the task takes no pictures."""
+        try:
+            spec, geometry = image_input(task)
+        except InvalidInput:
+            return None
+        scaled = spec.dtype.startswith("float")
+        image = task.image or ImageScale()
+        return cls(
+            height=geometry.height,
+            width=geometry.width,
+            channels=geometry.channels,
+            mean=list(image.mean) if scaled else None,
+            std=list(image.std) if scaled else None,
+        )
+
+
 class TaskSchema(Schema):
     """What can be asked for."""
 
@@ -129,6 +189,9 @@ class TaskSchema(Schema):
     sharing: SharingSchema | None = Field(
         None, description="How equal queries share answers; null: every query is run."
     )
+    image: ImageSchema | None = Field(
+        None, description="What becomes of a picture as a query; null: the task takes none."
+    )
 
     @classmethod
     def of(
@@ -153,6 +216,7 @@ class TaskSchema(Schema):
             live_variants=live_variants,
             best_accuracy=best_accuracy,
             sharing=None if task.sharing is None else SharingSchema.model_validate(task.sharing),
+            image=ImageSchema.of(task),
         )
 
 

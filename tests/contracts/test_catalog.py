@@ -21,6 +21,7 @@ from tests.variants.catalog_builders import (
     points,
     profile,
     registration,
+    set_image,
     set_labels,
     set_sharing,
     set_slo,
@@ -37,6 +38,7 @@ from variants.types import (
     DeviceKindName,
     Event,
     EventFilter,
+    ImageScale,
     LatencyPoint,
     ModelName,
     Precision,
@@ -48,6 +50,7 @@ from variants.types import (
     Sharing,
     Slo,
     Stage,
+    Task,
     TaskName,
     TensorSpec,
     Variant,
@@ -477,6 +480,36 @@ def test_an_unknown_task_shares_nothing(catalog: Catalog) -> None:
     with pytest.raises(NotFound, match="there is no task 'letters'"):
         set_sharing(catalog, TaskName("letters"), Sharing(ttl_s=1.0, memory_mib=1.0))
     assert catalog.revision() == 1
+
+
+def pictured(**changes: Any) -> Task:
+    return task(inputs=(TensorSpec(name="pixels", dtype="float32", shape=(3, 8, 8)),), **changes)
+
+
+def test_how_pictures_of_a_task_become_numbers_is_kept(catalog: Catalog) -> None:
+    said = ImageScale(mean=(0.485, 0.456, 0.406), std=(0.25,))
+    catalog.register(registration(task=pictured(image=said)))
+    assert catalog.snapshot().tasks[0].image == said
+    catalog.register(registration(number=2, task=pictured()))
+    assert catalog.snapshot().tasks[0].image == said
+    anew = ImageScale(std=(0.0625,))
+    set_image(catalog, DIGITS, anew)
+    assert catalog.snapshot().tasks[0].image == anew
+    set_sharing(catalog, DIGITS, Sharing(ttl_s=1.0, memory_mib=1.0))
+    assert catalog.snapshot().tasks[0].image == anew
+    set_image(catalog, DIGITS, None)
+    assert catalog.snapshot().tasks[0].image is None
+    assert catalog.revision() == 5
+
+
+@pytest.mark.parametrize(
+    "image", [ImageScale(std=(0.0,)), ImageScale(mean=(0.1, 0.2)), ImageScale(mean=(math.nan,))]
+)
+def test_numbers_that_no_picture_can_have_are_refused(catalog: Catalog, image: ImageScale) -> None:
+    catalog.register(registration(task=pictured()))
+    with pytest.raises(InvalidInput, match="of task 'digits'"):
+        set_image(catalog, DIGITS, image)
+    assert (catalog.snapshot().tasks[0].image, catalog.revision()) == (None, 1)
 
 
 def test_profiles_are_added_and_replaced(catalog: Catalog) -> None:

@@ -10,6 +10,7 @@ from variants.types import (
     DeviceKindName,
     Digest,
     Event,
+    ImageScale,
     LatencyPoint,
     ModelName,
     ModelVersion,
@@ -149,6 +150,11 @@ def set_slo(catalog: Catalog, of: str, slo: Slo) -> None:
 def set_sharing(catalog: Catalog, of: str, sharing: Sharing | None) -> None:
     """Change how answers of a task are shared."""
     catalog.change_task(TaskName(of), lambda one: replace(one, sharing=sharing))
+
+
+def set_image(catalog: Catalog, of: str, image: ImageScale | None) -> None:
+    """Say how pictures of a task become numbers."""
+    catalog.change_task(TaskName(of), lambda one: replace(one, image=image))
 
 
 def set_labels(catalog: Catalog, of: str, labels: tuple[str, ...]) -> None:

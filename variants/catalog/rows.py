@@ -8,6 +8,7 @@ from sqlalchemy import Row
 
 from variants.types import (
     DeviceKind,
+    ImageScale,
     LatencyPoint,
     ModelVersion,
     Placement,
@@ -38,6 +39,7 @@ def task_row(task: Task) -> dict[str, Any]:
         "metric": task.metric,
         **slo_row(task.slo),
         **sharing_row(task.sharing),
+        **image_row(task.image),
     }
 
 
@@ -52,6 +54,13 @@ def sharing_row(sharing: Sharing | None) -> dict[str, Any]:
         "sharing_ttl_s": None if sharing is None else sharing.ttl_s,
         "sharing_memory_mib": None if sharing is None else sharing.memory_mib,
     }
+
+
+def image_row(image: ImageScale | None) -> dict[str, Any]:
+    """The column of a task that says how pictures become numbers."""
+    if image is None:
+        return {"image": None}
+    return {"image": {"mean": list(image.mean), "std": list(image.std)}}
 
 
 def variant_row(variant: Variant) -> dict[str, Any]:
@@ -87,6 +96,9 @@ def read_task(row: Row[Any]) -> Task:
         sharing=None
         if row.sharing_ttl_s is None
         else Sharing(ttl_s=row.sharing_ttl_s, memory_mib=row.sharing_memory_mib),
+        image=None
+        if row.image is None
+        else ImageScale(mean=tuple(row.image["mean"]), std=tuple(row.image["std"])),
     )
 
 

@@ -9,7 +9,14 @@ from sqlalchemy import delete as sql_delete
 from variants.catalog import counters, tables
 from variants.catalog.changes import advance_revision
 from variants.catalog.removal import Freed, Removed, check_retired, discarded, freed
-from variants.catalog.rows import read_task, read_variant, read_version, sharing_row, slo_row
+from variants.catalog.rows import (
+    image_row,
+    read_task,
+    read_variant,
+    read_version,
+    sharing_row,
+    slo_row,
+)
 from variants.catalog.sql_canaries import SqlCanaryTables, forget_version, move_version
 from variants.catalog.validity.registrations import check_judged, check_task, not_judged
 from variants.errors import NotFound
@@ -126,7 +133,7 @@ class SqlTaskTables(SqlCanaryTables):
             check_task(after)
             if after != before:
                 advance_revision(connection, [task])
-                columns = slo_row(after.slo) | sharing_row(after.sharing)
+                columns = slo_row(after.slo) | sharing_row(after.sharing) | image_row(after.image)
                 columns["labels"] = list(after.labels)
                 connection.execute(update(tables.tasks).where(same).values(columns))
             return before, after

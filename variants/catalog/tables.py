@@ -58,8 +58,9 @@ tasks = Table(
     Column("slo_prefer", Text, nullable=False),
     Column("sharing_ttl_s", Double),
     Column("sharing_memory_mib", Double),
+    Column("image", JSON(none_as_null=True)),
 )
-"""Both columns about sharing are there, or neither."""
+"""Both columns about sharing are there, or neither. ``image`` has ``mean`` and ``std``, lists."""
 
 versions = Table(
     "versions",

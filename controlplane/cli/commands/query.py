@@ -19,6 +19,7 @@ from controlplane.cli.render import (
     usd_per_million,
 )
 from controlplane.client.exchange import query_document
+from controlplane.client.pictures import picture_query
 from planner.sentences import CHOSEN
 from variants.errors import InvalidInput
 from variants.figures import counted, figure
@@ -80,6 +81,10 @@ def query(
             help="Only this row of the file, counted from 0; of .npz else the first.",
         ),
     ] = None,
+    image: Annotated[
+        str | None,
+        typer.Option("--image", metavar="FILE", help="A picture in place of rows: PNG or JPEG."),
+    ] = None,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -92,20 +97,29 @@ def query(
 
     \b
     modelless query digits --latency-ms 50 --accuracy 0.97 --input rows.json
+    modelless query digits --image three.png
 
     `modelless feedback REQUEST LABEL` says what was right, by the request that it shows.
     """
     if row is not None and input is None:
         raise InvalidInput("--row picks a row of a file: name it by --input")
+    if image is not None and input is not None:
+        raise InvalidInput("a query is of rows or of a picture: --input or --image, not both")
+    needs: dict[str, Any] = {
+        "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
+        "best_effort": best_effort, "priority": priority,
+    }  # fmt: skip
     with connect(url) as client:
+        if image is not None:
+            asked = picture_query(task, image, needs, variant=variant)
+            reply, reason, place = client.ask_at(*asked)
+            emit(reply, output, lambda: _show(reply, reason, place))
+            return
         specs = client.get(at("v1", "tasks", task))["inputs"]
         if input is None:
             print("no --input: asking with a row of zeros", file=sys.stderr)
-        document = query_document(
-            task, {"inputs": read_inputs(input, specs, row)}, latency_ms=latency_ms,
-            accuracy=accuracy, cost=cost, prefer=prefer, best_effort=best_effort, variant=variant,
-            priority=priority,
-        )  # fmt: skip
+        rows = {"inputs": read_inputs(input, specs, row)}
+        document = query_document(task, rows, variant=variant, **needs)
         reply, reason, place = client.ask(document)
     emit(reply, output, lambda: _show(reply, reason, place))
 

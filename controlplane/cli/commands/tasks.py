@@ -8,7 +8,7 @@ import typer
 
 from controlplane.cli.confirmation import YesOption, confirm, removed_words
 from controlplane.cli.gateway_client import UrlOption, at, connect
-from controlplane.cli.model_options import parse_labels
+from controlplane.cli.model_options import ImageMeanOption, ImageStdOption, parse_labels
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import (
     details,
@@ -21,6 +21,7 @@ from controlplane.cli.render import (
 from planner.sentences import some_of
 from variants.errors import InvalidInput
 from variants.figures import counted, figure
+from variants.images import numbers_in
 from variants.types import Prefer
 
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
@@ -65,13 +66,16 @@ def set_defaults(
     prefer: Annotated[
         Prefer | None, typer.Option(help="What is optimised among the variants that fit.")
     ] = None,
+    image_mean: ImageMeanOption = None,
+    image_std: ImageStdOption = None,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Change what holds when a query of a task names nothing.
+    """Change what holds when a query of a task names nothing, and how its pictures are read.
 
     What is not given stays as it is. Queries that come a second later follow it.
     """
+    image = _image_change(image_mean, image_std)
     change: dict[str, Any] = {}
     if latency_ms is not None:
         change["latency_ms"] = latency_ms
@@ -81,13 +85,19 @@ def set_defaults(
         change["cost"] = _number_or_any(cost, "--cost")
     if prefer is not None:
         change["prefer"] = prefer
-    if not change:
+    if not change and not image:
         raise InvalidInput(
             "nothing is to be changed; `modelless tasks set --help` says what can be"
         )
+    said: list[str] = []
     with connect(url) as client:
-        row = client.patch(at("v1", "tasks", task, "slo"), change)
-    emit(row, output, lambda: typer.echo(f"{task}: {slo_words(row['slo'])}"))
+        if change:
+            row = client.patch(at("v1", "tasks", task, "slo"), change)
+            said.append(slo_words(row["slo"]))
+        if image:
+            row = client.patch(at("v1", "tasks", task, "image"), image)
+            said.append(f"pictures are {image_words(row['image'])}")
+    emit(row, output, lambda: typer.echo("\n".join(f"{task}: {words}" for words in said)))
 
 
 @tasks.command("remove")
@@ -221,6 +231,37 @@ def _number_or_any(text: str, option: str) -> float | None:
     return number
 
 
+def _image_change(mean: str | None, std: str | None) -> dict[str, list[float]]:
+    """
+    Raises:
+        InvalidInput: a text is no number.
+    """
+    given = {"mean": mean, "std": std}
+    return {
+        name: list(numbers_in(text, f"--image-{name}"))
+        for name, text in given.items()
+        if text is not None
+    }
+
+
+def image_words(image: Mapping[str, Any] | None) -> str:
+    """What becomes of pictures: ``8 x 8, grey, (value / 255 - 0) / 0.0625``."""
+    if image is None:
+        return "not taken"
+    colours = "grey" if image["channels"] == 1 else "red, green and blue"
+    size = f"{image['width']} x {image['height']}, {colours}"
+    if image["mean"] is None:
+        return f"{size}, values from 0 to 255"
+    mean, std = (_numbers(image[name]) for name in ("mean", "std"))
+    return f"{size}, (value / 255 - {mean}) / {std}"
+
+
+def _numbers(values: list[float]) -> str:
+    if len(values) == 1:
+        return f"{values[0]:g}"
+    return f"[{', '.join(f'{value:g}' for value in values)}]"
+
+
 def slo_words(slo: Mapping[str, Any]) -> str:
     """Defaults in one line: ``unless asked otherwise within 50 ms, accuracy any, ...``."""
     accuracy = "any" if slo["accuracy"] is None else f"at least {slo['accuracy']:g}"
@@ -252,6 +293,7 @@ def _task_details(row: Row) -> None:
             ("models", str(row["models"])),
             ("variants", _variants(row)),
             ("equal queries", sharing_words(row["sharing"])),
+            ("pictures", image_words(row.get("image"))),
         ]
     )
 

@@ -1,14 +1,14 @@
 """A picture as one row of a task's input.
 
 It is turned as its camera says, stretched to the input's height and width, and made grey or RGB by
-the input's channels. An input of floats gets ``(value / 255 - mean) / std`` of each pixel, with 0
-and 1 unless the query says otherwise; one of whole numbers gets the values from 0 to 255.
+the input's channels. An input of floats gets ``(value / 255 - mean) / std`` of each pixel, by what
+the query says, else the task, else with 0 and 1; one of whole numbers gets the values from 0 to
+255.
 """
 
 import io
 from collections.abc import Mapping, Sequence
-from math import isqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -17,24 +17,16 @@ from controlplane.gateway.query.parsing import ParsedQuery, query_v1
 from controlplane.gateway.query.query_fields import task_of
 from variants.errors import InvalidInput, ModellessError, PayloadTooLarge
 from variants.figures import counted
-from variants.types import Task, TaskName, TensorSpec
+from variants.images import GREY, Geometry, image_input
+from variants.types import ImageScale, Task, TaskName, TensorSpec
 from workers.runtimes.protocol import Tensor
 
 Image.preinit()
 FORMATS = ("PNG", "JPEG")
 MOST_PIXELS = 2**24
 """Of the picture as it is sent."""
-GREY, RGB = 1, 3
-
-
-class Geometry(NamedTuple):
-    """How a picture lies in a row."""
-
-    height: int
-    width: int
-    channels: int
-    first: bool
-    """Whether channels come before height and width."""
+DOCUMENT = ("slo", "variant", "priority", "best_effort")
+"""What is asked as by the fields of a JSON body."""
 
 
 def parse_image(
@@ -55,40 +47,14 @@ def parse_image(
         TaskNotFound: there is no such task.
     """
     task = task_of(asked["task"], tasks)
-    spec, geometry = _input_of(task)
-    query = query_v1({"slo": asked["slo"]}, task, 1, received_ms, draw)
+    spec, geometry = image_input(task)
+    document = {name: asked[name] for name in DOCUMENT if asked[name] is not None}
+    query = query_v1(document, task, 1, received_ms, draw)
     pixels = _pixels(body, geometry)
     if geometry.first:
         pixels = pixels.transpose(2, 0, 1)
-    row = _values(pixels, spec, geometry, asked["mean"], asked["std"])
+    row = _values(pixels, spec, geometry, task.image, asked["mean"], asked["std"])
     return ParsedQuery(task, query, [np.ascontiguousarray(row).reshape(1, *spec.shape)])
-
-
-def geometry_of(shape: Sequence[int]) -> Geometry | None:
-    """How a picture lies in an input of this shape; None where that cannot be told."""
-    if len(shape) == 1 and isqrt(shape[0]) ** 2 == shape[0]:
-        return Geometry(isqrt(shape[0]), isqrt(shape[0]), GREY, False)
-    if len(shape) == 2:
-        return Geometry(shape[0], shape[1], GREY, False)
-    if len(shape) == 3 and shape[0] in (GREY, RGB):
-        return Geometry(shape[1], shape[2], shape[0], True)
-    if len(shape) == 3 and shape[2] in (GREY, RGB):
-        return Geometry(shape[0], shape[1], shape[2], False)
-    return None
-
-
-def _input_of(task: Task) -> tuple[TensorSpec, Geometry]:
-    if len(task.inputs) != 1:
-        raise InvalidInput(f"task {task.name!r} has {len(task.inputs)} inputs, and an image is one")
-    spec = task.inputs[0]
-    geometry = geometry_of(spec.shape)
-    if geometry is None or spec.dtype == "bool":
-        raise InvalidInput(
-            f"task {task.name!r} takes no image: its input is {spec.dtype} {list(spec.shape)}, not"
-            " numbers of [height, width], [1 or 3, height, width], [height, width, 1 or 3] or a"
-            " square"
-        )
-    return spec, geometry
 
 
 def _pixels(body: bytes | bytearray, geometry: Geometry) -> Tensor:
@@ -123,6 +89,7 @@ def _values(
     pixels: Tensor,
     spec: TensorSpec,
     geometry: Geometry,
+    usual: ImageScale | None,
     mean: Sequence[float] | None,
     std: Sequence[float] | None,
 ) -> Tensor:
@@ -135,17 +102,20 @@ def _values(
             )
         return pixels.astype(dtype)
     by_channel = (geometry.channels, 1, 1) if geometry.first else (1, 1, geometry.channels)
+    usual = usual or ImageScale()
     means, stds = (
-        np.broadcast_to(_for_each(told, usual, geometry.channels), geometry.channels)
-        for told, usual in ((mean, 0.0), (std, 1.0))
+        np.broadcast_to(_for_each(told, of_task, geometry.channels), geometry.channels)
+        for told, of_task in ((mean, usual.mean), (std, usual.std))
     )
     scaled: Tensor = (pixels / 255.0 - means.reshape(by_channel)) / stds.reshape(by_channel)
     return scaled.astype(dtype)
 
 
-def _for_each(told: Sequence[float] | None, usual: float, channels: int) -> Sequence[float]:
+def _for_each(
+    told: Sequence[float] | None, usual: Sequence[float], channels: int
+) -> Sequence[float]:
     if told is None:
-        return [usual]
+        return usual
     if len(told) not in (1, channels):
         raise InvalidInput(
             f"the task's input has {counted(channels, 'channel')}, and Image-Mean or Image-Std"

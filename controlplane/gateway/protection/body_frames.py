@@ -16,7 +16,7 @@ from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.replies import V2Request
 from planner.types import Query
 from variants.errors import Internal, InvalidInput, ModellessError, PayloadTooLarge, TaskNotFound
-from variants.types import Prefer, Slo, Task, TaskName, TensorSpec, VariantName
+from variants.types import ImageScale, Prefer, Slo, Task, TaskName, TensorSpec, VariantName
 from workers.runtimes.protocol import Tensor
 
 PREFIX = Struct("<QQ")
@@ -42,8 +42,15 @@ def tasks_of(values: Iterable[Mapping[str, Any]]) -> dict[TaskName, Task]:
             labels=tuple(value["labels"]),
             metric=value["metric"],
             slo=Slo(**slo),
+            image=_scale(value["image"]),
         )
     return found
+
+
+def _scale(value: Mapping[str, Any] | None) -> ImageScale | None:
+    if value is None:
+        return None
+    return ImageScale(mean=tuple(value["mean"]), std=tuple(value["std"]))
 
 
 def _specs(values: Iterable[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:

@@ -1,7 +1,8 @@
 """BodyReader: long bodies are read in a process of their own, so that the event loop goes on.
 
 Python's JSON parsers hold the interpreter while they read, so a thread would not help. The process
-is started with the first long body and reads one after the other. What takes too long is given up:
+is started with the first long body, or before where a task expects pictures, and reads one after
+the other. What takes too long is given up:
 the process is ended, and the next body gets a new one.
 """
 
@@ -19,6 +20,7 @@ import orjson
 from controlplane.gateway.protection.body_frames import PREFIX, parsed_of, tasks_as_json
 from controlplane.gateway.query.parsing import ParsedQuery
 from variants.errors import InvalidInput, ModellessError, Overloaded
+from variants.images import expects_images
 from variants.types import Task, TaskName
 
 log = logging.getLogger(__name__)
@@ -69,6 +71,8 @@ class BodyReader(asyncio.BufferedProtocol):
         """Since when the process is there."""
         self._told: Mapping[TaskName, Task] | None = None
         """The tasks that the process knows."""
+        self._ahead: Mapping[TaskName, Task] | None = None
+        """Those that it is to know before the first body."""
         self._parts = [bytearray(PREFIX.size)]
         """Of the answer, as they come: the two lengths, the JSON, the tensors."""
         self._data_bytes = 0
@@ -95,6 +99,16 @@ class BodyReader(asyncio.BufferedProtocol):
         self._bytes += len(body)
         self._go_on()
 
+    def prepare(self, tasks: Mapping[TaskName, Task]) -> None:
+        """Have the process there, and what reads pictures in it, where a task expects any: the
+        first picture waits for neither then. May be called again and again."""
+        if tasks is self._told or tasks is self._ahead:
+            return
+        if not any(map(expects_images, tasks.values())):
+            return
+        self._ahead = tasks
+        self._go_on()
+
     def close(self) -> None:
         """End the process; what waits gets no answer, its connections are closed."""
         self._waiting.clear()
@@ -105,7 +119,7 @@ class BodyReader(asyncio.BufferedProtocol):
     # -- one after the other ----------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        if self._busy or not self._waiting:
+        if self._busy or not (self._waiting or self._ahead):
             return
         if not self._there:
             starts = self._starting is not None and not self._starting.done()
@@ -113,16 +127,18 @@ class BodyReader(asyncio.BufferedProtocol):
                 self._starting = asyncio.create_task(self._start())
             return
         assert self._transport is not None
+        if not self._waiting:
+            if self._ahead is not None:
+                self._tell(self._ahead)
+            return
         body, asked, tasks, _, since_s = self._waiting[0]
         if asyncio.get_running_loop().time() - max(since_s, self._there_s) > WAIT_S:
             self._answer(Overloaded("too many long bodies are being read"))
             return
         self._busy = True
-        write = self._transport.write
         if tasks is not self._told:
-            text = orjson.dumps({"tasks": tasks_as_json(tasks.values())})
-            write(PREFIX.pack(len(text), 0) + text)
-            self._told = tasks
+            self._tell(tasks)
+        write = self._transport.write
         text = orjson.dumps(asked)
         write(PREFIX.pack(len(text), len(body)) + text)
         view = memoryview(body)
@@ -130,6 +146,13 @@ class BodyReader(asyncio.BufferedProtocol):
             write(view[at : at + _PIECE])
         limit_s = READ_S + READ_S_PER_MIB * len(body) / 2**20
         self._timer = asyncio.get_running_loop().call_later(limit_s, self._too_slow)
+
+    def _tell(self, tasks: Mapping[TaskName, Task]) -> None:
+        """Send the tasks; the process imports what reads pictures where one expects them."""
+        assert self._transport is not None
+        text = orjson.dumps({"tasks": tasks_as_json(tasks.values())})
+        self._transport.write(PREFIX.pack(len(text), 0) + text)
+        self._told, self._ahead = tasks, None
 
     async def _start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -144,6 +167,7 @@ class BodyReader(asyncio.BufferedProtocol):
         except OSError as error:
             log.exception("the reader of long bodies cannot be started")
             ours.close()
+            self._ahead = None
             self._answer(Overloaded(f"long bodies cannot be read now: {error.strerror}"))
         finally:
             theirs.close()
@@ -175,7 +199,7 @@ class BodyReader(asyncio.BufferedProtocol):
     def _kill(self) -> None:
         transport, self._transport = self._transport, None
         process, self._process = self._process, None
-        self._there = False
+        self._there, self._told, self._ahead = False, None, None
         if transport is not None:
             transport.abort()
         if process is not None and process.returncode is None:

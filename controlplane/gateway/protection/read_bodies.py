@@ -23,6 +23,7 @@ from controlplane.gateway.query.lean_json import LongBody
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
 from controlplane.gateway.query.v2_parsing import parse_v2
 from variants.errors import Internal, ModellessError, PayloadTooLarge
+from variants.images import expects_images
 from variants.types import Task, TaskName
 
 PIXELS = "controlplane.gateway.images.pixels"
@@ -86,7 +87,7 @@ def _parsed(
 ) -> ParsedQuery:
     received_ms, draw = float(asked["received_ms"]), int(asked["draw"])
     if asked.get("image") is not None:
-        # Pillow is imported only where somebody asks by image.
+        # Pillow is imported only where somebody asks by image, or a task expects that.
         return import_module(PIXELS).parse_image(  # type: ignore[no-any-return]
             body, asked["image"], tasks, received_ms, draw
         )
@@ -123,6 +124,8 @@ def serve(connection: socket.socket) -> None:
         body = _exactly(connection, body_bytes)
         if "tasks" in asked:
             tasks = tasks_of(asked["tasks"])
+            if any(map(expects_images, tasks.values())):
+                import_module(PIXELS)
             continue
         try:
             answer, chunks = described(read(body, asked, tasks))

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from variants.catalog.memory import MemoryCatalog
-from variants.types import CatalogSnapshot, Prefer, Slo
+from variants.types import CatalogSnapshot, ImageScale, Prefer, Slo
 
 PATH = "/v1/tasks/digits/slo"
 
@@ -63,6 +63,43 @@ async def test_defaults_that_no_query_can_have_are_refused(
 async def test_an_unknown_task_has_no_defaults(api: httpx.AsyncClient) -> None:
     reply = await api.patch("/v1/tasks/letters/slo", json={"latency_ms": 5})
     assert (reply.status_code, reply.json()["code"]) == (404, "TASK_NOT_FOUND")
+
+
+IMAGE = "/v1/tasks/digits/image"
+
+
+async def test_a_task_says_what_becomes_of_pictures(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    shown = (await api.get("/v1/tasks/digits")).json()["image"]
+    assert shown == {"height": 8, "width": 8, "channels": 1, "mean": [0.0], "std": [1.0]}
+    for _ in range(2):
+        reply = await api.patch(IMAGE, json={"std": 0.0625})
+        assert reply.status_code == 200, reply.text
+        assert reply.json()["image"] == shown | {"std": [0.0625]}
+    reply = await api.patch(IMAGE, json={"mean": [0.5]})
+    assert reply.json()["image"] == shown | {"mean": [0.5], "std": [0.0625]}
+    assert (await api.get("/v1/tasks/digits")).json() == reply.json()
+    assert catalog.snapshot().tasks[0].image == ImageScale(mean=(0.5,), std=(0.0625,))
+    assert [(event.kind, event.message) for event in catalog.events(9)] == [
+        ("image_changed", "mean 0, std 0.0625 -> mean 0.5, std 0.0625"),
+        ("image_changed", "none said -> mean 0, std 0.0625"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"std": 0}, {"std": None}, {"mean": [1, 2, 3]}, {"mean": []}, {"mean": "a"}, {"m": 1}],
+)
+async def test_numbers_that_no_picture_can_have_are_refused(
+    api: httpx.AsyncClient, catalog: MemoryCatalog, body: dict[str, Any]
+) -> None:
+    before = catalog.snapshot()
+    reply = await api.patch(IMAGE, json=body)
+    assert (reply.status_code, reply.json()["code"]) == (400, "INVALID_INPUT")
+    assert (catalog.snapshot(), catalog.events(9)) == (before, ())
+    unknown = await api.patch("/v1/tasks/letters/image", json={"std": 1})
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "TASK_NOT_FOUND")
 
 
 LABELS = "/v1/tasks/digits/labels"

@@ -66,9 +66,25 @@ def test_defaults_are_changed_one_by_one(gateway: Gateway, shell: Shell) -> None
     assert "50 ms unless asked otherwise" in shell("tasks", "get", "digits", url=gateway.url).out
 
 
+def test_how_pictures_are_read_is_changed_and_shown(gateway: Gateway, shell: Shell) -> None:
+    shown = shell("tasks", "get", "digits", url=gateway.url).out
+    assert "pictures       8 x 8, grey, (value / 255 - 0) / 1" in shown
+    done = shell("tasks", "set", "digits", "--image-std", "0.0625", url=gateway.url)
+    said = "pictures are 8 x 8, grey, (value / 255 - 0) / 0.0625"
+    assert (done.code, done.out, done.err) == (0, f"digits: {said}\n", "")
+    both = ("--image-mean=-0.5", "--latency-ms", "50")
+    done = shell("tasks", "set", "digits", *both, url=gateway.url)
+    assert done.out.splitlines() == [
+        "digits: unless asked otherwise within 50 ms, accuracy any, cost any, preferred is cost",
+        "digits: pictures are 8 x 8, grey, (value / 255 - -0.5) / 0.0625",
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
+        (("--image-std", "0"), "the image std of task 'digits' is a divisor, and may not be 0"),
+        (("--image-mean", "1,2"), "--image-mean has one number, or one for each of three channels"),
         ((), "nothing is to be changed"),
         (("--accuracy", "much"), "--accuracy must be a number or 'any', not 'much'"),
         (("--cost", "nan"), "--cost must be a number or 'any', not 'nan'"),

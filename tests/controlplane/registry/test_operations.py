@@ -119,7 +119,9 @@ async def finished(client: httpx.AsyncClient, started: httpx.Response) -> dict[s
 async def test_a_registration_runs_the_command_line_with_the_uploaded_files(room: Room) -> None:
     async with room.serve(SUCCEEDS) as client:
         started = await post(
-            client, FORM | {"labels": "a,b", "latency_ms": "50"}, FILES | {"calibration": b"rows"}
+            client,
+            FORM | {"labels": "a,b", "latency_ms": "50", "image_std": "0.5"},
+            FILES | {"calibration": b"rows"},
         )
         operation = await finished(client, started)
 
@@ -134,6 +136,7 @@ async def test_a_registration_runs_the_command_line_with_the_uploaded_files(room
             "--name=mlp",
             "--labels=a,b",
             "--latency-ms=50",
+            "--image-std=0.5",
             "--output=json",
             "--progress=json",
         ],
@@ -248,8 +251,8 @@ async def test_an_unknown_operation_is_not_found(room: Room) -> None:
             FILES,
             400,
             "the form has an unknown field 'force'; there are: "
-            "accuracy, calibration, cost, evaluation, fresh, labels, latency_ms, measure, metric, "
-            "model, name, prefer, stage, task, training, variants",
+            "accuracy, calibration, cost, evaluation, fresh, image_mean, image_std, labels, "
+            "latency_ms, measure, metric, model, name, prefer, stage, task, training, variants",
         ),
         (
             FORM | {"fresh": "yes"},

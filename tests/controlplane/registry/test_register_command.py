@@ -27,6 +27,7 @@ from variants.catalog.sql import open_catalog
 from variants.errors import InvalidInput
 from variants.types import (
     Digest,
+    ImageScale,
     ModelName,
     ModelVersion,
     Registration,
@@ -66,7 +67,7 @@ def test_it_registers_and_says_what(folder: Path) -> None:
     done = run(
         folder, str(folder / "tiny.onnx"), "--task", "shapes", "--eval", str(folder / "rows.npz"),
         "--labels", f"@{folder / 'labels.txt'}", "--latency-ms", "20", "-o", "json",
-        "--progress", "json", "--variants", "onnx-int8",
+        "--progress", "json", "--variants", "onnx-int8", "--image-std", "0.0625",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     body = json.loads(done.stdout)
@@ -81,6 +82,7 @@ def test_it_registers_and_says_what(folder: Path) -> None:
     (task,) = catalog.snapshot().tasks
     catalog.close()
     assert (task.labels, task.slo.latency_ms) == (("left", "middle", "right"), 20.0)
+    assert task.image == ImageScale(std=(0.0625,))
 
 
 def test_the_table_names_every_variant(folder: Path) -> None:

@@ -30,6 +30,7 @@ from variants.errors import Conflict, InvalidInput, StateUnavailable
 from variants.types import (
     DeviceKind,
     DeviceKindName,
+    ImageScale,
     ProfileSource,
     Registration,
     Slo,
@@ -284,6 +285,7 @@ def test_a_version_with_other_bytes_is_a_conflict(house: House) -> None:
         ),
         ({"slo": Slo(latency_ms=7.0)}, "other defaults"),
         ({"metric": "top5"}, "another metric, which stays: top1; leave that option out"),
+        ({"image": ImageScale(std=(0.5,))}, "another mean and std of images, which stay; `modelle"),
     ],
 )
 def test_a_task_keeps_what_it_is(known: House, changes: dict[str, Any], what: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from variants.catalog.validity.sharing import check_sharing
 from variants.errors import Conflict, InvalidInput, NotFound
+from variants.images import check_image
 from variants.metrics.metric import parse_metric
 from variants.types import (
     NAME,
@@ -169,6 +170,7 @@ def check_task(task: Task) -> None:
     check_labels(task)
     check_slo(task.slo, where)
     check_sharing(task.sharing, where)
+    check_image(task)
 
 
 def check_device_kind(kind: DeviceKind) -> None:

@@ -16,6 +16,8 @@ from controlplane.cli.model_options import (
     CostOption,
     EvaluationOption,
     FreshOption,
+    ImageMeanOption,
+    ImageStdOption,
     KindsOption,
     LabelsOption,
     LatencyOption,
@@ -26,6 +28,7 @@ from controlplane.cli.model_options import (
     StageOption,
     TrainingOption,
     default_slo,
+    image_scale,
     parse_kinds,
     parse_labels,
 )
@@ -75,6 +78,8 @@ def register(
     accuracy: AccuracyOption = None,
     cost: CostOption = None,
     prefer: PreferOption = None,
+    image_mean: ImageMeanOption = None,
+    image_std: ImageStdOption = None,
     stage: StageOption = None,
     watch: Annotated[
         bool,
@@ -103,6 +108,7 @@ def register(
 
     parsed = None if labels is None else parse_labels(labels)
     kinds_wanted = parse_kinds(kinds)
+    image = image_scale(image_mean, image_std)
     settings = load_settings()
     if _is_elsewhere(settings):
         if watch or path.is_dir():
@@ -116,7 +122,7 @@ def register(
             "stage": None if stage is None else stage.value,
             "measure": None if measure is Thoroughness.AUTO else measure.value,
             "labels": parsed, "name": model, "calibration": calibration, "training": training,
-            "fresh": fresh,
+            "fresh": fresh, "image_mean": image_mean, "image_std": image_std,
         }  # fmt: skip
         _register_there(path, task, evaluation, options, output, progress)
         return
@@ -132,6 +138,7 @@ def register(
         model=model,
         metric=metric,
         slo=default_slo(latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer),
+        image=image,
         stage=stage,
     )
     _register(settings, request, interval_s if watch else None, output, progress, fresh=fresh)

@@ -5,7 +5,8 @@ import io
 import random
 import struct
 import zlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,16 +14,19 @@ from typing import Any
 
 import httpx
 import numpy as np
+import orjson
+import psutil
 import pytest
 from PIL import Image
 
 from controlplane.gateway.images.asked import asked_by_image
-from controlplane.gateway.images.pixels import Geometry, geometry_of, parse_image
+from controlplane.gateway.images.pixels import parse_image
+from controlplane.gateway.protection.body_frames import tasks_as_json, tasks_of
 from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.query.parsing import ParsedQuery
 from tests.controlplane.serving import DOUBLE, FAST, TASK, Served, serving
 from variants.errors import InvalidInput, ModellessError, PayloadTooLarge, TaskNotFound
-from variants.types import Task, TaskName, TensorSpec
+from variants.types import ImageScale, Task, TaskName, TensorSpec
 from workers.runtimes.protocol import Tensor
 
 PATIENT = {"SLO-Latency-Ms": "30000"}
@@ -57,25 +61,6 @@ GREY = [[0, 51], [102, 255]]
 RGB = [[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [51, 102, 153]]]
 
 
-@pytest.mark.parametrize(
-    ("shape", "geometry"),
-    [
-        ((64,), Geometry(8, 8, 1, False)),
-        ((28, 20), Geometry(28, 20, 1, False)),
-        ((1, 28, 20), Geometry(28, 20, 1, True)),
-        ((3, 224, 200), Geometry(224, 200, 3, True)),
-        ((224, 200, 3), Geometry(224, 200, 3, False)),
-        ((28, 20, 1), Geometry(28, 20, 1, False)),
-        ((63,), None),
-        ((4, 8, 8), None),
-        ((), None),
-        ((1, 3, 8, 8), None),
-    ],
-)
-def test_how_a_picture_lies_in_an_input(shape: tuple[int, ...], geometry: Geometry | None) -> None:
-    assert geometry_of(shape) == geometry
-
-
 def test_values_of_grey_pixels() -> None:
     body = picture(GREY)
     fractions = [0.0, 0.2, 0.4, 1.0]
@@ -89,6 +74,24 @@ def test_values_of_grey_pixels() -> None:
     assert row(body, task_with(4), image_mean="0.5", image_std="0.25").tolist() == pytest.approx(
         [-2.0, -1.2, -0.4, 2.0]
     )
+
+
+def test_a_task_says_how_its_pictures_become_numbers_and_headers_overrule_it() -> None:
+    body = picture(GREY)
+    of_task = replace(task_with(4), image=ImageScale(mean=(0.5,), std=(0.25,)))
+    assert row(body, of_task).tolist() == pytest.approx([-2.0, -1.2, -0.4, 2.0])
+    assert row(body, of_task, image_mean="0").tolist() == pytest.approx([0.0, 0.8, 1.6, 4.0])
+    assert row(body, of_task, image_std="1").tolist() == pytest.approx([-0.5, -0.3, -0.1, 0.5])
+    each = ImageScale(mean=(0.0, 0.5, 1.0), std=(1.0, 0.5, 0.25))
+    coloured = row(picture(RGB), replace(task_with(3, 2, 2), image=each))
+    assert coloured[:, 0, 0].tolist() == pytest.approx([1.0, -1.0, -4.0])
+
+
+def test_the_reader_is_told_how_a_task_has_its_pictures() -> None:
+    told = replace(TASK, image=ImageScale(mean=(0.5,), std=(0.25,)))
+    sent = orjson.loads(orjson.dumps(tasks_as_json([told, replace(TASK, name=TaskName("b"))])))
+    found = tasks_of(sent)
+    assert [task.image for task in found.values()] == [told.image, None]
 
 
 def test_channels_lie_where_the_input_has_them() -> None:
@@ -125,6 +128,19 @@ def test_what_headers_ask_for() -> None:
     assert (asked.task, asked.rows, asked.latency_ms, asked.accuracy, asked.cost) == (
         TASK.name, 1, 50.0, 0.5, 0.001,
     )  # fmt: skip
+    whole = parsed(
+        picture(GREY),
+        TASK,
+        {
+            "slo-prefer": "accuracy",
+            "x-modelless-variant": DOUBLE,
+            "x-modelless-priority": "7",
+            "x-modelless-best-effort": "true",
+        },
+    ).query
+    assert (whole.prefer, whole.variant, whole.priority, whole.best_effort) == (
+        "accuracy", DOUBLE, 7, True,
+    )  # fmt: skip
     plain = parsed(picture(GREY), TASK).query
     assert (plain.latency_ms, plain.accuracy) == (TASK.slo.latency_ms, TASK.slo.accuracy)
     assert asked_by_image({"x-modelless-task": "a"}, "b")["task"] == "a"
@@ -147,6 +163,17 @@ def test_what_headers_ask_for() -> None:
         (picture(GREY), TASK, {"slo-cost": "cheap"}, InvalidInput, "header SLO-Cost must be a num"),
         (picture(GREY), TASK, {"slo-latency-ms": "nan"}, InvalidInput, "must be a number, not 'na"),
         (picture(GREY), TASK, {"slo-latency-ms": "-1"}, InvalidInput, "latency_ms"),
+        (picture(GREY), TASK, {"slo-prefer": "beauty"}, InvalidInput, "prefer"),
+        (picture(GREY), TASK, {"slo-latency": "5"}, InvalidInput, "did you mean SLO-Latency-Ms?"),
+        (picture(GREY), TASK, {"slo-colour-of": "5"}, InvalidInput, "known are: X-Modelless-Task"),
+        (picture(GREY), TASK, {"image-sd": "5"}, InvalidInput, "did you mean Image-Std?"),
+        (
+            picture(GREY),
+            TASK,
+            {"x-modelless-slo": '{"latency_ms": 5}'},
+            InvalidInput,
+            "an image says what is needed in SLO-Latency-Ms, SLO-Accuracy, SLO-Cost, SLO-Prefer",
+        ),
         (picture(GREY), TASK, {"image-std": "0"}, InvalidInput, "is a divisor, and may not be 0"),
         (picture(GREY), TASK, {"image-mean": "1,2"}, InvalidInput, "one for each of three"),
         (picture(GREY), TASK, {"image-mean": "1,2,3"}, InvalidInput, "the task's input has 1 chan"),
@@ -228,6 +255,51 @@ async def test_a_picture_that_unpacks_to_much_more_than_it_is_takes_no_memory() 
         reader.close()
 
 
+def readers() -> list[psutil.Process]:
+    """Processes of this one that read bodies, and have begun to."""
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if any(part.endswith("read_bodies") for part in child.cmdline()):
+                found.append(child)
+    return found
+
+
+def reads_pictures(process: psutil.Process) -> bool:
+    return any("PIL" in each.path for each in process.memory_maps())
+
+
+async def until(there: Callable[[], bool]) -> None:
+    async with asyncio.timeout(90.0):
+        while not there():  # noqa: ASYNC110 - it is another process's
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.slow
+async def test_where_a_task_expects_pictures_the_process_is_there_before_the_first() -> None:
+    others = set(readers())
+    expecting = {TASK.name: task_with(3, 8, 8)}
+    reader = BodyReader()
+    try:
+        reader.prepare({TASK.name: TASK})  # four numbers, of which nobody has said anything
+        await asyncio.sleep(0.05)
+        assert set(readers()) == others
+        for _ in range(2):
+            reader.prepare(expecting)
+        await until(lambda: any(map(reads_pictures, set(readers()) - others)))
+        [process] = set(readers()) - others
+        answered = await read(reader, picture(RGB), expecting[TASK.name])
+        assert isinstance(answered, ParsedQuery)
+        assert set(readers()) - others == {process}
+        process.kill()
+        await until(lambda: set(readers()) == others)
+        await until(lambda: reader._transport is None)
+        reader.prepare(expecting)
+        await until(lambda: any(map(reads_pictures, set(readers()) - others)))
+    finally:
+        reader.close()
+
+
 # -- through a gateway ---------------------------------------------------------------------------
 
 
@@ -273,3 +345,13 @@ async def test_an_image_is_answered(served: Served) -> None:
             assert (refused.status_code, refused.json()["code"]) == (status, code)
         counted = served.gateway.path.counters.tasks[TaskName(TASK.name)]
         assert sum(counted.errors.values()) >= 1
+
+
+@pytest.mark.slow
+async def test_a_gateway_has_it_there(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = set(readers())
+    monkeypatch.setattr("controlplane.gateway.gateway.PREPARE_S", 0.05)
+    served.gateway._background.repeat(served.gateway._prepare_reader)
+    said = ImageScale(std=(0.5,))
+    served.gateway.catalog.change_task(TASK.name, lambda one: replace(one, image=said))
+    await until(lambda: bool(set(readers()) - others))
