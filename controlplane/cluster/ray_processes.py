@@ -336,15 +336,16 @@ def answers(where: tuple[str, int], patience_s: float = 1.0) -> bool:
 def ray_dir(settings: Settings) -> Path:
     """Where Ray keeps sockets and logs.
 
-    Ray puts Unix sockets about 60 characters below it and they must stay under 107, so a long
-    state directory gets a short neighbour under ``/tmp``, named after it.
+    Ray puts Unix sockets about 60 characters below it and they must stay under 107, and it writes
+    paths in ASCII. So a state directory with a long path, or with other characters in it, gets a
+    short neighbour under ``/tmp``, named after it.
     """
     inside = settings.run_dir / "ray"
-    if len(str(inside)) <= 40:
+    if len(str(inside)) <= 40 and str(inside).isascii():
         return inside
     from hashlib import blake2b
 
-    tag = blake2b(str(settings.state_dir.resolve()).encode(), digest_size=6).hexdigest()
+    tag = blake2b(os.fsencode(settings.state_dir.resolve()), digest_size=6).hexdigest()
     return Path(f"/tmp/modelless-{os.getuid()}-{tag}")  # noqa: S108
 
 

@@ -41,7 +41,7 @@ def prepare(settings: Settings) -> None:
     excess = path_excess(settings)
     if excess > 0:
         raise InvalidInput(
-            f"the state directory's path is {excess} characters too long for Unix sockets;"
+            f"the state directory's path is {excess} bytes too long for Unix sockets;"
             " set MODELLESS_STATE_DIR to a shorter one"
         )
 
@@ -61,8 +61,8 @@ def _ensure_token(path: Path) -> None:
 
 
 def path_excess(settings: Settings) -> int:
-    """By how many characters the state directory's path is too long for Unix sockets in it."""
-    return len(str(settings.run_dir / "w-cpu-256-xxxxxxxx.sock")) - 107
+    """By how many bytes the state directory's path is too long for Unix sockets in it."""
+    return len(os.fsencode(settings.run_dir / "w-cpu-256-xxxxxxxx.sock")) - 107
 
 
 def take_lock(path: Path, patience_s: float = 0.3) -> IO[str] | None:
@@ -109,7 +109,9 @@ def clear_files(settings: Settings) -> None:
 
     On a cluster, gateways of a killed `up` go on, and are taken over.
     """
-    of_gateways = () if settings.ray_address else ("g-*.sock", "g-*.json", "g-*.take")
+    of_gateways = (
+        () if settings.ray_address else ("g-*.sock", "g-*.json", "g-*.take", "g-*.answers")
+    )
     for pattern in ("w-*.sock", *of_gateways):
         for left in settings.run_dir.glob(pattern):
             with contextlib.suppress(OSError):

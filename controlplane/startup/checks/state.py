@@ -18,7 +18,7 @@ def state_directory(settings: Settings) -> Iterator[Finding]:
     if excess > 0:
         yield problem(
             name,
-            f"the path of {path} is {excess} characters too long for Unix sockets",
+            f"the path of {path} is {excess} bytes too long for Unix sockets",
             "set MODELLESS_STATE_DIR to a shorter one",
         )
     elif path.exists() and not path.is_dir():

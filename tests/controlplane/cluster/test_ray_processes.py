@@ -14,6 +14,7 @@ from controlplane.cluster.ray_processes import (
     LOGS,
     answers_in_time,
     not_joined,
+    ray_dir,
     ray_environment,
     refuses_token,
     token_path,
@@ -172,3 +173,15 @@ def test_other_addresses_are_told_with_what_ray_says(tmp_path: Path, address: st
     assert not_joined(settings(tmp_path, address), RAY_SAYS) == (
         f"the Ray cluster at {address} could not be joined: {RAY_SAYS}"
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "inside"), [("/srv/m", True), ("/srv/größe", False), ("/s" * 20, False)]
+)
+def test_ray_has_a_folder_elsewhere_where_its_own_could_not_hold_its_sockets(
+    path: str, inside: bool
+) -> None:
+    """Ray writes paths in ASCII."""
+    found = ray_dir(load_settings(state_dir=Path(path)))
+    assert str(found).isascii()
+    assert found.is_relative_to(path) == inside

@@ -110,15 +110,17 @@ def test_a_used_one_is_fine(settings: Settings, state_dir: Path) -> None:
     ]
 
 
-def test_a_path_too_long_for_sockets_says_by_how_much(tmp_path: Path) -> None:
+@pytest.mark.parametrize("letter", ["x", "ö"])
+def test_a_path_too_long_for_sockets_says_by_how_much(tmp_path: Path, letter: str) -> None:
+    """The system counts bytes, of which a letter with an accent has two."""
     at_most = 107 - len("/run/w-cpu-256-xxxxxxxx.sock")
-    path = tmp_path / ("x" * (at_most + 3 - len(str(tmp_path)) - 1))
+    path = tmp_path / (letter + "x" * (at_most + 3 - len(str(tmp_path)) - 1 - len(letter.encode())))
 
     [finding] = state.state_directory(load_settings(state_dir=path))
 
     assert finding == problem(
         "state",
-        f"the path of {path} is 3 characters too long for Unix sockets",
+        f"the path of {path} is 3 bytes too long for Unix sockets",
         "set MODELLESS_STATE_DIR to a shorter one",
     )
 

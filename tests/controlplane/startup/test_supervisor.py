@@ -362,13 +362,13 @@ def test_sockets_of_killed_workers_and_old_logs_are_removed(settings: Settings) 
     shutil.rmtree(ray)
 
 
-@pytest.mark.parametrize(("ray_address", "left"), [("", 0), ("auto", 2)])
+@pytest.mark.parametrize(("ray_address", "left"), [("", 0), ("auto", 3)])
 def test_what_gateways_have_counted_is_forgotten_unless_they_may_go_on(
     settings: Settings, ray_address: str, left: int
 ) -> None:
     settings = settings.model_copy(update={"ray_address": ray_address})
     prepare(settings)
-    for name in ("g-1-1.sock", "g-1-2.json"):
+    for name in ("g-1-1.sock", "g-1-2.json", "g-1-1.answers"):
         (settings.run_dir / name).touch()
 
     clear_files(settings)
