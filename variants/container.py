@@ -36,7 +36,10 @@ def quota_cores(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUP) -> float | N
 
 def total_memory_mib(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUP) -> float:
     """Memory of this machine, or the least limit of the control groups of this process."""
-    limits = [limit for limit, _ in _memory(root, own)]
+    limits = []
+    for folder in _groups("memory", root, own):
+        with suppress(OSError, ValueError):
+            limits.append(_limit(folder))
     return float(min([psutil.virtual_memory().total, *limits]) / 2**20)
 
 
@@ -84,16 +87,28 @@ def _quota(folder: Path) -> float:
     return int(quota) / int(period)
 
 
+def _limit(folder: Path) -> int:
+    """Bytes that one control group may take, of either version.
+
+    Raises:
+        OSError, ValueError: it has no limit.
+    """
+    try:
+        text = (folder / "memory.max").read_text()
+    except FileNotFoundError:
+        text = (folder / "memory.limit_in_bytes").read_text()
+    return int(text)  # "max" where there is none
+
+
 def _memory(root: Path, own: Path) -> Iterator[tuple[int, int]]:
     """Limit and use of each control group that has a limit, in bytes, without inactive files."""
     for folder in _groups("memory", root, own):
         with suppress(OSError, ValueError):
-            if (file := folder / "memory.max").exists():
+            limit = _limit(folder)
+            if (folder / "memory.current").exists():
                 names = ("memory.current", "inactive_file")
             else:
-                file = folder / "memory.limit_in_bytes"
                 names = ("memory.usage_in_bytes", "total_inactive_file")
-            limit = int(file.read_text())  # "max" where there is none
             used = int((folder / names[0]).read_text())
             fields = (line.split() for line in (folder / "memory.stat").read_text().splitlines())
             cached = next((int(value) for name, value in fields if name == names[1]), 0)

@@ -5,6 +5,7 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.datastructures import Headers, MutableHeaders
@@ -21,14 +22,31 @@ from variants.errors import InvalidInput, ModellessError, NotFound, PayloadTooLa
 
 log = logging.getLogger(__name__)
 
+_REFERENCE = "#/components/schemas/{model}"
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {
-        "model": ErrorBody,
+        "content": {
+            "application/json": {"schema": {"$ref": _REFERENCE.format(model=ErrorBody.__name__)}}
+        },
         "description": " or ".join(code for code, other in STATUS.items() if other == status),
     }
     for status in (400, 401, 403, 404, 409, 413, 429, 500, 503)
 }
-"""What any route may answer besides its result, for the OpenAPI page."""
+"""What any route may answer besides its result, for the OpenAPI page.
+
+By reference: of a ``model``, FastAPI makes a validator for each route and status when an
+application is built, nearly a thousand that nobody asks. ``describe_errors`` adds what is referred
+to.
+"""
+
+
+def describe_errors(document: dict[str, Any]) -> None:
+    """Add to an OpenAPI document the schemas that ``ERRORS`` refers to."""
+    own = ErrorBody.model_json_schema(mode="serialization", ref_template=_REFERENCE)
+    own = jsonable_encoder(own, exclude_none=True)  # as FastAPI writes those of results
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    schemas |= {**own.pop("$defs", {}), ErrorBody.__name__: own}
+    document["components"]["schemas"] = dict(sorted(schemas.items()))
 
 
 class RequestIds:

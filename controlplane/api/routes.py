@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, FastAPI, Path, Request, Response
@@ -21,7 +21,7 @@ from controlplane.api.changed_tasks import changed_tasks_routes
 from controlplane.api.clients import client_routes
 from controlplane.api.context import ApiContext
 from controlplane.api.devices import device_routes
-from controlplane.api.errors import ERRORS, RequestIds, add_error_handlers
+from controlplane.api.errors import ERRORS, RequestIds, add_error_handlers, describe_errors
 from controlplane.api.inventory import inventory_routes
 from controlplane.api.nodes import node_routes
 from controlplane.api.path_parameters import ModelPath, TaskPath
@@ -55,6 +55,15 @@ TAGS = [
 ]
 
 
+class ControlApi(FastAPI):
+    """Its OpenAPI document has the schema of errors, to which all routes refer."""
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            describe_errors(super().openapi())
+        return super().openapi()
+
+
 def build_api(context: ApiContext) -> FastAPI:
     """The control API as an ASGI application.
 
@@ -72,7 +81,7 @@ def build_api(context: ApiContext) -> FastAPI:
         finally:
             await registrations.close()
 
-    api = FastAPI(
+    api = ControlApi(
         title="modelless",
         summary="Ask for a task, not a model.",
         description=DESCRIPTION,

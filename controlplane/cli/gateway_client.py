@@ -14,7 +14,7 @@ from controlplane.cli.outcome import NotRunning
 from controlplane.http_errors import parse_error
 from controlplane.settings import load_settings
 from controlplane.startup.presence import as_running
-from controlplane.tls import public_context, trusting
+from controlplane.tls import public_context, trusting, trusting_nobody
 from variants.errors import DeadlineExceeded, InvalidInput, ModellessError, ReplicaLost
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class Access:
     certificate: str = ""
     """The file of the gateway's own, which is then the only one trusted."""
 
-    def trust(self) -> ssl.SSLContext | bool:
-        """What a connection to it trusts; True where it speaks no TLS."""
+    def trust(self) -> ssl.SSLContext:
+        """What a connection to it trusts; nobody where it speaks no TLS."""
         return _trust(self.url, self.certificate)
 
 
@@ -245,9 +245,9 @@ def connected(access: Access) -> Client:
     return Client(access.url, token=access.token, certificate=access.certificate)
 
 
-def _trust(url: str, certificate: str) -> ssl.SSLContext | bool:
+def _trust(url: str, certificate: str) -> ssl.SSLContext:
     if not url.startswith("https://"):
-        return True  # never asked, and quickly made
+        return trusting_nobody()
     return trusting(certificate, any_name=True) if certificate else public_context()
 
 

@@ -10,7 +10,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from controlplane.http_errors import parse_error
-from controlplane.tls import public_context, trusting
+from controlplane.tls import public_context, trusting, trusting_nobody
 from variants.errors import DeadlineExceeded, InvalidInput, ModellessError, ReplicaLost
 from variants.types import Prefer
 
@@ -99,10 +99,10 @@ def connection_options(
     }
 
 
-def _trust(url: str, certificate: str | PathLike[str]) -> ssl.SSLContext | bool:
+def _trust(url: str, certificate: str | PathLike[str]) -> ssl.SSLContext:
     if certificate:
         return trusting(str(certificate))
-    return public_context() if url.startswith("https:") else True  # never asked, and quickly made
+    return public_context() if url.startswith("https:") else trusting_nobody()
 
 
 NUMBERS = ("latency_ms", "accuracy", "cost", "priority")

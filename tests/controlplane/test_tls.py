@@ -10,9 +10,11 @@ from tempfile import TemporaryDirectory
 import httpx
 import pytest
 
+from controlplane.cli.gateway_client import Access
 from controlplane.cli.gateway_client import Client as CommandClient
 from controlplane.cli.outcome import NotRunning
 from controlplane.client.asking import Client as PythonClient
+from controlplane.client.exchange import connection_options
 from controlplane.tls import check, server_context, trusting
 from tests.controlplane.certificates import Pair, self_signed
 from tests.controlplane.serving import FAST, Client, Served, post, query, serving
@@ -119,6 +121,16 @@ async def test_the_python_client_takes_a_certificate(served: Served) -> None:
 
 
 # -- certificates -------------------------------------------------------------------------------
+
+
+def test_of_a_gateway_without_tls_no_authorities_are_read() -> None:
+    """That would take each client ten times as long as the rest of its start."""
+    plain = connection_options("http://127.0.0.1:8000", None, "")["verify"]
+    encrypted = connection_options("https://127.0.0.1:8000", None, "")["verify"]
+
+    assert encrypted.get_ca_certs() != []
+    assert plain.get_ca_certs() == []
+    assert Access(url="http://127.0.0.1:8000").trust().get_ca_certs() == []
 
 
 def test_a_sound_pair_says_when_it_ends(tmp_path: Path) -> None:

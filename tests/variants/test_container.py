@@ -75,6 +75,12 @@ def test_the_least_limit_of_memory_counts_and_files_are_free(tmp_path: Path, own
     assert free_memory_mib(tmp_path, own) == 60.0
 
 
+def test_a_limit_counts_without_looking_at_what_is_used(tmp_path: Path, own: Path) -> None:
+    """Device kinds are asked for at every turn of the control loop; the kernel sums the rest up."""
+    write(tmp_path / "pod", memory__max=str(100 * MIB))
+    assert total_memory_mib(tmp_path, own) == 100.0
+
+
 def test_a_group_that_is_full_leaves_nothing(tmp_path: Path, own: Path) -> None:
     write(
         tmp_path / "pod",

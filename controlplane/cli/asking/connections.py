@@ -8,7 +8,6 @@ replaced, and a query that was written to it just then is sent again, once.
 """
 
 import asyncio
-import ssl
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
@@ -59,7 +58,7 @@ class Connections:
         """
         self.url = access.url
         self._host, self._port, self._prefix, secure = _place(access.url)
-        self._tls = cast("ssl.SSLContext", access.trust()) if secure else None
+        self._tls = access.trust() if secure else None
         said = {"Host": urlsplit(access.url).netloc.rpartition("@")[2], **(headers or {})}
         if access.token:
             said["Authorization"] = f"Bearer {access.token}"
