@@ -6,8 +6,8 @@ In: model files that users hand in. Out: tasks, model versions, variants and pro
 Read first ``types`` and ``errors``, which every other package uses; then ``catalog`` and
 ``artifacts`` (where things are kept), ``checks`` (what a model file must not contain), ``builders``
 (how one model becomes several variants) and ``zoo`` (example models). ``registry`` and
-``entry_points`` are the one shape of all registries of the project; ``images`` says which tasks take
-pictures.
+``entry_points`` are the one shape of all registries of the project; ``images`` says which tasks
+take pictures.
 
 Imports no other package of the project.
 """

@@ -150,6 +150,7 @@ async def test_a_task_shows_its_signature_and_what_stands_behind_it(api: httpx.A
         "name": "digits",
         "inputs": [{"name": "pixels", "dtype": "float32", "shape": [64]}],
         "outputs": [{"name": "scores", "dtype": "float32", "shape": [10]}],
+        "image": {"channels": 1, "height": 8, "mean": [0.0], "std": [1.0], "width": 8},
         "labels": list("0123456789"),
         "metric": "top1",
         "accuracy_means": "share of the rows whose highest score is that of the right class",
