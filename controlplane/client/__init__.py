@@ -6,7 +6,7 @@ Read ``asking`` (``Client``) and ``asking_async`` (``AsyncClient``), over ``exch
 ``binary`` (arrays) and ``pictures``, then ``exporting`` (``export``), which leads to
 ``sklearn_onnx`` and ``sklearn_values`` for scikit-learn and to ``torch_archive`` for PyTorch, over
 ``example_inputs``, ``tracing``, ``functional`` and ``onnx_file``. ``agreement`` checks that the
-file answers as the model does, and ``reasons`` says why a module could not be exported.
+file answers as the model does.
 
 Imports ``variants``, and of ``controlplane`` TLS and HTTP errors; torch and skl2onnx when used.
 """

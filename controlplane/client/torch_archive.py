@@ -45,8 +45,7 @@ from controlplane.client.agreement import Arrays, largest_difference
 from controlplane.client.example_inputs import Examples, read_examples
 from controlplane.client.exported import Exported, ExportError
 from controlplane.client.onnx_file import OnnxAnswers, cleaned, serialized
-from controlplane.client.reasons import first_line
-from controlplane.client.tracing import Traced, quiet_torch, trace
+from controlplane.client.tracing import Traced, first_line, quiet_torch, trace
 from variants.checks.archive_check import check_archive
 from variants.errors import InvalidArtifact
 
