@@ -53,8 +53,8 @@ SECRETS = ("database_url", "redis_url", "api_token")
 configuration. A new setting that may hold a secret belongs in here."""
 
 LOOK_S = 10.0
-"""How long it is taken for true how many cores and how much memory a container has: its limits may
-change while it runs, and gateways and the control loop ask several times a second."""
+"""How long it is taken for true how much memory a container has: its limit may change while it runs,
+and gateways and the control loop ask several times a second."""
 
 LOCAL = ("url", "nodes", "zone")
 """Settings that are not sent: of the command line alone, or of each machine by itself."""
@@ -160,7 +160,7 @@ class Settings(GivenSettings):
         """
         slices = slices_of(self.slices)
         if not slices and not (self.ray_address and self.slices == FOUND):
-            cores = max(1, (self.cores or _of_machine()[0]) // self.workers)
+            cores = max(1, (self.cores or usable_cores()) // self.workers)
             slices = (
                 Slice(name=cpu_kind(cores), cores=cores, most=self.workers, source=self._source),
                 *gpu_slices(machine_gpus(), self._most_gpus),
@@ -168,7 +168,7 @@ class Settings(GivenSettings):
         return filled_in(
             slices,
             memory_mib=self.worker_memory_mib,
-            all_memory_mib=_of_machine()[1] / 2,
+            all_memory_mib=_memory_mib() / 2,
             usd_per_core_hour=self.usd_per_core_hour,
             elastic=self.elastic,
             usd_per_gpu_hour=self.usd_per_gpu_hour,
@@ -319,14 +319,14 @@ def load_settings(**overrides: object) -> Settings:
         raise InvalidInput(f"{file} cannot be read: {reason}") from error
 
 
-def _of_machine() -> tuple[int, float]:
-    """Cores that this process can keep busy, and the memory of its machine or container in MiB."""
-    return _found_in(int(monotonic() // LOOK_S))
+def _memory_mib() -> float:
+    """Of this machine, or its container."""
+    return _memory_found_in(int(monotonic() // LOOK_S))
 
 
 @lru_cache(maxsize=1)
-def _found_in(_period: int) -> tuple[int, float]:
-    return usable_cores(), total_memory_mib()
+def _memory_found_in(_period: int) -> float:
+    return total_memory_mib()
 
 
 def known_names() -> frozenset[str]:

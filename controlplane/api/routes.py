@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, FastAPI, Path, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -24,7 +24,7 @@ from controlplane.api.devices import device_routes
 from controlplane.api.errors import ERRORS, RequestIds, add_error_handlers, describe_errors
 from controlplane.api.inventory import inventory_routes
 from controlplane.api.nodes import node_routes
-from controlplane.api.path_parameters import ModelPath, TaskPath
+from controlplane.api.path_parameters import ModelPath, TaskPath, known_parameters
 from controlplane.api.peaks import peak_routes
 from controlplane.api.quarantine import quarantine_routes
 from controlplane.api.reading.catalog import catalog_routes, profile_routes
@@ -102,22 +102,25 @@ def build_api(context: ApiContext) -> FastAPI:
     api.add_middleware(JsonBodies)
     api.add_middleware(RequestIds)
     add_error_handlers(api)
-    api.include_router(catalog_routes(context))
-    api.include_router(profile_routes(context))
-    api.include_router(running_routes(context))
-    api.include_router(event_routes(context))
-    api.include_router(device_routes(context))
-    api.include_router(node_routes(context))
-    api.include_router(inventory_routes(context))
-    api.include_router(peak_routes(context))
-    api.include_router(rule_routes(context))
-    api.include_router(client_routes(context))
-    api.include_router(quarantine_routes(context))
-    api.include_router(changed_tasks_routes(context))
-    api.include_router(sharing_routes(context))
-    api.include_router(removal_routes(context))
-    api.include_router(canary_routes(context))
-    api.include_router(_registration_routes(context, registrations))
+    for routes in (
+        catalog_routes(context),
+        profile_routes(context),
+        running_routes(context),
+        event_routes(context),
+        device_routes(context),
+        node_routes(context),
+        inventory_routes(context),
+        peak_routes(context),
+        rule_routes(context),
+        client_routes(context),
+        quarantine_routes(context),
+        changed_tasks_routes(context),
+        sharing_routes(context),
+        removal_routes(context),
+        canary_routes(context),
+        _registration_routes(context, registrations),
+    ):
+        api.include_router(routes, dependencies=[Depends(known_parameters)])
     for path, name in PAGES.items():
         _add_file(api, path, "text/html", *read_page(name))
     _add_description(api)

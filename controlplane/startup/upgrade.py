@@ -148,7 +148,8 @@ class Upgrade:
         if not old and len(now.generations) >= now.target:
             self._say(f"{part.words}: all {len(now.generations)} are of this generation already")
             return
-        self._say(f"{part.words}: {len(old)} of {len(now.generations)} to be replaced")
+        count = max(now.target, len(now.generations))  # some may be missing, and start anew
+        self._say(f"{part.words}: {len(old)} of {count} to be replaced")
         held: frozenset[tuple[str, str]] = frozenset()
         if part.worker_prefix:
             now_held = self._asked().workers

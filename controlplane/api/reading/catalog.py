@@ -20,8 +20,10 @@ from controlplane.views.catalog_schemas import (
 from controlplane.views.live_latencies import Live, live_latencies, tell_device, tell_profile
 from controlplane.views.schemas import Schema
 from controlplane.views.worker_schemas import WorkerSchema
+from planner.sentences import there_are
 from variants.artifacts.protocol import ArtifactStore
-from variants.errors import ModellessError, StateUnavailable
+from variants.errors import ModellessError, NotFound, StateUnavailable
+from variants.types import CatalogSnapshot
 
 
 class Tasks(Schema):
@@ -97,6 +99,7 @@ def profile_routes(context: ApiContext) -> APIRouter:
         device_kind: Annotated[str | None, Query(description="Only on this kind.")] = None,
     ) -> Profiles:
         snapshot = await context.snapshot()
+        _check_asked(snapshot, task, variant)
         found = [
             ProfileSchema.of(profile)
             for profile in snapshot.profiles
@@ -110,6 +113,22 @@ def profile_routes(context: ApiContext) -> APIRouter:
         return Profiles(profiles=found)
 
     return routes
+
+
+def _check_asked(snapshot: CatalogSnapshot, task: str | None, variant: str | None) -> None:
+    """Refuse names of which there can be no profiles: an empty list would say that none was made.
+
+    A device kind may be one of which nothing was measured yet.
+
+    Raises:
+        TaskNotFound, NotFound: the catalog has no task or variant of that name.
+    """
+    if task is not None:
+        catalog_views.find_task(snapshot, task)
+    known = {v.name for v in snapshot.variants if task in (None, v.task)}
+    if variant is not None and variant not in known:
+        said = "there is" if task is None else f"task {task!r} has"
+        raise NotFound(f"{said} no variant {variant[:128]!r}{there_are(known, variant)}")
 
 
 async def _live(context: ApiContext) -> Live:

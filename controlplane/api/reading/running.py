@@ -12,12 +12,16 @@ from pydantic import AwareDatetime, Field, StringConstraints
 
 from controlplane.api.context import ApiContext
 from controlplane.api.inventory import fleet_status_now
+from controlplane.api.path_parameters import WorkerPath
 from controlplane.api.rules import rule_rows
+from controlplane.views import catalog_views
 from controlplane.views.history import LONGEST_S, history
 from controlplane.views.plan_schemas import PlanSchema, StorageStatusSchema
 from controlplane.views.rule_schemas import told
 from controlplane.views.schemas import EventSchema, History, Schema, SloReport, TickSchema
 from controlplane.views.worker_schemas import WorkerSchema
+from planner.sentences import there_are
+from variants.errors import NotFound
 from variants.types import EventFilter
 from workers.types import WorkerStatus
 
@@ -64,6 +68,14 @@ def running_routes(context: ApiContext) -> APIRouter:
             next=part[-1][0] if len(part) < len(listed) else None,
         )
 
+    @routes.get("/workers/{worker}", summary="One worker and what it has loaded")
+    async def worker(worker: WorkerPath) -> WorkerSchema:
+        statuses = {_worker(status): status for status in await context.live.worker_status()}
+        if worker not in statuses:
+            known = there_are(statuses, worker) or "; none is there"
+            raise NotFound(f"there is no worker {worker[:256]!r}{known}")
+        return WorkerSchema.model_validate(statuses[worker])
+
     @routes.get("/plan", summary="The newest plan, its explanation, and how it stands now")
     async def plan(
         task: Annotated[
@@ -72,6 +84,8 @@ def running_routes(context: ApiContext) -> APIRouter:
         ] = None,
     ) -> PlanSchema:
         newest = await asyncio.to_thread(context.catalog.latest_plan)
+        if task is not None and (newest is None or all(p.task != task for p in newest.placements)):
+            catalog_views.find_task(await context.snapshot(), task)
         row = PlanSchema.of(newest, await fleet_status_now(context, newest), task)
         row.rules = [said for each in await rule_rows(context) if (said := told(each))]
         row.storage = StorageStatusSchema.model_validate(await context.storage())
@@ -96,6 +110,9 @@ def running_routes(context: ApiContext) -> APIRouter:
         ] = LONGEST_S,
     ) -> History:
         samples = await context.live.history()
+        if task is not None and all(task not in one["tasks"] for one in samples):
+            # Of one that is removed the samples of the last hour are shown.
+            catalog_views.find_task(await context.snapshot(), task)
         return History.model_validate(history(samples, time(), seconds, task))
 
     return routes

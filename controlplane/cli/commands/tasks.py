@@ -71,9 +71,9 @@ def set_defaults(
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Change what holds when a query of a task names nothing, and how its pictures are read.
+    """Change what a task has by default, and how pictures are read.
 
-    What is not given stays as it is. Queries that come a second later follow it.
+    Defaults hold where a query names nothing. What is not given stays as it is. Queries that come a second later follow it.
     """
     image = _image_change(image_mean, image_std)
     change: dict[str, Any] = {}

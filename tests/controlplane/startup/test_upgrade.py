@@ -230,6 +230,14 @@ def test_the_one_more_has_gone_when_as_many_run_as_are_to_run() -> None:
     assert not [line for line in played.said if "one more runs still" in line]
 
 
+def test_one_that_is_missing_counts_among_those_that_are_to_run() -> None:
+    played = Played({"o1": OLD, "o2": OLD})
+    played.target = 3
+    with pytest.raises(DeadlineExceeded):
+        upgrade(played).run(workers(played))
+    assert "workers: 2 of 3 to be replaced" in played.said
+
+
 def test_what_one_worker_alone_holds_is_said_before_it_leaves() -> None:
     played = Played({"o1": OLD, "o2": OLD})
     played.held["o2"] = frozenset({("digits", "a")})
