@@ -53,8 +53,8 @@ SECRETS = ("database_url", "redis_url", "api_token")
 configuration. A new setting that may hold a secret belongs in here."""
 
 LOOK_S = 10.0
-"""How long it is taken for true how much memory a container has: its limit may change while it runs,
-and gateways and the control loop ask several times a second."""
+"""How long it is taken for true how much memory a container has: its limit may change while it
+runs, and gateways and the control loop ask several times a second."""
 
 LOCAL = ("url", "nodes", "zone")
 """Settings that are not sent: of the command line alone, or of each machine by itself."""

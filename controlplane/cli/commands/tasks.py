@@ -73,7 +73,8 @@ def set_defaults(
 ) -> None:
     """Change what a task has by default, and how pictures are read.
 
-    Defaults hold where a query names nothing. What is not given stays as it is. Queries that come a second later follow it.
+    Defaults hold where a query names nothing. What is not given stays as it is. Queries that come
+    a second later follow it.
     """
     image = _image_change(image_mean, image_std)
     change: dict[str, Any] = {}
