@@ -61,9 +61,7 @@ def changed_tasks_routes(context: ApiContext) -> APIRouter:
         "second. Of two changes at once both hold; where they change the same, the later one.",
     )
     async def change(task: TaskPath, change: SloChange) -> TaskSchema:
-        if not change.model_fields_set:
-            known = ", ".join(SloChange.model_fields)
-            raise InvalidInput(f"nothing is to be changed; there are: {known}")
+        _refuse_empty(change)
         return await changed(
             context,
             task,
@@ -80,8 +78,7 @@ def changed_tasks_routes(context: ApiContext) -> APIRouter:
         " Gateways follow within a second.",
     )
     async def scale(task: TaskPath, change: ImageChange) -> TaskSchema:
-        if not change.model_fields_set:
-            raise InvalidInput("nothing is to be changed; there are: mean, std")
+        _refuse_empty(change)
         return await changed(
             context,
             task,
@@ -107,6 +104,16 @@ def changed_tasks_routes(context: ApiContext) -> APIRouter:
         )
 
     return routes
+
+
+def _refuse_empty(change: SloChange | ImageChange) -> None:
+    """
+    Raises:
+        InvalidInput: it changes nothing.
+    """
+    if not change.model_fields_set:
+        known = ", ".join(type(change).model_fields)
+        raise InvalidInput(f"nothing is to be changed; there are: {known}")
 
 
 def _scale(image: ImageScale | None) -> str:

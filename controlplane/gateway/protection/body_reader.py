@@ -2,8 +2,7 @@
 
 Python's JSON parsers hold the interpreter while they read, so a thread would not help. The process
 is started with the first long body, or before where a task expects pictures, and reads one after
-the other. What takes too long is given up:
-the process is ended, and the next body gets a new one.
+the other. What takes too long is given up: the process is ended, and the next body gets a new one.
 """
 
 import asyncio
