@@ -28,7 +28,8 @@ class Runs:
 
 @pytest.fixture
 def failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    file = tmp_path / "lastfailed"
+    file = tmp_path / "v" / "cache" / "lastfailed"
+    file.parent.mkdir(parents=True)
     monkeypatch.setattr(again, "FAILURES", file)
     return file
 
@@ -47,7 +48,7 @@ def test_what_passes_three_times_alone_counts_as_passed_and_is_named(
 ) -> None:
     status, runs = hearing(monkeypatch, failures, [LIVE], 0, 0, 0)
     assert status == 0
-    assert [command[-1] for command in runs.commands] == [LIVE] * 3
+    assert [command[-1] for command in runs.commands] == [LIVE.partition("::")[0]] * 3
     assert f"UNSTEADY: failed beside other tests, passed 3 times alone:\n    {LIVE}" in (
         capsys.readouterr().out
     )
@@ -73,7 +74,25 @@ def test_what_failed_together_counts_once(monkeypatch: pytest.MonkeyPatch, failu
     failed = [f"{LIVE}[{case}]" for case in range(again.MOST + 1)]
     status, runs = hearing(monkeypatch, failures, failed, 0, 0, 0)
     assert status == 0
-    assert runs.commands[0][-len(failed) :] == failed
+    assert runs.commands[0][-2:] == ["--last-failed", LIVE.partition("::")[0]]
+
+
+def test_what_failed_is_tried_in_the_order_of_its_file(
+    monkeypatch: pytest.MonkeyPatch, failures: Path, tmp_path: Path
+) -> None:
+    """Whose tests share something find it as the ones before left it."""
+    file = tmp_path / "test_order.py"
+    file.write_text(
+        "told = []\ndef test_z(): told.append(1)\ndef test_other(): told.append(2)\n"
+        "def test_a(): assert told == [1]\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts =\n")
+    failures.write_text(json.dumps({"test_order.py::test_a": True, "test_order.py::test_z": True}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(again, "TIMES", 1)
+    assert again.main(1) == 0
+    failures.write_text(json.dumps({"test_order.py::test_a": True}))
+    assert again.main(1) == 1
 
 
 def test_only_failures_are_tried_again(failures: Path) -> None:
