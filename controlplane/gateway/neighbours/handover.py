@@ -12,6 +12,7 @@ import contextlib
 import logging
 import socket
 import struct
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -192,8 +193,19 @@ def _connected(other: Path) -> socket.socket:
 
 
 def _received(peer: socket.socket) -> tuple[bytes, list[socket.socket]]:
-    """One byte, and the sockets that came with it."""
-    said, descriptors, _, _ = socket.recv_fds(peer, 1, MOST_AT_ONCE)
+    """One byte, and the sockets that came with it.
+
+    No process that this one starts gets them: the kernel would go on giving connections to a
+    listening socket that such a process holds and never reads, and the end of a connection would
+    not reach its client. Python sees to that for sockets that it makes, and not for these, and its
+    ``socket.recv_fds`` passes no flags on (3.11).
+    """
+    descriptors = array("i")
+    room = socket.CMSG_LEN(MOST_AT_ONCE * descriptors.itemsize)
+    said, told, _, _ = peer.recvmsg(1, room, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, data in told:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
     found = [socket.socket(fileno=one) for one in descriptors]
     for one in found:
         one.setblocking(False)

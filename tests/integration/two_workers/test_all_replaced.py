@@ -5,8 +5,10 @@ show.
 """
 
 import subprocess
+from contextlib import suppress
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.integration.deployment import BUSY, CLI, Deployment, Load, environment
@@ -36,6 +38,20 @@ def named(two: Deployment) -> tuple[set[str], str, str]:
     return {worker["worker"] for worker in two.workers()}, newest[0], newest[1]
 
 
+def name(process: psutil.Process) -> str:
+    """How it was started; nothing of one that has ended meanwhile."""
+    with suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
+
+
+def listens(process: psutil.Process, port: int) -> bool:
+    with suppress(psutil.Error):
+        found = process.net_connections("tcp")
+        return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in found)
+    return False
+
+
 def test_everything_is_replaced_and_every_query_is_answered(two: Deployment) -> None:
     workers, gateway, controller = named(two)
     assert {worker["eviction"] for worker in two.workers()} == {"modelless"}
@@ -53,6 +69,9 @@ def test_everything_is_replaced_and_every_query_is_answered(two: Deployment) -> 
     now = named(two)
     assert not workers & now[0]
     assert (len(now[0]), now[1] != gateway, now[2] != controller) == (2, True, True)
+    # Of several processes that listen, the kernel gives each a part of all new connections.
+    two.until(lambda: any("read_bodies" in name(one) for one in two.processes()), "its reader")
+    assert ["gateway" in name(one) for one in two.processes() if listens(one, two.port)] == [True]
     assert {worker["eviction"] for worker in two.workers()} == {"lru"}
     assert {worker["release"] for worker in two.workers()} != {""}
     for worker in two.workers():

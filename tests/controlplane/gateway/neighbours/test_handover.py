@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -62,6 +63,21 @@ async def test_connections_that_nobody_has_taken_yet_are_not_lost(tmp_path: Path
         peer.close()
     await stays.handover.stop()
     stays.taken[0].close()
+
+
+async def test_no_process_that_is_started_later_holds_what_was_handed_over(tmp_path: Path) -> None:
+    """A listening socket that is held and never read gets a part of all new connections."""
+    leaves, stays = Gateway(tmp_path, "a"), Gateway(tmp_path, "b")
+    await stays.handover.start()
+    client, kept = connected()
+    with listening() as own, client, kept:
+        assert await leaves.handover.give(own)
+        assert await leaves.handover.give_connections(tmp_path / f"g-b{SUFFIX}", [kept])
+        await eventually(lambda: len(stays.taken) == 2)
+        assert [os.get_inheritable(one.fileno()) for one in stays.taken] == [False, False]
+    await stays.handover.stop()
+    for one in stays.taken:
+        one.close()
 
 
 async def test_too_many_open_files_end_it_for_a_moment_only(
