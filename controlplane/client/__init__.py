@@ -3,10 +3,8 @@
 In: a trained model of the user's process, or a query. Out: a file to register, or a typed reply.
 
 Read ``asking`` (``Client``) and ``asking_async`` (``AsyncClient``), over ``exchange`` (JSON),
-``binary`` (arrays) and ``pictures``, then ``exporting`` (``export``), which leads to
-``sklearn_onnx`` and ``sklearn_values`` for scikit-learn and to ``torch_archive`` for PyTorch, over
-``example_inputs``, ``tracing``, ``functional`` and ``onnx_file``. ``agreement`` checks that the
-file answers as the model does.
+``binary`` (arrays) and ``pictures``; ``registering`` hands a model in, and the folder ``exporting``
+makes a file of it (``export``).
 
 Imports ``variants``, and of ``controlplane`` TLS and HTTP errors; torch and skl2onnx when used.
 """
@@ -14,8 +12,8 @@ Imports ``variants``, and of ``controlplane`` TLS and HTTP errors; torch and skl
 from controlplane.client.asking import Client
 from controlplane.client.asking_async import AsyncClient
 from controlplane.client.exchange import Reply, Unreachable
-from controlplane.client.exported import Exported, ExportError
-from controlplane.client.exporting import export
+from controlplane.client.exporting.export import export
+from controlplane.client.exporting.exported import Exported, ExportError
 from variants.errors import (
     Alternative,
     Cold,

@@ -38,7 +38,7 @@ from controlplane.client.exchange import (
     typed_failures,
     waits_s,
 )
-from controlplane.client.exported import Exported
+from controlplane.client.exporting.exported import Exported
 from controlplane.client.pictures import Picture, check_about, comma_separated, picture_query
 from controlplane.client.registering import REGISTER_S, File, Told, form_of, register_there
 from variants.types import Prefer

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controlplane.client.exchange import Unreachable, read_document, typed_failures
-from controlplane.client.exported import Exported
+from controlplane.client.exporting.exported import Exported
 from controlplane.http_errors import parse_error
 from variants.errors import DeadlineExceeded, InvalidInput, ModellessError
 from variants.types import NAME

@@ -114,7 +114,7 @@ def write_archive(path: Path) -> Path:
     """The network as users hand it in."""
     import torch
 
-    from controlplane.client.exporting import export
+    from controlplane.client.exporting.export import export
 
     export(module(), torch.from_numpy(images(3)), path)
     return path

@@ -1,7 +1,7 @@
 """Whether an archive of a PyTorch model can be opened without trusting it: every reason not to.
 
-An archive is what ``modelless.export`` writes (``controlplane/client/torch_archive.py`` shows the
-layout): a ``torch.export`` program as JSON, its weights as raw bytes, and the same model as ONNX.
+An archive is what ``modelless.export`` writes (``controlplane/client/exporting/torch_archive.py``
+shows it): a ``torch.export`` program as JSON, its weights as raw bytes, and the same model as ONNX.
 ``torch.export.load`` would unpickle some members, load libraries from others, and evaluate parts of
 the JSON. So nothing but the members of that layout may be there, and each is checked before
 anything else opens the file. Nothing here imports torch or runs any part of the model.

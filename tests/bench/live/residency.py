@@ -92,7 +92,7 @@ def register_originals(state: Path, folder: Path) -> None:
     """Train, export and register each classifier under a task of its own name."""
     from sklearn.datasets import load_digits
 
-    from controlplane.client.sklearn_onnx import export_classifier
+    from controlplane.client.exporting.sklearn_onnx import export_classifier
 
     rows, labels = load_digits(return_X_y=True)
     rows = rows.astype(np.float32) / 16

@@ -44,7 +44,7 @@ def digits_cnn(folder: Path) -> tuple[Material, TensorSpec, TensorSpec]:
     """The program and the ONNX of one module."""
     torch = import_torch()  # as a worker does: its threads sleep while they wait
 
-    from controlplane.client.exporting import export
+    from controlplane.client.exporting.export import export
     from variants.zoo import digits_models
 
     torch.manual_seed(0)

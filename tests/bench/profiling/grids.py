@@ -96,7 +96,7 @@ def digits_subject(name: str, folder: Path) -> Subject:
 
     torch = import_torch()  # its threads sleep while they wait
 
-    from controlplane.client.exporting import export
+    from controlplane.client.exporting.export import export
     from variants.zoo import digits_models
 
     torch.manual_seed(0)

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from controlplane.client.agreement import close, largest_difference
-from controlplane.client.exported import ExportError
+from controlplane.client.exporting.agreement import close, largest_difference
+from controlplane.client.exporting.exported import ExportError
 
 
 def floats(*values: float) -> Any:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 
@@ -69,6 +70,6 @@ def test_errors_are_the_ones_that_the_gateway_sends() -> None:
 @pytest.mark.parametrize("name", ["asking", "exchange", "exporting"])
 def test_no_module_hides_behind_a_function(name: str) -> None:
     """``import modelless.x`` would put the module in the place of a function ``modelless.x``."""
-    files = {path.stem for path in Path(package.__path__[0]).glob("*.py")}
-    assert name in files
-    assert not files & set(package.__all__)
+    modules = {module.name for module in iter_modules(package.__path__)}
+    assert name in modules
+    assert not modules & set(package.__all__)

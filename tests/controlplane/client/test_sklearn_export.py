@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from controlplane.client import Exported, ExportError, export
-from controlplane.client.sklearn_onnx import compare
+from controlplane.client.exporting.sklearn_onnx import compare
 from controlplane.registry.registration import RegistrationLimits, RegistrationRequest, register
 from profiler.sandbox.limits import MeasureLimits
 from variants.artifacts.store import FileArtifactStore

@@ -24,7 +24,7 @@ from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeRegressor
 
 from controlplane.client import Exported, ExportError, export
-from controlplane.client.sklearn_values import compare
+from controlplane.client.exporting.sklearn_values import compare
 from variants.checks.onnx_check import check_model
 from variants.types import TensorSpec
 

@@ -8,7 +8,7 @@ import onnx
 import pytest
 import torch
 
-from controlplane.client.exporting import export
+from controlplane.client.exporting.export import export
 from variants.builders import pytorch
 from variants.builders.gpu_requirements import missing_gpu
 from variants.builders.protocol import Material, Needs

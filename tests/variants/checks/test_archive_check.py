@@ -104,7 +104,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch = pytest.importorskip("torch")
     from torch import nn
 
-    from controlplane.client.exporting import export
+    from controlplane.client.exporting.export import export
 
     class Net(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -146,7 +146,7 @@ def test_the_reader_of_zip_files_sees_what_zipfile_sees(exported: Path) -> None:
 
 def test_torch_reads_the_sound_archive_and_answers_as_its_onnx(archive: Path) -> None:
     torch = pytest.importorskip("torch")
-    from controlplane.client.tracing import quiet_torch
+    from controlplane.client.exporting.tracing import quiet_torch
 
     rows = models.rows()["pixels"]
     with quiet_torch():

@@ -16,8 +16,8 @@ from variants.checks.program_operators import CORE, EXPORTED, OPERATORS
 
 torch = pytest.importorskip("torch")
 
-from controlplane.client import functional as functional_programs  # noqa: E402
-from controlplane.client.functional import functional, without_effects  # noqa: E402
+from controlplane.client.exporting import functional as functional_programs  # noqa: E402
+from controlplane.client.exporting.functional import functional, without_effects  # noqa: E402
 from tests import torch_models  # noqa: E402
 from tests.machine_cache import kept  # noqa: E402
 from tests.torch_models import MODULES, Applied, rows  # noqa: E402

@@ -20,7 +20,7 @@ def save_archive(
     """Save a module; ``says``: with the names of its inputs and outputs inside."""
     import torch
 
-    from controlplane.client.functional import functional
+    from controlplane.client.exporting.functional import functional
 
     rows = torch.export.Dim("batch")
     example = tuple(

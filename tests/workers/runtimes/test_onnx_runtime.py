@@ -63,7 +63,7 @@ from workers.runtimes.onnx import OnnxRuntime
 OnnxRuntime(onnx_spec(path), 1).load()
 """
 EXPORTED = """
-from controlplane.client.onnx_file import OnnxAnswers
+from controlplane.client.exporting.onnx_file import OnnxAnswers
 OnnxAnswers(path.read_bytes())
 """
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from controlplane.client.functional import functional
+from controlplane.client.exporting.functional import functional
 from variants.errors import RuntimeFailed
 from workers.runtimes.pytorch.program import Program, read_declared, read_program
 

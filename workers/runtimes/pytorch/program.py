@@ -8,8 +8,8 @@ the batch are computed as it runs, so there is no expression to evaluate. It is 
 seconds that importing ``torch.export`` and propagating shapes take, and the function that comes out
 costs a tenth of a millisecond less per call than ``ExportedProgram.module()``.
 
-The layout is told in ``controlplane/client/torch_archive.py``, the schema of the JSON in torch's
-``torch/_export/serde/schema.py``; this reads its major version 8.
+The layout is told in ``controlplane/client/exporting/torch_archive.py``, the schema of the JSON in
+torch's ``torch/_export/serde/schema.py``; this reads its major version 8.
 """
 
 import json

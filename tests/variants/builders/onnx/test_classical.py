@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from controlplane.client.sklearn_onnx import export_classifier
+from controlplane.client.exporting.sklearn_onnx import export_classifier
 from tests.variants.builders.onnx.networks import answers
 from variants.builders.protocol import Material
 from variants.builders.registry import make_builder

@@ -13,10 +13,10 @@ from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
-from controlplane.client.agreement import Arrays, close
-from controlplane.client.example_inputs import Examples, dtype_name
-from controlplane.client.exported import DTYPES, ExportError, check_names
-from controlplane.client.functional import functional
+from controlplane.client.exporting.agreement import Arrays, close
+from controlplane.client.exporting.example_inputs import Examples, dtype_name
+from controlplane.client.exporting.exported import DTYPES, ExportError, check_names
+from controlplane.client.exporting.functional import functional
 from variants.types import TensorSpec
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from controlplane.client.exported import Exported, ExportError
+from controlplane.client.exporting.exported import Exported, ExportError
 
 
 def export(
@@ -47,16 +47,16 @@ def export(
         raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(target.parent))
     if _is_one_of(model, "torch.nn", "Module"):
         _check_suffix(target, ".pt2", "a PyTorch module")
-        from controlplane.client.torch_archive import export_module
+        from controlplane.client.exporting.torch_archive import export_module
 
         return export_module(model, example_inputs, target, input_names, output_names)
     if _is_one_of(model, "sklearn.base", "BaseEstimator"):
         _check_suffix(target, ".onnx", "a scikit-learn model")
         if sys.modules["sklearn.base"].is_classifier(model):
-            from controlplane.client.sklearn_onnx import export_classifier
+            from controlplane.client.exporting.sklearn_onnx import export_classifier
 
             return export_classifier(model, example_inputs, target, input_names, output_names)
-        from controlplane.client.sklearn_values import export_values
+        from controlplane.client.exporting.sklearn_values import export_values
 
         return export_values(model, example_inputs, target, input_names, output_names)
     raise ExportError(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from controlplane.client.exported import ExportError
+from controlplane.client.exporting.exported import ExportError
 
 Arrays = Mapping[str, NDArray[Any]]
 """Name of an input or output to an array ``(rows, *shape)``."""

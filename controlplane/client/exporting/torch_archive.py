@@ -41,11 +41,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from controlplane.client.agreement import Arrays, largest_difference
-from controlplane.client.example_inputs import Examples, read_examples
-from controlplane.client.exported import Exported, ExportError
-from controlplane.client.onnx_file import OnnxAnswers, cleaned, serialized
-from controlplane.client.tracing import Traced, first_line, quiet_torch, trace
+from controlplane.client.exporting.agreement import Arrays, largest_difference
+from controlplane.client.exporting.example_inputs import Examples, read_examples
+from controlplane.client.exporting.exported import Exported, ExportError
+from controlplane.client.exporting.onnx_file import OnnxAnswers, cleaned, serialized
+from controlplane.client.exporting.tracing import Traced, first_line, quiet_torch, trace
 from variants.checks.archive_check import check_archive
 from variants.errors import InvalidArtifact
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.client.exported import CHECKED_ROWS, DTYPES, ExportError, check_names
+from controlplane.client.exporting.exported import CHECKED_ROWS, DTYPES, ExportError, check_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

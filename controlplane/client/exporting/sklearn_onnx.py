@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from controlplane.client.agreement import close
-from controlplane.client.exported import Exported, ExportError, check_names
-from controlplane.client.onnx_file import BATCH, OnnxAnswers, cleaned, serialized
+from controlplane.client.exporting.agreement import close
+from controlplane.client.exporting.exported import Exported, ExportError, check_names
+from controlplane.client.exporting.onnx_file import BATCH, OnnxAnswers, cleaned, serialized
 from variants.checks.onnx_check import OnnxInfo, check_model
 from variants.errors import InvalidArtifact
 

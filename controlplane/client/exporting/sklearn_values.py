@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from controlplane.client.agreement import close
-from controlplane.client.exported import Exported, ExportError, check_names
-from controlplane.client.onnx_file import BATCH, OnnxAnswers, serialized
-from controlplane.client.sklearn_onnx import (
+from controlplane.client.exporting.agreement import close
+from controlplane.client.exporting.exported import Exported, ExportError, check_names
+from controlplane.client.exporting.onnx_file import BATCH, OnnxAnswers, serialized
+from controlplane.client.exporting.sklearn_onnx import (
     DIFFERENT,
     INPUT,
     Rows,

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from controlplane.client.agreement import Arrays
-from controlplane.client.exported import ExportError
+from controlplane.client.exporting.agreement import Arrays
+from controlplane.client.exporting.exported import ExportError
 
 BATCH = "batch"
 """What the free axis is called."""
