@@ -27,6 +27,9 @@ RUNS = "RUNNING"
 LEFT = "health check failed"
 """Stands in what Serve says of a deployment of which a replica was asked to leave."""
 GOES = ("STOPPING", "GRACEFULLY_STOPPING")
+CHANGES = ("UPDATING", "RECOVERING")
+"""It runs, and for a moment says nothing of itself: it takes in a configuration, as after each
+``renew``, or Serve's controller is new and has not heard of it yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,11 @@ class ServeReplicas:
         from ray.exceptions import RayTaskError
 
         found = self._found(deployment)
+        if any(one["state"] in CHANGES for one in found["replicas"]):
+            # Left out it would not be replaced, and looked for as if it were missing.
+            raise ClusterUnavailable(
+                f"a replica of {deployment.application} takes in a configuration"
+            )
         running = [one["replica_id"] for one in found["replicas"] if one["state"] == RUNS]
         answers = self._answers(deployment, "identity") if running else []
         said = {one["replica"]: one["generation"] for one in answers if isinstance(one, dict)}
