@@ -12,6 +12,7 @@ from controlplane.api.bodies import EXPLAIN, INFER, QUERY
 from controlplane.gateway.explanation import explained
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.images.asked import KIND, asked_by_image
+from controlplane.gateway.images.described import with_pictures
 from controlplane.gateway.protection.compression import Body, Inflater, accepted
 from controlplane.gateway.query.parsing import asked_v1
 from controlplane.gateway.query.query_context import Respond
@@ -30,7 +31,9 @@ def add_query_routes(
     """
     entrance = Entrance(path, max_body, inflater, access)
 
-    @api.post("/v1/query", tags=["queries"], summary="Ask a task", openapi_extra=QUERY)
+    @api.post(
+        "/v1/query", tags=["queries"], summary="Ask a task", openapi_extra=with_pictures(QUERY)
+    )
     async def query(request: Request) -> Response:
         """Name a task and what you need; the reply says which variant answered, and how.
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 from PIL import Image
 
-from controlplane.gateway.images.asked import asked_by_image
+from controlplane.gateway.images.asked import KNOWN, OUTLINE, asked_by_image
 from controlplane.gateway.images.pixels import parse_image
 from controlplane.gateway.protection.body_frames import tasks_as_json, tasks_of
 from controlplane.gateway.protection.body_reader import BodyReader
@@ -345,6 +345,31 @@ async def test_an_image_is_answered(served: Served) -> None:
             assert (refused.status_code, refused.json()["code"]) == (status, code)
         counted = served.gateway.path.counters.tasks[TaskName(TASK.name)]
         assert sum(counted.errors.values()) >= 1
+
+
+async def test_what_may_be_asked_by_picture_is_described(served: Served) -> None:
+    """All of it, and what is described can be asked."""
+    await served.worker("w1", FAST, DOUBLE)
+    base = f"http://127.0.0.1:{served.port}"
+    async with httpx.AsyncClient(base_url=base, timeout=60) as client:
+        route = (await client.get("/openapi.json")).json()["paths"]["/v1/query"]["post"]
+        described = {one["name"]: one["schema"] for one in route["parameters"]}
+        assert {name.lower() for name in described} == {*KNOWN} - {OUTLINE}
+        assert route["requestBody"]["content"].keys() == {
+            "application/json", "image/png", "image/jpeg",
+        }  # fmt: skip
+        values = {
+            "X-Modelless-Task": TASK.name, "X-Modelless-Variant": DOUBLE, "SLO-Prefer": "latency",
+            "X-Modelless-Best-Effort": "true", "X-Modelless-Priority": "3", "Image-Mean": "0.5",
+            "Image-Std": "0.25", "SLO-Latency-Ms": "30000", "SLO-Accuracy": "0.1", "SLO-Cost": "9",
+        }  # fmt: skip
+        assert values.keys() == described.keys()
+        assert values["SLO-Prefer"] in described["SLO-Prefer"]["enum"]
+        answer = await client.post(
+            "/v1/query", content=picture(GREY), headers=values | {"Content-Type": "image/png"}
+        )
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["outputs"][0] == pytest.approx([-4.0, -2.4, -0.8, 4.0])
 
 
 @pytest.mark.slow
