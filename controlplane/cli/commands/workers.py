@@ -25,6 +25,10 @@ DeadlineOption = Annotated[
         help="Of a node: seconds until it goes, whether it is done or not.",
     ),
 ]
+AllowGapOption = Annotated[
+    bool,
+    typer.Option("--allow-gap", help="Of a worker: also where no other could answer meanwhile."),
+]
 
 workers = typer.Typer(
     help="Workers: what they have loaded, and how many there are.",
@@ -37,7 +41,6 @@ devices = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
 
 nodes = typer.Typer(
     help="Nodes of a cluster; drain one that is about to go.",
@@ -152,6 +155,23 @@ def drain_node(
     emit(row, output, lambda: typer.echo(printable(_drains(row))))
 
 
+@workers.command("drain")
+def drain_worker(
+    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Name of a worker.")],
+    allow_gap: AllowGapOption = False,
+    why: WhyOption = "",
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Have a worker leave, and another take its place.
+
+    It takes no more queries and answers those that it has, as with `modelless drain`.
+    """
+    with connect(url) as client:
+        row = _drained(client, worker, allow_gap, why)
+    emit(row, output, lambda: typer.echo(printable(_leaves(row))))
+
+
 def drain(
     name: Annotated[
         str,
@@ -160,12 +180,7 @@ def drain(
             help="A worker; or a node: its id, the beginning of it, its host name or its address.",
         ),
     ],
-    allow_gap: Annotated[
-        bool,
-        typer.Option(
-            "--allow-gap", help="Of a worker: also where no other one could answer meanwhile."
-        ),
-    ] = False,
+    allow_gap: AllowGapOption = False,
     deadline_s: DeadlineOption = None,
     why: WhyOption = "",
     url: UrlOption = "",
@@ -182,13 +197,19 @@ def drain(
         if name not in there and not nodes:
             raise NotFound(f"there is no worker {name!r}; there are: {', '.join(there) or 'none'}")
         if name in there:
-            body = {"allow_gap": allow_gap, "why": why, "by": operator()}
-            row = client.post(at("v1", "workers", name, "drain"), body)
+            row = _drained(client, name, allow_gap, why)
         else:
             notice = {"why": why or ASKED, "deadline_s": deadline_s}
             row = client.post(at("v1", "nodes", name, "drain"), notice)
-    said = f"{row['worker']}: {row['sentence']}" if name in there else _drains(row)
+    said = _leaves(row) if name in there else _drains(row)
     emit(row, output, lambda: typer.echo(printable(said)))
+
+
+def _drained(client: Client, worker: str, allow_gap: bool, why: str) -> Row:
+    """What the gateway says when a worker is told to leave."""
+    body = {"allow_gap": allow_gap, "why": why, "by": operator()}
+    found: Row = client.post(at("v1", "workers", worker, "drain"), body)
+    return found
 
 
 # -- for people ---------------------------------------------------------------------------------
@@ -284,6 +305,10 @@ def _node_state(row: Row) -> str:
     if not row["draining"]:
         return "alive"
     return f"draining until {clock(row['drains_until'])}" if row["drains_until"] else "draining"
+
+
+def _leaves(row: Row) -> str:
+    return f"{row['worker']}: {row['sentence']}"
 
 
 def _drains(row: Row) -> str:

@@ -133,3 +133,15 @@ def test_a_worker_leaves_where_another_one_answers_meanwhile(
     live.statuses = [worker("w1", MLP)]
     row = shell("drain", "w1", "--allow-gap", "-o", "json", url=url).json()
     assert (row["done"], row["others"], live.drained) == (True, 0, ["w1", "w1"])
+
+
+def test_workers_drain_is_the_same_for_a_worker(gateway: Gateway, shell: Shell) -> None:
+    url, live = gateway.url, gateway.live
+    alone = shell("workers", "drain", "w1", url=url)
+    assert (alone.code, "is the only one that takes queries" in alone.err) == (1, True)
+    told = shell("workers", "drain", "w1", "--allow-gap", "--why", "it grows", url=url)
+    assert (told.code, told.err, live.drained) == (0, "", ["w1"])
+    assert told.out.startswith("w1: It has answered all that it had, and leaves")
+    assert gateway.catalog.events(1)[-1].message == f"by {operator()}: it grows"
+    unknown = shell("workers", "drain", "w9", url=url)
+    assert (unknown.code, "there is no worker 'w9'" in unknown.err) == (1, True), unknown
