@@ -41,7 +41,7 @@ PRICING = 10_000
 COLUMNS = 8
 """That one pricing finds at most. With 1, the relaxation of 100 classes took 65 rounds; with 8, 20;
 with 16 as many."""
-OFF = 0.001
+OFF = 0.0003
 """Relative; what a device may be worth more than it costs, and is not looked for: so much is lost
 of the bound."""
 
@@ -71,7 +71,15 @@ class Devices:
 
     # -- one device -------------------------------------------------------------------------------
 
-    def _best(self, menu: Menu, prices: Prices, *, labels: int, few: int | None = None) -> Priced:
+    def _best(
+        self,
+        menu: Menu,
+        prices: Prices,
+        *,
+        labels: int,
+        few: int | None = None,
+        filled: bool = False,
+    ) -> Priced:
         """The best devices of a menu, among those worth more than they cost."""
         enough = float(prices.kinds[menu.kind]) * (1 + OFF)
         at, numbers, part = self._of(menu)
@@ -87,7 +95,15 @@ class Devices:
             part=np.add.reduceat(part, starts),
             worth=np.add.reduceat(part * slopes, starts),
         )
-        return best_devices(menu.items, pieces, enough=enough, labels=labels, most=COLUMNS, few=few)
+        return best_devices(
+            menu.items,
+            pieces,
+            enough=enough,
+            labels=labels,
+            most=COLUMNS,
+            few=few,
+            filled=filled,
+        )
 
     def _of(self, menu: Menu) -> tuple[Indices, Indices, Array]:
         """The pieces of a menu: position of the option, number of the piece, length in time."""
@@ -229,7 +245,7 @@ class Devices:
             worst, low, high = heappop(heap)
             looked += 1
             menu = self.menus.between(kind, lengths[low], lengths[high])
-            found = self._best(menu, prices, labels=self._many(kind))
+            found = self._best(menu, prices, labels=self._many(kind), filled=self._binds[kind])
             self.work -= PRICING + found.looked
             if found.bound <= enough:
                 continue

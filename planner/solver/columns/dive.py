@@ -13,7 +13,7 @@ from math import floor
 
 from planner.solver.columns.column import Column
 from planner.solver.columns.devices import MORE_WORK, Left
-from planner.solver.columns.master import Master
+from planner.solver.columns.master import NEARER, Master
 from planner.solver.columns.menus import Menus
 from planner.solver.columns.prices import Prices
 from planner.solver.device import FULL, Device
@@ -62,9 +62,9 @@ def generated(
     master.generate(left, ROUNDS_ALL, closely=True)
     answer, bound = master.prove(left)
     best = _finished(_dive(PartialSolution(options), master, answer, left), left)
-    if _is_far(best, bound) and master.devices.work <= 0 and left() > 0:
+    if _is_far(best, bound) and answer.objective > bound * (1 + NEARER) and left() > 0:
         master.devices.work = MORE_WORK
-        answer, proven = master.prove(left)
+        answer, proven = master.prove(left, NEARER)
         bound = max(bound, proven)
     for _ in range(TURNS):
         if not _is_far(best, bound) or not answer.duals or left() <= 0:

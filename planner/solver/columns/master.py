@@ -30,6 +30,8 @@ FALLS = 30
 """Most rounds of one of them; about ten were needed."""
 NEAR = 0.003
 """A bound as near to the relaxation as this is good enough."""
+NEARER = 0.001
+"""The same where the plan is too far from it."""
 BROKEN = 1e-3
 """By so much a rounding cut must be broken to be added."""
 
@@ -245,8 +247,12 @@ class Master:
             slow = slow + 1 if answer.objective > before * (1 - SLOW) else 0
         return answer
 
-    def prove(self, left: Left) -> tuple[Answer, float]:
+    def prove(self, left: Left, near: float = NEAR) -> tuple[Answer, float]:
         """Generate until it is proven how much better the relaxation can become.
+
+        Args:
+            left: answers how many seconds are left.
+            near: a bound as near to the relaxation as this is not made better.
 
         Returns:
             The last answer, and what no plan that serves everything is cheaper than, in USD per
@@ -257,7 +263,7 @@ class Master:
         for _ in range(BOXES):
             if not answer.duals or self.devices.work <= 0 or left() <= 0:
                 break
-            if answer.objective <= bound * (1 + NEAR):
+            if answer.objective <= bound * (1 + near):
                 break
             bound = max(bound, self._falling(self.prices(answer), left))
             answer = self.solve(left)

@@ -6,7 +6,7 @@ divided, so the last piece that finds room may be taken in part; memory cannot. 
 in two dimensions with one fractional item (Kellerer, Pferschy and Pisinger, Knapsack Problems,
 2004, chapters 9 and 10). It is solved by labels: pieces in the order of worth per time, every set
 that fits is a label, and a label is dropped once what it has and what it could still get
-(``lagrange``) is no better than the best found.
+(``completion``) is no better than the best found.
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ import numpy as np
 
 from planner.solver.capacity import SLACK
 from planner.solver.columns.column import Array, Bits, Flags, Indices
+from planner.solver.columns.completion import Completion, FilledMemory, PricedMemory
 from planner.solver.columns.lagrange import Relaxed, relaxed
 
 SIFTED = 2
@@ -73,6 +74,7 @@ def best_devices(
     labels: int,
     most: int,
     few: int | None = None,
+    filled: bool = False,
 ) -> Priced:
     """The devices that are worth most.
 
@@ -83,6 +85,8 @@ def best_devices(
         labels: most sets that are kept of each step; what is dropped beyond counts in the bound.
         most: devices to return.
         few: most pieces that are looked at, those that promise most; then ``bound`` means nothing.
+        filled: whether what may still come to a set must find room in its memory, instead of paying
+            for it: fewer sets are looked at, each for longer.
 
     Returns:
         ``bound`` is what no device is worth more than, and at least ``enough``.
@@ -100,7 +104,7 @@ def best_devices(
         if not kept.any():
             return Priced(bound=enough, devices=())
         pieces, found = pieces.at(kept), found.at(kept)
-    search = _Search(items, pieces, found, enough=enough, labels=labels)
+    search = _Search(items, pieces, found, enough=enough, labels=labels, filled=filled)
     search.run()
     return Priced(bound=search.bound, devices=tuple(search.devices(most)), looked=search.looked)
 
@@ -130,8 +134,9 @@ class _Labels:
 
     number: Indices
     values: Array
-    """Rows: time, memory, worth; then, for each pair of prices, what the limits and all that is in
-    it are worth, and what may still come of its options."""
+    """Rows: time, memory, memory divided among the options of an offer, worth; then, for each price
+    or pair of prices, what the limits and all that is in it are worth, and what may still come of
+    its options."""
     bits: Bits
     """Rows: words of the classes in it, of the offers, and of the options of which it has all
     pieces so far."""
@@ -165,7 +170,7 @@ class _Bits:
         self.words = int(at.max()) // 64 + 1
 
 
-TIME, MEMORY, WORTH, PROMISE = range(4)
+TIME, MEMORY, CHARGED, WORTH, PROMISE = range(5)
 """Rows of a label's values."""
 
 
@@ -173,19 +178,25 @@ class _Search:
     """Labels over pieces in the order of worth per time; of one option, they keep theirs."""
 
     __slots__ = (
-        "begun", "best", "bound", "classes", "enough", "first", "found", "items", "labels",
-        "looked", "memory", "offers", "option", "own", "part", "prices", "rest", "rise", "spare",
-        "steps", "surplus", "time", "worth",
+        "begun", "best", "bound", "charge", "classes", "completion", "enough", "first", "found",
+        "items", "labels", "looked", "memory", "offers", "option", "own", "part", "steps", "time",
+        "worth",
     )  # fmt: skip
 
     def __init__(
-        self, items: Items, pieces: Pieces, found: Relaxed, *, enough: float, labels: int
+        self,
+        items: Items,
+        pieces: Pieces,
+        found: Relaxed,
+        *,
+        enough: float,
+        labels: int,
+        filled: bool,
     ) -> None:
         self.items = items
         self.best = self.bound = self.enough = enough
         self.labels = labels
         self.looked = 0
-        self.prices = found.prices
         time = items.time[pieces.option] * pieces.part
         order = np.argsort(-pieces.worth / np.maximum(time, 1e-12), kind="stable")
         self.option, self.part = pieces.option[order], pieces.part[order]
@@ -198,14 +209,13 @@ class _Search:
         self.time: list[float] = time[order].tolist()
         self.worth: list[float] = pieces.worth[order].tolist()
         self.first: list[bool] = found.first[order].tolist()
-        self.surplus = found.surplus[:, order]
-        self.spare = found.positive[:, order]
-        # A set with the first piece of an option: what that adds, and what may still come of it.
-        charge = found.charge[:, found.of][:, order]
-        self.rise = found.total[:, found.of][:, order] - self.spare + self.surplus - charge
-        group = np.where(found.first[order], found.group[:, found.of][:, order], 0.0)
-        # Column i: what the options that begin from i on can add.
-        self.rest = np.cumsum(group[:, ::-1], axis=1)[:, ::-1]
+        charge = items.charges[0][pieces.option]
+        self.charge: list[float] = charge[order].tolist()
+        self.completion: Completion = PricedMemory(found, order)
+        if filled:
+            self.completion = FilledMemory(
+                found, order, time=time, worth=pieces.worth, memory=charge
+            )
         self.steps: list[tuple[Indices, int, int]] = []
         """The labels that one piece was added to, the piece, and the first of the new labels."""
         self.found: list[tuple[float, int, int, float]] = []
@@ -213,7 +223,7 @@ class _Search:
 
     def run(self) -> None:
         words = self.classes.words + self.offers.words + self.begun.words
-        values = np.concatenate([np.zeros(PROMISE), self.prices.sum(axis=1)])[:, None]
+        values = np.concatenate([np.zeros(PROMISE), self.completion.start])[:, None]
         bits = np.zeros((words, 1), dtype=np.uint64)
         labels = _Labels(np.zeros(1, dtype=np.int64), values, bits)
         for step in range(len(self.time)):
@@ -226,7 +236,8 @@ class _Search:
 
     def _alive(self, labels: _Labels, step: int) -> _Labels:
         """The labels that may still become better than the best."""
-        promise = np.minimum.reduce(labels.values[PROMISE:] + self.rest[:, step : step + 1], axis=0)
+        rest = self.completion.rest(step, labels.values[CHARGED])
+        promise = np.minimum.reduce(labels.values[PROMISE:] + rest, axis=0)
         alive = (promise > self.best * (1 + 1e-9)).nonzero()[0]
         if alive.size > self.labels:
             ranked = alive[np.argsort(-promise[alive], kind="stable")]
@@ -250,7 +261,8 @@ class _Search:
             return labels
         grown = self._grown(labels, whole, step)
         grown.values[MEMORY] = memory[whole]
-        grown.values[PROMISE:] += self.rise[:, step : step + 1]
+        grown.values[CHARGED] += self.charge[step]
+        grown.values[PROMISE:] += self.completion.rise[:, step : step + 1]
         for group in (classes, offers, begun):
             grown.bits[group.word[step]] |= group.bit[step]
         return labels.joined(grown)
@@ -263,8 +275,10 @@ class _Search:
             return labels
         whole = begun[self._whole(labels, begun, step)]
         grown = self._grown(labels, whole, step)
-        grown.values[PROMISE:] += self.surplus[:, step : step + 1] - self.spare[:, step : step + 1]
-        labels.values[PROMISE:, begun] -= self.spare[:, step : step + 1]
+        surplus = self.completion.surplus[:, step : step + 1]
+        spare = self.completion.spare[:, step : step + 1]
+        grown.values[PROMISE:] += surplus - spare
+        labels.values[PROMISE:, begun] -= spare
         labels.bits[word, begun] &= ~own
         return labels.joined(grown) if whole.size else labels
 

@@ -78,6 +78,20 @@ def test_nothing_is_worth_enough() -> None:
     assert (found.bound, found.devices) == (1.5, ())
 
 
+def test_what_may_come_finds_room_in_memory() -> None:
+    """Of thirty alike options two have room. With memory priced, a half of a third one counts as
+    well, and all pairs look as good until there are too many of them to keep."""
+    rows: list[Row] = [(0.1, 0.4, at, at, [(1.0, 1.0 + at / 1_000)]) for at in range(30)]
+
+    priced = best_devices(items(rows), pieces(rows), enough=1.0, labels=20, most=1)
+    filled = best_devices(items(rows), pieces(rows), enough=1.0, labels=20, most=1, filled=True)
+
+    assert priced.bound > 2.2
+    assert filled.bound == pytest.approx(2.057)
+    assert filled.devices == ({28: 1.0, 29: 1.0},)
+    assert filled.looked < priced.looked
+
+
 ROWS = st.lists(
     st.tuples(
         st.floats(0.05, 2.0),  # time
@@ -125,14 +139,16 @@ def tried(rows: list[Row]) -> float:
 
 
 @settings(max_examples=100, deadline=None)
-@given(ROWS, st.sampled_from([1, 3, 1_000]), st.floats(0.01, 5.0))
+@given(ROWS, st.sampled_from([1, 3, 1_000]), st.floats(0.01, 5.0), st.booleans())
 def test_no_device_is_worth_more_than_the_bound(
-    rows: list[Row], labels: int, enough: float
+    rows: list[Row], labels: int, enough: float, filled: bool
 ) -> None:
     """With enough labels the best device is found."""
     rows = falling(rows)
 
-    found = best_devices(items(rows), pieces(rows), enough=enough, labels=labels, most=1)
+    found = best_devices(
+        items(rows), pieces(rows), enough=enough, labels=labels, most=1, filled=filled
+    )
 
     best = tried(rows)
     assert found.bound >= best * (1 - 1e-9)
