@@ -27,7 +27,7 @@ class DemandAndOffers:
     """The candidates that meet a class, where they were asked for."""
     _ranks: dict[DeviceKindName, dict[VariantKey, int]] = field(default_factory=dict)
     """The places of offers in that order, where they were asked for."""
-
+    _totals_mib: dict[DeviceKindName, float] = field(default_factory=dict)
     _quickest: dict[tuple[TaskName, DeviceKindName], list[tuple[VariantKey, Candidate]]] = field(
         default_factory=dict
     )
@@ -76,6 +76,14 @@ class DemandAndOffers:
             ranks = {key: rank for rank, key in enumerate(self.offers.get(kind, {}))}
             self._ranks[kind] = ranks
         return sorted([key for key in keys if key in ranks], key=ranks.__getitem__)
+
+    def total_mib(self, kind: DeviceKindName) -> float:
+        """What all variants take on a kind by their profiles, added up in the order of offers."""
+        found = self._totals_mib.get(kind)
+        if found is None:
+            sizes = [candidate.memory_mib for candidate in self.offers.get(kind, {}).values()]
+            found = self._totals_mib[kind] = sum(sizes)
+        return found
 
     def least_mib(self, kind: DeviceKindName) -> float:
         """What the smallest variant takes on a kind."""

@@ -221,7 +221,7 @@ def _fill(
     short = []
     for memory in memories:
         offers = given.offers.get(memory.report.device_kind, {})
-        if memory.is_short_for(offers):
+        if memory.is_short_for(offers, given.total_mib(memory.report.device_kind)):
             short.append(memory)
         else:
             for key, candidate in offers.items():
@@ -277,16 +277,21 @@ def _copy(
         kind: min([candidate.memory_mib for _, candidate, *_ in found], default=inf)
         for kind, found in needed.items()
     }
-    copies = Counter((m.report.device_kind, key) for m in memories for key in {*m.held, *m.there})
+    counts: dict[DeviceKindName, Counter[VariantKey]] = {}
+    for memory in memories:
+        counts.setdefault(memory.report.device_kind, Counter()).update(
+            {*memory.held, *memory.there}
+        )
     for memory in hosts:
         kind = memory.report.device_kind
         if least_mib[kind] > memory.left_mib:
             continue
         free_mib = free(memory.report) if busy is not None and busy < SPARE else 0.0
+        copies, left_mib, held, there = counts[kind], memory.left_mib, memory.held, memory.there
         for key, candidate, qps, _ in _by_rate(needed[kind], memory):
-            if candidate.memory_mib > memory.left_mib or key in memory.held:
+            if candidate.memory_mib > left_mib or key in held:
                 continue
-            count, here = copies[kind, key], memory.is_there(key)
+            count, here = copies[key], key in there
             part_qps = qps / (1 + count)
             if here:
                 pays = True
@@ -298,7 +303,10 @@ def _copy(
             else:
                 pays = memory.pays_ahead(candidate, part_qps, 1.0)
             if pays and memory.take(key, candidate):
-                copies[kind, key] += not here
+                copies[key] += not here
+                left_mib = memory.left_mib
+                if least_mib[kind] > left_mib:
+                    break  # nothing has room any more
 
 
 _Needed = tuple[VariantKey, Candidate, float, float]

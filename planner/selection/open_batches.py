@@ -85,9 +85,9 @@ class OpenBatches:
         self._snapshot = snapshot
         holders: dict[int, frozenset[int]] = {}
         """By set of workers; equal sets are the same tuple, often for many variants."""
-        for task in list(self._by_task):
+        for task, known in list(self._by_task.items()):
             view = snapshot.tasks.get(task)
-            if view is None:
+            if view is None or not known.open:
                 del self._by_task[task]
             elif before is None or view is not before.tasks.get(task):
                 found = [b for b in self.of(task, now_ms) if _is_ready(b, view, holders)]

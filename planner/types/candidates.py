@@ -54,6 +54,18 @@ class WorkerView:
     """To it and back, as measured; 0 where that is noise, as on one machine."""
     return_ms: float = RETURN_MS
     """Kept back from the time that a query has left when it is sent."""
+    _loads: frozenset[VariantKey] = field(
+        default=frozenset(), init=False, repr=False, compare=False
+    )
+    _loads_of: tuple[VariantKey, ...] = field(default=(), init=False, repr=False, compare=False)
+    """The tuple that ``_loads`` was made of."""
+
+    def loads(self, key: VariantKey) -> bool:
+        """Whether it loads a variant, or will: there may be hundreds, and this is asked of each
+        host of a cold variant, so it is looked up."""
+        if self._loads_of is not self.loading:
+            self._loads, self._loads_of = frozenset(self.loading), self.loading
+        return key in self._loads
 
     def will_load(self, key: tuple[TaskName, VariantName], *, asked: bool) -> bool:
         """Note that it loads a variant, and whether queries ask for it. Returns whether it did not
