@@ -33,7 +33,7 @@ from typing import NamedTuple
 from planner.forecasting.estimator_of import DEMAND_WEIGHT
 from planner.reconcile.demand_and_offers import DemandAndOffers, first_held
 from planner.reconcile.diff import free
-from planner.reconcile.task_shares import planned_shares, shares, shares_by_worker
+from planner.reconcile.task_shares import by_worker, planned_shares, shares
 from planner.reconcile.worker_memory import (
     Holdings,
     Hosts,
@@ -168,11 +168,28 @@ def _around(
         for key in order(offers, memory, work, beside_qps, there):
             memory.take(key, offers[key])
     _fill(given, memories, before, planned, fallback=fallback, busy=busy)
-    old = shares_by_worker(before, planned)
-    for id_, memory in ((memory.report.id, memory) for memory in memories):
+    return _placements(memories, before, planned)
+
+
+def _placements(
+    memories: Iterable[WorkerMemory],
+    before: Iterable[Placement],
+    planned: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]],
+) -> Iterable[Placement]:
+    """What workers are to hold, with its share; what is as it was before is the same object,
+    because that is most of it and objects take long to make."""
+    old = by_worker(before, planned)
+    for memory in memories:
+        id_ = memory.report.id
         parts = {key: part.share for key, part in planned.get(id_, {}).items()}
-        for key, share in planned_shares(memory.held, parts, old.get(id_, {})):
-            yield Placement(worker=id_, task=key[0], variant=key[1], share=share)
+        there = old.get(id_, {})
+        stay = there if len(there) == len(memory.held) else {}
+        known = {key: each.share for key, each in stay.items()}
+        for key, share in planned_shares(memory.held, parts, known):
+            if share == known.get(key):
+                yield stay[key]
+            else:
+                yield Placement(worker=id_, task=key[0], variant=key[1], share=share)
 
 
 def _keep(
