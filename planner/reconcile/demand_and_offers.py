@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from planner.reconcile.worker_memory import Holdings
 from planner.selection.eligibility import answers, profile_rule
@@ -44,9 +45,9 @@ class DemandAndOffers:
         ranked = sorted(snapshot.tasks, key=lambda name: (-popularity[name], name))
         offers: dict[DeviceKindName, dict[VariantKey, Candidate]] = {}
         for name in ranked:
-            for candidate in sorted(snapshot.tasks[name].by_cost, key=_density):
-                held = offers.setdefault(candidate.device_kind, {})
-                held[(candidate.task, candidate.variant)] = candidate
+            view = snapshot.tasks[name]
+            for key, candidate in view.once("dense first", partial(_dense_first, view)):
+                offers.setdefault(candidate.device_kind, {})[key] = candidate
         return cls(
             views=snapshot.tasks,
             transport_ms=snapshot.transport_ms,
@@ -112,6 +113,12 @@ class DemandAndOffers:
                 key = (on_kind[0].task, on_kind[0].variant)
                 found.append((key, on_kind[0], self.queries_qps(wanted)))
         return found
+
+
+def _dense_first(view: TaskView) -> list[tuple[VariantKey, Candidate]]:
+    """The candidates of a task, those of most accuracy per MiB first."""
+    ranked = sorted(view.by_cost, key=_density)
+    return [((each.task, each.variant), each) for each in ranked]
 
 
 def _density(candidate: Candidate) -> tuple[float, VariantName]:

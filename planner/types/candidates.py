@@ -4,10 +4,10 @@ All are immutable except ``WorkerView``: between decisions, the gateway writes i
 learns of a worker's load. Decisions only read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from planner.energy import EnergyCurve
 from planner.eviction.displacement import Ladder
@@ -15,6 +15,8 @@ from planner.eviction.query_rates import QueryRates
 from planner.latency_table import LatencyTable
 from planner.worker_starts import Wanted
 from variants.types import DeviceKindName, Task, TaskName, VariantKey, VariantName, WorkerId
+
+T = TypeVar("T")
 
 ProfileKey = tuple[TaskName, VariantName, DeviceKindName]
 """Which profile: a variant of a task on a device kind."""
@@ -155,6 +157,7 @@ class Frontiers(Protocol):
     def latency(self) -> tuple[FrontierBranch, ...]: ...
     @property
     def energy(self) -> tuple[FrontierBranch, ...]: ...
+    def once(self, what: str, make: Callable[[], T]) -> T: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +219,11 @@ class TaskView:
     def energy_frontier(self) -> tuple[FrontierBranch, ...]:
         """In the order of ``by_energy``; that of cost where nothing was measured."""
         return self.frontiers.energy
+
+    def once(self, what: str, make: Callable[[], T]) -> T:
+        """What ``make`` makes of the candidates alone, made once: in a snapshot for ticks the view
+        of a task is the same from one tick to the next."""
+        return self.frontiers.once(what, make)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
