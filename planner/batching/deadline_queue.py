@@ -150,6 +150,8 @@ class DeadlineQueue(WaitingQueries):
     def _spare_ms(self, queue: VariantQueue, rows: int) -> float:
         """Time for what batches may take longer: of those that vary most, ``rows`` more of one."""
         spare_ms = 0.0
+        if not self._varies:
+            return spare_ms
         if queue.spread:
             spare_ms = queue.spread * queue.ms[min(queue.rows + rows, max(queue.limit, rows))]
         for each in self._active:

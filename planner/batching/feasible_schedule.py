@@ -232,7 +232,8 @@ class FeasibleSchedule:
         return float(min(map(sub, self._slacks[since:], begins)))
 
     def _block_of(self, entry: Entry) -> int:
-        return max(bisect(self._firsts, entry) - 1, 0)
+        at = bisect(self._firsts, entry)
+        return at - 1 if at else 0
 
     def _swap(self, olds: Sequence[PlannedBatch], news: Sequence[PlannedBatch]) -> None:
         """Exchange batches of one variant; one that keeps its place in the order costs little."""

@@ -62,7 +62,7 @@ def joined(row: BatchRow, at: int, entry: Entry) -> Cut | None:
         entries = batch.entries.copy()
         for each in carried:
             insort(entries, each)
-        rows = batch.rows + sum(each[2].rows for each in carried)
+        rows = batch.rows + sum([each[2].rows for each in carried])
         keep = len(entries)
         while rows > largest:
             keep -= 1
@@ -71,7 +71,7 @@ def joined(row: BatchRow, at: int, entry: Entry) -> Cut | None:
         cut.append(entries[:keep])
         if not carried:
             return len(cut), cut
-    if sum(each[2].rows for each in carried) > largest:
+    if sum([each[2].rows for each in carried]) > largest:
         return None
     return len(cut), [*cut, carried]
 

@@ -35,6 +35,8 @@ class WaitingQueries:
         self._schedule: FeasibleSchedule | None = None
         """Holds all that waits, while slack is short."""
         self._room = QueueRoom()
+        self._varies = False
+        """Whether any variant's batches were ever said to vary."""
 
     def add_variant(self, task: str, table: LatencyTable, share: float = 0.0) -> VariantQueue:
         """A queue for a variant that was loaded.
@@ -81,6 +83,7 @@ class WaitingQueries:
     def correct(self, queue: VariantQueue, correction: float, spread: float = 0.0) -> None:
         """Set what a variant's batches count for (``planner.batching.live_costs``)."""
         queue.spread = spread
+        self._varies = self._varies or spread > 0.0
         self._floor_ms += queue.rows * queue.unit_ms * (correction - queue.correction)
         queue.correction = correction
         if self._schedule is not None:

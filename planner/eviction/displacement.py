@@ -8,7 +8,7 @@ for any number of MiB, without knowing the worker's rule, its rates or its load 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
-from planner.eviction.rules import KeyT, Resident, loss_s
+from planner.eviction.rules import KeyT, Resident, absence_s, loss_s, per_mib
 from planner.eviction.victims import MIN_RESIDENCY_S, is_protected, ranked
 
 MOST_RUNGS = 24
@@ -50,20 +50,39 @@ def ladder(
         min_residency_s: how long at most what queries asked for is protected after its load.
         most: rungs that are told one by one.
     """
-    known = ranked(residents, rule)
+    if losses_s is not None:
+        known = [(r, losses_s[r.key]) for r in ranked(residents, rule)]
+    elif rule == "modelless":
+        known = _ranked_with_losses(residents)
+    else:
+        known = [(r, loss_s(r)) for r in ranked(residents, rule)]
     protected = [
-        r
-        for r in known
+        (r, rung_s)
+        for r, rung_s in known
         if now_s - r.loaded_s < min_residency_s and is_protected(r, now_s, min_residency_s)
     ]
     if protected:
-        last_keys = {r.key for r in protected}
-        known = [r for r in known if r.key not in last_keys] + protected
-    rungs = [(r.memory_mib, loss_s(r) if losses_s is None else losses_s[r.key]) for r in known]
+        last_keys = {r.key for r, _ in protected}
+        known = [(r, rung_s) for r, rung_s in known if r.key not in last_keys] + protected
+    rungs = [(r.memory_mib, rung_s) for r, rung_s in known]
     if len(rungs) > most:
         last = rungs[most:]
-        rungs[most:] = [(sum(mib for mib, _ in last), sum(rung_s for _, rung_s in last))]
+        rungs[most:] = [(sum([mib for mib, _ in last]), sum([rung_s for _, rung_s in last]))]
     return tuple(rungs)
+
+
+def _ranked_with_losses(residents: Iterable[Resident[KeyT]]) -> list[tuple[Resident[KeyT], float]]:
+    """As ``planner.eviction.victims.ranked`` under ``modelless``, with what the absence of each
+    costs: what a variant is worth is made of that, and each would be looked at twice."""
+    order: list[tuple[float, float, int, Resident[KeyT], float]] = []
+    for index, resident in enumerate(residents):
+        _, memory_mib, load_s, qps, last_used_s, in_use, _, _, _, urgent, pinned = resident
+        if not (in_use or pinned):
+            absent_s = absence_s(qps, load_s, urgent)
+            worth = per_mib(absent_s, memory_mib)
+            order.append((worth, last_used_s, index, resident, absent_s))
+    order.sort()
+    return [(resident, absent_s) for _, _, _, resident, absent_s in order]
 
 
 def displaced_s(rungs: Ladder, need_mib: float) -> float:

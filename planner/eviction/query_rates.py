@@ -4,6 +4,7 @@ A gateway has one, and so has the simulator. Counting a query is one addition; t
 is told when somebody asks it, and now and then.
 """
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
@@ -20,7 +21,7 @@ class QueryRates(Generic[KeyT]):
 
     def __init__(self) -> None:
         self._book: Popularity[KeyT] = Popularity()
-        self._counts: dict[KeyT, int] = {}
+        self._counts: defaultdict[KeyT, int] = defaultdict(int)
         """Queries that the book was not told of yet."""
         self._told = 0
         self.urgency: Urgency[KeyT] = Urgency()
@@ -37,7 +38,7 @@ class QueryRates(Generic[KeyT]):
 
     def query(self, key: KeyT) -> None:
         """A query asks for it."""
-        self._counts[key] = self._counts.get(key, 0) + 1
+        self._counts[key] += 1
 
     def tell(self, now_s: float) -> None:
         """Tell the book what was asked for since: when it matters, and about once a second."""

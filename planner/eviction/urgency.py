@@ -5,7 +5,7 @@ load or is refused. So nothing is counted while a variant is loaded, and what wa
 when it leaves.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -49,6 +49,13 @@ class Urgency(Generic[KeyT]):
     def share(self, key: KeyT) -> float:
         """Share of its queries that cannot wait, in [0, 1]; 0 before any query found anything
         missing."""
-        refused, queries = self._counts.get(key, (0.0, 0.0))
-        usual = self._all[0] / max(1.0, self._all[1])
-        return (refused + _PRIOR * usual) / (queries + _PRIOR)
+        return self.shares((key,))[0]
+
+    def shares(self, keys: Iterable[KeyT]) -> list[float]:
+        """The share of each of ``keys``, in their order."""
+        counts, none = self._counts, (0.0, 0.0)
+        usual = _PRIOR * (self._all[0] / max(1.0, self._all[1]))
+        return [
+            (refused + usual) / (queries + _PRIOR)
+            for refused, queries in [counts.get(key, none) for key in keys]
+        ]

@@ -60,7 +60,8 @@ class LiveLatency:
 
     def refused(self, query: Query, id_: WorkerId, now_ms: float) -> None:
         """A worker that runs none of a task any more forgets that its variants were slow."""
-        worker = self._fleet.workers.get(id_)
+        # Where devices take what profiles say nothing is learned, and there may be many replicas.
+        worker = self._fleet.workers.get(id_) if self._relaxed_ms else None
         for key, replica in worker.replicas.items() if worker is not None else ():
             since_ms = self._relaxed_ms.get(replica)
             if key[0] != query.task or replica.in_flight or since_ms is None:

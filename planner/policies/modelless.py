@@ -1,5 +1,6 @@
 """Our own policy: the functions that production calls, called in the same way."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
@@ -83,7 +84,7 @@ class Modelless:
         self._decision: Decision | None = None
         """The latest one."""
         self._targets: Mapping[ReplicaKey, ReplicaTarget] = {}
-        self._asked: dict[tuple[TaskName, float, float | None], int] = {}
+        self._asked: defaultdict[tuple[TaskName, float, float | None], int] = defaultdict(int)
         """How many queries have asked for what, since the last tick."""
         horizon_s = setting.tick_s + setting.provision_s
         step_s = max(STEP_S, setting.tick_s)
@@ -117,8 +118,7 @@ class Modelless:
         self._snapshot = None
 
     def choose(self, query: Query, now_ms: float) -> Choice | Refusal:
-        asked = (query.task, query.latency_ms, query.accuracy)
-        self._asked[asked] = self._asked.get(asked, 0) + 1
+        self._asked[query.task, query.latency_ms, query.accuracy] += 1
         return self._choose(query, now_ms)
 
     def again(self, query: Query, now_ms: float) -> Choice | Refusal | None:
@@ -179,7 +179,7 @@ class Modelless:
         """What came since the last tick, by class, and the tightest latency SLO of each, in ms."""
         counts: dict[tuple[TaskName, SloClass], float] = {}
         tightest: dict[tuple[TaskName, SloClass], float] = {}
-        asked, self._asked = self._asked, {}
+        asked, self._asked = self._asked, defaultdict(int)
         for (task, latency_ms, floor), count in asked.items():
             key = (task, slo_class(latency_ms, floor, self._steps.get(task, ())))
             counts[key] = counts.get(key, 0.0) + count

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from planner.reconcile.worker_memory import Holdings
 from planner.selection.eligibility import answers, profile_rule
@@ -27,7 +28,7 @@ class DemandAndOffers:
     """The candidates that meet a class, where they were asked for."""
     _ranks: dict[DeviceKindName, dict[VariantKey, int]] = field(default_factory=dict)
     """The places of offers in that order, where they were asked for."""
-
+    _totals_mib: dict[DeviceKindName, float] = field(default_factory=dict)
     _quickest: dict[tuple[TaskName, DeviceKindName], list[tuple[VariantKey, Candidate]]] = field(
         default_factory=dict
     )
@@ -44,9 +45,9 @@ class DemandAndOffers:
         ranked = sorted(snapshot.tasks, key=lambda name: (-popularity[name], name))
         offers: dict[DeviceKindName, dict[VariantKey, Candidate]] = {}
         for name in ranked:
-            for candidate in sorted(snapshot.tasks[name].by_cost, key=_density):
-                held = offers.setdefault(candidate.device_kind, {})
-                held[(candidate.task, candidate.variant)] = candidate
+            view = snapshot.tasks[name]
+            for key, candidate in view.once("dense first", partial(_dense_first, view)):
+                offers.setdefault(candidate.device_kind, {})[key] = candidate
         return cls(
             views=snapshot.tasks,
             transport_ms=snapshot.transport_ms,
@@ -77,6 +78,14 @@ class DemandAndOffers:
             self._ranks[kind] = ranks
         return sorted([key for key in keys if key in ranks], key=ranks.__getitem__)
 
+    def total_mib(self, kind: DeviceKindName) -> float:
+        """What all variants take on a kind by their profiles, added up in the order of offers."""
+        found = self._totals_mib.get(kind)
+        if found is None:
+            sizes = [candidate.memory_mib for candidate in self.offers.get(kind, {}).values()]
+            found = self._totals_mib[kind] = sum(sizes)
+        return found
+
     def least_mib(self, kind: DeviceKindName) -> float:
         """What the smallest variant takes on a kind."""
         return min((c.memory_mib for c in self.offers.get(kind, {}).values()), default=0.0)
@@ -104,6 +113,12 @@ class DemandAndOffers:
                 key = (on_kind[0].task, on_kind[0].variant)
                 found.append((key, on_kind[0], self.queries_qps(wanted)))
         return found
+
+
+def _dense_first(view: TaskView) -> list[tuple[VariantKey, Candidate]]:
+    """The candidates of a task, those of most accuracy per MiB first."""
+    ranked = sorted(view.by_cost, key=_density)
+    return [((each.task, each.variant), each) for each in ranked]
 
 
 def _density(candidate: Candidate) -> tuple[float, VariantName]:

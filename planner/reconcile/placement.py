@@ -33,7 +33,7 @@ from typing import NamedTuple
 from planner.forecasting.estimator_of import DEMAND_WEIGHT
 from planner.reconcile.demand_and_offers import DemandAndOffers, first_held
 from planner.reconcile.diff import free
-from planner.reconcile.task_shares import planned_shares, shares, shares_by_worker
+from planner.reconcile.task_shares import by_worker, planned_shares, shares
 from planner.reconcile.worker_memory import (
     Holdings,
     Hosts,
@@ -168,11 +168,28 @@ def _around(
         for key in order(offers, memory, work, beside_qps, there):
             memory.take(key, offers[key])
     _fill(given, memories, before, planned, fallback=fallback, busy=busy)
-    old = shares_by_worker(before, planned)
-    for id_, memory in ((memory.report.id, memory) for memory in memories):
+    return _placements(memories, before, planned)
+
+
+def _placements(
+    memories: Iterable[WorkerMemory],
+    before: Iterable[Placement],
+    planned: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]],
+) -> Iterable[Placement]:
+    """What workers are to hold, with its share; what is as it was before is the same object,
+    because that is most of it and objects take long to make."""
+    old = by_worker(before, planned)
+    for memory in memories:
+        id_ = memory.report.id
         parts = {key: part.share for key, part in planned.get(id_, {}).items()}
-        for key, share in planned_shares(memory.held, parts, old.get(id_, {})):
-            yield Placement(worker=id_, task=key[0], variant=key[1], share=share)
+        there = old.get(id_, {})
+        stay = there if len(there) == len(memory.held) else {}
+        known = {key: each.share for key, each in stay.items()}
+        for key, share in planned_shares(memory.held, parts, known):
+            if share == known.get(key):
+                yield stay[key]
+            else:
+                yield Placement(worker=id_, task=key[0], variant=key[1], share=share)
 
 
 def _keep(
@@ -221,7 +238,7 @@ def _fill(
     short = []
     for memory in memories:
         offers = given.offers.get(memory.report.device_kind, {})
-        if memory.is_short_for(offers):
+        if memory.is_short_for(offers, given.total_mib(memory.report.device_kind)):
             short.append(memory)
         else:
             for key, candidate in offers.items():
@@ -277,16 +294,21 @@ def _copy(
         kind: min([candidate.memory_mib for _, candidate, *_ in found], default=inf)
         for kind, found in needed.items()
     }
-    copies = Counter((m.report.device_kind, key) for m in memories for key in {*m.held, *m.there})
+    counts: dict[DeviceKindName, Counter[VariantKey]] = {}
+    for memory in memories:
+        counts.setdefault(memory.report.device_kind, Counter()).update(
+            {*memory.held, *memory.there}
+        )
     for memory in hosts:
         kind = memory.report.device_kind
         if least_mib[kind] > memory.left_mib:
             continue
         free_mib = free(memory.report) if busy is not None and busy < SPARE else 0.0
+        copies, left_mib, held, there = counts[kind], memory.left_mib, memory.held, memory.there
         for key, candidate, qps, _ in _by_rate(needed[kind], memory):
-            if candidate.memory_mib > memory.left_mib or key in memory.held:
+            if candidate.memory_mib > left_mib or key in held:
                 continue
-            count, here = copies[kind, key], memory.is_there(key)
+            count, here = copies[key], key in there
             part_qps = qps / (1 + count)
             if here:
                 pays = True
@@ -298,7 +320,10 @@ def _copy(
             else:
                 pays = memory.pays_ahead(candidate, part_qps, 1.0)
             if pays and memory.take(key, candidate):
-                copies[kind, key] += not here
+                copies[key] += not here
+                left_mib = memory.left_mib
+                if least_mib[kind] > left_mib:
+                    break  # nothing has room any more
 
 
 _Needed = tuple[VariantKey, Candidate, float, float]

@@ -117,7 +117,7 @@ class ProblemBuilder:
         held = resident or {}
         found = list(_placeable(snapshot, wanted, parts, forbidden or {}, held))
         self._candidates = tuple([candidate for candidate, _ in found])
-        self._offers = tuple([_offer(candidate, name, held) for candidate, name in found])
+        self._offers = tuple(_offers(snapshot, found, held))
         self._classes: list[_Class] = []
         unanswerable = []
         by_task: dict[TaskName, list[Candidate]] = {}
@@ -281,6 +281,28 @@ def _takes_mib(
     """The memory that placing it on a kind takes."""
     there = (candidate.task, candidate.variant) in resident.get(kind, ())
     return 0.0 if there else candidate.memory_mib
+
+
+def _offers(
+    snapshot: Snapshot,
+    found: Iterable[tuple[Candidate, DeviceKindName]],
+    resident: Mapping[DeviceKindName, Collection[VariantKey]],
+) -> Iterator[Offer]:
+    """The offers of candidates on parts of their kinds; the same objects from one problem to the
+    next, but where something is resident or kinds were told apart."""
+    known: dict[TaskName, dict[int, Offer]] = {}
+    for candidate, kind in found:
+        if kind != candidate.device_kind or resident.get(kind):
+            yield _offer(candidate, kind, resident)
+            continue
+        of_task = known.get(candidate.task)
+        if of_task is None:
+            view = snapshot.tasks[candidate.task]
+            of_task = known[candidate.task] = view.once("offers", dict[int, Offer])
+        offer = of_task.get(id(candidate))  # the view keeps its candidates
+        if offer is None:
+            offer = of_task[id(candidate)] = _offer(candidate, kind, resident)
+        yield offer
 
 
 def _offer(

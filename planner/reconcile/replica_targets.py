@@ -93,26 +93,27 @@ def replica_targets(
             variants; of kinds that are missing by none.
         pinned: the replicas that operators have stay where they are.
     """
-    shares: dict[tuple[WorkerId, TaskName], float] = {}
+    shares: dict[WorkerId, dict[TaskName, float]] = {}
     for placed in plan.placements:
-        on_worker = (placed.worker, placed.task)
-        shares[on_worker] = shares.get(on_worker, 0.0) + placed.share
+        on_worker = shares.get(placed.worker)
+        if on_worker is None:
+            on_worker = shares[placed.worker] = {}
+        on_worker[placed.task] = on_worker.get(placed.task, 0.0) + placed.share
     longest_ms = longest_batches_ms(plan.routes, snapshot, interference or {})
     targets: dict[ReplicaKey, ReplicaTarget] = {}
     nothing: Mapping[VariantKey, PlannedRate] = {}
-    unplanned: dict[tuple[WorkerId, TaskName], ReplicaTarget] = {}
+    unplanned: dict[WorkerId, dict[TaskName, ReplicaTarget]] = {id_: {} for id_ in shares}
     """Of replicas to which no route leads, which most are: all of a task on a worker have one."""
     for placed in plan.placements:
         worker, task, variant = placed.worker, placed.task, placed.variant
         rate = rates.get(worker, nothing).get((task, variant))
-        on_worker = (worker, task)
-        target = unplanned.get(on_worker) if rate is None else None
+        target = unplanned[worker].get(task) if rate is None else None
         if target is None:
             qps = 0.0 if rate is None else rate.qps
-            share = min(1.0, shares[on_worker])
+            share = min(1.0, shares[worker][task])
             target = ReplicaTarget(share, longest_ms.get(worker, 0.0), qps)
             if rate is None:
-                unplanned[on_worker] = target
+                unplanned[worker][task] = target
         key = (worker, task, variant)
         targets[key] = target._replace(pinned=True) if pinned and key in pinned else target
     return targets

@@ -43,15 +43,15 @@ def shares(
     return [(key, tasks[key[0]] / counts[key[0]]) for key in held]
 
 
-def shares_by_worker(
+def by_worker(
     placements: Iterable[Placement], workers: Iterable[WorkerId]
-) -> dict[WorkerId, dict[VariantKey, float]]:
-    """The shares of placements on some workers, by worker and variant."""
-    found: dict[WorkerId, dict[VariantKey, float]] = {id_: {} for id_ in workers}
+) -> dict[WorkerId, dict[VariantKey, Placement]]:
+    """The placements on some workers, by worker and variant."""
+    found: dict[WorkerId, dict[VariantKey, Placement]] = {id_: {} for id_ in workers}
     for each in placements:
         on = found.get(each.worker)
         if on is not None:
-            on[each.task, each.variant] = each.share
+            on[each.task, each.variant] = each
     return found
 
 

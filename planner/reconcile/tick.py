@@ -42,7 +42,7 @@ from planner.residency.pinned_fleet import pinned_least, pinning_layouts
 from planner.residency.pinned_room import PinnedRoom
 from planner.residency.pins import Arrangement, arrange
 from planner.selection.eligibility import forbidding
-from planner.selection.snapshot import build_snapshot
+from planner.selection.snapshot import build_snapshot, same_catalog
 from planner.solver.greedy import greedy
 from planner.solver.problem import Planner
 from planner.types import (
@@ -77,6 +77,8 @@ class _Basis(NamedTuple):
     """When another division was last looked for in vain (``planner.reconcile.division``)."""
     put_off: bool = False
     """Whether looking for another one was put off since then."""
+    memory_mib: MemoryMib | None = None
+    """What each variant takes: the same as long as the catalog is."""
 
     def due(self, now: Observation) -> bool:
         """Whether a search that was put off is due."""
@@ -147,7 +149,7 @@ def tick(
         fallback=observation.elastic or observation.objective is Objective.ACCURACY,
         pinned=pins.held,
     )
-    memory_mib, pinned = memory_of(snapshot), _replicas(pins)
+    memory_mib, pinned = _memory_mib(basis, snapshot), _replicas(pins)
     plan = Plan(
         version=0,
         epoch=0,
@@ -178,7 +180,7 @@ def tick(
             ),
         ),
         targets=replica_targets(plan, snapshot, rates, observation.interference, pinned),
-        basis=_Basis(seen, snapshot, load, vain_s, put_off),
+        basis=_Basis(seen, snapshot, load, vain_s, put_off, memory_mib),
     )
 
 
@@ -276,6 +278,14 @@ def _pace(observation: Observation, snapshot: Snapshot) -> Pace | None:
         load_s=load_s,
         forbidden=lambda key, kind: forbidding(rules, key, kind) is not None,
     )
+
+
+def _memory_mib(basis: _Basis | None, snapshot: Snapshot) -> MemoryMib:
+    """What each variant takes; as it was found before where the catalog is the same."""
+    known = None if basis is None else basis.memory_mib
+    if known is not None and basis is not None and same_catalog(basis.snapshot, snapshot):
+        return known
+    return memory_of(snapshot)
 
 
 def memory_of(snapshot: Snapshot) -> MemoryMib:

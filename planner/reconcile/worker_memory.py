@@ -76,9 +76,14 @@ class WorkerMemory:
         replica, size_mib = self.replicas.get(key), candidate.memory_mib
         return size_mib if replica is None else max(size_mib, replica.memory_mib)
 
-    def is_short_for(self, offers: Mapping[VariantKey, Candidate]) -> bool:
-        """Whether all of these together are too much for it, empty."""
+    def is_short_for(self, offers: Mapping[VariantKey, Candidate], least_mib: float) -> bool:
+        """Whether all of these together are too much for it, empty.
+
+        ``least_mib`` is what they take by their profiles: here they take no less.
+        """
         most_mib, total_mib = self.report.memory_mib, 0.0
+        if least_mib > most_mib:
+            return True
         for key, candidate in offers.items():
             total_mib += self.size_mib(key, candidate)
             if total_mib > most_mib:

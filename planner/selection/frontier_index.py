@@ -10,11 +10,12 @@ accuracy, price and latency at every batch size and comes before it in every ord
 would never have been chosen, so the answer is always that of a scan over all candidates.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import zip_longest
 from math import inf
 from operator import attrgetter, le
+from typing import Any, TypeVar
 
 from planner.selection.eligibility import answers
 from planner.types import Candidate, FrontierBranch, FrontierLeaf, TaskView, WorkerView
@@ -27,6 +28,7 @@ BRANCH = 16
 MOST_SETS = 6
 """Up to so many sets of workers each have a run of their own in the latency frontier."""
 
+T = TypeVar("T")
 Workers = tuple[WorkerView, ...]
 
 _by_variant = attrgetter("variant")
@@ -121,6 +123,13 @@ class _Frontiers:
         self._by_accuracy = by_accuracy
         self._by_latency = by_latency
         self._by_energy = by_energy
+        self._once: dict[str, Any] = {}
+
+    def once(self, what: str, make: Callable[[], T]) -> T:
+        if what not in self._once:
+            self._once[what] = make()
+        found: T = self._once[what]
+        return found
 
     @cached_property
     def _kept(self) -> set[int]:

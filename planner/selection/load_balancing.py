@@ -113,14 +113,17 @@ def host_for(
         urgent = asked.urgency.share(key)
     best: WorkerView | None = None
     best_rank = (inf, 0, 0.0, 0.0)
+    memory_mib, load_s = candidate.memory_mib, candidate.load_ms / 1_000
     for host in candidate.hosts:
-        wait_ms = max(0.0, host.busy_until_ms - now_ms)
+        wait_ms = host.busy_until_ms - now_ms
+        wait_ms = wait_ms if wait_ms > 0.0 else 0.0
         if host.id == avoid or wait_ms > most_wait_ms:
             continue
         cost_s = -1.0
-        if key not in host.loading:
-            cost_s = displaced_s(host.evictable, candidate.memory_mib - host.free_mib)
-            cost_s += short_stay_s(qps, candidate.load_ms / 1_000, host.churn_per_s, urgent)
+        if not (host.loading and host.loads(key)):
+            cost_s = displaced_s(host.evictable, memory_mib - host.free_mib)
+            if qps > 0.0:
+                cost_s += short_stay_s(qps, load_s, host.churn_per_s, urgent)
         if cost_s < inf:
             rank = (cost_s, len(host.loading), host.free_mib, wait_ms)
         else:

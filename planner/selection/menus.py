@@ -113,13 +113,16 @@ class MenuGroup:
     Balancing with Memory*, FOCS 2002).
     """
 
-    __slots__ = ("_runner_up", "menu", "workers")
+    __slots__ = ("_circle", "_runner_up", "_span", "menu", "workers")
 
     def __init__(self, menu: Menu, workers: tuple[WorkerView, ...]) -> None:
         """``workers``: at least one."""
         self.menu = menu
         self.workers = workers
         self._runner_up = workers[0]
+        self._circle = workers + workers[: NEIGHBOURS - 1]
+        """The workers, and the first of them again: neighbours from one on are one slice."""
+        self._span = min(NEIGHBOURS, len(workers))
 
     def idlest(self, draw: int, now_ms: float, avoid: WorkerId | None) -> WorkerView | None:
         """The worker that is free first, of ``NEIGHBOURS`` and the last runner-up.
@@ -131,15 +134,13 @@ class MenuGroup:
         if count == 1:
             return None if workers[0].id == avoid else workers[0]
         first = draw % count
-        found: WorkerView | None = workers[first]
-        if workers[first].busy_until_ms <= now_ms and workers[first].id != avoid:
-            return found
-        end = first + NEIGHBOURS
-        some: Sequence[WorkerView] = workers[first:end]
-        if end > count:
-            some = workers[first:] + workers[: min(first, end - count)]
+        drawn = workers[first]
+        if drawn.busy_until_ms <= now_ms and drawn.id != avoid:
+            return drawn
+        some: Sequence[WorkerView] = self._circle[first : first + self._span]
         known = self._runner_up
-        found, found_ms = known, known.busy_until_ms
+        found: WorkerView | None = known
+        found_ms = known.busy_until_ms
         if avoid is not None:
             some = [worker for worker in some if worker.id != avoid]
             if known.id == avoid:

@@ -70,24 +70,25 @@ class _OfTask:
 class OpenBatches:
     """The open batches of all tasks, as far as one gateway knows. Written by who sends queries."""
 
-    __slots__ = ("_by_task", "_snapshot")
+    __slots__ = ("_by_task", "snapshot")
 
     def __init__(self) -> None:
         self._by_task: dict[TaskName, _OfTask] = {}
-        self._snapshot: Snapshot | None = None
+        self.snapshot: Snapshot | None = None
+        """Of which it was last told."""
 
     def keep(self, snapshot: Snapshot, now_ms: float) -> None:
         """Forget the batches on workers that are gone, and of variants that are not ready there or
         that only pinned queries may choose. Only tasks that changed are looked at."""
-        before = self._snapshot
+        before = self.snapshot
         if snapshot is before:
             return
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         holders: dict[int, frozenset[int]] = {}
         """By set of workers; equal sets are the same tuple, often for many variants."""
-        for task in list(self._by_task):
+        for task, known in list(self._by_task.items()):
             view = snapshot.tasks.get(task)
-            if view is None:
+            if view is None or not known.open:
                 del self._by_task[task]
             elif before is None or view is not before.tasks.get(task):
                 found = [b for b in self.of(task, now_ms) if _is_ready(b, view, holders)]

@@ -141,7 +141,9 @@ def choose(
         if offers is None:
             return select(snapshot, query, now_ms)
         window = congestion.at(now_ms)
-        congestion.batches.keep(snapshot, now_ms)
+        batches, usual = congestion.batches, congestion.usual
+        if batches.snapshot is not snapshot:
+            batches.keep(snapshot, now_ms)
         transport_ms = snapshot.transport_ms
         if (
             window <= SHED_WINDOW
@@ -154,7 +156,6 @@ def choose(
                 return roomy
             congestion.shedding.shed()
             return shed(snapshot, query, now_ms)
-        batches, usual = congestion.batches, congestion.usual
         elsewhere = ELSEWHERE if congestion.lasts(window, now_ms) else 1.0
         own = priced(offers, batches, usual, query, now_ms, transport_ms, window, elsewhere)
         own = own or quickest(offers, query, now_ms, transport_ms)

@@ -33,7 +33,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import exp, inf
 
 from planner.selection.load_balancing import least_busy
-from planner.selection.menus import HIGHEST_FILL, MenuGroup, Menus, PriceRange, WorkerMenu
+from planner.selection.menus import HIGHEST_FILL, Menus, PriceRange, WorkerMenu
 from planner.selection.open_batches import OpenBatches
 from planner.types import Candidate, Choice, Query, Reason, WorkerView
 from variants.types import DeviceKindName, WorkerId
@@ -59,7 +59,9 @@ _PLANNED = Reason.PLANNED
 class Offers:
     """What the workers can do for a class of queries, and how long backlogs may be."""
 
-    __slots__ = ("groups", "least_usd", "looseness", "menus", "planned", "prices", "rooms_ms")
+    __slots__ = (
+        "circle", "groups", "least_usd", "looseness", "menus", "planned", "prices", "rooms_ms",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -72,6 +74,8 @@ class Offers:
     ) -> None:
         self.menus = menus
         self.groups = menus.groups
+        self.circle = menus.groups + menus.groups[: MOST_GROUPS - 1]
+        """The groups, and the first of them again: some from one on are one slice."""
         self.prices = prices
         self.rooms_ms = rooms_ms
         """By the plan; where it says nothing, half of the SLO is the room."""
@@ -175,7 +179,10 @@ def priced(
     best_worker: WorkerView | None = None
     best_worth, best_ms = -inf, inf
     groups = offers.groups
-    for group in groups if len(groups) <= MOST_GROUPS else _some(groups, draw, MOST_GROUPS):
+    if len(groups) > MOST_GROUPS:
+        first = (draw & 0xFFFFFFF) % len(groups)
+        groups = offers.circle[first : first + MOST_GROUPS]
+    for group in groups:
         found = group.idlest(draw >> 8, now_ms, avoid)
         if found is None:
             continue
@@ -339,10 +346,3 @@ def exhausted(query: Query) -> bool:
     that is not may be the quickest that is left.
     """
     return query.rows == 1 and query.accuracy is None and query.cost is None
-
-
-def _some(groups: tuple[MenuGroup, ...], draw: int, count: int) -> tuple[MenuGroup, ...]:
-    """So many of more groups."""
-    first = (draw & 0xFFFFFFF) % len(groups)
-    some = groups[first : first + count]
-    return some if len(some) == count else some + groups[: count - len(some)]

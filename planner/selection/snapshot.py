@@ -193,6 +193,8 @@ class _BuiltTask(NamedTuple):
     candidates: list[Candidate]
     """One for each source, in their order."""
     excluded: Mapping[VariantName, str]
+    places: Mapping[tuple[DeviceKindName, VariantName], int]
+    """Of candidates in that order."""
 
 
 class _Parts(NamedTuple):
@@ -282,14 +284,12 @@ def _built_task(
     ``moved`` has all of them whose workers are others than before; None where any may be.
     """
     if old is not None and old.entry is entry:
-        pairs = zip(old.sources, old.candidates, strict=True)
-        found = [
-            _candidate(source, worker_index, source, c)
-            if moved is None or (c.device_kind, c.variant) in moved
-            else c
-            for source, c in pairs
-        ]
-        return _BuiltTask(entry, old.sources, found, old.excluded)
+        found, places = old.candidates.copy(), old.places
+        for at in places.values() if moved is None else map(places.get, moved):
+            if at is not None:
+                source = old.sources[at]
+                found[at] = _candidate(source, worker_index, source, found[at])
+        return _BuiltTask(entry, old.sources, found, old.excluded, places)
     sources, excluded = _sources(entry)
     known: dict[tuple[VariantName, DeviceKindName], tuple[_CandidateSource, Candidate]] = {}
     if old is not None:
@@ -299,7 +299,8 @@ def _built_task(
         _candidate(source, worker_index, *known.get((source.variant.name, source.kind.name), _NEW))
         for source in sources
     ]
-    return _BuiltTask(entry, sources, found, excluded)
+    places = {(c.device_kind, c.variant): at for at, c in enumerate(found)}
+    return _BuiltTask(entry, sources, found, excluded, places)
 
 
 def _task_view(made: _BuiltTask, old: _BuiltTask | None, view: TaskView | None) -> TaskView:

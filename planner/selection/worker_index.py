@@ -32,16 +32,18 @@ class WorkerIndex:
         before: "WorkerIndex | None" = None,
     ) -> None:
         """Takes time for each variant on each worker, or only for what changed since ``before``."""
-        siblings: dict[DeviceKindName, list[tuple[WorkerView, frozenset[VariantKey]]]] = {}
+        siblings: dict[DeviceKindName, tuple[list[WorkerView], list[frozenset[VariantKey]]]] = {}
         for view, ready in workers:
             if not view.draining:
-                siblings.setdefault(view.device_kind, []).append((view, frozenset(ready)))
+                found = siblings.get(view.device_kind)
+                if found is None:
+                    found = siblings[view.device_kind] = ([], [])
+                found[0].append(view)
+                found[1].append(frozenset(ready))
         known = {} if before is None else before._kinds
         self._kinds: dict[DeviceKindName, _WorkersOfKind] = {
-            name: _workers_of_kind(
-                tuple(v for v, _ in found), [r for _, r in found], known.get(name)
-            )
-            for name, found in siblings.items()
+            name: _workers_of_kind(tuple(views), held, known.get(name))
+            for name, (views, held) in siblings.items()
         }
 
     def of(self, key: VariantKey, kind: DeviceKind, memory_mib: float) -> tuple[Workers, Workers]:

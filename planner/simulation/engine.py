@@ -243,7 +243,7 @@ class Engine:
             return False
         replica.in_flight += 1
         self._outstanding += 1
-        self._memories.asked(key)
+        self._memories.asked(replica.key)
         replica.use(now_ms)
         if worker.batch is None and queue.count:
             self._start(worker)
@@ -331,7 +331,7 @@ class Engine:
         if worker.batch is not batch.items:
             return  # the device failed meanwhile
         now_ms = self._now_ms
-        tickets = cast(list[Ticket], batch.items)
+        tickets = cast("list[Ticket]", batch.items)
         replica = tickets[0].replica
         worker.batch = None
         worker.busy_ms += run_ms

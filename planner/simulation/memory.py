@@ -70,7 +70,7 @@ class Memories:
         self._asked.tell(now_s)
         for worker in workers:
             worker.view.churn_per_s = worker.churn.per_s(now_s)
-            if not heard:
+            if not heard or not worker.replicas:
                 continue
             learned = self._learned.of(worker.replicas, now_s)
             for replica, (rate, urgent) in zip(worker.replicas.values(), learned, strict=True):
@@ -153,21 +153,22 @@ class Memories:
         )  # fmt: skip
 
     def _residents(self, worker: Worker, now_ms: float) -> list[Resident[VariantKey]]:
-        """What stays on a worker, with the popularity that the rule counts."""
+        """What may leave a worker, with the popularity that the rule counts."""
         if self._rule == "modelless":
             return self._expected(worker, now_ms)
         return [
-            _resident(key, replica, float(replica.arrived), 0.0)
-            for key, replica in _staying(worker)
+            _resident(key, replica, float(replica.arrived), 0.0) for key, replica in _idle(worker)
         ]
 
     def _expected(self, worker: Worker, now_ms: float) -> list[Resident[VariantKey]]:
-        """What stays on a worker, with the rates to expect."""
-        stay = _staying(worker)
-        learned = self._learned.of([key for key, _ in stay], now_ms / 1_000)
+        """What may leave a worker, with the rates to expect."""
+        idle = _idle(worker)
+        if not idle and all(r.state is _UNLOADING for r in worker.replicas.values()):
+            return []
+        learned = self._learned.of([key for key, _ in idle], now_ms / 1_000)
         return [
             _resident(key, replica, expected_qps(rate, replica.planned_qps), urgent)
-            for (key, replica), (rate, urgent) in zip(stay, learned, strict=True)
+            for (key, replica), (rate, urgent) in zip(idle, learned, strict=True)
         ]
 
     def _newcomer(
@@ -197,18 +198,26 @@ class _Learned:
         if when != self._when:
             known.clear()
             self._when = when
-        try:
-            return [known[key] for key in keys]
-        except KeyError:  # the first time at this moment
+            new = list(keys)
+        else:
             new = [key for key in keys if key not in known]
-        share = asked.urgency.share
-        for key, rate in zip(new, learned_qps(asked, new, now_s) if new else (), strict=True):
-            known[key] = (rate, share(key))
-        return [known[key] for key in keys]
+            if not new:
+                return [known[key] for key in keys]
+        # Also of nothing: the account is told of what came until now.
+        rates = learned_qps(asked, new, now_s)
+        found = list(zip(rates, asked.urgency.shares(new), strict=True))
+        known.update(zip(new, found, strict=True))
+        return found if len(new) == len(keys) else [known[key] for key in keys]
 
 
-def _staying(worker: Worker) -> list[tuple[VariantKey, Replica]]:
-    return [pair for pair in worker.replicas.items() if pair[1].state is not _UNLOADING]
+def _idle(worker: Worker) -> list[tuple[VariantKey, Replica]]:
+    """What is ready on a worker and not in use: nothing else is a victim under any rule, so that
+    nothing has to be known of it."""
+    return [
+        (key, replica)
+        for key, replica in worker.replicas.items()
+        if replica.state is _READY and not replica.in_flight
+    ]
 
 
 def _resident(
@@ -224,7 +233,7 @@ def _resident(
             candidate.load_ms / 1_000,
             popularity,
             replica.last_used_ms / 1_000,
-            replica.in_flight > 0 or replica.state is not _READY,
+            False,
             replica.loaded_ms / 1_000,
             replica.inflation,
             True,

@@ -8,11 +8,12 @@ from math import ceil, inf
 
 from planner.simulation.fleet import Ticket, Worker
 from planner.simulation.results import Interval, Report
-from variants.types import VariantKey, WorkerId
+from variants.types import ReplicaState, VariantKey, WorkerId
 
 INTERVALS = 300
 """At most so many, of whole seconds each."""
 _TOLERANCE_MS = 1e-6
+_READY = ReplicaState.READY
 
 
 class Tally:
@@ -165,8 +166,8 @@ class Tally:
 
 def _fastest_qps(worker: Worker) -> float:
     """What a device could serve with the fastest variant that it has ready."""
-    replicas = worker.replicas
-    least_ms = min([replicas[key].queue.unit_ms for key in worker.ready], default=inf)
+    found = [each.queue.unit_ms for each in worker.replicas.values() if each.state is _READY]
+    least_ms = min(found, default=inf)
     return 1_000 / max(least_ms, 1e-6)
 
 

@@ -4,10 +4,10 @@ All are immutable except ``WorkerView``: between decisions, the gateway writes i
 learns of a worker's load. Decisions only read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from planner.energy import EnergyCurve
 from planner.eviction.displacement import Ladder
@@ -15,6 +15,8 @@ from planner.eviction.query_rates import QueryRates
 from planner.latency_table import LatencyTable
 from planner.worker_starts import Wanted
 from variants.types import DeviceKindName, Task, TaskName, VariantKey, VariantName, WorkerId
+
+T = TypeVar("T")
 
 ProfileKey = tuple[TaskName, VariantName, DeviceKindName]
 """Which profile: a variant of a task on a device kind."""
@@ -54,6 +56,18 @@ class WorkerView:
     """To it and back, as measured; 0 where that is noise, as on one machine."""
     return_ms: float = RETURN_MS
     """Kept back from the time that a query has left when it is sent."""
+    _loads: frozenset[VariantKey] = field(
+        default=frozenset(), init=False, repr=False, compare=False
+    )
+    _loads_of: tuple[VariantKey, ...] = field(default=(), init=False, repr=False, compare=False)
+    """The tuple that ``_loads`` was made of."""
+
+    def loads(self, key: VariantKey) -> bool:
+        """Whether it loads a variant, or will: there may be hundreds, and this is asked of each
+        host of a cold variant, so it is looked up."""
+        if self._loads_of is not self.loading:
+            self._loads, self._loads_of = frozenset(self.loading), self.loading
+        return key in self._loads
 
     def will_load(self, key: tuple[TaskName, VariantName], *, asked: bool) -> bool:
         """Note that it loads a variant, and whether queries ask for it. Returns whether it did not
@@ -143,6 +157,7 @@ class Frontiers(Protocol):
     def latency(self) -> tuple[FrontierBranch, ...]: ...
     @property
     def energy(self) -> tuple[FrontierBranch, ...]: ...
+    def once(self, what: str, make: Callable[[], T]) -> T: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +219,11 @@ class TaskView:
     def energy_frontier(self) -> tuple[FrontierBranch, ...]:
         """In the order of ``by_energy``; that of cost where nothing was measured."""
         return self.frontiers.energy
+
+    def once(self, what: str, make: Callable[[], T]) -> T:
+        """What ``make`` makes of the candidates alone, made once: in a snapshot for ticks the view
+        of a task is the same from one tick to the next."""
+        return self.frontiers.once(what, make)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -470,3 +470,22 @@ def test_a_device_that_fits_no_worker_becomes_the_one_whose_loads_are_worth_leas
     filled = replace(report("w2"), evictable=((400.0, 0.1), (500.0, 0.2)))
     assert match([(asked_for.device_kind, {key("new"): 1.0})], [asked_for, filled]) == ["w2"]
     assert match([(asked_for.device_kind, {key("new"): 1.0})], [asked_for]) == ["w1"]
+
+
+def test_what_stays_as_it_was_is_the_same_placement() -> None:
+    """To compare a plan with the one before then takes no look into either."""
+    workers = (report("w1", memory_mib=1_000), report("w2", memory_mib=700))
+    work = {workers[0].id: {key("large"): PlannedWork(0.5, 20.0)}, workers[1].id: {}}
+    seen = snapshot(three())
+    before = place(seen, workers, (), (), work)
+    known = {id(each) for each in before}
+
+    again = place(seen, workers, (), before, work)
+    assert again == before
+    assert {id(each) for each in again} == known
+
+    more = {**work, workers[1].id: {key("small"): PlannedWork(0.5, 9.0)}}
+    moved = {
+        each.worker for each in place(seen, workers, (), before, more) if id(each) not in known
+    }
+    assert moved == {workers[1].id}

@@ -69,6 +69,20 @@ def test_the_first_loads_of_an_empty_fleet_go_to_a_host_each(rooms: list[int], l
     assert sorted(len(host.loading) for host in hosts) == [0] * (6 - loads) + [1] * loads
 
 
+def test_a_host_knows_what_it_loads_however_it_was_told() -> None:
+    one, other = (DIGITS, VariantName("one")), (DIGITS, VariantName("two"))
+    host = worker("w1")
+    assert not host.loads(one)
+    host.will_load(one, asked=False)
+    assert host.loads(one)
+    assert not host.loads(other)
+    host.loads_no_more(one)
+    assert not host.loads(one)
+    host.loading = (other,)
+    assert host.loads(other)
+    assert not host.loads(one)
+
+
 def test_what_is_asked_for_stays_away_from_where_much_comes_and_goes() -> None:
     """``w1`` has room just now, but turns over every ten seconds; on ``w2`` a filler has to leave
     that is worth next to nothing. What nobody asks for takes the room."""
