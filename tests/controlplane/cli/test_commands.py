@@ -23,7 +23,7 @@ from typer.main import get_command
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.cli import gateway_client
-from controlplane.cli import main as cli
+from controlplane.cli.commands import root
 from controlplane.cli.commands.lifecycle import _unanswered
 from controlplane.cli.commands.tasks import _ceiling
 from controlplane.cli.commands.workers import node_news, nodes_of
@@ -951,7 +951,7 @@ def test_a_cold_variant_says_when_to_try_again(gateway: Gateway, shell: Shell) -
 def test_help_names_every_command_on_a_line_of_its_own(shell: Shell) -> None:
     lines = shell("--help").out.splitlines()
 
-    for entries in cli.COMMANDS.values():
+    for entries in root.COMMANDS.values():
         for entry in entries:
             assert any(line.split() == [entry.name, *entry.help.split()] for line in lines), entry
     assert max(map(len, lines)) <= 80
@@ -964,7 +964,7 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
         yield from leaves(command.get_command(None, name), (*path, name))
 
 
-@pytest.mark.parametrize("path", list(leaves(get_command(cli.app))), ids=" ".join)
+@pytest.mark.parametrize("path", list(leaves(get_command(root.app))), ids=" ".join)
 def test_a_help_says_things_once_and_in_full(shell: Shell, path: tuple[str, ...]) -> None:
     ended = shell(*path, "--help")
 
@@ -984,7 +984,7 @@ def test_help_imports_no_command() -> None:
 
     script = (
         "import sys\n"
-        "from controlplane.cli.main import app\n"
+        "from controlplane.cli.commands.root import app\n"
         "app(['--help'], standalone_mode=False)\n"
         "heavy = {'httpx', 'numpy', 'pydantic', 'ray', 'fastapi', 'sqlalchemy'}\n"
         "print(heavy & set(sys.modules), file=sys.stderr)\n"
