@@ -27,6 +27,7 @@ from sqlalchemy import (
 
 from variants.catalog import tables
 from variants.catalog.database import (
+    check_readable,
     failures_explained,
     is_newest,
     make_engine,
@@ -65,6 +66,7 @@ def all_rows(url: str) -> Iterator[CatalogRows]:
     engine = make_engine(url)
     try:
         if not is_newest(url):
+            check_readable(url)
             raise Conflict(
                 f"the catalog at {shown(engine.url)} has no tables as this version of "
                 "modelless makes them: use the version that it is used by, or start this one first"

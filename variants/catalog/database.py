@@ -1,5 +1,6 @@
 """Reaching the database of the SQL catalog: URLs, engines, transactions, failures."""
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, text
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -134,6 +135,25 @@ def is_newest(url: str) -> bool:
     return list(found) == [NEWEST] or (len(found) == 1 and goes_on_beside(NEWEST, str(found[0])))
 
 
+def check_readable(url: str) -> None:
+    """Return when a database can be read, whatever its tables are, or when there is none.
+
+    Changes nothing, and makes no SQLite file.
+
+    Raises:
+        InvalidInput: the URL is of another kind of database.
+        StateUnavailable: it cannot be reached or read.
+    """
+    engine = make_engine(url)
+    if engine.dialect.name == "sqlite" and not Path(str(engine.url.database)).exists():
+        return
+    try:
+        with failures_explained(engine.url), poller(engine).connect() as connection:
+            inspect(connection).has_table("alembic_version")
+    finally:
+        engine.dispose()
+
+
 def writer(engine: Engine) -> Engine:
     """The same engine for transactions that write: on SQLite they queue up when they begin.
 
@@ -173,9 +193,8 @@ def failures_explained(url: URL) -> Iterator[None]:
     except DataError as error:
         raise InvalidInput(f"no catalog holds such a value: {_first_line(error.orig)}") from error
     except DBAPIError as error:
-        raise StateUnavailable(
-            f"the catalog at {shown(url)} is not available: {_first_line(error.orig)}"
-        ) from error
+        why = _unwritable_folder(url) or _first_line(error.orig)
+        raise StateUnavailable(f"the catalog at {shown(url)} is not available: {why}") from error
     except (StatementError, OverflowError) as error:  # SQLAlchemy and sqlite3, before they ask
         cause = error.orig if isinstance(error, StatementError) else error
         raise InvalidInput(f"no catalog holds such a value: {_first_line(cause)}") from error
@@ -183,6 +202,17 @@ def failures_explained(url: URL) -> Iterator[None]:
         raise StateUnavailable(
             f"the catalog at {shown(url)} is not available: all connections are busy"
         ) from error
+
+
+def _unwritable_folder(url: URL) -> str:
+    """That a SQLite file stands where nothing can be written: SQLite says only that it cannot be
+    opened. Empty where that is not so."""
+    if url.get_backend_name() != "sqlite":
+        return ""
+    folder = Path(str(url.database)).absolute().parent
+    if not folder.is_dir() or os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+        return ""
+    return f"its folder {folder} cannot be written, which SQLite needs even to read it"
 
 
 def _set_up_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:

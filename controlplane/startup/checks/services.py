@@ -114,12 +114,15 @@ def database(settings: Settings) -> Iterator[Finding]:
     from variants.catalog.database import is_newest
     from variants.catalog.migrations import schema_versions
 
+    kind = "SQLite" if settings.catalog_url.startswith("sqlite") else "PostgreSQL"
     try:
         present, newest = schema_versions(settings.catalog_url)
     except ModellessError as error:
-        yield problem("database", error.message, "start it, or correct MODELLESS_DATABASE_URL")
+        remedy = (
+            "make the file readable and its folder writable" if kind == "SQLite" else "start it"
+        )
+        yield problem("database", error.message, f"{remedy}, or correct MODELLESS_DATABASE_URL")
         return
-    kind = "SQLite" if settings.catalog_url.startswith("sqlite") else "PostgreSQL"
     if present is None:
         yield fine("database", f"{kind}, without tables; `modelless up` makes them")
     elif present == newest:
