@@ -260,6 +260,20 @@ def test_status_tells_of_a_full_disk(gateway: Gateway, shell: Shell) -> None:
     assert as_json["plan"]["storage"] == {"level": "unwritable", "sentence": sentence}
 
 
+def test_status_tells_of_a_slow_catalog(gateway: Gateway, shell: Shell) -> None:
+    gateway.live.told = {"rooms": [], "unwritable": "", "slow_ms": 1_040.4}
+
+    told = shell("status", url=gateway.url)
+    as_json = shell("status", "-o", "json", url=gateway.url).json()
+
+    sentence = (
+        "The catalog takes 1,040 ms to give one row: queries go on, plans, registrations and "
+        "commands take longer."
+    )
+    assert f"● {sentence}" in told.out
+    assert as_json["plan"]["storage"] == {"level": "slow", "sentence": sentence}
+
+
 def test_status_counts_what_no_variant_can_do_apart(gateway: Gateway, shell: Shell) -> None:
     [row] = gateway.live.slo["tasks"]
     gateway.live.slo["tasks"] = [
