@@ -208,7 +208,11 @@ class Front(ClientConnection):
     def _begin(self, target: bytes, fields: dict[bytes, bytes]) -> None:
         """Take a query whose headers are complete."""
         exchange = self.exchange = Exchange(self, target, fields, self.began_ms)
-        exchange.keep_alive = self.parser.should_keep_alive()
+        # As the ordinary way has it: a client of HTTP/1.0 that asks to keep the connection reads
+        # until its end, unless the answer says that it stays.
+        exchange.keep_alive = (
+            self.parser.should_keep_alive() and self.parser.get_http_version() != "1.0"
+        )
         error = self.access.permit_query(fields, self.max_body)
         if error is not None:
             self._refuse(exchange, error)

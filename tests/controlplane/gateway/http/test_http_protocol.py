@@ -634,9 +634,13 @@ async def test_an_offer_of_another_protocol_is_declined(served: Served, split: b
     assert [one.json["outputs"][0][0] for one in answers] == [7, 8, 9]
 
 
-async def test_http_1_0_is_answered_and_closed(served: Served) -> None:
+@pytest.mark.parametrize("headers", [[], [("Connection", "keep-alive")]])
+async def test_http_1_0_is_answered_and_closed(
+    served: Served, headers: list[tuple[str, str]]
+) -> None:
+    """Also where it is to stay: no answer says so, and such a client reads until its end then."""
     client = await served.client()
-    client.send(post(query(2)).replace(b"HTTP/1.1", b"HTTP/1.0"))
+    client.send(post(query(2), headers=headers).replace(b"HTTP/1.1", b"HTTP/1.0"))
     answer = await client.answer()
     assert (answer.json["outputs"][0][0], answer.headers["connection"]) == (2, "close")
     assert await client.ended() == b""
