@@ -49,6 +49,7 @@ from controlplane.startup.presence import (
     state_path,
     write_state,
 )
+from controlplane.startup.process_limits import check_process_limits
 from controlplane.startup.processes import StartedProcesses, calm_serve
 from controlplane.startup.readiness import READY_S, index_reader, until_loaded
 from controlplane.startup.state_directory import (
@@ -105,10 +106,12 @@ class Supervisor:
 
         Raises:
             Conflict: another process has it, or the port is taken.
-            InvalidInput: the directory, the certificate or the clients' keys cannot be used.
+            InvalidInput: the directory, the certificate or the clients' keys cannot be used, or
+                limits of processes are too low.
             StateUnavailable: its disk is full.
         """
         settings = self._settings
+        check_process_limits(settings)
         if settings.tls_cert:
             check(settings.tls_cert, settings.tls_key)
         prepare(settings)
