@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -133,25 +133,6 @@ def is_newest(url: str) -> bool:
     finally:
         engine.dispose()
     return list(found) == [NEWEST] or (len(found) == 1 and goes_on_beside(NEWEST, str(found[0])))
-
-
-def check_readable(url: str) -> None:
-    """Return when a database can be read, whatever its tables are, or when there is none.
-
-    Changes nothing, and makes no SQLite file.
-
-    Raises:
-        InvalidInput: the URL is of another kind of database.
-        StateUnavailable: it cannot be reached or read.
-    """
-    engine = make_engine(url)
-    if engine.dialect.name == "sqlite" and not Path(str(engine.url.database)).exists():
-        return
-    try:
-        with failures_explained(engine.url), poller(engine).connect() as connection:
-            inspect(connection).has_table("alembic_version")
-    finally:
-        engine.dispose()
 
 
 def writer(engine: Engine) -> Engine:
