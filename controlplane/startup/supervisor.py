@@ -36,7 +36,7 @@ from controlplane.cluster.serve_applications import (
     gateway_nodes,
 )
 from controlplane.cluster.start_reports import complaints
-from controlplane.gateway.listening import bind
+from controlplane.gateway.listening import bind, other_place
 from controlplane.live_state import ENDING, opened
 from controlplane.settings import Settings
 from controlplane.startup.applications import applications, worker_names
@@ -143,8 +143,8 @@ class Supervisor:
         except OSError as error:
             self._release()
             raise Conflict(
-                f"{settings.host}:{port} cannot be used: {error.strerror};"
-                f" choose another port with {remedy}"
+                f"{settings.host}:{port} cannot be used: {error.strerror}; "
+                f"{other_place(error, remedy)}"
             ) from error
         # From here on `modelless down` has to find us, also while examples are being made.
         write_state(settings, os.getpid(), self._started.ids)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, StatementError
@@ -42,6 +42,10 @@ SILENCE = {
 """In libpq's options: a PostgreSQL that was cut off counts as gone after about ten seconds."""
 
 
+ANSWER_S = 10.0
+"""How long an answer of PostgreSQL may take beside waiting for other writers."""
+
+
 def parse_url(url: str) -> URL:
     """The URL with its driver named.
 
@@ -72,11 +76,12 @@ def shown(url: URL) -> str:
     return url.update_query_dict(hidden).render_as_string()
 
 
-def make_engine(url: str, patience_s: float = BUSY_TIMEOUT_S) -> Engine:
+def make_engine(url: str, patience_s: float = BUSY_TIMEOUT_S, answer_s: float = ANSWER_S) -> Engine:
     """An engine that connects when it is first used.
 
     Args:
         patience_s: how long a writer waits for other writers.
+        answer_s: how long PostgreSQL may be silent beside that, until the connection is given up.
 
     Raises:
         InvalidInput: the URL is of another kind of database.
@@ -98,6 +103,7 @@ def make_engine(url: str, patience_s: float = BUSY_TIMEOUT_S) -> Engine:
         raise StateUnavailable(
             "a catalog on PostgreSQL needs psycopg: pip install 'modelless[postgres]'"
         ) from error
+    event.listen(engine, "do_connect", partial(_connect_postgresql, patience_s + answer_s))
     event.listen(engine, "connect", partial(_set_up_postgresql, patience_s))
     return engine
 
@@ -200,6 +206,16 @@ def _set_up_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) 
     connection.isolation_level = None  # transactions begin where we say, not where sqlite3 guesses
     connection.execute("PRAGMA foreign_keys=ON")
     connection.execute("PRAGMA synchronous=FULL")  # an epoch given out survives a power cut
+
+
+def _connect_postgresql(
+    longest_s: float, _dialect: Any, _entry: Any, arguments: Any, options: Any
+) -> "psycopg.Connection[Any]":
+    from variants.catalog.postgresql.bounded_connection import BoundedConnection
+
+    connection = BoundedConnection.connect(*arguments, **options)
+    connection.longest_s = longest_s
+    return connection
 
 
 def _set_up_postgresql(

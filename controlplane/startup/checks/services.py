@@ -28,7 +28,7 @@ def port(settings: Settings) -> Iterator[Finding]:
 
 
 def _port(settings: Settings, name: str, number: int, remedy: str) -> Finding:
-    from controlplane.gateway.listening import bind
+    from controlplane.gateway.listening import bind, other_place
     from controlplane.startup.presence import base_url, is_serving
 
     where = f"{settings.host}:{number}"
@@ -42,7 +42,7 @@ def _port(settings: Settings, name: str, number: int, remedy: str) -> Finding:
         bind(settings, alone=True, port=number).close()
     except OSError as error:
         why = f"{where} cannot be used: {error.strerror}"
-        return problem(name, why, f"choose another port with {remedy}")
+        return problem(name, why, other_place(error, remedy))
     return fine(name, f"{where} is free")
 
 
