@@ -153,8 +153,8 @@ def add(path: Path, name: str, weight: float = 1.0, role: Role = Role.QUERIES) -
     Processes that change the file at the same time wait for each other.
 
     Raises:
-        InvalidInput: the name or the weight is none, or the file is wrong, or a key that reads
-            metrics has a weight.
+        InvalidInput: the name or the weight is none, or the file is wrong or cannot be written, or
+            a key that reads metrics has a weight.
         Conflict: there is such a key.
     """
     check_name(name, "the new key")
@@ -181,7 +181,7 @@ def remove(path: Path, name: str) -> None:
     """Take a key out of the file.
 
     Raises:
-        InvalidInput: the file is wrong.
+        InvalidInput: the file is wrong, or cannot be written.
         NotFound: there is no such key.
     """
     with _alone(path):
@@ -217,12 +217,9 @@ def put_back(path: Path, data: bytes) -> None:
         InvalidInput: it cannot be written.
         StateUnavailable: the disk is full.
     """
-    try:
-        with _alone(path):
-            if not path.exists():
-                _write(path, data)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}") from error
+    with _alone(path):
+        if not path.exists():
+            _write(path, data)
 
 
 @contextmanager
@@ -230,17 +227,21 @@ def _alone(path: Path) -> Iterator[None]:
     """Wait until no other process changes the file: it is read, and written as a whole.
 
     Raises:
+        InvalidInput: it cannot be written.
         StateUnavailable: the disk is full.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.lock")
-    with full_disk_explained(beside):
-        lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
+        with full_disk_explained(beside):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror}") from error
 
 
 def text_of(path: Path) -> str:

@@ -12,7 +12,7 @@ from typer.main import get_command
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.cli import outcome
-from controlplane.cli.main import COMMANDS, app
+from controlplane.cli.commands.root import COMMANDS, app
 from controlplane.gateway.counters import Counters
 from controlplane.gateway.metrics import GatewayCollector
 from controlplane.http_errors import STATUS

@@ -110,7 +110,10 @@ class ApiContext:
         with contextlib.suppress(StateUnavailable):
             told = await self.live.controller()
         rooms = await asyncio.to_thread(self.rooms, self.settings)
-        return storage_status(all_rooms(rooms, told), (told or {}).get("unwritable", ""))
+        said = told or {}
+        return storage_status(
+            all_rooms(rooms, told), said.get("unwritable", ""), said.get("slow_ms", 0.0)
+        )
 
     def _read(self) -> CatalogSnapshot:
         if self.catalog.revision() != self._snapshot.revision:

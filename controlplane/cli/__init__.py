@@ -3,14 +3,15 @@
 In: arguments and ``MODELLESS_*`` variables. Out: tables for people or JSON and YAML for machines on
 standard output, progress and errors on standard error, and an exit code (``outcome``).
 
-Read ``main`` (all commands in one table) with ``lazy`` (a command is imported when it runs), then
-``commands``, a module for each. Shared by several commands: ``planning`` (files and results of
-those that plan), ``asking`` (rows and connections of those that ask many queries), ``replaying``
-and ``batching`` (what ``modelless replay`` and ``batch`` do), ``screen`` (that of ``modelless
-top``), ``model_options`` and ``state_settings`` (options), ``starting`` (what `modelless up` does
-in its own process) with ``start_lines`` (what it says), ``progress``, ``outcome``, ``render``,
-``event_lines`` and ``registration_results`` (what is printed), ``watching`` (``register --watch``)
-and ``gateway_client`` (requests to a running gateway).
+Read ``main`` (the entry), ``commands.root`` (all commands in one table) with ``lazy`` (a command is
+imported when it runs), then ``commands``, a module for each. Shared by several commands:
+``planning`` (files and results of those that plan), ``asking`` (rows and connections of those that
+ask many queries), ``replaying`` and ``batching`` (what ``modelless replay`` and ``batch`` do),
+``screen`` (that of ``modelless top``), ``model_options`` and ``state_settings`` (options),
+``starting`` (what `modelless up` does in its own process) with ``start_lines`` (what it says),
+``progress``, ``outcome``, ``render``, ``event_lines`` and ``registration_results`` (what is
+printed), ``watching`` (``register --watch``) and ``gateway_client`` (requests to a running
+gateway).
 
 Imports the rest of ``controlplane`` and the packages on its left, most of it inside of commands.
 """

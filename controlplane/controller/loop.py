@@ -333,7 +333,9 @@ class ControlLoop:
     async def _refresh_catalog(self) -> None:
         """Go on with the catalog as it was while the database is away."""
         try:
+            began_s = self._clock_s()
             revision = await asyncio.to_thread(self._catalog.revision)
+            self._report.catalog_pace.answered(1_000 * (self._clock_s() - began_s))
             if revision != self._known.revision:
                 self._known = await asyncio.to_thread(self._catalog.snapshot)
                 self._specs = Specs(self._known, self._store)

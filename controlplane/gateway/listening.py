@@ -1,5 +1,6 @@
 """Listening: the gateway's socket. Apart from the gateway, for those that only try an address."""
 
+import errno
 import socket
 
 from controlplane.settings import Settings
@@ -19,6 +20,18 @@ def somebody_listens(settings: Settings) -> bool:
             return True
     except OSError:
         return False
+
+
+def other_place(error: OSError, port: str) -> str:
+    """What to do where ``bind`` failed: it is not the port that is wrong with an address that no
+    interface has, or a name that nobody knows.
+
+    Args:
+        port: how another port is chosen.
+    """
+    if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+        return "set MODELLESS_HOST to an address of this machine"
+    return f"choose another port with {port}"
 
 
 def bind(

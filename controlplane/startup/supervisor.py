@@ -36,7 +36,7 @@ from controlplane.cluster.serve_applications import (
     gateway_nodes,
 )
 from controlplane.cluster.start_reports import complaints
-from controlplane.gateway.listening import bind
+from controlplane.gateway.listening import bind, other_place
 from controlplane.live_state import ENDING, opened
 from controlplane.settings import Settings
 from controlplane.startup.applications import applications, worker_names
@@ -49,6 +49,7 @@ from controlplane.startup.presence import (
     state_path,
     write_state,
 )
+from controlplane.startup.process_limits import check_process_limits
 from controlplane.startup.processes import StartedProcesses, calm_serve
 from controlplane.startup.readiness import READY_S, index_reader, until_loaded
 from controlplane.startup.state_directory import (
@@ -105,10 +106,12 @@ class Supervisor:
 
         Raises:
             Conflict: another process has it, or the port is taken.
-            InvalidInput: the directory, the certificate or the clients' keys cannot be used.
+            InvalidInput: the directory, the certificate or the clients' keys cannot be used, or
+                limits of processes are too low.
             StateUnavailable: its disk is full.
         """
         settings = self._settings
+        check_process_limits(settings)
         if settings.tls_cert:
             check(settings.tls_cert, settings.tls_key)
         prepare(settings)
@@ -140,8 +143,8 @@ class Supervisor:
         except OSError as error:
             self._release()
             raise Conflict(
-                f"{settings.host}:{port} cannot be used: {error.strerror};"
-                f" choose another port with {remedy}"
+                f"{settings.host}:{port} cannot be used: {error.strerror}; "
+                f"{other_place(error, remedy)}"
             ) from error
         # From here on `modelless down` has to find us, also while examples are being made.
         write_state(settings, os.getpid(), self._started.ids)

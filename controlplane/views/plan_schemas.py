@@ -72,7 +72,8 @@ class StorageStatusSchema(Schema):
 
     level: StorageLevel = Field(
         description="`unwritable`: the catalog takes nothing; `nearly_full`: the disk of the state "
-        "directory, of artifacts or of their copies has less than 5 % and less than 1 GiB free."
+        "directory, of artifacts or of their copies has less than 5 % and less than 1 GiB free; "
+        "`slow`: the catalog takes 250 ms and more to give the control loop one row."
     )
     sentence: str = Field(description="What is wrong; empty where all is well.")
 

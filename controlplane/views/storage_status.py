@@ -31,6 +31,8 @@ class StorageLevel(StrEnum):
     """Whether what has to be kept can be written."""
 
     WRITABLE = "writable"
+    SLOW = "slow"
+    """The catalog takes long to answer."""
     NEARLY_FULL = "nearly_full"
     """Some disk soon takes no more."""
     UNWRITABLE = "unwritable"
@@ -59,15 +61,24 @@ def full(room: DiskRoom) -> bool:
     return room.free_bytes < FULL_BYTES
 
 
-def storage_status(rooms: Iterable[DiskRoom], unwritable: str = "") -> StorageStatus:
-    """Judge the disks, and what the control loop said of its last attempt to write.
+def storage_status(
+    rooms: Iterable[DiskRoom], unwritable: str = "", slow_ms: float = 0.0
+) -> StorageStatus:
+    """Judge the disks, and what the control loop said of its last attempts to read and write.
 
     Args:
         unwritable: why the catalog cannot be written; empty where it can, or nobody knows.
+        slow_ms: how long the catalog takes to answer; 0 where that is not long, or nobody knows.
     """
     full = [room_words(room) for room in rooms if nearly_full(room)]
     level = StorageLevel.NEARLY_FULL if full else StorageLevel.WRITABLE
     sentences = []
+    if slow_ms and not unwritable:
+        level = StorageLevel.NEARLY_FULL if full else StorageLevel.SLOW
+        sentences.append(
+            f"The catalog takes {slow_ms:,.0f} ms to give one row: queries go on, plans, "
+            "registrations and commands take longer."
+        )
     if unwritable:
         level = StorageLevel.UNWRITABLE
         sentences.append(

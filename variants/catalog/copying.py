@@ -67,13 +67,32 @@ def all_rows(url: str) -> Iterator[CatalogRows]:
         if not is_newest(url):
             raise Conflict(
                 f"the catalog at {shown(engine.url)} has no tables as this version of "
-                "modelless makes them: use the version that it is used by, or start this one first"
+                f"modelless makes them: {_other_tables(url)}"
             )
         with failures_explained(engine.url), snapshot_reader(engine).connect() as connection:
             migration = connection.scalar(text("SELECT version_num FROM alembic_version"))
             yield CatalogRows(str(migration), _rows(connection))
     finally:
         engine.dispose()
+
+
+def _other_tables(url: str) -> str:
+    """Which tables a catalog has that are not those of this version, and what to do about it.
+
+    Raises:
+        StateUnavailable: the database cannot be read.
+    """
+    from variants.catalog.migrations import schema_versions  # imports Alembic
+
+    present, newest = schema_versions(url)
+    if present is None:
+        return "it has none, as nothing was ever started with it"
+    if present > newest:  # their names begin with ascending numbers
+        return f"they are at {present}, made by a newer one; upgrade modelless"
+    return (
+        f"they are at {present}, this one makes them at {newest}; use the version that it is used "
+        "by, or start this one first"
+    )
 
 
 def _rows(connection: Connection) -> Iterator[Row]:

@@ -1,11 +1,12 @@
 """Reaching the database of the SQL catalog: URLs, engines, transactions, failures."""
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, StatementError
@@ -41,6 +42,10 @@ SILENCE = {
 """In libpq's options: a PostgreSQL that was cut off counts as gone after about ten seconds."""
 
 
+ANSWER_S = 10.0
+"""How long an answer of PostgreSQL may take beside waiting for other writers."""
+
+
 def parse_url(url: str) -> URL:
     """The URL with its driver named.
 
@@ -71,11 +76,12 @@ def shown(url: URL) -> str:
     return url.update_query_dict(hidden).render_as_string()
 
 
-def make_engine(url: str, patience_s: float = BUSY_TIMEOUT_S) -> Engine:
+def make_engine(url: str, patience_s: float = BUSY_TIMEOUT_S, answer_s: float = ANSWER_S) -> Engine:
     """An engine that connects when it is first used.
 
     Args:
         patience_s: how long a writer waits for other writers.
+        answer_s: how long PostgreSQL may be silent beside that, until the connection is given up.
 
     Raises:
         InvalidInput: the URL is of another kind of database.
@@ -97,6 +103,7 @@ def make_engine(url: str, patience_s: float = BUSY_TIMEOUT_S) -> Engine:
         raise StateUnavailable(
             "a catalog on PostgreSQL needs psycopg: pip install 'modelless[postgres]'"
         ) from error
+    event.listen(engine, "do_connect", partial(_connect_postgresql, patience_s + answer_s))
     event.listen(engine, "connect", partial(_set_up_postgresql, patience_s))
     return engine
 
@@ -173,9 +180,8 @@ def failures_explained(url: URL) -> Iterator[None]:
     except DataError as error:
         raise InvalidInput(f"no catalog holds such a value: {_first_line(error.orig)}") from error
     except DBAPIError as error:
-        raise StateUnavailable(
-            f"the catalog at {shown(url)} is not available: {_first_line(error.orig)}"
-        ) from error
+        why = _unwritable_folder(url) or _first_line(error.orig)
+        raise StateUnavailable(f"the catalog at {shown(url)} is not available: {why}") from error
     except (StatementError, OverflowError) as error:  # SQLAlchemy and sqlite3, before they ask
         cause = error.orig if isinstance(error, StatementError) else error
         raise InvalidInput(f"no catalog holds such a value: {_first_line(cause)}") from error
@@ -185,10 +191,31 @@ def failures_explained(url: URL) -> Iterator[None]:
         ) from error
 
 
+def _unwritable_folder(url: URL) -> str:
+    """That a SQLite file stands where nothing can be written: SQLite says only that it cannot be
+    opened. Empty where that is not so."""
+    if url.get_backend_name() != "sqlite":
+        return ""
+    folder = Path(str(url.database)).absolute().parent
+    if not folder.is_dir() or os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+        return ""
+    return f"its folder {folder} cannot be written, which SQLite needs even to read it"
+
+
 def _set_up_sqlite(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
     connection.isolation_level = None  # transactions begin where we say, not where sqlite3 guesses
     connection.execute("PRAGMA foreign_keys=ON")
     connection.execute("PRAGMA synchronous=FULL")  # an epoch given out survives a power cut
+
+
+def _connect_postgresql(
+    longest_s: float, _dialect: Any, _entry: Any, arguments: Any, options: Any
+) -> "psycopg.Connection[Any]":
+    from variants.catalog.postgresql.bounded_connection import BoundedConnection
+
+    connection = BoundedConnection.connect(*arguments, **options)
+    connection.longest_s = longest_s
+    return connection
 
 
 def _set_up_postgresql(

@@ -1,4 +1,4 @@
-"""The commands, one module each or for each group; ``controlplane.cli.main`` lists them.
+"""The commands, one module each or for each group; ``root`` lists them.
 
 A command parses its options, calls one function of the product, and prints the result. ``look``,
 ``workers``, ``peaks``, ``models.stage``, ``models.canary``, ``query``, ``feedback`` and ``asking``

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
+from controlplane.controller.events.catalog_pace import CatalogPace
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.storage_watch import StorageWatch
 from controlplane.live_state import LiveState
@@ -38,25 +39,30 @@ class LoopReport:
         self._clock_s, self._wall_s = clock_s, wall_s
         self._turned_s: float | None = None
         self._storage = StorageWatch()
+        self.catalog_pace = CatalogPace()
+        """Told of each look at the catalog."""
 
     async def turned(self, plan: Plan | None) -> None:
         """Tell events of disks and of the catalog, and gateways how things are.
 
         They are told ``turned_s``, when the last turn that did not fail ended (Unix time; null
         before any), ``plan_at``, when the newest plan was made, ``events``, how many of each kind
-        were told by this control loop, ``rooms``, the disks of its machine, and ``unwritable``, why
-        the catalog cannot be written.
+        were told by this control loop, ``rooms``, the disks of its machine, ``unwritable``, why the
+        catalog cannot be written, and ``slow_ms``, what the catalog takes to answer where that is
+        long.
         """
         if not self._journal.troubled("turn"):
             self._turned_s = self._wall_s()
         rooms = await asyncio.to_thread(self._rooms)
         self._journal.doubtful = any(map(full, rooms))
         unwritable = self._why("writing")
+        slow_ms, now_s = self.catalog_pace.slow_ms(), self._clock_s()
         found = list(self._storage.rooms(rooms))
         if self._journal.troubled("catalog"):  # nothing was written: `catalog_lost` tells of it
             unwritable = self._why("catalog")
         else:
-            found += self._storage.written(unwritable, self._clock_s())
+            found += self._storage.written(unwritable, now_s)
+            found += self._storage.answered(slow_ms, now_s)
         for kind, subject, message in found:
             self._journal.tell(kind, subject, message)
         with suppress(StateUnavailable):
@@ -67,6 +73,7 @@ class LoopReport:
                     "events": dict(self._journal.told),
                     "rooms": plain(rooms),
                     "unwritable": unwritable,
+                    "slow_ms": slow_ms,
                 }
             )
 

@@ -24,6 +24,7 @@ class StorageWatch:
         """Host and folder of the disks that are nearly full."""
         self._since_s: float | None = None
         self._told = False
+        self._slow_since_s: float | None = None
 
     def rooms(self, rooms: Iterable[DiskRoom]) -> Iterator[StatusEvent]:
         """The disks as they are now."""
@@ -51,3 +52,18 @@ class StorageWatch:
                 self._told = False
                 words = f"it can be written again after {now_s - since_s:.0f} s"
                 yield "catalog_writable", "catalog", words
+
+    def answered(self, slow_ms: float, now_s: float) -> Iterator[StatusEvent]:
+        """How long the catalog takes to answer; 0 where it is not slow."""
+        since_s = self._slow_since_s
+        if slow_ms and since_s is None:
+            self._slow_since_s = now_s
+            goes_on = "queries go on, plans, registrations and commands take longer"
+            yield (
+                "catalog_slow",
+                "catalog",
+                f"it takes {slow_ms:,.0f} ms to give one row; {goes_on}",
+            )
+        elif not slow_ms and since_s is not None:
+            self._slow_since_s = None
+            yield "catalog_quick", "catalog", f"it is slow no more after {now_s - since_s:.0f} s"

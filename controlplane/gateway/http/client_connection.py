@@ -8,10 +8,11 @@ read of a connection, and what is asked by it, is in ``http_protocol``.
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from contextlib import suppress
 from typing import Any
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -28,6 +29,19 @@ from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 LINGER_S = 5.0
 """How long a refused body is still taken off the wire. Closing at once would reset the connection,
 and the client would see that instead of the answer."""
+
+
+class OneByOne(FlowControl):
+    """Reads no more while requests wait that came ahead of their turn: whoever sends on and on
+    would have them all kept here. The one that is answered then has come in full."""
+
+    def __init__(self, transport: asyncio.Transport, ahead: Sized) -> None:
+        super().__init__(transport)
+        self._ahead = ahead
+
+    def resume_reading(self) -> None:
+        if not self._ahead:
+            super().resume_reading()
 
 
 class ClientConnection(HttpToolsProtocol):
@@ -69,6 +83,7 @@ class ClientConnection(HttpToolsProtocol):
         if error is None:
             self.counted = True
             super().connection_made(transport)
+            self.flow = OneByOne(transport, self.pipeline)
             self.arrival = Arrival(transport)
             return
         self.path.counters.connections.refused("http", error.code)
@@ -130,13 +145,13 @@ class ClientConnection(HttpToolsProtocol):
             self._end()
 
     def _next(self) -> None:
-        """Go on with what waits on this connection."""
-        flow = self.flow
-        if flow.read_paused and not flow.write_paused:
-            flow.resume_reading()
+        """Go on with what waits on this connection, and read more where that is the last."""
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             super()._start_asgi_task(cycle, app)
+        flow = self.flow
+        if flow.read_paused and not flow.write_paused:
+            flow.resume_reading()
 
     def is_asking(self) -> bool:
         """Whether a query that came over it is still to be answered."""
@@ -160,8 +175,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if not self.pipeline:
-            self.flow.resume_reading()
+        self.flow.resume_reading()
 
     def phase(self) -> Phase:
         """What this connection is doing now."""

@@ -41,6 +41,7 @@ IMAGE = KIND.encode()
 """A body of this kind goes the ordinary way."""
 MAX_HEAD = 65_536
 """Bytes of request line and headers, beyond the first piece that arrives."""
+HEAD_END = b"\r\n\r\n"
 TOO_SLOW = 408
 """Status of a request that does not come in full; its code is that of what cannot be right."""
 
@@ -58,6 +59,8 @@ class Front(ClientConnection):
         super().__init__(*args, **kwargs)
         self.upgrading = False
         self.head_bytes = 0
+        self.head_tail = b""
+        """The last bytes that came of a head that is not complete: its end may begin there."""
         self.between = True
         """The parser waits for a request to begin."""
         self.piece = b""
@@ -78,7 +81,8 @@ class Front(ClientConnection):
         self.arrived_ms = self.turn.arrived_ms()
         self.received += len(data)
         if self.in_head:
-            self.head_bytes += len(data)
+            end = (self.head_tail + data).find(HEAD_END)  # others may follow in the same piece
+            self.head_bytes += len(data) if end < 0 else end
             if self.head_bytes > MAX_HEAD:
                 self._malformed(f"its headers are larger than {MAX_HEAD} bytes")
                 return
@@ -99,6 +103,8 @@ class Front(ClientConnection):
         if not self.reading and self.path.under_pressure():
             self.arrived_ms -= self._lain_ms()
         self._feed(data)
+        if self.in_head:
+            self.head_tail = data[-len(HEAD_END) + 1 :]
         self.piece = b""
         self.turn.pace()
 
@@ -208,7 +214,11 @@ class Front(ClientConnection):
     def _begin(self, target: bytes, fields: dict[bytes, bytes]) -> None:
         """Take a query whose headers are complete."""
         exchange = self.exchange = Exchange(self, target, fields, self.began_ms)
-        exchange.keep_alive = self.parser.should_keep_alive()
+        # As the ordinary way has it: a client of HTTP/1.0 that asks to keep the connection reads
+        # until its end, unless the answer says that it stays.
+        exchange.keep_alive = (
+            self.parser.should_keep_alive() and self.parser.get_http_version() != "1.0"
+        )
         error = self.access.permit_query(fields, self.max_body)
         if error is not None:
             self._refuse(exchange, error)

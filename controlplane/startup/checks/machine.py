@@ -61,6 +61,9 @@ def memory(settings: Settings) -> Iterator[Finding]:
     """Whether variants could fill the workers; what is free is not asked while they do it."""
     from controlplane.startup.settings_warnings import too_much_memory
 
+    if strict := _strict(settings, "memory"):
+        yield strict
+        return
     if found := too_much_memory(settings):
         yield from (problem("memory", one.what, one.remedy) for one in found)
         return
@@ -75,10 +78,21 @@ def memory(settings: Settings) -> Iterator[Finding]:
         )
 
 
+def _strict(settings: Settings, of: str) -> Finding | None:
+    """The problem that a limit of processes is too low for `modelless up`."""
+    from controlplane.startup.process_limits import strict_limits
+
+    found = [one for one in strict_limits(settings) if one.of == of]
+    return problem(of, found[0].what, found[0].remedy) if found else None
+
+
 def files(settings: Settings) -> Iterator[Finding]:
     """Whether gateways that are started from here may have files open for enough connections."""
     from controlplane.startup.settings_warnings import too_few_files
 
+    if strict := _strict(settings, "files"):
+        yield strict
+        return
     if found := too_few_files(settings):
         yield from (warning("files", one.what, one.remedy) for one in found)
         return

@@ -28,7 +28,7 @@ def port(settings: Settings) -> Iterator[Finding]:
 
 
 def _port(settings: Settings, name: str, number: int, remedy: str) -> Finding:
-    from controlplane.gateway.listening import bind
+    from controlplane.gateway.listening import bind, other_place
     from controlplane.startup.presence import base_url, is_serving
 
     where = f"{settings.host}:{number}"
@@ -42,7 +42,7 @@ def _port(settings: Settings, name: str, number: int, remedy: str) -> Finding:
         bind(settings, alone=True, port=number).close()
     except OSError as error:
         why = f"{where} cannot be used: {error.strerror}"
-        return problem(name, why, f"choose another port with {remedy}")
+        return problem(name, why, other_place(error, remedy))
     return fine(name, f"{where} is free")
 
 
@@ -114,12 +114,15 @@ def database(settings: Settings) -> Iterator[Finding]:
     from variants.catalog.database import is_newest
     from variants.catalog.migrations import schema_versions
 
+    kind = "SQLite" if settings.catalog_url.startswith("sqlite") else "PostgreSQL"
     try:
         present, newest = schema_versions(settings.catalog_url)
     except ModellessError as error:
-        yield problem("database", error.message, "start it, or correct MODELLESS_DATABASE_URL")
+        remedy = (
+            "make the file readable and its folder writable" if kind == "SQLite" else "start it"
+        )
+        yield problem("database", error.message, f"{remedy}, or correct MODELLESS_DATABASE_URL")
         return
-    kind = "SQLite" if settings.catalog_url.startswith("sqlite") else "PostgreSQL"
     if present is None:
         yield fine("database", f"{kind}, without tables; `modelless up` makes them")
     elif present == newest:

@@ -25,7 +25,9 @@ def state_directory(settings: Settings) -> Iterator[Finding]:
         yield problem(name, f"{path} is not a directory", "set MODELLESS_STATE_DIR to another one")
     elif not os.access(_nearest(path), os.W_OK | os.X_OK):
         yield problem(
-            name, f"{_nearest(path)} cannot be written", "set MODELLESS_STATE_DIR to another one"
+            name,
+            f"{_nearest(path)} cannot be written",
+            "let this user write there, or set MODELLESS_STATE_DIR to another one",
         )
     elif (free := shutil.disk_usage(_nearest(path)).free) < ROOM_BYTES:
         yield problem(

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import sqlite3
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -480,16 +481,31 @@ def test_an_empty_catalog_can_be_saved(store: FileArtifactStore, tmp_path: Path)
     restored(tmp_path / "backup.tar", sqlite(tmp_path), store, tmp_path)
 
 
-@pytest.mark.parametrize("older", ["", "0007"])
+@pytest.mark.parametrize(
+    ("other", "advice"),
+    [
+        ("", "it has none, as nothing was ever started with it"),
+        (
+            "0007",
+            "they are at 0007, .* use the version that it is used by, or start this one first",
+        ),
+        ("9999", "they are at 9999, made by a newer one; upgrade modelless"),
+    ],
+)
 def test_tables_of_another_version_are_left_alone(
-    older: str, store: FileArtifactStore, tmp_path: Path
+    other: str, advice: str, store: FileArtifactStore, tmp_path: Path
 ) -> None:
     here = sqlite(tmp_path, "here")
-    if older:
-        upgrade(here, older)
+    if other == "9999":
+        upgrade(here)
+        with closing(sqlite3.connect(tmp_path / "here.db")) as tables, tables:
+            tables.execute("UPDATE alembic_version SET version_num = '9999'")
+    elif other:
+        upgrade(here, other)
 
-    with pytest.raises(Conflict, match="has no tables as this version of modelless makes them"):
+    begin = "has no tables as this version of modelless makes them: "
+    with pytest.raises(Conflict, match=begin + advice):
         saved(here, store, tmp_path)
 
-    assert (tmp_path / "here.db").exists() is bool(older)
+    assert (tmp_path / "here.db").exists() is bool(other)
     assert not (tmp_path / "backup.tar").exists()

@@ -23,7 +23,7 @@ from typer.main import get_command
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.cli import gateway_client
-from controlplane.cli import main as cli
+from controlplane.cli.commands import root
 from controlplane.cli.commands.lifecycle import _unanswered
 from controlplane.cli.commands.tasks import _ceiling
 from controlplane.cli.commands.workers import node_news, nodes_of
@@ -258,6 +258,20 @@ def test_status_tells_of_a_full_disk(gateway: Gateway, shell: Shell) -> None:
     )
     assert f"● {sentence}" in told.out
     assert as_json["plan"]["storage"] == {"level": "unwritable", "sentence": sentence}
+
+
+def test_status_tells_of_a_slow_catalog(gateway: Gateway, shell: Shell) -> None:
+    gateway.live.told = {"rooms": [], "unwritable": "", "slow_ms": 1_040.4}
+
+    told = shell("status", url=gateway.url)
+    as_json = shell("status", "-o", "json", url=gateway.url).json()
+
+    sentence = (
+        "The catalog takes 1,040 ms to give one row: queries go on, plans, registrations and "
+        "commands take longer."
+    )
+    assert f"● {sentence}" in told.out
+    assert as_json["plan"]["storage"] == {"level": "slow", "sentence": sentence}
 
 
 def test_status_counts_what_no_variant_can_do_apart(gateway: Gateway, shell: Shell) -> None:
@@ -951,7 +965,7 @@ def test_a_cold_variant_says_when_to_try_again(gateway: Gateway, shell: Shell) -
 def test_help_names_every_command_on_a_line_of_its_own(shell: Shell) -> None:
     lines = shell("--help").out.splitlines()
 
-    for entries in cli.COMMANDS.values():
+    for entries in root.COMMANDS.values():
         for entry in entries:
             assert any(line.split() == [entry.name, *entry.help.split()] for line in lines), entry
     assert max(map(len, lines)) <= 80
@@ -964,7 +978,7 @@ def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
         yield from leaves(command.get_command(None, name), (*path, name))
 
 
-@pytest.mark.parametrize("path", list(leaves(get_command(cli.app))), ids=" ".join)
+@pytest.mark.parametrize("path", list(leaves(get_command(root.app))), ids=" ".join)
 def test_a_help_says_things_once_and_in_full(shell: Shell, path: tuple[str, ...]) -> None:
     ended = shell(*path, "--help")
 
@@ -984,7 +998,7 @@ def test_help_imports_no_command() -> None:
 
     script = (
         "import sys\n"
-        "from controlplane.cli.main import app\n"
+        "from controlplane.cli.commands.root import app\n"
         "app(['--help'], standalone_mode=False)\n"
         "heavy = {'httpx', 'numpy', 'pydantic', 'ray', 'fastapi', 'sqlalchemy'}\n"
         "print(heavy & set(sys.modules), file=sys.stderr)\n"

@@ -20,17 +20,18 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 COMMAND = """
 import typer
-from controlplane.cli import main as cli
+from controlplane.cli.commands import root
+from controlplane.cli.main import main
 from controlplane.cli.progress import interruptible
 
-cli.app = typer.Typer()
+root.app = typer.Typer()
 
-@cli.app.command()
+@root.app.command()
 def imports():
     with interruptible("nothing was registered"):
         exec("raise KeyboardInterrupt")
 
-cli.main([])
+main([])
 """
 """Is interrupted in code that is run from text, as `dataclasses` does it while modules are
 imported: a process of ``python -m`` is then killed by SIGINT in the end, whatever it caught."""
@@ -49,6 +50,36 @@ def test_an_interrupt_while_modules_are_imported_ends_with_its_exit_code(tmp_pat
     )
 
     assert (ended.returncode, ended.stderr) == (130, "interrupted: nothing was registered\n")
+
+
+AT_ITS_FIRST_IMPORTS = """
+import runpy, signal, sys
+
+module = sys.argv.pop(1)
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupts())
+runpy.run_module("controlplane.cli.main", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "variants.errors", "controlplane.cli.commands.look"])
+def test_an_interrupt_before_the_command_begins_ends_it_without_a_traceback(module: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", AT_ITS_FIRST_IMPORTS, module, "models", "list"],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stderr) == (INTERRUPTED, "")
 
 
 class Interrupting:

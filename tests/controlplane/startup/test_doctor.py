@@ -230,6 +230,19 @@ def test_a_taken_port_is_a_problem_and_a_free_one_is_not(state_dir: Path) -> Non
     assert found(services.port, settings) == [fine("port", f"127.0.0.1:{number} is free")]
 
 
+@pytest.mark.parametrize("host", ["192.0.2.7", "no-such-host.invalid"])
+def test_an_address_of_another_machine_is_no_matter_of_ports(host: str, state_dir: Path) -> None:
+    settings = load_settings(
+        state_dir=state_dir, host=host, grpc_port=0, api_token="t" * 16, behind_tls_proxy=True
+    )
+    [finding] = found(services.port, settings)
+
+    assert (finding.ok, finding.remedy) == (
+        False,
+        "set MODELLESS_HOST to an address of this machine",
+    )
+
+
 def test_the_port_of_grpc_is_looked_at_too(state_dir: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]

@@ -221,6 +221,13 @@ def test_a_taken_port_is_named_and_the_directory_stays_free(
     assert not state_path(settings).exists()
 
 
+def test_an_address_of_another_machine_is_told_with_its_setting(settings: Settings) -> None:
+    settings.host = "192.0.2.7"
+    with pytest.raises(Conflict, match="; set MODELLESS_HOST to an address of this machine"):
+        supervisor(settings).claim()
+    assert running(settings) is None
+
+
 def test_a_taken_port_for_grpc_is_named_with_its_setting(settings: Settings) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         settings.grpc_port = other.getsockname()[1]

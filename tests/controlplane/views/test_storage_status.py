@@ -58,6 +58,19 @@ def test_a_catalog_that_cannot_be_written_is_worse() -> None:
     )
 
 
+def test_a_slow_catalog_is_told_unless_it_takes_nothing_at_all() -> None:
+    slow = storage_status([room(2 * GIB)], slow_ms=512.4)
+    both = storage_status([room(0)], slow_ms=512.4)
+    unwritable = storage_status([room(2 * GIB)], "the disk is full", 512.4)
+    assert (slow.level, slow.sentence) == (
+        StorageLevel.SLOW,
+        "The catalog takes 512 ms to give one row: queries go on, plans, registrations and "
+        "commands take longer.",
+    )
+    assert (both.level, both.sentence.startswith(slow.sentence)) == (StorageLevel.NEARLY_FULL, True)
+    assert (unwritable.level, "512" in unwritable.sentence) == (StorageLevel.UNWRITABLE, False)
+
+
 def test_the_disks_of_the_control_loop_count_where_they_are_others() -> None:
     own, other = room(1), room(2, host="h2")
     told = {"rooms": plain([room(3), other])}

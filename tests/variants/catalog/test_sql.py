@@ -1,5 +1,7 @@
 """What only a catalog in a database can get wrong: failures, processes, files."""
 
+import os
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -16,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from tests.contracts.places import Place, place
 from tests.services import drop_database
 from tests.variants.catalog_builders import event, kind, profile, registration, variant
-from variants.catalog.database import make_engine, parse_url
+from variants.catalog.database import failures_explained, make_engine, parse_url
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.sql import SqlCatalog, open_catalog
 from variants.errors import Conflict, InvalidInput, StateUnavailable
@@ -295,3 +297,34 @@ def test_an_address_of_another_kind_is_refused(url: str) -> None:
 )
 def test_the_driver_is_ours_to_choose(url: str, driver: str) -> None:
     assert parse_url(url).drivername == driver
+
+
+def test_a_postgresql_that_answers_nothing_is_given_up_and_reached_again(
+    postgres_url: str,
+) -> None:
+    """Its connections are there and silent, as where its disk hangs: a statement never ended."""
+    engine = make_engine(postgres_url, patience_s=0.1, answer_s=0.4)
+    number = text("SELECT pg_backend_pid()")
+    with engine.connect() as connection:
+        server = int(connection.scalar(number) or 0)
+        os.kill(server, signal.SIGSTOP)
+        try:
+            with (
+                pytest.raises(StateUnavailable, match=r"not available: no answer within 0\.5 s"),
+                failures_explained(engine.url),
+            ):
+                connection.scalar(number)
+        finally:
+            os.kill(server, signal.SIGCONT)
+
+    with engine.connect() as connection:
+        assert int(connection.scalar(number) or 0) != server
+    engine.dispose()
+
+
+def test_an_answer_of_postgresql_that_comes_in_pieces_may_take_long(postgres_url: str) -> None:
+    engine = make_engine(postgres_url, patience_s=0.0, answer_s=0.5)
+    with engine.connect() as connection:
+        piece = "SELECT repeat('x', 200000), pg_sleep(0.04) FROM generate_series(1, 30)"
+        assert len(connection.execute(text(piece)).all()) == 30
+    engine.dispose()

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from controlplane.controller.events.catalog_pace import LOOKS, SLOW_MS, CatalogPace
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.loop_report import LoopReport
 from controlplane.controller.events.storage_watch import PATIENCE_S, StorageWatch
@@ -210,3 +211,45 @@ async def test_a_turn_that_writes_nothing_does_not_show_that_it_could() -> None:
 
     turns.catalog.full = False
     assert await turns.at(4.0) == ""
+
+
+def test_a_catalog_is_slow_after_some_slow_looks_in_a_row_and_until_as_many_quick_ones() -> None:
+    pace = CatalogPace()
+
+    def looks(count: int, took_ms: float) -> float:
+        for _ in range(count):
+            pace.answered(took_ms)
+        return pace.slow_ms()
+
+    assert looks(LOOKS - 1, 4 * SLOW_MS) == 0.0
+    assert looks(1, 2.0) == 0.0
+    assert looks(LOOKS, 4 * SLOW_MS) == 4 * SLOW_MS
+    assert looks(LOOKS - 1, 2.0) == 4 * SLOW_MS
+    assert looks(1, 2.0) == 0.0
+
+
+async def test_a_slow_catalog_is_told_when_it_begins_and_ends() -> None:
+    catalog, live, now_s = MemoryCatalog(), Told(), [0.0]
+    journal = Journal(catalog)
+    report = LoopReport(live, journal, tuple, lambda: now_s[0], lambda: 1_000.0)
+
+    async def turn(took_ms: float) -> float:
+        now_s[0] += 10.0
+        report.catalog_pace.answered(took_ms)
+        await report.turned(None)
+        return float(live.controllers[-1]["slow_ms"])
+
+    slow = [await turn(1_040.0) for _ in range(LOOKS + 2)]
+    quick = [await turn(2.0) for _ in range(LOOKS)]
+    await journal.store_events()
+
+    assert slow == [*[0.0] * (LOOKS - 1), 1_040.0, 1_040.0, 1_040.0]
+    assert quick == [*[1_040.0] * (LOOKS - 1), 0.0]
+    assert [(event.kind, event.message) for event in reversed(catalog.events(10))] == [
+        (
+            "catalog_slow",
+            "it takes 1,040 ms to give one row; "
+            "queries go on, plans, registrations and commands take longer",
+        ),
+        ("catalog_quick", "it is slow no more after 70 s"),
+    ]

@@ -120,6 +120,38 @@ async def test_a_head_that_was_seen_is_not_parsed_again_and_all_else_is(
     assert (await client.answer()).status == 413
 
 
+async def test_no_more_is_read_while_requests_wait_on_a_connection(served: Served) -> None:
+    """Of what a client sends ahead, the gateway holds what came in a read or two: it read on after
+    each answer, and a single connection filled its memory."""
+    count, padding = 1_000, [("X-Padding", "x" * 1_500)]
+    data = b"".join(post(query(number), headers=padding) for number in range(count))
+    client = await served.client()
+    client.send(data)
+    waiting = []
+    for _ in range(count):
+        await client.answer()
+        assert served.gateway._server is not None
+        (front,) = served.gateway._server.server_state.connections
+        assert isinstance(front, Front)
+        waiting.append(len(front.pipeline))
+
+    a_read = 256 * 1_024 // (len(data) // count)
+    assert max(waiting) <= 2 * a_read
+
+
+async def test_requests_behind_a_head_that_was_split_are_no_part_of_it(served: Served) -> None:
+    """A read may end within a head and the next one bring more than a head may have."""
+    many = [post(query(number), headers=[("X-Padding", "x" * 1_500)]) for number in range(60)]
+    data = b"".join(many)
+    for cut in (40, len(many[0]) - len(many[0].split(b"\r\n\r\n", 1)[1]) - 2):
+        client = await served.client()
+        client.send(data[:cut])
+        await asyncio.sleep(0.02)
+        client.send(data[cut:])
+        answers = [await client.answer() for _ in many]
+        assert [one.json["outputs"][0][0] for one in answers] == [*range(60)]
+
+
 async def test_a_client_whose_heads_all_differ_is_answered(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -634,9 +666,13 @@ async def test_an_offer_of_another_protocol_is_declined(served: Served, split: b
     assert [one.json["outputs"][0][0] for one in answers] == [7, 8, 9]
 
 
-async def test_http_1_0_is_answered_and_closed(served: Served) -> None:
+@pytest.mark.parametrize("headers", [[], [("Connection", "keep-alive")]])
+async def test_http_1_0_is_answered_and_closed(
+    served: Served, headers: list[tuple[str, str]]
+) -> None:
+    """Also where it is to stay: no answer says so, and such a client reads until its end then."""
     client = await served.client()
-    client.send(post(query(2)).replace(b"HTTP/1.1", b"HTTP/1.0"))
+    client.send(post(query(2), headers=headers).replace(b"HTTP/1.1", b"HTTP/1.0"))
     answer = await client.answer()
     assert (answer.json["outputs"][0][0], answer.headers["connection"]) == (2, "close")
     assert await client.ended() == b""
