@@ -12,6 +12,7 @@ at a high one with the rate itself.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import exp
 from statistics import NormalDist
 from typing import Generic
@@ -138,7 +139,7 @@ class EmpiricalQuantiles(Generic[KeyT]):
         Takes ``answer`` of shape ``(rows, levels)`` and ``point`` of shape ``(rows,)``; returns the
         shape of ``answer``.
         """
-        normal = np.array([NormalDist().inv_cdf(level) for level in levels])
+        normal = _deviations(levels)
         bound = point[:, None] + normal * np.sqrt(point / self._horizon_s)[:, None]
         answer = np.where(normal > 0.0, np.maximum(answer, bound), answer)
         return np.where(normal < 0.0, np.minimum(answer, np.maximum(bound, 0.0)), answer)
@@ -289,6 +290,12 @@ class EmpiricalQuantiles(Generic[KeyT]):
         """Columns of errors that any row fills."""
         longest = int(self._made.max()) if len(self._made) else 0
         return min(max(longest, PRIOR_ERRORS), self._errors.shape[1])
+
+
+@lru_cache(maxsize=64)
+def _deviations(levels: tuple[float, ...]) -> Array:
+    """How many standard deviations above the mean these quantiles of a normal distribution lie."""
+    return np.array([NormalDist().inv_cdf(level) for level in levels])
 
 
 def _prior() -> Array:

@@ -73,14 +73,12 @@ class Adaptive:
         rate = rates[seen, None]
         levels, errors = self._levels[seen], self._errors[seen]
         squares = np.square(np.sqrt(rate) - np.sqrt(levels))
-        best = errors.argmin(axis=1)[:, None]
-        usual = np.take_along_axis(errors, best, axis=1)
-        jumped = np.take_along_axis(squares, best, axis=1) > JUMP_DEVIATIONS**2 * usual
-        levels = np.where(jumped, rate, levels + self._gains * (rate - levels))
+        best = np.arange(len(errors)), errors.argmin(axis=1)
+        jumped = squares[best] > JUMP_DEVIATIONS**2 * errors[best]
+        levels = np.where(jumped[:, None], rate, levels + self._gains * (rate - levels))
         self._errors[seen] = errors + self._forgetting * (squares - errors)
         self._levels[seen] = levels
-        chosen = self._errors.argmin(axis=1)[:, None]
-        answer: Array = np.take_along_axis(self._levels, chosen, axis=1)[:, 0]
+        answer: Array = self._levels[np.arange(len(self._levels)), self._errors.argmin(axis=1)]
         return answer
 
     def widen(self, rows: int) -> None:
