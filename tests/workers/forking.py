@@ -46,30 +46,19 @@ class Server:
     """The process that is forked, as the tests see it."""
 
     def __init__(
-        self,
-        module: str,
-        *arguments: str,
-        environment: Mapping[str, str] = os.environ,
-        one_thread: bool = True,
+        self, module: str, *arguments: str, environment: Mapping[str, str] = os.environ
     ) -> None:
-        """Start it.
-
-        Args:
-            one_thread: what it imports computes with one thread, also after it was forked: other
-                threads would not be there.
-        """
-        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"} if one_thread else {}
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             number = str(theirs.fileno())
-            self._process = subprocess.Popen(
+            self.pid = subprocess.Popen(
                 [sys.executable, "-m", "tests.workers.forking", number, module, *arguments],
                 pass_fds=[theirs.fileno()],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
-                env={**environment, **threads},
-            )
-        self.pid = self._process.pid
+                # One thread: others would not be there after a fork.
+                env={**environment, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            ).pid
         self._lock = Lock()
         self._asked: list[Future[Begun]] = []
         self._running: dict[int, Begun] = {}
@@ -83,13 +72,8 @@ class Server:
             socket.send_fds(self._socket, [json.dumps(arguments).encode()], files)
         return asked
 
-    def close(self) -> None:
-        """End it, with all that it became."""
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._process.wait()
-
     def _listen(self) -> None:
-        while told := self._told():
+        while told := self._socket.recv(LONGEST):
             message = json.loads(told)
             pid = message["pid"]
             with self._lock:
@@ -99,17 +83,6 @@ class Server:
                     continue
                 ended = self._running.pop(pid).ended
             ended.set_result(message["code"])
-        with self._lock:
-            for asked in self._asked:
-                asked.set_exception(ChildProcessError("the process that is forked has ended"))
-            for begun in self._running.values():
-                begun.ended.set_exception(ChildProcessError("it ended with what it was forked of"))
-
-    def _told(self) -> bytes:
-        try:
-            return self._socket.recv(LONGEST)
-        except OSError:
-            return b""
 
 
 def main(connection: socket.socket, module: ModuleType) -> None:
