@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -158,6 +158,13 @@ def ask(
     kind = response.headers.get("content-type", "")
     found = json.loads(data) if kind.startswith("application/json") else data
     return Answer(response.status, found, {k.lower(): v for k, v in response.getheaders()})
+
+
+def title(process: psutil.Process) -> str:
+    """How a process was started, or what it calls itself; empty of one that has ended meanwhile."""
+    with suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
 
 
 def environment(state_dir: Path, port: int, **settings: object) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration.deployment import BUSY, CLI, Deployment, Load, environment
+from tests.integration.deployment import BUSY, CLI, Deployment, Load, environment, title
 from tests.integration.digits import GOOD, check_killed_worker
 
 pytestmark = pytest.mark.integration
@@ -44,13 +44,6 @@ def replica_of(running: Deployment, application: str) -> psutil.Process:
 def live_state_of(running: Deployment) -> psutil.Process:
     (found,) = [p for p in running.processes() if "valkey-server" in title(p)]
     return found
-
-
-def title(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
 
 
 @pytest.fixture

@@ -3,23 +3,14 @@
 import os
 import signal
 
-import psutil
 import pytest
 
 from tests.disks import fill
-from tests.integration.deployment import BUSY, Deployment, Load
+from tests.integration.deployment import BUSY, Deployment, Load, title
 from tests.integration.digits import GOOD
 from tests.services import missing
 
 pytestmark = [pytest.mark.integration, pytest.mark.campaign]
-
-
-def command_line(process: psutil.Process) -> str:
-    """Empty of a process that has just ended."""
-    try:
-        return " ".join(process.cmdline())
-    except psutil.NoSuchProcess:  # a zombie is one as well
-        return ""
 
 
 def serving(running: Deployment, load: Load) -> None:
@@ -47,7 +38,7 @@ def test_workers_come_back_on_a_full_disk(scarce: Deployment) -> None:
             )
         serving(scarce, load)
         for part in ("modelless-controller", "valkey-server"):
-            (process,) = [p for p in scarce.processes() if part in command_line(p)]
+            (process,) = [p for p in scarce.processes() if part in title(p)]
             process.kill()
             serving(scarce, load)
     assert load.untyped == []

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration.deployment import BUSY, CLI, Deployment, Load, environment
+from tests.integration.deployment import BUSY, CLI, Deployment, Load, environment, title
 from tests.integration.digits import GOOD
 
 pytestmark = pytest.mark.integration
@@ -36,13 +36,6 @@ def named(two: Deployment) -> tuple[set[str], str, str]:
         for kind in ("gateway_started", "controller_started")
     ]
     return {worker["worker"] for worker in two.workers()}, newest[0], newest[1]
-
-
-def name(process: psutil.Process) -> str:
-    """How it was started; nothing of one that has ended meanwhile."""
-    with suppress(psutil.Error):
-        return " ".join(process.cmdline())
-    return ""
 
 
 def listens(process: psutil.Process, port: int) -> bool:
@@ -70,8 +63,8 @@ def test_everything_is_replaced_and_every_query_is_answered(two: Deployment) -> 
     assert not workers & now[0]
     assert (len(now[0]), now[1] != gateway, now[2] != controller) == (2, True, True)
     # Of several processes that listen, the kernel gives each a part of all new connections.
-    two.until(lambda: any("read_bodies" in name(one) for one in two.processes()), "its reader")
-    assert ["gateway" in name(one) for one in two.processes() if listens(one, two.port)] == [True]
+    two.until(lambda: any("read_bodies" in title(one) for one in two.processes()), "its reader")
+    assert ["gateway" in title(one) for one in two.processes() if listens(one, two.port)] == [True]
     assert {worker["eviction"] for worker in two.workers()} == {"lru"}
     assert {worker["release"] for worker in two.workers()} != {""}
     for worker in two.workers():

@@ -9,7 +9,7 @@ from collections import Counter
 import psutil
 import pytest
 
-from tests.integration.deployment import ANSWER_S, BUSY, Answer, Deployment, Load, ask
+from tests.integration.deployment import ANSWER_S, BUSY, Answer, Deployment, Load, ask, title
 from tests.integration.digits import GOOD
 from tests.integration.two_workers.conftest import PATIENCE_S, serving
 
@@ -44,8 +44,8 @@ def test_workers_go_to_none_and_come_back(two: Deployment) -> None:
     scale(two, kind, 0)
     two.until(lambda: refused(two, "none is wanted"), "no worker again", PATIENCE_S)
     epoch = latest_epoch(two)
-    (controller,) = [p for p in two.processes() if "controll" in p.name() and "ray::" in name(p)
-                     and "ServeController" not in name(p)]  # fmt: skip
+    (controller,) = [p for p in two.processes() if "controll" in p.name() and "ray::" in title(p)
+                     and "ServeController" not in title(p)]  # fmt: skip
     controller.kill()
     two.until(lambda: latest_epoch(two) > epoch, "a successor", PATIENCE_S)
     check_that_none_is_wanted(two.query(ROW))
@@ -111,10 +111,6 @@ def check_that_none_is_wanted(answer: Answer) -> None:
 
 def latest_epoch(deployment: Deployment) -> int:
     return int(deployment.get("/v1/ticks?limit=1")["ticks"][0]["body"]["epoch"])
-
-
-def name(process: psutil.Process) -> str:
-    return " ".join(process.cmdline())
 
 
 def alive(process: psutil.Process) -> bool:
