@@ -276,6 +276,7 @@ class Knowledge:
         self._tell(made(there, TRANSPORT_MS + nearest_ms, self._path.snapshot))
         if self._path.waiting is not None:
             self._path.waiting.try_again()
+        self._path.awaiting.try_again()
 
     def _tell(self, snapshot: Snapshot) -> None:
         rings = self._rings

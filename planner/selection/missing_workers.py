@@ -63,7 +63,7 @@ def no_workers(
             reasons=reasons,
             retry_after_s=UNLISTED_RETRY_S,
         )
-    return _starting(wanted, helpful or kinds, met, reasons)
+    return _starting(wanted, helpful or kinds, met, reasons, helps=bool(helpful))
 
 
 def _lacks_its_kind(finding: Finding, met: Circumstances) -> bool:
@@ -79,7 +79,10 @@ def _starting(
     kinds: Iterable[DeviceKindName],
     met: Circumstances,
     reasons: Mapping[str, str],
+    *,
+    helps: bool = True,
 ) -> Refusal:
+    """``helps``: whether it is known that a worker of these kinds could answer."""
     kinds = list(kinds)
     counts = wanted.counts or {}
     asked = ", ".join(f"{counts[kind]} of {kind}" for kind in kinds)
@@ -93,4 +96,5 @@ def _starting(
         ),
         reasons=reasons,
         retry_after_s=wait_s,
+        awaited=helps and met.left_ms > 1_000 * wait_s,
     )

@@ -117,5 +117,7 @@ class Refusal:
     """With ``COLD``: what to start loading, and where."""
     retry_after_s: float | None = None
     """With ``COLD`` and ``NO_WORKERS``: when to ask again; None where that is not known."""
+    awaited: bool = False
+    """With ``NO_WORKERS``: a worker is expected while the query has time, so that it may wait."""
     shed: bool = False
     """With ``OVERLOADED``: for what it costs, so that no room is kept for such a query."""

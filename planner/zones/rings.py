@@ -300,6 +300,7 @@ def _refusal(refusals: Sequence[tuple[Ring, Refusal]], task: TaskName) -> Refusa
         alternatives=found.alternatives,
         load=found.load,
         retry_after_s=found.retry_after_s,
+        awaited=found.awaited,
         shed=found.shed,
     )
 

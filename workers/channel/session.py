@@ -340,6 +340,9 @@ class WorkerSession(asyncio.Protocol):
             self._ready.set_exception(Unauthenticated(gone) if refused else ReplicaLost(gone))
             self._ready.exception()
         pending, self._pending = self._pending, {}
+        if opened and announce:
+            # Before the queries: who tries them elsewhere knows by then that this one is gone.
+            call_back(self._on_lost, reason)
         page = self.status.page if opened and announce and pending else ""
         last = read_last(page, self.status.pid) if page else None
         tag = self._handshake.tag
@@ -349,8 +352,6 @@ class WorkerSession(asyncio.Protocol):
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(ReplicaLost(f"worker at {self.address} is lost: {reason}"))
-        if opened and announce:
-            call_back(self._on_lost, reason)
         if self._lending is not None:
             self._lending.close()
 

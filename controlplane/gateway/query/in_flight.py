@@ -49,6 +49,7 @@ WHILE_RUNNING = (
 )
 OTHERS_FIRST = "Others come first, and the queues leave this query less than half of its slack."
 OVER_SHARE = Verdict.OVER_SHARE.value
+WHILE_STARTING = "no worker that could answer was there, and the one being started took longer"
 WHILE_MEETING = "the gateway has just started and was still connecting to its workers"
 
 _RETRY = frozenset(
@@ -75,7 +76,7 @@ _OK = ReplyCode.OK
 class InFlight(OneAnswer):
     """One query between its first byte and its answer."""
 
-    __slots__ = ("failed", "loads", "refusal", "refused", "slack_ms", "tries", "why")
+    __slots__ = ("awaits", "failed", "loads", "refusal", "refused", "slack_ms", "tries", "why")
 
     def __init__(
         self, path: QueryContext, parsed: ParsedQuery, respond: Respond, given_id: bytes | None
@@ -95,6 +96,8 @@ class InFlight(OneAnswer):
         self.slack_ms = 0.0
         """What was left when it was sent, behind all that its worker had to do."""
         self.tries = 0
+        self.awaits = False
+        """Whether it has waited for a worker that is being started."""
         self.loads = 0
         """Loads that this query has waited for."""
         self.refusal: Refusal | None = None
@@ -240,6 +243,8 @@ class InFlight(OneAnswer):
             return
         self.refused, self.why = code, message
         self.path.counters.retried(code.name.lower())
+        if code is ReplyCode.LOST:
+            self.path.renew()  # perhaps no worker is there any more, and one is being started
         self.dispatch(query._replace(avoid=worker.id))
 
     def _as_always(self, code: ReplyCode) -> None:
@@ -254,8 +259,13 @@ class InFlight(OneAnswer):
     def _turned_down(self, refusal: Refusal) -> None:
         """Answer a query that selection has refused.
 
-        After a first try elsewhere, the reply says why that try failed.
+        After a first try elsewhere, the reply says why that try failed. Where a worker is being
+        started, and comes while the query has time, it waits for that.
         """
+        if refusal.awaited or (self.awaits and _worker_may_come(refusal)):
+            self.awaits = True
+            self.path.awaiting.keep(self, self.parsed.query)
+            return
         if refusal.code in _MAY_BE_IN_VAIN:
             self.path.discount_demand(self.parsed.query)
         short = refusal.code is RefusalCode.OVERLOADED and not refusal.shed
@@ -362,6 +372,9 @@ class InFlight(OneAnswer):
         if waiting is not None and waiting.give_up(self):
             self.fail(expired_error(query, WHILE_MEETING))
             return
+        if self.path.awaiting.give_up(self):
+            self.fail(expired_error(query, WHILE_STARTING))
+            return
         if worker is not None:
             silent_ms = min(query.latency_ms, SILENCE_S * 1000)
             expected_ms = self.path.clock_ms() + silent_ms
@@ -370,6 +383,10 @@ class InFlight(OneAnswer):
             if connection is not None and 1_000 * connection.heard_s < self.sent_ms:
                 self.path.unheard(worker.id)
         self.fail(expired_error(query) if self.refusal is None else refusal_error(self.refusal))
+
+
+def _worker_may_come(refusal: Refusal) -> bool:
+    return refusal.code is RefusalCode.NO_WORKERS and refusal.retry_after_s is not None
 
 
 def _load_slack_ms(candidate: Candidate, worker: WorkerView, query: Query, now_ms: float) -> float:

@@ -22,7 +22,7 @@ from controlplane.gateway.protection.lethal_queries import LethalQueries
 from controlplane.gateway.query.deadline_guard import DeadlineGuard
 from controlplane.gateway.query.query_errors import expired_error, header_lines
 from controlplane.gateway.query.replies import JSON, lines_from, placed_lines, reason_line
-from controlplane.gateway.query.waiting import Waiting
+from controlplane.gateway.query.waiting import STARTING, Waiting
 from controlplane.http_errors import error_body, request_id, status_of
 from planner.batching.deadline_queue import GREEDY_SLACK
 from planner.batching.refusal_order import ClientShares, Standing
@@ -133,6 +133,8 @@ class QueryContext:
         """Of the tensors of all queries in flight."""
         self.waiting: Waiting | None = None
         """Holds queries while more workers may become known; None once all are."""
+        self.awaiting = Waiting(what=STARTING)
+        """Holds queries that have time for a worker that is being started."""
         self.unheard: Callable[[WorkerId], None] = lambda _: None
         """Told of a worker that has said nothing from when a query was sent to its deadline."""
         self.renew: Callable[[], bool] = lambda: False

@@ -1,7 +1,9 @@
-"""Waiting: queries that a gateway holds until it has met its workers.
+"""Waiting: queries that a gateway holds until a worker that could answer them is there.
 
 A gateway that has just started knows no worker for a moment, and then some of them. A query that it
-would refuse in that time can often be answered a few milliseconds later.
+would refuse in that time can often be answered a few milliseconds later. Where the last worker has
+left and the next one is being started, a query with time for it can be answered a few seconds
+later.
 """
 
 import asyncio
@@ -16,6 +18,8 @@ from variants.errors import Overloaded
 log = logging.getLogger(__name__)
 
 MAX_WAITING = 1_000
+MEETING = "this gateway, which has just started, to connect to its workers"
+STARTING = "workers that are being started"
 AT_ONCE = 32
 """Queries that are tried again in one turn of the event loop."""
 
@@ -33,8 +37,14 @@ class Waiter(Protocol):
 class Waiting:
     """Holds queries in the order in which they came, without a task or a timer for any of them."""
 
-    def __init__(self, most: int = MAX_WAITING) -> None:
+    def __init__(self, most: int = MAX_WAITING, what: str = MEETING) -> None:
+        """
+        Args:
+            most: queries that are held at once; those beyond are refused.
+            what: they wait for, for the sentence of a refusal.
+        """
         self._most = most
+        self._what = what
         self._held: dict[Waiter, Query] = {}
         self._due: deque[Waiter] = deque()
 
@@ -45,16 +55,15 @@ class Waiting:
         """Keep a query for later, if its decision may be another one then."""
         if not may_change(found):
             return False
+        self.keep(waiter, query)
+        return True
+
+    def keep(self, waiter: Waiter, query: Query) -> None:
+        """Keep a query for later; one for which there is no room any more is refused."""
         if len(self._held) >= self._most and waiter not in self._held:
-            waiter.fail(
-                Overloaded(
-                    f"{self._most} queries wait for this gateway, which has just started, to "
-                    "connect to its workers"
-                )
-            )
+            waiter.fail(Overloaded(f"{self._most} queries wait for {self._what}"))
         else:
             self._held[waiter] = query
-        return True
 
     def give_up(self, waiter: Waiter) -> bool:
         """Hold a query no longer; return whether it was held."""

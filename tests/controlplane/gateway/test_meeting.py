@@ -26,6 +26,10 @@ A, B = "a-v1-echo-fp32", "b-v1-echo-fp32"
 ROW = {"task": "digits", "inputs": [[0.0] * 64]}
 
 
+BRIEF_MS = 3_000.0
+"""Less than a worker takes to start: who has longer waits for one that is being started."""
+
+
 def ask(client: httpx.AsyncClient, latency_ms: float = 30_000.0) -> asyncio.Task[httpx.Response]:
     body = {**ROW, "slo": {"latency_ms": latency_ms}}
     return asyncio.create_task(client.post("/v1/query", json=body))
@@ -103,7 +107,7 @@ async def test_a_directory_that_is_empty_is_known(tmp_path: Path, port: int) -> 
         it.register("a")
         await it.live.put_workers(1, [])
         async with gateway(it) as (_, client):
-            reply = await ask(client)
+            reply = await ask(client, BRIEF_MS)
             assert (reply.status_code, reply.json()["code"]) == (503, "NO_WORKERS")
             assert "1 of cpu-1 is wanted and being started" in reply.json()["error"]
             assert int(reply.headers["retry-after"]) == 6
@@ -116,15 +120,15 @@ async def test_who_is_refused_while_everything_is_stopped_is_told_so(
         it.register("a")
         await it.live.put_workers(1, [])
         async with gateway(it) as (of, client):
-            assert "being started" in (await ask(client)).json()["error"]
+            assert "being started" in (await ask(client, BRIEF_MS)).json()["error"]
             assert of.ready()
 
             async def told() -> bool:
                 await it.live.notify(ENDING)  # again: it may not listen yet
-                return "is being stopped" in (await ask(client)).json()["error"]
+                return "is being stopped" in (await ask(client, BRIEF_MS)).json()["error"]
 
             await eventually(told)
-            reply = await ask(client)
+            reply = await ask(client, BRIEF_MS)
             assert (reply.status_code, reply.json()["code"]) == (503, "NO_WORKERS")
             assert "retry-after" not in reply.headers
             assert not of.ready()
@@ -140,14 +144,14 @@ async def test_without_live_state_nothing_is_held(
         it.valkey.stop()
         async with gateway(it) as (of, client):
             await eventually(lambda: held(of) is None)
-            reply = await ask(client)
+            reply = await ask(client, BRIEF_MS)
             assert (reply.status_code, reply.json()["code"]) == (503, "NO_WORKERS")
             assert "the live state, which lists them, does not answer" in reply.json()["error"]
             it.valkey.start()
             await it.live.put_workers(1, [])
 
             async def known() -> bool:
-                return "being started" in (await ask(client)).json()["error"]
+                return "being started" in (await ask(client, BRIEF_MS)).json()["error"]
 
             await eventually(known)
 
@@ -174,7 +178,7 @@ async def test_who_cannot_be_reached_is_waited_for_once(tmp_path: Path, port: in
         gone = {"id": "gone", "address": f"unix:{tmp_path}", "device_kind": KIND}
         await it.live.put_workers(1, [silent(it, sockets), silent(it, sockets), gone])
         async with gateway(it) as (of, client):
-            reply = await ask(client)
+            reply = await ask(client, BRIEF_MS)
             assert (reply.status_code, reply.json()["code"]) == (503, "NO_WORKERS")
             assert held(of) is None
     for each in sockets:
@@ -189,7 +193,7 @@ async def test_whoever_is_met_first_answers_without_waiting_for_the_others(
         entry = await loaded(it, "a")
         await it.live.put_workers(1, [silent(it, sockets), entry])
         async with gateway(it) as (of, client):
-            assert (await ask(client)).status_code == 200
+            assert (await ask(client, BRIEF_MS)).status_code == 200
             assert held(of) == 0
     for each in sockets:
         each.close()
@@ -234,7 +238,7 @@ async def test_how_long_a_worker_took_to_start_is_what_the_next_is_expected_to_t
             (worker,) = of.statuses()
             it.catalog.set_inventory(KIND, 0)
             await eventually(lambda: not of.known.workers)
-            assert (await ask(client)).json()["error"].endswith("is scaled to 0 workers")
+            assert (await ask(client, BRIEF_MS)).json()["error"].endswith("is scaled to 0 workers")
             it.catalog.set_inventory(KIND, 1)
             await eventually(
                 lambda: of.path.snapshot.wanted.kinds() == [KIND] or bool(of.known.workers)

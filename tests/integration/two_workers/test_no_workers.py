@@ -96,7 +96,8 @@ def scale(deployment: Deployment, kind: str, count: int) -> None:
 
 
 def refused(deployment: Deployment, why: str) -> Answer | None:
-    answer = deployment.query(ROW)
+    # With less time than a worker takes to start: who has more waits for it.
+    answer = deployment.query(ROW, slo={"latency_ms": 900.0})
     return answer if answer.status == 503 and why in answer.body["error"] else None
 
 

@@ -53,6 +53,20 @@ def test_wanted_ones_are_starting() -> None:
     )
 
 
+def test_who_has_more_time_than_a_start_takes_may_wait_for_it() -> None:
+    def awaited(wanted: Wanted, latency_ms: float) -> bool:
+        answer = select(fleet(wanted), query(latency_ms), NOW_MS)
+        assert isinstance(answer, Refusal)
+        return answer.awaited
+
+    starting = want({CPU: 1}, CPU)
+    assert [awaited(starting, ms) for ms in (3_999.0, 4_001.0, 60_000.0)] == [False, True, True]
+    assert not awaited(want({CPU: 0}), 60_000.0)
+    assert not awaited(Wanted(counts={CPU: 1}, listed=False), 60_000.0)
+    # Nothing says that a worker of this kind could answer.
+    assert not awaited(want({DeviceKindName("cpu-8"): 1}), 60_000.0)
+
+
 def test_a_worker_that_leaves_is_none() -> None:
     leaving = worker("w1", draining=True)
     assert refused(fleet(want({CPU: 0}), leaving), query())[1] == NONE_WANTED

@@ -511,13 +511,50 @@ async def test_the_query_of_a_killed_worker_is_answered_by_another(served: Serve
 async def test_the_query_of_a_killed_worker_is_lost_when_there_is_no_other(served: Served) -> None:
     child = await served.process("w1", LATE)
     os.kill(child.pid, signal.SIGSTOP)  # it will not answer
-    asking = asyncio.create_task(served.ask(query(variant=LATE, slo={"latency_ms": 30_000})))
+    asking = asyncio.create_task(served.ask(query(variant=LATE, slo={"latency_ms": 5_000})))
     await until(lambda: served.in_flight == 1)
     os.kill(child.pid, signal.SIGKILL)
     status, code, _ = (await asking).error
     assert (status, code) == (503, "REPLICA_LOST")
     assert served.in_flight == 0
     await until(lambda: not served.gateway.known.workers)
+
+
+async def test_who_has_the_time_waits_for_the_worker_that_follows(served: Served) -> None:
+    """Those that came before the last one was killed, and those that come after that."""
+    served.gateway.catalog.set_inventory(KIND.name, 1)
+    child = await served.process("w1", FAST)
+    os.kill(child.pid, signal.SIGSTOP)
+    asked = [query(row, variant=FAST, slo={"latency_ms": 30_000}) for row in (5, 6)]
+    first = asyncio.create_task(served.ask(asked[0]))
+    await until(lambda: served.in_flight == 1)
+    os.kill(child.pid, signal.SIGKILL)
+    await until(lambda: not served.gateway.known.workers)
+    second = asyncio.create_task(served.ask(asked[1]))
+    await until(lambda: len(served.gateway.path.awaiting) == 2)
+    answer = await served.ask(query(variant=FAST, slo={"latency_ms": 500}))
+    assert answer.error[:2] == (503, "NO_WORKERS")
+    await served.worker("w2", FAST)
+    answers = await asyncio.gather(first, second)
+    assert [one.json["outputs"] for one in answers] == [[[5, 0, 0, 0]], [[6, 0, 0, 0]]]
+    assert (served.in_flight, len(served.gateway.path.awaiting)) == (0, 0)
+
+
+async def test_a_worker_that_does_not_come_is_waited_for_until_the_deadline(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("START_MS", "OVERDUE_MS"):
+        monkeypatch.setattr(f"planner.worker_starts.{name}", 50.0)
+    served.gateway.catalog.set_inventory(KIND.name, 1)
+    await until(lambda: KIND.name in served.gateway.path.snapshot.wanted.kinds())
+    answer = await served.ask(query(variant=FAST, slo={"latency_ms": 300}))
+    assert answer.error == (
+        504,
+        "DEADLINE_EXCEEDED",
+        "not answered within 300 ms: no worker that could answer was there, and the one being "
+        "started took longer",
+    )
+    assert (served.in_flight, len(served.gateway.path.awaiting)) == (0, 0)
 
 
 async def test_a_worker_that_leaves_sends_its_queries_elsewhere(served: Served) -> None:
