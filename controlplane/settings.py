@@ -226,6 +226,15 @@ class Settings(GivenSettings):
         return sum(one.cores * one.most for one in self.kinds)
 
     @property
+    def spare_cores(self) -> int:
+        """Cores that one more worker may have beside all others while these are replaced: on one
+        machine, of the largest kind of which a fixed number runs."""
+        if self.ray_address:
+            return 0
+        fixed = (one for one in self.cpu_kinds if one.least is None and one.most)
+        return max((one.cores for one in fixed), default=0)
+
+    @property
     def cpu_kinds(self) -> tuple[Kind, ...]:
         """Those without a GPU, which share this machine's cores and memory."""
         return tuple(one for one in self.kinds if one.gpu is None)

@@ -58,7 +58,8 @@ RAY_FILES = {
     Path("controlplane/cluster/ray_processes.py"),
     Path("controlplane/cluster/replicas.py"),
     Path("controlplane/cluster/serve_applications.py"),
-    Path("controlplane/cluster/single_machine.py"),
+    Path("controlplane/cluster/one_machine/single_machine.py"),
+    Path("controlplane/cluster/one_machine/spare_room.py"),
     Path("controlplane/app.py"),
 }
 MOST_MODULES = 16

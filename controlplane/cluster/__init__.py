@@ -3,8 +3,8 @@
 Comes in: settings, and applications that ``controlplane.app`` has built. Goes out: where workers
 are reached, how many Serve was told to run, and sentences about what does not start.
 
-Read ``ray_processes`` (starting, joining and leaving Ray) with ``single_machine`` (what one machine
-runs without), ``idle_agent`` and ``bare_serve``, then ``serve_applications`` (deploying
+Read ``ray_processes`` (starting, joining and leaving Ray) with ``one_machine`` (what is so only
+there) and ``bare_serve``, then ``serve_applications`` (deploying
 applications and reading their state), ``ray_adapter`` (what the control loop asks of the cluster),
 ``protocol`` (the same as the loop sees it), ``start_reports`` (what Serve says of a start, as
 sentences, without Ray), ``nodes`` (what nodes are) with ``kinds`` (which kinds that makes, without

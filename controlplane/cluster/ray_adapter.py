@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from controlplane.cluster.kinds.node import Node
 from controlplane.cluster.nodes import NodeLook
+from controlplane.cluster.one_machine.spare_room import give_up, keep
 from controlplane.cluster.serve_applications import (
     ANSWER_S,
     GATEWAY_APP,
@@ -217,6 +218,21 @@ class ServeCluster:
             ClusterUnavailable: Serve's controller refused or did not answer.
         """
         await _scale("gateways", "gateway", GATEWAY_APP, count)
+
+    async def lend_room(self, cores: int, given: int) -> None:
+        """Keep so many cores for one more worker; with 0 one may have what was kept.
+
+        Args:
+            given: what workers may have in all.
+
+        Raises:
+            ClusterUnavailable: Ray does not answer.
+        """
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await asyncio.to_thread(*((keep, cores, given) if cores else (give_up,)))
+        except TimeoutError as error:
+            raise ClusterUnavailable("Ray's control store does not answer") from error
 
 
 async def _scale(what: str, deployment: str, application: str, count: int) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 from unittest.mock import patch
 
 from controlplane.cluster.control_store import ControlStoreWatch
-from controlplane.cluster.single_machine import bare_ray
+from controlplane.cluster.one_machine.single_machine import bare_ray
+from controlplane.cluster.one_machine.spare_room import keep
 from controlplane.settings import Settings
 from variants.errors import ClusterUnavailable
 
@@ -110,7 +111,7 @@ def start_ray(settings: Settings) -> list[int]:
         with bare_ray(), sigterm_kept():
             ray.init(
                 address="local",
-                num_cpus=settings.all_cores,
+                num_cpus=settings.all_cores + settings.spare_cores,
                 num_gpus=settings.all_gpus,
                 include_dashboard=False,
                 # Nothing large travels through Ray's object store.
@@ -118,6 +119,7 @@ def start_ray(settings: Settings) -> list[int]:
                 _temp_dir=str(ray_dir(settings)),
                 **quiet,
             )
+            keep(settings.spare_cores, settings.all_cores)
     except Exception as error:
         if settings.ray_address:
             raise ClusterUnavailable(not_joined(settings, error)) from error

@@ -154,6 +154,15 @@ class ServeReplicas:
         """
         return any(one is True for one in self._answers(deployment, "leave", replica))
 
+    def pids(self, deployment: Deployment) -> list[int]:
+        """The processes of all replicas that run; on a cluster of other machines, too.
+
+        Raises:
+            ClusterUnavailable: Serve does not answer.
+        """
+        found = self._found(deployment)["replicas"]
+        return [one["pid"] for one in found if one["state"] == RUNS and one["pid"]]
+
     def end(self, deployment: Deployment) -> None:
         """Have Serve end the application of a deployment.
 

@@ -114,6 +114,8 @@ class ControlLoop:
         self._running: dict[DeviceKindName, int] = {}
         self._replacing: frozenset[str] = frozenset()
         """Of what `modelless upgrade` has one more run for a while."""
+        self._lent: bool | None = None
+        """Whether it may have the room that is kept for it; None: that is not known."""
         self._targets_at_s = self._turned_at_s = float("-inf")
         self._wake = asyncio.Event()
         self._pool = pool_of(secret, self._wake.set)
@@ -359,7 +361,16 @@ class ControlLoop:
         """What is wanted, with one more of each kind of which `modelless upgrade` needs it."""
         with contextlib.suppress(StateUnavailable):
             self._replacing = await self._live.replacing()
+        with contextlib.suppress(ClusterUnavailable):  # then it is tried again
+            await self._lend_room(lent=bool(self._replacing & wanted.keys()))
         return {kind: count + (kind in self._replacing) for kind, count in wanted.items()}
+
+    async def _lend_room(self, *, lent: bool) -> None:
+        """Let one more worker have the room that is kept for it, or keep it again."""
+        spare = self.settings.spare_cores
+        if spare and lent is not self._lent:
+            await self._cluster.lend_room(0 if lent else spare, self.settings.all_cores)
+            self._lent = lent
 
     async def _refresh_targets(self) -> None:
         now_s, before = self._clock_s(), dict(self._running)

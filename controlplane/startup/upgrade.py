@@ -51,6 +51,8 @@ class Part:
     """Under which name the control loop is asked to have one more run; empty: never."""
     room: bool = True
     """Whether there is room for one more."""
+    lacks: str = ""
+    """Why there is none, where that is worth saying."""
     worker_prefix: str = ""
     """Before the replica in the name of a worker; empty: it is no worker."""
     forgettable: bool = False
@@ -158,10 +160,14 @@ class Upgrade:
             self._say(f"{part.words}: one more is started first")
             self._held = frozenset({part.extra})
             self._await_new(part, set(now.generations) - set(old), held, known_s=COMES_S)
+        elif old and part.lacks:
+            self._say(f"{part.words}: {part.lacks}")
         self._until(lambda: self._complete(part), lambda: self._incomplete(part))
         while old := _outdated(part, self._looked(part)):
             self._until(lambda: self._complete(part), lambda: self._incomplete(part))
-            self._one(part, old[0])
+            news = len(self._looked(part).generations) - len(old)
+            # The one more stays in the place of the last one. Serve ends what has not started.
+            self._one(part, old[0], followed=not (self._held and news >= now.target))
         if self._let_go():
             # One that took in its new configuration when they were looked at was not among them.
             self._await_surplus(part, max(now.target, len(now.generations)))
@@ -203,8 +209,8 @@ class Upgrade:
         except DeadlineExceeded as error:
             self._say(f"{error.message}; the control loop ends it")
 
-    def _one(self, part: Part, replica: str) -> None:
-        """Replace one replica."""
+    def _one(self, part: Part, replica: str, *, followed: bool) -> None:
+        """Replace one replica; ``followed``: it needs a successor."""
         worker = part.worker_prefix + replica
         held: frozenset[tuple[str, str]] = frozenset()
         if part.worker_prefix:
@@ -218,7 +224,8 @@ class Upgrade:
                 lambda: f"{worker} was asked to leave and has not",
                 patience_s,
             )
-            self._await_new(part, before, held, patience_s)
+            if followed:
+                self._await_new(part, before, held, patience_s)
 
         self._unfinished = replaced
         self._until(

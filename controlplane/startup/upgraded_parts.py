@@ -1,8 +1,12 @@
 """What `modelless upgrade` replaces: workers of each kind, gateways, the control loop."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
-from controlplane.cluster.replicas import Deployment, room_for
+import psutil
+
+from controlplane.cluster.one_machine.spare_room import kept_cores
+from controlplane.cluster.replicas import Deployment, ServeReplicas, room_for
 from controlplane.cluster.serve_applications import (
     CONTROLLER_APP,
     GATEWAY_APP,
@@ -10,7 +14,12 @@ from controlplane.cluster.serve_applications import (
     applications_now,
 )
 from controlplane.settings import Settings
+from controlplane.slices import Kind
 from controlplane.startup.upgrade import Part
+from variants.container import free_memory_mib
+
+MORE_MIB = 256.0
+"""Free memory that starting one more worker leaves, at least."""
 
 
 def gateways() -> Deployment:
@@ -41,13 +50,14 @@ def parts(settings: Settings, joined: Settings, leader: Callable[[], str]) -> li
             name="worker",
             built=app.workers_of(kind, settings, secret, replicas=max(1, kind.most)),
         )
+        room, lacks = _room(kind, workers)
         found.append(
             Part(
                 words=f"workers {kind.name}",
                 deployment=workers,
                 extra=str(kind.name),
-                # How many run of an elastic kind is the plan's to say: it would end one more.
-                room=kind.least is None and room_for(workers),
+                room=room,
+                lacks=lacks,
                 worker_prefix=f"{kind.name}-",
                 forgettable=kind.may_be_none,
             )
@@ -62,3 +72,27 @@ def parts(settings: Settings, joined: Settings, leader: Callable[[], str]) -> li
             ready=lambda replica: leader().endswith(f" {replica}"),
         ),
     ]
+
+
+def _room(kind: Kind, workers: Deployment) -> tuple[bool, str]:
+    """Whether there is room for one more worker; if only memory is short, in words.
+
+    On one machine it shares the cores of the others for a moment, and holds what one of them holds.
+    """
+    if kind.least is not None:
+        return False, ""  # how many run is the plan's to say: it would end one more
+    if room_for(workers):
+        return True, ""
+    if kind.gpu is not None or kept_cores() < kind.cores:
+        return False, ""
+    taken = 0.0
+    for pid in ServeReplicas().pids(workers):
+        with suppress(psutil.Error):  # it has just ended
+            taken = max(taken, psutil.Process(pid).memory_info().rss / 2**20)
+    needed, free = taken + MORE_MIB, free_memory_mib()
+    if free >= needed:
+        return True, ""
+    return False, (
+        f"one more is not started first: it would need {needed:,.0f} MiB as the others do, and"
+        f" {free:,.0f} MiB are free"
+    )

@@ -174,6 +174,8 @@ class LocalCluster:
         self._spawning = asyncio.Lock()
         self.count = count
         self.scaled: list[int] = []
+        self.kept: list[int] = []
+        """Cores that were kept for one more, each time that changed."""
         self.gateways = 1
         self.zones: dict[str, str] = {}
         """By worker; set before it is started."""
@@ -192,6 +194,9 @@ class LocalCluster:
 
     async def targets(self, kinds: Iterable[str]) -> dict[str, int]:
         return {self._kind: self.count} if self._kind in set(kinds) else {}
+
+    async def lend_room(self, cores: int, given: int) -> None:
+        self.kept.append(cores)
 
     async def scale(self, kind: str, count: int) -> None:
         assert kind == self._kind

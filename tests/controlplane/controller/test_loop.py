@@ -196,9 +196,12 @@ async def test_one_more_worker_runs_while_others_are_replaced_and_ends_by_itself
         await it.until_ready(w1=[A])
         await it.live.put_replacing([KIND])
         await it.until_ready(w1=[A], w2=[A])
+        spare = it.settings.spare_cores
+        assert (it.cluster.kept, spare > 0) == ([spare, 0], True)
         await it.live.end_replacing()
         await it.until_ready(w1=[A])
         assert it.cluster.scaled == [2, 1]
+        assert it.cluster.kept == [spare, 0, spare]
 
 
 async def test_a_number_that_others_changed_is_put_right_once(
@@ -283,6 +286,9 @@ class Silent:
         if self.away:
             raise ClusterUnavailable("Ray Serve does not answer")
         return {**await self.cluster.targets(kinds), "gpu-9": 1}
+
+    async def lend_room(self, cores: int, given: int) -> None:
+        await self.cluster.lend_room(cores, given)
 
     async def scale(self, kind: str, count: int) -> None:
         self.scaled.append((kind, count))

@@ -258,6 +258,15 @@ def test_with_room_a_new_one_is_loaded_before_the_only_one_leaves() -> None:
     upgrade(played).run(workers(played))
     assert (set(played.running.values()), len(played.running)) == ({NEW}, 1)
     assert (played.fewest, played.extra) == (1, False)
+    assert list(played.running) == ["n1"]  # it stays: none was started for the one that left
+
+
+def test_why_memory_leaves_no_room_is_said() -> None:
+    played = Played({"o1": OLD, "o2": OLD})
+    [part] = workers(played)
+    upgrade(played).run([replace(part, lacks="one more is not started first: 12 MiB are free")])
+    assert "workers: one more is not started first: 12 MiB are free" in played.said
+    assert set(played.running.values()) == {NEW}
 
 
 def test_the_only_worker_does_not_leave_unless_a_gap_is_allowed() -> None:

@@ -113,7 +113,7 @@ class _Nodes:
 
 
 def main() -> None:
-    from controlplane.cluster.single_machine import bare_ray
+    from controlplane.cluster.one_machine.single_machine import bare_ray
 
     said = sys.stdout
     with bare_ray(), redirect_stdout(sys.stderr), closing(_Nodes()) as nodes:

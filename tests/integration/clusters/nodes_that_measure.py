@@ -29,7 +29,7 @@ def main(home: Path) -> None:
     import ray
     from ray.cluster_utils import Cluster
 
-    from controlplane.cluster.single_machine import bare_ray
+    from controlplane.cluster.one_machine.single_machine import bare_ray
 
     head = {"num_cpus": 1, "include_dashboard": False}
     with bare_ray():

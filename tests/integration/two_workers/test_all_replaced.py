@@ -59,6 +59,8 @@ def test_everything_is_replaced_and_every_query_is_answered(two: Deployment) -> 
     assert load.untyped == [], said
     assert load.outcomes.keys() <= {"200", *BUSY}, said
     assert "4 replaced" in said
+    for each in ("workers cpu-1: one more is started first", "gateways: one more is started first"):
+        assert each in said, "they have the same cores for a moment"
     now = named(two)
     assert not workers & now[0]
     assert (len(now[0]), now[1] != gateway, now[2] != controller) == (2, True, True)

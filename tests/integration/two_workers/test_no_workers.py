@@ -40,6 +40,10 @@ def test_workers_go_to_none_and_come_back(two: Deployment) -> None:
     assert int(starting.headers["retry-after"]) >= starting.body["retry_after_s"] > 0
     two.until(lambda: serving(two) == 2, "two workers again", PATIENCE_S)
     assert two.query(ROW).status == 200
+    third = two.request("PUT", f"/v1/inventory/{kind}", {"count": 3})
+    assert "need 3 cores, and 2 were given" in third.body["lack"]
+    time.sleep(6.0)  # the cores that are kept for an upgrade are none of its
+    assert serving(two) == 2
 
     scale(two, kind, 0)
     two.until(lambda: refused(two, "none is wanted"), "no worker again", PATIENCE_S)

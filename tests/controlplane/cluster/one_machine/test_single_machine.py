@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from controlplane.cluster.idle_agent import PORTS
-from controlplane.cluster.single_machine import IDLE_AGENT, bare_ray
+from controlplane.cluster.one_machine.idle_agent import PORTS
+from controlplane.cluster.one_machine.single_machine import IDLE_AGENT, bare_ray
 
 pytestmark = pytest.mark.slow
 
