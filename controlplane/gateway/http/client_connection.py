@@ -26,6 +26,8 @@ from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.protection.turned_away import TurnedAway, answer_to
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 
+AT_ONCE = 1_024
+"""Bytes of many requests at once that are read in one turn of the event loop."""
 LINGER_S = 5.0
 """How long a refused body is still taken off the wire. Closing at once would reset the connection,
 and the client would see that instead of the answer."""
@@ -35,12 +37,12 @@ class OneByOne(FlowControl):
     """Reads no more while requests wait that came ahead of their turn: whoever sends on and on
     would have them all kept here. The one that is answered then has come in full."""
 
-    def __init__(self, transport: asyncio.Transport, ahead: Sized) -> None:
+    def __init__(self, transport: asyncio.Transport, *ahead: Sized) -> None:
         super().__init__(transport)
         self._ahead = ahead
 
     def resume_reading(self) -> None:
-        if not self._ahead:
+        if not any(self._ahead):
             super().resume_reading()
 
 
@@ -69,12 +71,18 @@ class ClientConnection(HttpToolsProtocol):
         """What its socket goes to as soon as nothing is due on it."""
         self.began_ms = 0.0
         """When the first byte of the request came."""
+        self.arrived_ms = 0.0
+        """When the bytes came that are being read."""
         self.told_ms = 0.0
         """When the client was told to come back; 0 where that says nothing of the next query."""
         self.address = ""
         self.arrival: Arrival
         self.counted = False
         """Whether it is one of the connections that there may be."""
+        self.rest = bytearray()
+        """What came of many requests at once, and is read when those before it are answered."""
+        self.rest_came_ms = 0.0
+        self.rest_due: asyncio.Handle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         peer = transport.get_extra_info("peername")
@@ -83,7 +91,7 @@ class ClientConnection(HttpToolsProtocol):
         if error is None:
             self.counted = True
             super().connection_made(transport)
-            self.flow = OneByOne(transport, self.pipeline)
+            self.flow = OneByOne(transport, self.pipeline, self.rest)
             self.arrival = Arrival(transport)
             return
         self.path.counters.connections.refused("http", error.code)
@@ -119,6 +127,37 @@ class ClientConnection(HttpToolsProtocol):
             if self.moves is not None:
                 self.loop.call_soon(self._move)
 
+    def read_later(self, data: bytes, came_ms: float) -> None:
+        """Read many requests that came at once in pieces, each in a turn of the event loop, and the
+        next one when those before it are answered: others are answered in between."""
+        self.rest += data
+        self.rest_came_ms = came_ms
+        self.flow.pause_reading()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self.rest and self.rest_due is None:
+            self.rest_due = self.loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        self.rest_due = None
+        if self.deaf or self.transport.is_closing():
+            self.rest.clear()
+        if self.pipeline or self.flow.write_paused or not self.rest:
+            return
+        piece = bytes(self.rest[:AT_ONCE])
+        del self.rest[:AT_ONCE]
+        self.arrived_ms = self.rest_came_ms
+        self._take(piece)
+        if self.rest:
+            self._go_on()
+        elif not self.pipeline and not self.flow.write_paused:
+            self.flow.resume_reading()
+
+    def _take(self, data: bytes) -> None:
+        """Read bytes that came at ``arrived_ms``."""
+        raise NotImplementedError
+
     def answer(self, exchange: Exchange, status: int, body: bytes, headers: bytes) -> None:
         """Write the answer of the query in ``exchange``."""
         self.exchange = None
@@ -134,7 +173,7 @@ class ClientConnection(HttpToolsProtocol):
         transport = self.transport
         if transport.is_closing():
             return
-        last = last or (self.closing and not self.pipeline)
+        last = last or (self.closing and not self.pipeline and not self.rest)
         transport.write(whole_answer(STATUS_LINE[status], body, headers, last))
         self.server_state.total_requests += 1
         if not last:
@@ -149,6 +188,8 @@ class ClientConnection(HttpToolsProtocol):
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             super()._start_asgi_task(cycle, app)
+        if not self.pipeline:
+            self._go_on()
         flow = self.flow
         if flow.read_paused and not flow.write_paused:
             flow.resume_reading()
@@ -176,6 +217,7 @@ class ClientConnection(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self.flow.resume_reading()
+        self._go_on()
 
     def phase(self) -> Phase:
         """What this connection is doing now."""
@@ -250,6 +292,7 @@ class ClientConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.exchange = None
         self.reading = False
+        self.rest.clear()
         if self.counted:
             self.counted = False
             self.caps.leave(self.address)

@@ -14,7 +14,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from controlplane.gateway.http.access import Access, KnownClients, too_large
-from controlplane.gateway.http.client_connection import ClientConnection
+from controlplane.gateway.http.client_connection import AT_ONCE, ClientConnection
 from controlplane.gateway.http.client_limits import ClientLimits, Phase, Verdict, Watch
 from controlplane.gateway.http.exchange import (
     V1,
@@ -42,6 +42,8 @@ IMAGE = KIND.encode()
 MAX_HEAD = 65_536
 """Bytes of request line and headers, beyond the first piece that arrives."""
 HEAD_END = b"\r\n\r\n"
+LINE = 128
+"""Shorter lines, in the mean of more bytes than that, are those of several heads."""
 TOO_SLOW = 408
 """Status of a request that does not come in full; its code is that of what cannot be right."""
 
@@ -70,7 +72,6 @@ class Front(ClientConnection):
         """The keys by which that head was permitted: others may not permit it."""
         self.unknown = 0
         """Heads of queries that were parsed since one was known."""
-        self.arrived_ms = 0.0
         self.received = 0
         """Bytes in all."""
         self.watch = Watch()
@@ -80,6 +81,13 @@ class Front(ClientConnection):
             return
         self.arrived_ms = self.turn.arrived_ms()
         self.received += len(data)
+        if self.rest or (len(data) > AT_ONCE and data.count(b"\r") * LINE > len(data)):
+            self.read_later(data, self.arrived_ms)
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        """Read bytes that came at ``arrived_ms``."""
         if self.in_head:
             end = (self.head_tail + data).find(HEAD_END)  # others may follow in the same piece
             self.head_bytes += len(data) if end < 0 else end

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from controlplane.gateway.http import http_protocol
+from controlplane.gateway.http.client_connection import AT_ONCE
 from controlplane.gateway.http.exchange import told_wait_ms
 from controlplane.gateway.http.http_protocol import Front
 from controlplane.gateway.http.known_head import TRIES
@@ -137,6 +138,33 @@ async def test_no_more_is_read_while_requests_wait_on_a_connection(served: Serve
 
     a_read = 256 * 1_024 // (len(data) // count)
     assert max(waiting) <= 2 * a_read
+
+
+async def test_many_small_requests_at_once_are_read_a_few_at_a_time(served: Served) -> None:
+    """Else a hundred connections with hundreds of requests each hold up all others for seconds."""
+    one = request("GET", "/v2/models/letters", None)
+    client = await served.client()
+    client.send(one * 400)
+    waiting = []
+    for _ in range(400):
+        assert (await client.answer()).status == 200
+        assert served.gateway._server is not None
+        (front,) = served.gateway._server.server_state.connections
+        assert isinstance(front, Front)
+        waiting.append(len(front.pipeline))
+    assert max(waiting) <= AT_ONCE // len(one) + 1
+    assert (await client.ask(query(5))).json["outputs"][0][0] == 5
+
+
+async def test_a_connection_that_leaves_with_requests_unread_is_forgotten(served: Served) -> None:
+    client = await served.client()
+    client.send(request("GET", "/v2/models/letters", None) * 2_000)
+    assert (await client.answer()).status == 200
+    client.writer.transport.abort()
+    server = served.gateway._server
+    assert server is not None
+    await until(lambda: not server.server_state.connections)
+    assert (await served.ask(query(5))).json["outputs"][0][0] == 5
 
 
 async def test_requests_behind_a_head_that_was_split_are_no_part_of_it(served: Served) -> None:
