@@ -44,6 +44,10 @@ def upgrade(
             "--allow-gap", help="Go on also where nothing else answers for a task meanwhile."
         ),
     ] = False,
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="Replace also what is as it is to be."),
+    ] = False,
     state_dir: StateDir = None,
 ) -> None:
     """Replace workers, gateways and the control loop, one after another, while they serve."""
@@ -62,7 +66,7 @@ def upgrade(
             " `modelless down` and `modelless up` once"
         )
     with only_one(settings.run_dir), outliving_its_output():
-        _upgrade(settings, ray, patience, allow_gap=allow_gap)
+        _upgrade(settings, ray, patience, allow_gap=allow_gap, every=every)
 
 
 @contextlib.contextmanager
@@ -81,14 +85,16 @@ def only_one(run_dir: Path) -> Iterator[None]:
         yield
 
 
-def _upgrade(settings: Settings, ray: str, patience: float, *, allow_gap: bool) -> None:
+def _upgrade(
+    settings: Settings, ray: str, patience: float, *, allow_gap: bool, every: bool
+) -> None:
     from controlplane.startup.presence import as_running
 
     _keep({"ray_address": as_running(settings).ray_address})
     began = time.monotonic()
     replaced = 0
     try:
-        replaced = _replaced(load_settings(), ray, patience, allow_gap=allow_gap)
+        replaced = _replaced(load_settings(), ray, patience, allow_gap=allow_gap, every=every)
     except KeyboardInterrupt:
         err.print("\nInterrupted: nothing was replaced")
         raise typer.Exit(INTERRUPTED) from None
@@ -118,7 +124,9 @@ def telling_what_stays() -> Iterator[None]:
         raise
 
 
-def _replaced(settings: Settings, ray: str, patience_s: float, *, allow_gap: bool) -> int:
+def _replaced(
+    settings: Settings, ray: str, patience_s: float, *, allow_gap: bool, every: bool
+) -> int:
     from controlplane.cluster.ray_processes import join_ray
 
     join_ray(settings, ray)
@@ -152,6 +160,7 @@ def _replaced(settings: Settings, ray: str, patience_s: float, *, allow_gap: boo
             time.sleep,
             patience_s=patience_s,
             allow_gap=allow_gap,
+            every=every,
         )
         joined = _joined_kinds(settings)
         for kind in renew_kinds(catalog, machine_kinds(joined)):

@@ -75,12 +75,14 @@ class Upgrade:
         *,
         patience_s: float,
         allow_gap: bool = False,
+        every: bool = False,
     ) -> None:
         """
         Args:
             hold: has the control loop run one more of each of these for some seconds.
             patience_s: how long a replacement may take to be healthy.
             allow_gap: a worker may leave although no other one answers for its tasks.
+            every: what is as it is to be is replaced as well.
         """
         self._fleet = fleet
         self._serving = serving
@@ -90,6 +92,9 @@ class Upgrade:
         self._pause = pause
         self._patience_s = patience_s
         self._allow_gap = allow_gap
+        self._every = every
+        self._marked: frozenset[str] = frozenset()
+        """Replicas that are replaced whatever they are."""
         self._held: frozenset[str] = frozenset()
         self._unfinished: Callable[[float], None] | None = None
         """Returns when who was asked to leave is gone and its successor does its work."""
@@ -128,7 +133,7 @@ class Upgrade:
         if not now.target:
             return
         next_too = self._fleet.starts(part.deployment) == part.deployment.generation
-        if _outdated(part, now) or not next_too or len(now.generations) < now.target:
+        if self._old(part, now) or not next_too or len(now.generations) < now.target:
             self._fleet.renew(part.deployment, str(self._clock_s()))
 
     def _forget(self, part: Part) -> None:
@@ -146,7 +151,8 @@ class Upgrade:
             self._idle.append(part)
             self._say(f"{part.words}: none is to run, and none is replaced")
             return
-        old = _outdated(part, now)
+        self._marked = frozenset(now.generations if self._every else ())
+        old = self._old(part, now)
         if not old and len(now.generations) >= now.target:
             self._say(f"{part.words}: all {len(now.generations)} are of this generation already")
             return
@@ -163,7 +169,7 @@ class Upgrade:
         elif old and part.lacks:
             self._say(f"{part.words}: {part.lacks}")
         self._until(lambda: self._complete(part), lambda: self._incomplete(part))
-        while old := _outdated(part, self._looked(part)):
+        while old := self._old(part, self._looked(part)):
             self._until(lambda: self._complete(part), lambda: self._incomplete(part))
             news = len(self._looked(part).generations) - len(old)
             # The one more stays in the place of the last one. Serve ends what has not started.
@@ -171,6 +177,13 @@ class Upgrade:
         if self._let_go():
             # One that took in its new configuration when they were looked at was not among them.
             self._await_surplus(part, max(now.target, len(now.generations)))
+
+    def _old(self, part: Part, now: Replicas) -> list[str]:
+        """What runs and is to be replaced."""
+        generation, marked = part.deployment.generation, self._marked
+        return sorted(
+            one for one, made in now.generations.items() if made != generation or one in marked
+        )
 
     def _let_go(self) -> bool:
         """Have no more run than are to run; whether there was one more."""
@@ -216,7 +229,7 @@ class Upgrade:
         if part.worker_prefix:
             held = self._may_leave(worker)
         now = self._looked(part)
-        before = set(now.generations) - set(_outdated(part, now))
+        before = set(now.generations) - set(self._old(part, now))
 
         def replaced(patience_s: float) -> None:
             self._until(
@@ -309,7 +322,9 @@ class Upgrade:
             fresh = [
                 replica
                 for replica, made in now.generations.items()
-                if made == part.deployment.generation and (enough or replica not in before)
+                if made == part.deployment.generation
+                and replica not in self._marked
+                and (enough or replica not in before)
             ]
             if strangers := now.generations.keys() - known - set(fresh):
                 message = (
@@ -391,11 +406,6 @@ class Upgrade:
             if self._clock_s() >= until_s:
                 raise DeadlineExceeded(f"{failed()} after {self._patience_s:.0f} s")
             self._pause(POLL_S)
-
-
-def _outdated(part: Part, now: Replicas) -> list[str]:
-    generation = part.deployment.generation
-    return sorted(one for one, made in now.generations.items() if made != generation)
 
 
 def _told(message: str) -> str:

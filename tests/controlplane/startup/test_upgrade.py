@@ -130,7 +130,8 @@ class Played:
             raise KeyboardInterrupt
         for due, replica in [one for one in self.coming if one[0] <= self.now_s]:
             self.coming.remove((due, replica))
-            self.running[replica], self.held[replica] = NEW if self.renewed else OLD, frozenset()
+            new = self.renewed or self.starts_new
+            self.running[replica], self.held[replica] = NEW if new else OLD, frozenset()
             self.loading.append((due + 2, replica))
         for due, replica in self.loading:
             if due <= self.now_s and not self.broken and replica in self.held:
@@ -142,11 +143,15 @@ class Played:
 
 
 def upgrade(
-    played: Played, *, allow_gap: bool = False, say: Callable[[str], None] | None = None
+    played: Played,
+    *,
+    allow_gap: bool = False,
+    every: bool = False,
+    say: Callable[[str], None] | None = None,
 ) -> Upgrade:
     return Upgrade(
         played, played.serving, played.hold, say or played.said.append, lambda: played.now_s,
-        played.pause, patience_s=30.0, allow_gap=allow_gap,
+        played.pause, patience_s=30.0, allow_gap=allow_gap, every=every,
     )  # fmt: skip
 
 
@@ -259,6 +264,18 @@ def test_with_room_a_new_one_is_loaded_before_the_only_one_leaves() -> None:
     assert (set(played.running.values()), len(played.running)) == ({NEW}, 1)
     assert (played.fewest, played.extra) == (1, False)
     assert list(played.running) == ["n1"]  # it stays: none was started for the one that left
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_asked_for_all_what_is_new_already_is_replaced_as_well(room: int) -> None:
+    played = Played({"o1": NEW, "o2": NEW}, room=room, starts_new=True)
+    upgrade(played).run(workers(played))
+    assert set(played.running) == {"o1", "o2"}
+    work = upgrade(played, every=True)
+    work.run(workers(played))
+    assert (work.replaced, len(played.running)) == (2, 2)
+    assert not {"o1", "o2"} & played.running.keys()
+    assert played.fewest >= 1 + room
 
 
 def test_why_memory_leaves_no_room_is_said() -> None:
