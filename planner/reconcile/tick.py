@@ -208,7 +208,7 @@ def _as_frozen(observation: Observation, snapshot: Snapshot, before: Plan, rule:
     if not observation.elastic:
         counts = {kind: n for kind, n in sorted(observation.inventory.items()) if n > 0}
         plan = replace(plan, workers=counts)
-        scaled = tuple(_scaling(counts, observation.running, "the inventory"))
+        scaled = tuple(_scaling(counts, observation.running, observation.sized_by))
     actions = diff(plan.placements, workers, memory_mib, pinned, _pace(observation, snapshot))
     return Decision(
         plan=plan,
@@ -306,7 +306,7 @@ def _workers(
 ) -> tuple[dict[DeviceKindName, int], str]:
     inventory = observation.inventory
     if not observation.elastic:
-        return {kind: n for kind, n in sorted(inventory.items()) if n > 0}, "the inventory"
+        return {kind: n for kind, n in sorted(inventory.items()) if n > 0}, observation.sized_by
     if observation.layouts:
         return split(snapshot, pinning_layouts(observation), expected, planner)
     absent = observation.absent

@@ -125,6 +125,8 @@ class Observation:
     demand: tuple[Demand, ...]
     inventory: Mapping[DeviceKindName, int]
     """How many workers of each kind there should be."""
+    sized_by: str = "the inventory"
+    """What says so, in words."""
     running: Mapping[DeviceKindName, int]
     """How many workers Ray Serve was last told to run."""
     plan: Plan | None

@@ -19,6 +19,7 @@ from controlplane.cluster.autoscaling.node_types import Autoscaler
 from controlplane.cluster.autoscaling.ray_autoscaler import ClusterNode
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.events.recorder import StatusRecorder
+from controlplane.controller.loop import ONE_MORE
 from controlplane.controller.worker_pool import WorkerPool
 from planner.types import Decision
 from tests.controlplane.fleet import (
@@ -198,6 +199,8 @@ async def test_one_more_worker_runs_while_others_are_replaced_and_ends_by_itself
         await it.until_ready(w1=[A], w2=[A])
         spare = it.settings.spare_cores
         assert (it.cluster.kept, spare > 0) == ([spare, 0], True)
+        [scaled] = [one.message for one in it.catalog.events(1_000) if one.kind == "scaled"]
+        assert scaled == f"to 2 instead of 1: {ONE_MORE}"
         await it.live.end_replacing()
         await it.until_ready(w1=[A])
         assert it.cluster.scaled == [2, 1]
