@@ -179,11 +179,14 @@ def _refuse_gap(status: WorkerStatus, staying: Sequence[WorkerStatus]) -> None:
     Raises:
         Conflict: without the worker some queries could not be answered for a while.
     """
-    accepts = "`--allow-gap` (`allow_gap`) accepts that"
+    accepts = (
+        "`--allow-gap` (`allow_gap`) accepts that, and `modelless upgrade --all` replaces all that"
+        " runs and starts another one first where there is room"
+    )
     if not staying:
         raise Conflict(
-            f"worker {status.worker} is the only one that takes queries: none is answered until "
-            f"another one has started; {accepts}"
+            f"worker {status.worker} is the only one that takes queries: until another one has "
+            f"started none is answered; {accepts}"
         )
     alone = sorted(_held(status).difference(*map(_held, staying)))
     if alone:
