@@ -87,14 +87,16 @@ def _starting(
     counts = wanted.counts or {}
     asked = ", ".join(f"{counts[kind]} of {kind}" for kind in kinds)
     wait_s = wanted.first_ms(kinds, met.now_ms) / 1_000
+    awaited = helps and met.left_ms > 1_000 * wait_s
     being = "is" if sum(counts[kind] for kind in kinds) == 1 else "are"
     return Refusal(
         code=RefusalCode.NO_WORKERS,
         message=(
             f"no worker that could answer is running: {asked} {being} wanted and being started; "
             f"the first is expected in {seconds(1_000 * wait_s)}"
+            + (", and the query has the time to wait for it" if awaited else "")
         ),
         reasons=reasons,
         retry_after_s=wait_s,
-        awaited=helps and met.left_ms > 1_000 * wait_s,
+        awaited=awaited,
     )

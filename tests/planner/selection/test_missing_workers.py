@@ -60,6 +60,9 @@ def test_who_has_more_time_than_a_start_takes_may_wait_for_it() -> None:
         return answer.awaited
 
     starting = want({CPU: 1}, CPU)
+    told = select(fleet(starting), query(60_000.0), NOW_MS)
+    assert isinstance(told, Refusal)
+    assert told.message.endswith("expected in 4.0 s, and the query has the time to wait for it")
     assert [awaited(starting, ms) for ms in (3_999.0, 4_001.0, 60_000.0)] == [False, True, True]
     assert not awaited(want({CPU: 0}), 60_000.0)
     assert not awaited(Wanted(counts={CPU: 1}, listed=False), 60_000.0)
