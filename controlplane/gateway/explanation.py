@@ -16,7 +16,13 @@ from controlplane.views.explanation_schemas import (
     Verdict,
     VerdictSchema,
 )
-from planner.selection.eligibility import Finding, Obstacle, circumstances, findings
+from planner.selection.eligibility import (
+    Circumstances,
+    Finding,
+    Obstacle,
+    circumstances,
+    findings,
+)
 from planner.selection.refusal_reasons import in_words
 from planner.selection.routes import RouteTable
 from planner.sentences import CHOSEN, some_of
@@ -35,6 +41,8 @@ from variants.types import Prefer
 
 NAMED = 3
 """Variants of the plan that a sentence names."""
+SILENT = "says nothing of such queries"
+"""What a plan does that has no place for them."""
 
 
 def explained(
@@ -59,7 +67,7 @@ def explained(
         outcome=Outcome.ANSWERED if isinstance(found, Choice) else Outcome.REFUSED,
         answer=_answer(found, query, now_ms) if isinstance(found, Choice) else None,
         refusal=_refusal(found) if isinstance(found, Refusal) else None,
-        plan=plan_words(routes, query),
+        plan=plan_words(routes, query, found),
         variants=[]
         if view is None
         else list(_verdicts(snapshot, view, query, found, now_ms, _planned(routes, query))),
@@ -95,8 +103,12 @@ def _refusal(found: Refusal) -> RefusalSchema:
     )
 
 
-def plan_words(routes: RouteTable, query: Query) -> str:
-    """Whether a query follows the plan, in a sentence."""
+def plan_words(routes: RouteTable, query: Query, found: Choice | Refusal) -> str:
+    """Whether a query follows the plan, in a sentence.
+
+    Args:
+        found: what selection gives for it now.
+    """
     if query.variant is not None:
         return "The query names its variant, so the plan has no say."
     if not routes.used:
@@ -111,8 +123,12 @@ def plan_words(routes: RouteTable, query: Query) -> str:
         names = "what it gains in accuracy against what its time costs" if follows else ""
     else:
         names = some_of(_planned(routes, query), NAMED)
+    if isinstance(found, Choice) and Reason(found.reason) is Reason.EARLIEST_COMPLETION:
+        said = f"sends such queries to {names}, where is no room now" if names else SILENT
+        since = "" if names else "while others are refused, "
+        return f"The plan {said}: {since}they go where they are done first."
     if not names:
-        return "The plan says nothing of such queries: they take what they prefer of what fits."
+        return f"The plan {SILENT}: they take what they prefer of what fits."
     if routes.prefer is Prefer.ACCURACY:
         return f"The plan weighs for such queries {names}."
     return f"The plan sends such queries to {names}."
@@ -146,7 +162,7 @@ def _verdicts(
             verdict, why = Verdict.CHOSEN, CHOSEN[Reason(found.reason)]
         elif _fits(finding, query, met.left_ms - met.transport_ms):
             verdict = Verdict.FITS
-            why = "fits" if chosen is None else _beside(one, chosen, found, query, planned)
+            why = "fits" if chosen is None else _beside(finding, chosen, found, met, planned)
         else:
             verdict, why = Verdict.STOPPED, in_words(finding, met)
         rows.append(_row(one, query, verdict, why))
@@ -174,20 +190,23 @@ def _fits(finding: Finding, query: Query, left_ms: float) -> bool:
 
 
 def _beside(
-    one: Candidate,
+    finding: Finding,
     chosen: Candidate,
     found: Choice | Refusal,
-    query: Query,
+    met: Circumstances,
     planned: Collection[str],
 ) -> str:
     """Why a variant that fits was not chosen."""
     assert isinstance(found, Choice)
+    one, query = finding.candidate, met.query
     if Reason(found.reason) is Reason.PLANNED:
         if one.variant in planned:
             return "fits; the plan sends it others of these queries"
         return "fits; the plan sends such queries elsewhere"
     if one.variant == chosen.variant:
         return "fits, on another kind of device"
+    if Reason(found.reason) is Reason.EARLIEST_COMPLETION:
+        return _done_later(finding, found, met)
     if query.prefer is Prefer.ACCURACY and one.accuracy < chosen.accuracy:
         ours, best = apart(one.accuracy, chosen.accuracy, 4)
         return f"fits; accuracy {ours} < {best}"
@@ -195,10 +214,17 @@ def _beside(
         prices = (1_000 * one.price_usd_per_1k, 1_000 * chosen.price_usd_per_1k)
         ours, best = apart(*prices, 3, usd)
         return f"fits; a row alone costs {ours} > {best} USD per million"
-    if query.prefer is Prefer.LATENCY:
-        ours, best = apart(one.table.ms[query.rows], chosen.table.ms[query.rows])
-        return f"fits; runs for {ours} ms, and {best} ms where it was chosen"
     return "fits; the other was preferred"
+
+
+def _done_later(finding: Finding, found: Choice, met: Circumstances) -> str:
+    """Beside the one that is done first."""
+    run_ms = finding.candidate.table.ms[met.query.rows]
+    done_ms = max(finding.wait_ms, 0.0) + run_ms + met.transport_ms
+    if done_ms <= found.predicted_ms:
+        return "fits; done no later on another worker than was drawn"
+    ours, best = apart(done_ms, found.predicted_ms)
+    return f"fits; done in {ours} ms > {best} ms"
 
 
 def _row(one: Candidate, query: Query, verdict: Verdict, why: str) -> VerdictSchema:

@@ -2,7 +2,7 @@
 
 from controlplane.building.types import RegistrationRequest
 from planner.sentences import some_of
-from variants.checks.onnx_check import SCIKIT_HINT, OnnxInfo, check_signature, describe
+from variants.checks.onnx_check import OnnxInfo, check_signature, describe
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.images import check_image
 from variants.metrics.metric import TOP1, Metric, check_output, parse_metric
@@ -41,12 +41,12 @@ def joined_task(
                 raise Conflict(f"task {known.name!r} exists with {_other(what, known)}")
         return known
     metric = metric or TOP1
-    _check_first_output(metric, info, where)
+    outputs = _outputs(metric, info, where)
     task = Task(
         name=TaskName(request.task),
         inputs=info.inputs,
-        outputs=info.outputs,
-        labels=_labels(metric, request.labels or (), info.outputs[0], where),
+        outputs=outputs,
+        labels=_labels(metric, request.labels or (), outputs[0], where),
         metric=str(metric),
         slo=request.slo or Slo(),
         image=request.image,
@@ -74,21 +74,22 @@ def _other(what: str, known: Task) -> str:
     )
 
 
-def _check_first_output(metric: Metric, info: OnnxInfo, where: str) -> None:
-    """
+def _outputs(metric: Metric, info: OnnxInfo, where: str) -> tuple[TensorSpec, ...]:
+    """The outputs of a new task: the model's, without a class before the scores of classes.
+
     Raises:
-        InvalidArtifact: the metric cannot judge such an output.
+        InvalidArtifact: the metric cannot judge the first one.
     """
-    first = info.outputs[0]
+    first, *others = info.outputs
     wrong = check_output(metric, first)
     if wrong is None:
-        return
-    hint = ""
-    if metric.classifies:
-        # What skl2onnx writes of its own accord: labels first, then probabilities.
-        whole = not first.dtype.startswith("float")
-        labels_first = len(info.outputs) == 2 and not first.shape and whole
-        hint = f"; {SCIKIT_HINT}" if labels_first else f"; {OTHER_METRICS}"
+        return info.outputs
+    # What skl2onnx writes of its own accord: the class, then the probability of each.
+    whole = not first.dtype.startswith("float")
+    is_class = metric.classifies and len(others) == 1 and not first.shape and whole
+    if is_class and check_output(metric, others[0]) is None:
+        return tuple(others)
+    hint = f"; {OTHER_METRICS}" if metric.classifies else ""
     raise InvalidArtifact(f"{where}: its first output {wrong}, but is {describe(first)}{hint}")
 
 

@@ -202,7 +202,11 @@ def _sort_out(
             continue
         twin = next((v for v in known if v.source == digests[file]), None)
         if file.version is None and twin is not None:
-            message = f"{file.path.name} is registered already, as {twin.label!r}"
+            build = f"modelless variants build {task} {twin.model} {twin.version}"
+            message = (
+                f"{file.path.name} is registered already, as {twin.label!r}; "
+                f"`{build}` adds kinds of variants that it lacks"
+            )
             raise NothingNew(message, (twin.label,))
         new.append(file)
     if not new:

@@ -231,3 +231,13 @@ def member_that_is_a_link(folder: Path) -> Path:
 @bad(Step.CHECK, rf"{SAID}: has the member 'other/.*', which no archive of modelless.export has$")
 def members_in_another_folder(folder: Path) -> Path:
     return write(folder / NAME, members(), root="other/")
+
+
+@bad(Step.CHECK, rf"{SAID}: is what torch.export.save writes, .*modelless.export\(module, ")
+def what_torch_saves_by_itself(folder: Path) -> Path:
+    import torch
+
+    saved = folder / NAME
+    program = torch.export.export(torch.nn.Linear(4, 3).eval(), (torch.zeros(2, 4),))
+    torch.export.save(program, saved)
+    return saved

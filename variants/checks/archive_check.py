@@ -188,6 +188,11 @@ def _members(path: Path, limits: ArchiveLimits) -> dict[str, Member]:
         if file.read(2) == b"\x80\x02":
             raise InvalidArtifact(f"{path.name}: is a pickle, which is never loaded")
     found = read_layout(path, max_members=limits.members)
+    if _is_of_torch_alone(found):
+        raise InvalidArtifact(
+            f"{path.name}: is what torch.export.save writes, which holds pickles; "
+            "modelless.export(module, example_rows, FILE) writes the module without any"
+        )
     members: dict[str, Member] = {}
     for name, member in found.items():
         inner = name.removeprefix(ROOT)
@@ -210,6 +215,15 @@ def _members(path: Path, limits: ArchiveLimits) -> dict[str, Member]:
                 f"{path.name}: lacks the member {ROOT + name!r}; make it with modelless.export"
             )
     return members
+
+
+def _is_of_torch_alone(names: Iterable[str]) -> bool:
+    """Whether it is a program of ``torch.export`` to which ``modelless.export`` has added nothing.
+
+    Its folder is called after the file that it was saved as.
+    """
+    inner = {name.partition("/")[2] for name in names}
+    return {"archive_format", PROGRAM} <= inner and not inner & {DECLARED, ONNX}
 
 
 # -- weights and constants -----------------------------------------------------------------------

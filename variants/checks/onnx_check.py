@@ -7,6 +7,7 @@ that take files from outside do it in a child process.
 import math
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ def check_model_bytes(data: bytes, *, where: str, limits: OnnxLimits | None = No
     inputs = tuple(
         _spec(where, "input", value) for value in model.graph.input if value.name not in held
     )
-    outputs = tuple(_spec(where, "output", value) for value in model.graph.output)
+    outputs = tuple(_spec(where, "output", value) for value in _numeric(model.graph.output))
     if not inputs:
         raise InvalidArtifact(f"{where}: the model has no inputs")
     if not outputs:
@@ -148,8 +149,8 @@ def check_signature(info: OnnxInfo, task: Task, *, where: str) -> None:
     missing = [spec.name for spec in task.outputs if spec.name not in outputs]
     if missing:
         raise InvalidArtifact(
-            f"{where}: gives outputs {_names(outputs)}, but task {task.name!r} also has "
-            f"{', '.join(missing)}"
+            f"{where}: gives outputs {_names(outputs)}, and lacks {', '.join(missing)} of task "
+            f"{task.name!r}; output_names of modelless.export and torch.onnx.export names them"
         )
     pairs = [(spec, given[spec.name], "input") for spec in task.inputs]
     pairs += [(spec, outputs[spec.name], "output") for spec in task.outputs]
@@ -162,7 +163,8 @@ def check_signature(info: OnnxInfo, task: Task, *, where: str) -> None:
 
 
 SCIKIT_HINT = (
-    "export scikit-learn classifiers with modelless.export, which leaves nothing but scores"
+    "export scikit-learn classifiers with modelless.export, or convert them with the option "
+    "'zipmap': False of skl2onnx"
 )
 
 
@@ -360,7 +362,8 @@ def _spec(file: str, side: str, value: Any) -> TensorSpec:
     for position, axis in enumerate(axes[1:], start=1):
         if not axis.HasField("dim_value") or axis.dim_value < 1:
             raise InvalidArtifact(
-                f"{where} leaves axis {position} open; only the batch axis may vary"
+                f"{where} leaves axis {position} open; only the batch axis may vary: export it "
+                "with one size, up to which clients fill their rows"
             )
         shape.append(int(axis.dim_value))
     row_mib = math.prod(shape) * np.dtype(dtype).itemsize / 2**20
@@ -368,6 +371,16 @@ def _spec(file: str, side: str, value: Any) -> TensorSpec:
         row, limit = apart(row_mib, MAX_ROW_MIB)
         raise InvalidArtifact(f"{where} takes {row} MiB for one row, more than the {limit} allowed")
     return TensorSpec(name=value.name, dtype=dtype, shape=tuple(shape))
+
+
+def _numeric(outputs: Sequence[Any]) -> Sequence[Any]:
+    """Without the class's name that skl2onnx writes before the scores: no task has it."""
+    from onnx import TensorProto
+
+    types = [value.type.tensor_type for value in outputs]
+    if [each.elem_type for each in types] == [TensorProto.STRING, TensorProto.FLOAT]:
+        return outputs[len(types[0].shape.dim) == 1 :]
+    return outputs
 
 
 def _dtype(where: str, element: int) -> str:

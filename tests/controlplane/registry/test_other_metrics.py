@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from onnx import TensorProto
+from skl2onnx import to_onnx
 from sklearn.datasets import load_diabetes, load_digits
 from sklearn.decomposition import PCA
 from sklearn.ensemble import GradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import r2_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -287,6 +290,39 @@ def test_what_does_not_fit_the_metric_gets_one_sentence_and_leaves_nothing(
         house.register(**(given | changes))
     assert sentence in str(refusal.value)
     house.assert_untouched()
+
+
+@pytest.mark.parametrize("names", [None, ("a", "b", "c")], ids=["numbers", "names"])
+def test_the_class_that_skl2onnx_writes_before_the_scores_is_left_out(
+    house: House, names: tuple[str, ...] | None
+) -> None:
+    rows, truth = models.rows()["pixels"], models.rows()["labels"]
+    if names is not None:
+        truth = np.array(names)[truth]
+    trained = LogisticRegression().fit(rows, truth)
+    path = house.folder / "net.onnx"
+    path.write_bytes(to_onnx(trained, rows[:1], options={"zipmap": False}).SerializeToString())
+    evaluation = written(house.folder / "rows.npz", X=rows, labels=truth)
+
+    result = house.register(path=path, evaluation=evaluation, labels=names, kinds=())
+
+    scores = TensorSpec(name="probabilities", dtype="float32", shape=(3,))
+    assert only_task(house).outputs == (scores,)
+    assert result.variants[0].accuracy > 0.8
+
+
+def test_what_stands_behind_a_class_is_quantised_and_answers(house: House) -> None:
+    nodes = [
+        models.node("MatMul", ("pixels", "weight"), "scores"),
+        models.node("ArgMax", ("scores",), "class", axis=1, keepdims=0),
+    ]
+    outputs = [
+        models.tensor("class", "batch", kind=TensorProto.INT64),
+        models.tensor("scores", "batch", 3),
+    ]
+    house.register(path=models.write(house.model, models.model(nodes=nodes, outputs=outputs)))
+    assert [spec.name for spec in only_task(house).outputs] == ["scores"]
+    assert [variant.accuracy for variant in house.catalog.snapshot().variants] == [1.0, 1.0]
 
 
 @pytest.mark.campaign

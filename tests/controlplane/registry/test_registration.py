@@ -262,7 +262,7 @@ def test_a_model_that_cannot_be_quantised_has_one_variant_and_a_reason(house: Ho
 
 def test_the_same_file_twice_is_a_conflict(known: House) -> None:
     before = known.catalog.revision(), sorted(known.store.digests())
-    with pytest.raises(Conflict, match="registered already, as 'tiny-v1'"):
+    with pytest.raises(Conflict, match="as 'tiny-v1'; `modelless variants build shapes tiny 1"):
         known.register()
     assert (known.catalog.revision(), sorted(known.store.digests())) == before
 

@@ -47,6 +47,8 @@ class OnnxInt8Dynamic:
             simplify(material.source, simplified)
             model = onnx.load(str(simplified))
             share = quantisable_share(model)
+            if share == 0.0:
+                raise VariantNotBuilt("the model has no matrix product with weights of its own")
             if share < LEAST_SHARE:
                 raise VariantNotBuilt(
                     f"only {share:.0%} of its weights are in matrix products; quantised "

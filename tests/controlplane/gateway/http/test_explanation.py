@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -96,6 +97,31 @@ async def test_what_follows_the_plan_says_where_it_sends_such_queries(served: Se
     assert why(told, FAST).startswith("fits; the plan sends ")
     other = await explain(served, slo={"latency_ms": LATENCY_MS, "prefer": "latency"})
     assert other["plan"].startswith("Plans are made for cost, and the query prefers latency")
+
+
+async def test_what_the_plan_forgot_goes_where_it_is_done_first_while_others_are_refused(
+    served: Served,
+) -> None:
+    await plan(served, SLOW)
+    elsewhere = {"latency_ms": LATENCY_MS / 2, "accuracy": 0.1}
+    calm = await explain(served, slo=elsewhere)
+    assert calm["answer"]["reason"] == Reason.CHEAPEST_THAT_FITS
+    assert calm["plan"].endswith("they take what they prefer of what fits.")
+    for _ in range(20):
+        served.gateway.path.congestion.refused(monotonic() * 1_000, None)
+    told = await explain(served, slo=elsewhere)
+    assert told["answer"]["reason"] == Reason.EARLIEST_COMPLETION
+    assert told["plan"] == (
+        "The plan says nothing of such queries: while others are refused, they go where they are "
+        "done first."
+    )
+    assert why(told, SLOW).startswith("fits; done in ")
+
+
+async def test_who_prefers_latency_is_told_when_the_others_would_be_done(served: Served) -> None:
+    told = await explain(served, slo={"prefer": "latency"})
+    assert told["answer"]["variant"] == FAST
+    assert why(told, SLOW).startswith("fits; done in ")
 
 
 async def test_a_retired_variant_says_so(served: Served) -> None:

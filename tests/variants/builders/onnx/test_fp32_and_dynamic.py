@@ -146,6 +146,15 @@ def test_dynamic_refuses_convolutions(tmp_path: Path) -> None:
     assert not (tmp_path / "int8.onnx").exists()
 
 
+def test_dynamic_does_not_speak_of_convolutions_where_there_are_none(tmp_path: Path) -> None:
+    proto = model(
+        nodes=[node("Relu", ("pixels",), "scores")], outputs=[tensor("scores", "batch", 4)]
+    )
+    source = write(tmp_path / "net.onnx", proto)
+    with pytest.raises(VariantNotBuilt, match=r"no matrix product with weights of its own$"):
+        make_builder("onnx-int8-dynamic").build(Material(source=source), tmp_path / "int8.onnx")
+
+
 def test_dynamic_turns_a_matrix_that_layers_share_once_for_each(tmp_path: Path) -> None:
     matrix = RANDOM.standard_normal((4, 4)).astype(np.float32)
     proto = model(
