@@ -6,13 +6,14 @@ are those of the messages.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from google.protobuf.json_format import ParseDict
 
 from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.repository import Repository
-from variants.errors import InvalidInput
+from variants.errors import InvalidInput, NotFound
 
 
 class Answers:
@@ -43,7 +44,10 @@ class Answers:
         reply.ready = self._views.is_ready()
 
     async def _model_ready(self, request: Any, reply: Any) -> None:
-        reply.ready = self._views.task_ready(request.name, request.version)
+        # As with Triton, whose clients wait for a model by asking again: what is not there is not
+        # ready. They raise what is answered with an error.
+        with suppress(NotFound):
+            reply.ready = self._views.task_ready(request.name, request.version)
 
     async def _server(self, _: Any, reply: Any) -> None:
         ParseDict(self._views.server(), reply)

@@ -358,6 +358,12 @@ async def test_health(served: Served, stubs: Stubs) -> None:
     assert not (await stubs.call("ModelReady", name="letters", version=SLOW)).ready
 
 
+async def test_what_is_not_there_is_not_ready(served: Served, stubs: Stubs) -> None:
+    assert not (await stubs.call("ModelReady", name="nope")).ready
+    assert not (await stubs.call("ModelReady", name="letters", version="nope")).ready
+    assert (await served.get("/v2/models/nope/ready")).status == 404
+
+
 async def test_metadata_are_those_of_rest(served: Served, stubs: Stubs) -> None:
     server = await stubs.call("ServerMetadata")
     rest = (await served.get("/v2")).json
