@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from controlplane.cli.commands.models.canary import canary_sentences
+from controlplane.cli.commands.tasks import unanswered
 from controlplane.cli.commands.workers import node_news, nodes_of, places_of, state_of
 from controlplane.cli.event_lines import JOINED, LATELY_S, LOST, MOST_ROWS, lost_workers
 from controlplane.cli.gateway_client import Client, UrlOption, connect
@@ -222,7 +223,7 @@ def _print_standing(found: Mapping[str, Any]) -> None:
     for sentence in canary_sentences(found["canaries"]):
         out.print(f"  [dim]{escape(printable(sentence))}[/]", soft_wrap=True)
     news = node_news(found["nodes"]) if found["nodes"] else []
-    idle = [f"{task['name']}: {why}" for task in found["tasks"] if (why := _unanswered(task))]
+    idle = [f"{task['name']}: {why}" for task in found["tasks"] if (why := unanswered(task))]
     for sentence in (*found["lost"], *idle, *news, *(found["advice"] or ())):
         out.print(f"  [yellow]![/] {escape(printable(sentence))}", soft_wrap=True)
 
@@ -281,18 +282,6 @@ def _print_clients(clients: Sequence[Mapping[str, Any]]) -> None:
             ((row["name"] or "-", *(str(row[name]) for name in counted)) for row in clients),
             empty="",
         )
-
-
-def _unanswered(task: Mapping[str, Any]) -> str:
-    """Why queries that name neither a variant nor an accuracy are refused; else empty."""
-    if task.get("live_variants") == 0:
-        return "no version is live, so queries that name no variant are refused"
-    best, floor = task.get("best_accuracy"), (task.get("slo") or {}).get("accuracy")
-    if best is None or floor is None or best >= floor:
-        return ""
-    return (
-        f"no live variant has the accuracy of {percent(floor)} that queries ask for which name none"
-    )
 
 
 COUNTED = ("QUERIES", "LATE", "REFUSED", "INFEASIBLE")

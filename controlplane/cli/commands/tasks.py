@@ -95,6 +95,7 @@ def set_defaults(
         if change:
             row = client.patch(at("v1", "tasks", task, "slo"), change)
             said.append(slo_words(row["slo"]))
+            said.extend(filter(None, [unanswered(row)]))
         if image:
             row = client.patch(at("v1", "tasks", task, "image"), image)
             said.append(f"pictures are {image_words(row['image'])}")
@@ -269,6 +270,18 @@ def slo_words(slo: Mapping[str, Any]) -> str:
     return (
         f"unless asked otherwise within {figure(slo['latency_ms'], 3)} ms, accuracy {accuracy}, "
         f"cost {_ceiling(slo['cost'])}, preferred is {slo['prefer']}"
+    )
+
+
+def unanswered(task: Mapping[str, Any]) -> str:
+    """Why queries that name neither a variant nor an accuracy are refused; else empty."""
+    if task.get("live_variants") == 0:
+        return "no version is live, so queries that name no variant are refused"
+    best, floor = task.get("best_accuracy"), (task.get("slo") or {}).get("accuracy")
+    if best is None or floor is None or best >= floor:
+        return ""
+    return (
+        f"no live variant has the accuracy of {percent(floor)} that queries ask for which name none"
     )
 
 

@@ -42,7 +42,8 @@ function axisTicks(axis, wanted = 4) {
       const value = step * 10 ** e;
       if (value >= least && value <= most) ticks.push([value, number(value, { maximumSignificantDigits: 1 })]);
     }
-    return ticks;
+    if (ticks.length > 1) return ticks;
+    ticks.length = 0;  // a narrow range: the marks of an even axis lie well enough
   }
   const raw = (most - least) / wanted;
   if (!(raw > 0)) return [[least, readable(least)]];

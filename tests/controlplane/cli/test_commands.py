@@ -24,8 +24,7 @@ from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.cli import gateway_client
 from controlplane.cli.commands import root
-from controlplane.cli.commands.lifecycle import _unanswered
-from controlplane.cli.commands.tasks import _ceiling
+from controlplane.cli.commands.tasks import _ceiling, unanswered
 from controlplane.cli.commands.workers import node_news, nodes_of
 from controlplane.cli.gateway_client import TIMEOUT_S, Client
 from controlplane.cli.render import percent
@@ -730,10 +729,10 @@ def test_retire_tells_that_nothing_is_live_any_more(gateway: Gateway, shell: She
 def test_status_tells_of_a_task_whose_own_floor_nothing_reaches() -> None:
     row = {"name": "t", "live_variants": 1, "best_accuracy": 0.85, "slo": {"accuracy": 0.95}}
     floor = "no live variant has the accuracy of 95.00 % that queries ask for which name none"
-    assert _unanswered(row) == floor
-    assert _unanswered(row | {"best_accuracy": 0.95}) == ""
-    assert _unanswered(row | {"slo": {"accuracy": None}}) == ""
-    assert _unanswered({"name": "t", "variants": 3}) == ""  # the database is away
+    assert unanswered(row) == floor
+    assert unanswered(row | {"best_accuracy": 0.95}) == ""
+    assert unanswered(row | {"slo": {"accuracy": None}}) == ""
+    assert unanswered({"name": "t", "variants": 3}) == ""  # the database is away
 
 
 def test_a_version_that_is_none_is_refused(gateway: Gateway, shell: Shell) -> None:

@@ -66,6 +66,14 @@ def test_defaults_are_changed_one_by_one(gateway: Gateway, shell: Shell) -> None
     assert "50 ms unless asked otherwise" in shell("tasks", "get", "digits", url=gateway.url).out
 
 
+def test_a_default_that_no_variant_reaches_is_told_of(gateway: Gateway, shell: Shell) -> None:
+    done = shell("tasks", "set", "digits", "--accuracy", "0.9999", url=gateway.url)
+    assert done.code == 0
+    assert done.out.splitlines()[1] == (
+        "digits: no live variant has the accuracy of 99.99 % that queries ask for which name none"
+    )
+
+
 def test_how_pictures_are_read_is_changed_and_shown(gateway: Gateway, shell: Shell) -> None:
     shown = shell("tasks", "get", "digits", url=gateway.url).out
     assert "pictures       8 x 8, grey, (value / 255 - 0) / 1" in shown

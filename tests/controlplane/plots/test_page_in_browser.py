@@ -57,6 +57,15 @@ def test_every_diagram_is_drawn_without_a_complaint(name: str, dark: bool, tmp_p
     assert "Infinity" not in page.body
 
 
+def test_a_narrow_range_of_a_logarithmic_axis_has_marks_too(tmp_path: Path) -> None:
+    script = """
+        const marks = (least, most) => axisTicks({ scale: "log", least, most }).map(([, text]) => text);
+        document.body.prepend(`<${marks(.28, .52).join(" ")}> <${marks(.1, 10).join(" ")}>`);
+    """  # noqa: E501
+    text = shown(DRAWINGS["variants"], tmp_path, script).text
+    assert "&lt;0.3 0.4 0.5&gt; &lt;0.1 0.2 0.5 1 2 5 10&gt;" in text
+
+
 PRESS = """
     const chart = document.querySelector("svg"), say = text => document.body.prepend(text);
     const press = key => chart.dispatchEvent(new KeyboardEvent("keydown", { key }));
