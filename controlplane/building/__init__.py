@@ -7,7 +7,7 @@ Read ``types`` (what a registration takes and gives) and ``sources``, then ``fam
 ``meter`` (progress). What was built or measured before is in the ``build_cache``, under keys that
 say all that it depends on (``work_keys``); ``known_builds`` has the files of one version there.
 All of it happens in a ``work_folder``, which a killed process leaves to the next one to remove.
-``digests`` are what files are known by.
+``digests`` are what files are known by, and ``doubt`` tells of what is no better than guessing.
 
 Imports ``profiler``, ``workers.runtimes`` and ``variants``; of ``controlplane`` also timestamps.
 """

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from controlplane.building.build_cache import BuildCache
+from controlplane.building.doubt import doubt
 from controlplane.building.family import REFERENCE
 from controlplane.building.meter import Meter
 from controlplane.building.types import Progress, RegistrationLimits, SkippedVariant
@@ -32,6 +33,8 @@ class Judged:
     now: tuple[Variant, ...]
     """The same, in the same order."""
     skipped: tuple[SkippedVariant, ...]
+    doubts: tuple[str, ...] = ()
+    """Of versions that are no better than always answering the same."""
 
 
 def judge_again(
@@ -82,7 +85,15 @@ def judge_again(
                     before += group
                     now += (_with(variant, found) for variant in group)
     meter.finish("measure", "judged")
-    return Judged(before=tuple(before), now=tuple(now), skipped=tuple(skipped))
+    labels = dict.fromkeys(variant.model_version for variant in now)
+    versions = {label: [one for one in now if one.model_version == label] for label in labels}
+    said = (doubt(label, task.metric, each, rows) for label, each in versions.items())
+    return Judged(
+        before=tuple(before),
+        now=tuple(now),
+        skipped=tuple(skipped),
+        doubts=tuple(filter(None, said)),
+    )
 
 
 def _groups(variants: Sequence[Variant]) -> list[list[Variant]]:

@@ -4,8 +4,8 @@ In: a model's file, labelled rows and options, from the command line or over RES
 with measured variants in catalog and store, whole or absent; progress on the way.
 
 Read ``registration`` (a new version) and ``extension`` (more variants of a known one); both go
-through ``preparation`` (check, build, measure) and ``storing`` (write all or nothing); ``doubt``
-tells of what is no better than guessing. ``damage``, ``repairing`` and ``rebuilds`` restore
+through ``preparation`` (check, build, measure) and ``storing`` (write all or nothing).
+``damage``, ``repairing`` and ``rebuilds`` restore
 artifacts, and ``leftover_artifacts`` frees those that nothing registered uses. ``watch`` follows a
 folder of versions; ``uploads`` and ``operations`` serve REST by running the command line in a
 ``child_process``;

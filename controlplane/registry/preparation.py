@@ -13,6 +13,7 @@ import numpy as np
 
 from controlplane.building.build_cache import BuildCache
 from controlplane.building.digests import copied
+from controlplane.building.doubt import doubt
 from controlplane.building.family import REFERENCE, Building, BuiltVariant, kinds_to_build
 from controlplane.building.meter import Meter
 from controlplane.building.sources import Sources
@@ -31,7 +32,6 @@ from controlplane.profiling.measuring import (
     history_of,
 )
 from controlplane.profiling.workbench import Workbench
-from controlplane.registry.doubt import doubt
 from controlplane.registry.joined_task import joined_task
 from profiler.evaluation.labelled_rows import LabelledRows, read_task_rows, split_for_calibration
 from profiler.sandbox.child import tensor_specs

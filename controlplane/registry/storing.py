@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 
+from controlplane.building.doubt import short_of_default
 from controlplane.building.meter import Meter
 from controlplane.building.types import Prepared, RegistrationResult, Reused
-from controlplane.registry.doubt import short_of_default
 from variants.artifacts.protocol import ArtifactStore
 from variants.artifacts.storing_notes import Note, StoringNotes
 from variants.catalog.protocol import Catalog

@@ -53,6 +53,14 @@ def test_all_are_judged_by_all_rows_and_keep_the_rest(house: House, tmp_path: Pa
     house.assert_nothing_runs()
 
 
+def test_rows_by_which_nothing_is_better_than_guessing_are_told_of(
+    house: House, tmp_path: Path
+) -> None:
+    assert judge(house, house.rows).doubts == ()
+    (said,) = judge(house, wrong(house, tmp_path, 30)).doubts
+    assert said.startswith("tiny-v1 is right in 0.0 % of the rows, and always saying the most ")
+
+
 def test_those_that_differ_in_threads_are_judged_once(house: House) -> None:
     known = house.catalog.snapshot()
     first = known.variants[0]

@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from controlplane.building.build_cache import BuildCache
+from controlplane.building.doubt import doubt, short_of_default
 from controlplane.building.types import RegistrationResult
 from controlplane.cli.model_options import parse_labels
 from controlplane.cli.registration_results import left_behind, result_table, what_it_answers
-from controlplane.registry.doubt import doubt, short_of_default
 from profiler.evaluation.labelled_rows import LabelledRows
 from tests import onnx_models as models
 from tests.controlplane.builders import digits_catalog

@@ -85,6 +85,7 @@ def judge(
     body = {
         "variants": list(changes(found)),
         "skipped": [{"variant": one.name, "reason": one.reason} for one in found.skipped],
+        "doubts": list(found.doubts),
         "written": bool(found.now) and not dry_run,
     }
     emit(body, output, lambda: _table(body))
@@ -149,5 +150,7 @@ def _table(body: dict[str, Any]) -> None:
         )
     for row in body["skipped"]:
         typer.echo(f"not judged, and as before: {row['variant']}: {printable(row['reason'])}")
+    for sentence in body["doubts"]:
+        typer.echo(f"doubtful: {printable(sentence)}")
     if body["variants"] and not body["written"]:
         typer.echo("nothing was written: this was a dry run")
