@@ -123,15 +123,14 @@ def plan_words(routes: RouteTable, query: Query, found: Choice | Refusal) -> str
         names = "what it gains in accuracy against what its time costs" if follows else ""
     else:
         names = some_of(_planned(routes, query), NAMED)
+    says = "weighs for such queries" if routes.prefer is Prefer.ACCURACY else "sends such queries to"
     if isinstance(found, Choice) and Reason(found.reason) is Reason.EARLIEST_COMPLETION:
-        said = f"sends such queries to {names}, where is no room now" if names else SILENT
-        since = "" if names else "while others are refused, "
-        return f"The plan {said}: {since}they go where they are done first."
+        if not names:
+            return f"The plan {SILENT}: while others are refused, they go where they are done first."
+        return f"The plan {says} {names}; where it has no room they go where they are done first."
     if not names:
         return f"The plan {SILENT}: they take what they prefer of what fits."
-    if routes.prefer is Prefer.ACCURACY:
-        return f"The plan weighs for such queries {names}."
-    return f"The plan sends such queries to {names}."
+    return f"The plan {says} {names}."
 
 
 def _planned(routes: RouteTable, query: Query) -> list[str]:
