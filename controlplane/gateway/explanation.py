@@ -41,6 +41,8 @@ from variants.types import Prefer
 
 NAMED = 3
 """Variants of the plan that a sentence names."""
+GOING = "they go where they are done first"
+"""Queries without room where the plan would have them."""
 SILENT = "says nothing of such queries"
 """What a plan does that has no place for them."""
 
@@ -123,14 +125,15 @@ def plan_words(routes: RouteTable, query: Query, found: Choice | Refusal) -> str
         names = "what it gains in accuracy against what its time costs" if follows else ""
     else:
         names = some_of(_planned(routes, query), NAMED)
-    says = "weighs for such queries" if routes.prefer is Prefer.ACCURACY else "sends such queries to"
+    says = "weighs for" if routes.prefer is Prefer.ACCURACY else "sends"
+    to = "" if routes.prefer is Prefer.ACCURACY else "to "
     if isinstance(found, Choice) and Reason(found.reason) is Reason.EARLIEST_COMPLETION:
         if not names:
-            return f"The plan {SILENT}: while others are refused, they go where they are done first."
-        return f"The plan {says} {names}; where it has no room they go where they are done first."
+            return f"The plan {SILENT}: while others are refused, {GOING}."
+        return f"The plan {says} such queries {to}{names}; there is no room now: {GOING}."
     if not names:
         return f"The plan {SILENT}: they take what they prefer of what fits."
-    return f"The plan {says} {names}."
+    return f"The plan {says} such queries {to}{names}."
 
 
 def _planned(routes: RouteTable, query: Query) -> list[str]:
