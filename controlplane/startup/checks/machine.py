@@ -59,12 +59,12 @@ def _one_wide_worker(settings: Settings) -> Finding | None:
 
 def memory(settings: Settings) -> Iterator[Finding]:
     """Whether variants could fill the workers; what is free is not asked while they do it."""
-    from controlplane.startup.settings_warnings import too_much_memory
+    from controlplane.startup.settings_warnings import too_little_memory, too_much_memory
 
     if strict := _strict(settings, "memory"):
         yield strict
         return
-    if found := too_much_memory(settings):
+    if found := [*too_little_memory(settings), *too_much_memory(settings)]:
         yield from (problem("memory", one.what, one.remedy) for one in found)
         return
     needed = sum(kind.memory_mib * kind.most for kind in settings.cpu_kinds)
