@@ -86,6 +86,17 @@ def _strict(settings: Settings, of: str) -> Finding | None:
     return problem(of, found[0].what, found[0].remedy) if found else None
 
 
+def processes(settings: Settings) -> Iterator[Finding]:
+    """Whether as many processes and threads may run as `modelless up` starts."""
+    from controlplane.startup.process_limits import allowed_tasks
+
+    if strict := _strict(settings, "processes"):
+        yield strict
+        return
+    most = allowed_tasks()
+    yield fine("processes", "any number may run" if most < 0 else f"up to {most:,} may run")
+
+
 def files(settings: Settings) -> Iterator[Finding]:
     """Whether gateways that are started from here may have files open for enough connections."""
     from controlplane.startup.settings_warnings import too_few_files
