@@ -104,8 +104,7 @@ class LiveState:
             url, socket_connect_timeout=timeout_s, retry=never
         )
         self.refused = ""
-        """Why it did not take what was last written; empty where it did. A server whose memory is
-        full, or that became a replica, is read as ever."""
+        """Why it did not take what was last written; empty where it did."""
 
     async def ping(self) -> None:
         """Return when the server answers."""
@@ -232,7 +231,7 @@ class LiveState:
         pipeline = self._redis.pipeline(transaction=False)
         pipeline.set(f"{PREFIX}gateway:{gateway}", orjson.dumps(counters), ex=GATEWAY_TTL_S)
         pipeline.sadd(f"{PREFIX}gateways", gateway)
-        await self._write(pipeline.execute())
+        await self._write(_executed(pipeline))
 
     async def gateways(self) -> dict[str, dict[str, Any]]:
         """What all gateways that wrote in the last 10 s have counted, by gateway."""
@@ -337,10 +336,7 @@ class LiveState:
         return _decode(value) if value is not None else None
 
     async def _write(self, reply: Awaitable[Any]) -> Any:
-        """The reply to one command that writes; what became of it is noted in ``refused``.
-
-        Not of scripts: where memory is full some of their writes are taken.
-        """
+        """The reply to what is no script: of these some are taken also where memory is full."""
         try:
             written = await self._call(reply)
         except StateUnavailable as error:
@@ -379,6 +375,13 @@ async def opened(url: str) -> AsyncIterator[LiveState]:
         await live.close()
 
 
+async def _executed(pipeline: Any) -> None:
+    """Raises what the server said: the client's own error holds the whole command, too."""
+    for reply in await pipeline.execute(raise_on_error=False):
+        if isinstance(reply, RedisError):
+            raise reply
+
+
 def _decode(value: bytes) -> dict[str, Any]:
     """A JSON object.
 
@@ -395,8 +398,7 @@ def _decode(value: bytes) -> dict[str, Any]:
 
 
 def _unavailable(error: BaseException) -> StateUnavailable:
-    said = str(error).rpartition(" of pipeline caused error: ")[2] or type(error).__name__
-    verb = (
-        "refuses" if isinstance(error, (ResponseError, AuthenticationError)) else "does not answer"
-    )
+    said = str(error) or type(error).__name__
+    refuses = isinstance(error, (ResponseError, AuthenticationError))
+    verb = "refuses" if refuses else "does not answer"
     return StateUnavailable(f"the live state (Redis or Valkey) {verb}: {said}")

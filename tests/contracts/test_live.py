@@ -73,14 +73,15 @@ async def test_a_full_memory_is_read_and_says_that_it_takes_nothing(
         server.config_set("maxmemory-policy", "noeviction")  # the embedded one forgets instead
         server.config_set("maxmemory", 1)
         try:
-            for write in (
-                lambda: live.put_gateway("g1", {"answered": 2}),
-                lambda: live.put_controller({}),
-            ):
-                with pytest.raises(StateUnavailable, match=r"Valkey\) refuses: .*maxmemory"):
-                    await write()
-                assert live.refused.startswith("the live state (Redis or Valkey) refuses: ")
-                assert "answered" not in live.refused
+            with pytest.raises(
+                StateUnavailable, match=r"Valkey\) refuses: .*maxmemory"
+            ) as of_gateway:
+                await live.put_gateway("g1", {"answered": 2})
+            assert live.refused == of_gateway.value.message
+            assert "answered" not in live.refused
+            assert "(command" not in live.refused.replace('"', "").replace("'", "")
+            with pytest.raises(StateUnavailable, match=r"Valkey\) refuses: .*maxmemory"):
+                await live.put_controller({})
             assert await live.gateways() == {"g1": {"answered": 1}}
             assert live.refused != ""
         finally:

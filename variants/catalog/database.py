@@ -154,7 +154,7 @@ def is_read_only(url: str) -> bool:
         return False
     try:
         with poller(engine).connect() as connection:
-            return connection.scalar(text("SHOW transaction_read_only")) == "on"
+            return bool(connection.scalar(text("SHOW transaction_read_only")) == "on")
     except DBAPIError:
         return False
     finally:

@@ -117,7 +117,7 @@ def _takes_nothing(client: "Redis") -> tuple[str, str] | None:
     from redis.exceptions import ResponseError
 
     try:
-        said: Mapping[str, Any] = client.info()  # type: ignore[assignment]
+        said: Mapping[str, Any] = client.info()
     except ResponseError:  # this user may not ask
         return None
     if said.get("role") == "slave":
