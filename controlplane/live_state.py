@@ -35,8 +35,8 @@ import orjson
 from redis import asyncio as aioredis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
 
 from variants.errors import StateUnavailable
 
@@ -103,6 +103,8 @@ class LiveState:
         self._subscriber = aioredis.Redis.from_url(
             url, socket_connect_timeout=timeout_s, retry=never
         )
+        self.refused = ""
+        """Why it did not take what was last written; empty where it did."""
 
     async def ping(self) -> None:
         """Return when the server answers."""
@@ -229,7 +231,7 @@ class LiveState:
         pipeline = self._redis.pipeline(transaction=False)
         pipeline.set(f"{PREFIX}gateway:{gateway}", orjson.dumps(counters), ex=GATEWAY_TTL_S)
         pipeline.sadd(f"{PREFIX}gateways", gateway)
-        await self._call(pipeline.execute())
+        await self._write(_executed(pipeline))
 
     async def gateways(self) -> dict[str, dict[str, Any]]:
         """What all gateways that wrote in the last 10 s have counted, by gateway."""
@@ -327,11 +329,21 @@ class LiveState:
         await self._subscriber.aclose()
 
     async def _put(self, key: str, value: Any, *, expires_s: int | None = None) -> None:
-        await self._call(self._redis.set(PREFIX + key, orjson.dumps(value), ex=expires_s))
+        await self._write(self._redis.set(PREFIX + key, orjson.dumps(value), ex=expires_s))
 
     async def _get(self, key: str) -> dict[str, Any] | None:
         value = await self._call(self._redis.get(PREFIX + key))
         return _decode(value) if value is not None else None
+
+    async def _write(self, reply: Awaitable[Any]) -> Any:
+        """The reply to what is no script: of these some are taken also where memory is full."""
+        try:
+            written = await self._call(reply)
+        except StateUnavailable as error:
+            self.refused = error.message
+            raise
+        self.refused = ""
+        return written
 
     async def _call(self, reply: Awaitable[Any]) -> Any:
         """The reply, within ``timeout_s``. The call runs in a task of its own, which is cancelled.
@@ -363,6 +375,13 @@ async def opened(url: str) -> AsyncIterator[LiveState]:
         await live.close()
 
 
+async def _executed(pipeline: Any) -> None:
+    """Raises what the server said: the client's own error holds the whole command, too."""
+    for reply in await pipeline.execute(raise_on_error=False):
+        if isinstance(reply, RedisError):
+            raise reply
+
+
 def _decode(value: bytes) -> dict[str, Any]:
     """A JSON object.
 
@@ -380,4 +399,6 @@ def _decode(value: bytes) -> dict[str, Any]:
 
 def _unavailable(error: BaseException) -> StateUnavailable:
     said = str(error) or type(error).__name__
-    return StateUnavailable(f"the live state (Redis or Valkey) does not answer: {said}")
+    refuses = isinstance(error, (ResponseError, AuthenticationError))
+    verb = "refuses" if refuses else "does not answer"
+    return StateUnavailable(f"the live state (Redis or Valkey) {verb}: {said}")

@@ -34,6 +34,15 @@ def quota_cores(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUP) -> float | N
     return min(found, default=None)
 
 
+def most_tasks(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUP) -> int | None:
+    """Processes and threads that the control groups of this process allow; None: any number."""
+    found = []
+    for folder in _groups("pids", root, own):
+        with suppress(OSError, ValueError):
+            found.append(int((folder / "pids.max").read_text()))  # "max" where there is no limit
+    return min(found, default=None)
+
+
 def total_memory_mib(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUP) -> float:
     """Memory of this machine, or the least limit of the control groups of this process."""
     limits = []

@@ -50,6 +50,9 @@ class ControlReads(Operations, Protocol):
         """``{"kinds": {kind: [node]}, "advice": [sentence]}``, where a control loop looked; with
         ``slices``, the device kinds as a setting says them, where these follow the nodes."""
 
+    def refused(self) -> str:
+        """Why the live state took nothing of what was last written; empty where it did."""
+
     async def controller(self) -> Mapping[str, Any] | None:
         """What the control loop told last of itself
         (``controlplane.controller.events.loop_report``), where one did."""
@@ -112,8 +115,9 @@ class ApiContext:
         rooms = await asyncio.to_thread(self.rooms, self.settings)
         said = told or {}
         return storage_status(
-            all_rooms(rooms, told), said.get("unwritable", ""), said.get("slow_ms", 0.0)
-        )
+            all_rooms(rooms, told), said.get("unwritable", ""), said.get("slow_ms", 0.0),
+            self.live.refused(),
+        )  # fmt: skip
 
     def _read(self) -> CatalogSnapshot:
         if self.catalog.revision() != self._snapshot.revision:

@@ -61,7 +61,10 @@ def deploy(
             return
         for name in set(lacks_room(found)) - said:
             said.add(name)
-            say(f"{name}: no node has room for all of its replicas yet; they start when one has")
+            say(
+                f"{name}: not all replicas have begun within 30 s: no node has room for them,"
+                " or the machine is slow; they start when that changes"
+            )
         time.sleep(START_POLL_S)
 
 

@@ -411,6 +411,8 @@ class ControlLoop:
     async def _count(self) -> None:
         with contextlib.suppress(StateUnavailable):
             reports = await self._live.gateways()
+            if self._live.refused:  # what gateways write is not there: nobody knows the demand
+                return
             self._recorder.gateways(reports)
             self._arrivals.count(reports, self._known, self._clock_s())
             self._canaries.count(reports)

@@ -10,7 +10,15 @@ from controlplane.settings import Settings
 from controlplane.startup.checks.configuration import access, keys, names, rules
 from controlplane.startup.checks.finding import Check, Finding, Say
 from controlplane.startup.checks.installation import packages, python, torch
-from controlplane.startup.checks.machine import cores, files, gpus, memory, niceness, nodes
+from controlplane.startup.checks.machine import (
+    cores,
+    files,
+    gpus,
+    memory,
+    niceness,
+    nodes,
+    processes,
+)
 from controlplane.startup.checks.services import artifacts, database, live_state, port, ray
 from controlplane.startup.checks.state import leftovers, running_here, secrets, state_directory
 from controlplane.startup.presence import as_told
@@ -31,5 +39,5 @@ def examine(settings: Settings, say: Say = lambda _: None) -> Iterator[Finding]:
 
 CHECKS: tuple[Check, ...] = (
     python, packages, torch, names, rules, access, keys, state_directory, secrets, leftovers,
-    port, ray, live_state, database, cores, gpus, memory, files, nodes, niceness,
+    port, ray, live_state, database, cores, gpus, memory, files, processes, nodes, niceness,
 )  # fmt: skip

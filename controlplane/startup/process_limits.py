@@ -4,10 +4,12 @@ Ray's processes say nothing of them: without a file descriptor they wait without
 address space they end in C++.
 """
 
+import os
 import resource
 from dataclasses import dataclass
 
 from controlplane.settings import Settings
+from variants.container import most_tasks
 from variants.errors import InvalidInput
 
 LEAST_FILES = 128
@@ -15,25 +17,33 @@ LEAST_FILES = 128
 LEAST_ADDRESS_SPACE_MIB = 2_048
 """Gateway, control loop and worker have 1.6 to 1.8 GiB mapped before anything is loaded."""
 
+LEAST_TASKS = 256
+"""Ray, gateway, control loop and a worker on two cores are 269 processes and threads
+while nothing is asked, and 285 while they start."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrictLimit:
     """A limit that is too low."""
 
     of: str
-    """``files`` or ``memory``, as the checks of `modelless doctor` are called."""
+    """``files``, ``memory`` or ``processes``, as the checks of `modelless doctor` are called."""
     what: str
     remedy: str
 
 
 def strict_limits(
-    settings: Settings, files: int | None = None, address_space_bytes: int | None = None
+    settings: Settings,
+    files: int | None = None,
+    address_space_bytes: int | None = None,
+    tasks: int | None = None,
 ) -> list[StrictLimit]:
     """Which limits are too low for what `modelless up` starts; nodes of a cluster have their own.
 
     Args:
         files: how many a process may have open; else as it is for this one.
         address_space_bytes: how much a process may map; else as it is for this one.
+        tasks: how many processes and threads there may be; else as it is for this one.
     """
     if settings.ray_address:
         return []
@@ -58,7 +68,23 @@ def strict_limits(
                 remedy="lift that limit, as MODELLESS_WORKER_MEMORY_MIB bounds what variants take",
             )
         )
+    together = allowed_tasks() if tasks is None else tasks
+    if 0 <= together < LEAST_TASKS:
+        found.append(
+            StrictLimit(
+                of="processes",
+                what=f"{together} processes and threads are allowed (ulimit -u, or pids.max of a "
+                f"container), and nothing starts with fewer than {LEAST_TASKS}",
+                remedy="raise that limit: TasksMax= of systemd, --pids-limit of Docker",
+            )
+        )
     return found
+
+
+def allowed_tasks() -> int:
+    """Processes and threads that may run, of a container or of this user; negative: any number."""
+    limits = [most_tasks(), None if os.geteuid() == 0 else _limit(resource.RLIMIT_NPROC)]
+    return min((one for one in limits if one is not None and one >= 0), default=-1)
 
 
 def check_process_limits(settings: Settings) -> None:

@@ -2,11 +2,33 @@
 
 import contextlib
 import os
-from collections.abc import Iterable
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
 
 import psutil
 
 from workers.process.niceness import YIELDING
+
+
+def on_end(handle: Callable[[int, FrameType | None], object]) -> None:
+    """Have SIGTERM handled so, and the SIGHUP of a terminal that is closed. Where that is ignored,
+    as `nohup` has it, it stays so."""
+    signal.signal(signal.SIGTERM, handle)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, handle)
+
+
+@contextlib.contextmanager
+def deaf_to_hang_ups() -> Iterator[None]:
+    """What is started within does not get the SIGHUP of a terminal that is closed, and neither does
+    what it starts: it goes on until it is ended in its turn. This process gets one that comes
+    meanwhile afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def descendants() -> list[psutil.Process]:

@@ -17,6 +17,8 @@ from variants.types import Task
 
 FEW_CONNECTIONS = 1_000
 """A gateway that can take fewer is warned of, unless it is to take no more."""
+LEAST_MEMORY_MIB = 1_024
+"""On one machine, for Ray, gateway, control loop and a worker that holds a few small variants."""
 SHOWN = 3
 """So many tasks are named."""
 
@@ -33,6 +35,7 @@ def oversights(settings: Settings) -> list[SettingsWarning]:
     return [
         *misspelled(settings),
         *too_many_cores(settings),
+        *too_little_memory(settings),
         *too_much_memory(settings),
         *too_few_files(settings),
         *nodes_of_no_cluster(settings),
@@ -108,6 +111,22 @@ def too_many_cores(settings: Settings, cores: int | None = None) -> list[Setting
             f"{have} {'core' if have == 1 else 'cores'}: workers share them, and are slower than "
             "their profiles say",
             "set it lower",
+        )
+    ]
+
+
+def too_little_memory(settings: Settings, total_mib: float | None = None) -> list[SettingsWarning]:
+    """Whether this machine, or the limit of its container, leaves what starts here too little.
+    The kernel kills processes there, and Ray and Serve do not say so."""
+    have_mib = total_memory_mib() if total_mib is None else total_mib
+    if settings.ray_address or have_mib >= LEAST_MEMORY_MIB:
+        return []
+    return [
+        SettingsWarning(
+            f"there are {have_mib:,.0f} MiB of memory for this machine or its container, and "
+            "modelless takes some 800 MiB before anything is loaded: the kernel will kill some of "
+            "its processes",
+            "give it 2 GiB",
         )
     ]
 

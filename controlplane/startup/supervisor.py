@@ -50,7 +50,7 @@ from controlplane.startup.presence import (
     write_state,
 )
 from controlplane.startup.process_limits import check_process_limits
-from controlplane.startup.processes import StartedProcesses, calm_serve
+from controlplane.startup.processes import StartedProcesses, calm_serve, deaf_to_hang_ups, on_end
 from controlplane.startup.readiness import READY_S, index_reader, until_loaded
 from controlplane.startup.state_directory import (
     ROOM_BYTES,
@@ -148,7 +148,7 @@ class Supervisor:
             ) from error
         # From here on `modelless down` has to find us, also while examples are being made.
         write_state(settings, os.getpid(), self._started.ids)
-        signal.signal(signal.SIGTERM, _interrupted)
+        on_end(_interrupted)
 
     def join(self, tell: Say) -> Settings:
         """Join the cluster that the settings name, wait for the nodes that are to come, and look
@@ -167,7 +167,7 @@ class Supervisor:
         """
         self._begin()
         # Ray handles them in its way; until the applications run, the start just ends.
-        signal.signal(signal.SIGTERM, _interrupted)
+        on_end(_interrupted)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         nodes = NodeLook(listed_in_time)
         with self._step("Nodes") as done:
@@ -192,7 +192,7 @@ class Supervisor:
         settings = self._settings
         if not self._ray:
             self._begin()
-        signal.signal(signal.SIGTERM, self._interrupt)
+        on_end(self._interrupt)
         signal.signal(signal.SIGINT, self._interrupt)
         with self._step("Ray Serve") as done:
             deploy(applications(settings, self._absent), self._stop.is_set, self._say)
@@ -222,7 +222,8 @@ class Supervisor:
         sys.stdout = (settings.run_dir / "ray.log").open("w", buffering=1)
         with self._step("Ray") as done:
             self._ray = True
-            start_ray(settings)
+            with deaf_to_hang_ups():
+                start_ray(settings)
             self._joined = joined_ray()
             self._remember()
             done(_ray_words(settings))

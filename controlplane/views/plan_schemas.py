@@ -71,7 +71,8 @@ class StorageStatusSchema(Schema):
     """Whether what has to be kept can be written, now."""
 
     level: StorageLevel = Field(
-        description="`unwritable`: the catalog takes nothing; `nearly_full`: the disk of the state "
+        description="`unwritable`: the catalog takes nothing; `live_state_lost`: Redis or Valkey "
+        "does not answer, or takes nothing; `nearly_full`: the disk of the state "
         "directory, of artifacts or of their copies has less than 5 % and less than 1 GiB free; "
         "`slow`: the catalog takes 250 ms and more to give the control loop one row."
     )

@@ -35,6 +35,8 @@ class StorageLevel(StrEnum):
     """The catalog takes long to answer."""
     NEARLY_FULL = "nearly_full"
     """Some disk soon takes no more."""
+    LIVE_STATE_LOST = "live_state_lost"
+    """Redis or Valkey does not answer, or takes nothing."""
     UNWRITABLE = "unwritable"
     """The catalog takes nothing now."""
 
@@ -62,13 +64,14 @@ def full(room: DiskRoom) -> bool:
 
 
 def storage_status(
-    rooms: Iterable[DiskRoom], unwritable: str = "", slow_ms: float = 0.0
+    rooms: Iterable[DiskRoom], unwritable: str = "", slow_ms: float = 0.0, refused: str = ""
 ) -> StorageStatus:
     """Judge the disks, and what the control loop said of its last attempts to read and write.
 
     Args:
         unwritable: why the catalog cannot be written; empty where it can, or nobody knows.
         slow_ms: how long the catalog takes to answer; 0 where that is not long, or nobody knows.
+        refused: why the live state takes nothing of what is written; empty where it does.
     """
     full = [room_words(room) for room in rooms if nearly_full(room)]
     level = StorageLevel.NEARLY_FULL if full else StorageLevel.WRITABLE
@@ -78,6 +81,12 @@ def storage_status(
         sentences.append(
             f"The catalog takes {slow_ms:,.0f} ms to give one row: queries go on, plans, "
             "registrations and commands take longer."
+        )
+    if refused:
+        level = StorageLevel.LIVE_STATE_LOST
+        sentences.append(
+            f"{refused[:1].upper()}{refused[1:].rstrip('.')}: queries go on with the workers that "
+            "gateways know, new workers are not told to them, and plans do not follow the demand."
         )
     if unwritable:
         level = StorageLevel.UNWRITABLE

@@ -63,6 +63,34 @@ async def test_it_answers(live: LiveState) -> None:
     await live.ping()
 
 
+async def test_a_full_memory_is_read_and_says_that_it_takes_nothing(
+    url: str, live: LiveState
+) -> None:
+    await live.put_gateway("g1", {"answered": 1})
+    assert live.refused == ""
+    with Redis.from_url(url) as server:
+        policy = server.config_get("maxmemory-policy")["maxmemory-policy"]
+        server.config_set("maxmemory-policy", "noeviction")  # the embedded one forgets instead
+        server.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(
+                StateUnavailable, match=r"Valkey\) refuses: .*maxmemory"
+            ) as of_gateway:
+                await live.put_gateway("g1", {"answered": 2})
+            assert live.refused == of_gateway.value.message
+            assert "answered" not in live.refused
+            assert "(command" not in live.refused.replace('"', "").replace("'", "")
+            with pytest.raises(StateUnavailable, match=r"Valkey\) refuses: .*maxmemory"):
+                await live.put_controller({})
+            assert await live.gateways() == {"g1": {"answered": 1}}
+            assert live.refused != ""
+        finally:
+            server.config_set("maxmemory", 0)
+            server.config_set("maxmemory-policy", policy)
+    await live.put_controller({})
+    assert live.refused == ""
+
+
 async def test_one_installation_has_it_until_it_is_silent_or_gives_it_up(live: LiveState) -> None:
     ours, successor, theirs = "aaa host controller#1", "aaa host2 controller#2", "bbb host x"
     assert await live.owner() == ""

@@ -148,6 +148,8 @@ class DictLive:
         self.seen_nodes: dict[str, Any] | None = None
         self.told: dict[str, Any] | None = None
         """What the control loop told of itself."""
+        self.refusal = ""
+        """Why it takes nothing."""
         self.client_rows: list[dict[str, Any]] = []
         self.seen_machines: dict[str, Any] | None = None
         self.judged_rows: dict[str, dict[str, tuple[int, int]]] = {}
@@ -191,6 +193,9 @@ class DictLive:
         if self.gone:
             raise StateUnavailable("the live state does not answer")
         return self.seen_nodes
+
+    def refused(self) -> str:
+        return self.refusal
 
     async def controller(self) -> Mapping[str, Any] | None:
         if self.gone:

@@ -14,6 +14,7 @@ import pytest
 from variants.container import (
     CONTROL_GROUPS,
     free_memory_mib,
+    most_tasks,
     quota_cores,
     total_memory_mib,
     usable_cores,
@@ -45,6 +46,18 @@ def test_without_limits_it_is_the_machine(tmp_path: Path, own: Path) -> None:
         assert usable_cores(tmp_path, where) == HERE
         assert total_memory_mib(tmp_path, where) == psutil.virtual_memory().total / MIB
         assert 0 < free_memory_mib(tmp_path, where) < total_memory_mib(tmp_path, where)
+
+
+def test_the_fewest_processes_that_a_group_or_one_above_it_allows_count(
+    tmp_path: Path, own: Path
+) -> None:
+    group = tmp_path / "pod" / "container"
+    assert most_tasks(tmp_path, own) is None
+    write(group, pids__max="max")
+    assert most_tasks(tmp_path, own) is None
+    write(group, pids__max="300")
+    write(tmp_path / "pod", pids__max="200")
+    assert most_tasks(tmp_path, own) == 200
 
 
 def test_the_least_quota_of_a_group_and_those_above_it_counts(tmp_path: Path, own: Path) -> None:

@@ -141,6 +141,26 @@ def is_newest(url: str) -> bool:
     return list(found) == [NEWEST] or (len(found) == 1 and goes_on_beside(NEWEST, str(found[0])))
 
 
+def is_read_only(url: str) -> bool:
+    """Whether a PostgreSQL that answers takes no writes, as a standby; False also when that cannot
+    be read, and of SQLite.
+
+    Raises:
+        InvalidInput: the URL is of another kind of database.
+        StateUnavailable: the database's driver is not installed.
+    """
+    engine = make_engine(url)
+    if engine.dialect.name == "sqlite":
+        return False
+    try:
+        with poller(engine).connect() as connection:
+            return bool(connection.scalar(text("SHOW transaction_read_only")) == "on")
+    except DBAPIError:
+        return False
+    finally:
+        engine.dispose()
+
+
 def writer(engine: Engine) -> Engine:
     """The same engine for transactions that write: on SQLite they queue up when they begin.
 

@@ -88,6 +88,9 @@ class LiveReads:
     async def nodes(self) -> Mapping[str, Any] | None:
         return await self._live.nodes()
 
+    def refused(self) -> str:
+        return self._live.refused
+
     async def controller(self) -> Mapping[str, Any] | None:
         return await self._live.controller()
 

@@ -59,12 +59,12 @@ def _one_wide_worker(settings: Settings) -> Finding | None:
 
 def memory(settings: Settings) -> Iterator[Finding]:
     """Whether variants could fill the workers; what is free is not asked while they do it."""
-    from controlplane.startup.settings_warnings import too_much_memory
+    from controlplane.startup.settings_warnings import too_little_memory, too_much_memory
 
     if strict := _strict(settings, "memory"):
         yield strict
         return
-    if found := too_much_memory(settings):
+    if found := [*too_little_memory(settings), *too_much_memory(settings)]:
         yield from (problem("memory", one.what, one.remedy) for one in found)
         return
     needed = sum(kind.memory_mib * kind.most for kind in settings.cpu_kinds)
@@ -84,6 +84,17 @@ def _strict(settings: Settings, of: str) -> Finding | None:
 
     found = [one for one in strict_limits(settings) if one.of == of]
     return problem(of, found[0].what, found[0].remedy) if found else None
+
+
+def processes(settings: Settings) -> Iterator[Finding]:
+    """Whether as many processes and threads may run as `modelless up` starts."""
+    from controlplane.startup.process_limits import allowed_tasks
+
+    if strict := _strict(settings, "processes"):
+        yield strict
+        return
+    most = allowed_tasks()
+    yield fine("processes", "any number may run" if most < 0 else f"up to {most:,} may run")
 
 
 def files(settings: Settings) -> Iterator[Finding]:

@@ -2,8 +2,9 @@
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from controlplane.settings import Settings
@@ -12,11 +13,24 @@ from controlplane.startup.checks.state import running_here
 from planner.sentences import some_of
 from variants.errors import ModellessError
 
+if TYPE_CHECKING:
+    from redis import Redis
+
 SHOWN = 4
 """Variants that are named of those that share a damaged artifact."""
 
 
 CONNECT_S = 2.0
+
+REMEDIES = {
+    "connection slots are reserved": "end some of its connections, or raise its `max_connections`",
+    "too many clients": "end some of its connections, or raise its `max_connections`",
+    "too many connections": "end some of its connections, or raise their limit",
+    "authentication failed": "correct user and password in MODELLESS_DATABASE_URL",
+    "no password supplied": "correct user and password in MODELLESS_DATABASE_URL",
+    "the database system is": "wait until it has started",
+}
+"""By what PostgreSQL says: it answers, so that nobody needs to start it."""
 
 
 def port(settings: Settings) -> Iterator[Finding]:
@@ -83,6 +97,7 @@ def live_state(settings: Settings) -> Iterator[Finding]:
             settings.redis_url, socket_connect_timeout=CONNECT_S, socket_timeout=CONNECT_S
         ) as client:
             client.ping()
+            refusal = _takes_nothing(client)
     except (RedisError, OSError, ValueError) as error:
         yield problem(
             "live state",
@@ -90,7 +105,29 @@ def live_state(settings: Settings) -> Iterator[Finding]:
             "start it, correct MODELLESS_REDIS_URL, or leave it empty for the embedded Valkey",
         )
     else:
-        yield fine("live state", f"{where} answers")
+        if refusal is None:
+            yield fine("live state", f"{where} answers")
+        else:
+            yield problem("live state", f"{where} answers, and {refusal[0]}", refusal[1])
+
+
+def _takes_nothing(client: "Redis") -> tuple[str, str] | None:
+    """Why a server takes nothing that is written, and what to do; None where it does, as far as it
+    tells."""
+    from redis.exceptions import ResponseError
+
+    try:
+        said: Mapping[str, Any] = client.info()
+    except ResponseError:  # this user may not ask
+        return None
+    if said.get("role") == "slave":
+        master = f"{said.get('master_host')}:{said.get('master_port')}"
+        return f"is a replica of {master}", "name that one in MODELLESS_REDIS_URL"
+    most, used = int(said.get("maxmemory", 0)), int(said.get("used_memory", 0))
+    if 0 < most < used and said.get("maxmemory_policy") == "noeviction":
+        taken = f"{used / 2**20:,.1f} of its {most / 2**20:,.1f} MiB are taken"
+        return f"takes nothing more: {taken}", "raise its `maxmemory`, or remove other keys"
+    return None
 
 
 def _valkey() -> Finding:
@@ -111,19 +148,22 @@ def _valkey() -> Finding:
 
 
 def database(settings: Settings) -> Iterator[Finding]:
-    from variants.catalog.database import is_newest
+    from variants.catalog.database import is_newest, is_read_only
     from variants.catalog.migrations import schema_versions
 
     kind = "SQLite" if settings.catalog_url.startswith("sqlite") else "PostgreSQL"
     try:
         present, newest = schema_versions(settings.catalog_url)
     except ModellessError as error:
-        remedy = (
-            "make the file readable and its folder writable" if kind == "SQLite" else "start it"
-        )
-        yield problem("database", error.message, f"{remedy}, or correct MODELLESS_DATABASE_URL")
+        yield problem("database", error.message, remedy_of(kind, error.message))
         return
-    if present is None:
+    if present is not None and is_read_only(settings.catalog_url):
+        yield problem(
+            "database",
+            f"{kind} can be read and not written: it is a standby, or set to be read only",
+            "make it writable, or name the one that is in MODELLESS_DATABASE_URL",
+        )
+    elif present is None:
         yield fine("database", f"{kind}, without tables; `modelless up` makes them")
     elif present == newest:
         yield _planned_by_another(settings) or fine("database", f"{kind}, tables at {present}")
@@ -141,6 +181,16 @@ def database(settings: Settings) -> Iterator[Finding]:
             f"{kind}, tables at {present}, made by a newer modelless; this one knows {newest}",
             "upgrade modelless, or set MODELLESS_DATABASE_URL to another database",
         )
+
+
+def remedy_of(kind: str, why: str) -> str:
+    """What to do about a database that cannot be read, by what it has said."""
+    if kind == "SQLite":
+        return "make the file readable and its folder writable, or correct MODELLESS_DATABASE_URL"
+    for said, remedy in REMEDIES.items():
+        if said in why:
+            return remedy
+    return "start it, or correct MODELLESS_DATABASE_URL"
 
 
 def _planned_by_another(settings: Settings) -> Finding | None:

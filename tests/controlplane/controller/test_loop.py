@@ -13,6 +13,7 @@ from time import monotonic, time
 from typing import Any, cast
 
 import pytest
+from redis import Redis
 
 from controlplane.cluster.autoscaling.node_requests import Bundle
 from controlplane.cluster.autoscaling.node_types import Autoscaler
@@ -21,6 +22,7 @@ from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.events.recorder import StatusRecorder
 from controlplane.controller.loop import ONE_MORE
 from controlplane.controller.worker_pool import WorkerPool
+from controlplane.live_state import PREFIX
 from planner.types import Decision
 from tests.controlplane.fleet import (
     KIND,
@@ -630,6 +632,25 @@ async def test_demand_is_divided_for_its_objective_and_workers_are_told(tmp_path
         await eventually(lambda: bool(it.catalog.ticks(1)[0].body["expected"]))
         body = it.catalog.ticks(1)[0].body
         assert (body["objective"], body["expected"][0]["slo_ms"]) == ("accuracy", 120.0)
+
+
+async def test_a_live_state_that_takes_nothing_does_not_say_that_nothing_is_asked(
+    tmp_path: Path,
+) -> None:
+    """What gateways have told expires there, and they can tell nothing new."""
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        controller = it.control()
+        await it.until_ready(w1=[A])
+        await crowd(it, lambda: routed(it), qps=50)
+        with Redis.from_url(it.valkey.url) as server:
+            server.config_set("maxmemory-policy", "noeviction")
+            server.config_set("maxmemory", 1)
+            await eventually(lambda: "live_state_lost" in it.kinds_of_events())
+            server.delete(f"{PREFIX}gateway:g1")
+            before = controller.loop._arrivals.demand
+            await asyncio.sleep(2.0)  # a report is counted every 0.75 s
+            assert controller.loop._arrivals.demand == before != ()
 
 
 async def test_what_leaves_makes_room_in_the_same_tick(tmp_path: Path) -> None:

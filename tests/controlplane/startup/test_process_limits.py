@@ -9,32 +9,33 @@ from pathlib import Path
 import pytest
 
 from controlplane.settings import load_settings
-from controlplane.startup.process_limits import strict_limits
+from controlplane.startup.process_limits import LEAST_TASKS, strict_limits
 
 GIB = 2**30
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize(
-    ("files", "space_bytes", "of"),
+    ("files", "space_bytes", "tasks", "of"),
     [
-        (20_000, -1, []),
-        (-1, 4 * GIB, []),
-        (128, 2 * GIB, []),
-        (127, -1, ["files"]),
-        (-1, 2 * GIB - 1, ["memory"]),
-        (64, GIB, ["files", "memory"]),
+        (20_000, -1, -1, []),
+        (-1, 4 * GIB, 10_000, []),
+        (128, 2 * GIB, LEAST_TASKS, []),
+        (127, -1, -1, ["files"]),
+        (-1, 2 * GIB - 1, -1, ["memory"]),
+        (-1, -1, LEAST_TASKS - 1, ["processes"]),
+        (64, GIB, 50, ["files", "memory", "processes"]),
     ],
 )
 def test_which_limits_are_too_low(
-    files: int, space_bytes: int, of: list[str], tmp_path: Path
+    files: int, space_bytes: int, tasks: int, of: list[str], tmp_path: Path
 ) -> None:
-    found = strict_limits(load_settings(state_dir=tmp_path), files, space_bytes)
+    found = strict_limits(load_settings(state_dir=tmp_path), files, space_bytes, tasks)
     assert [one.of for one in found] == of
 
 
 def test_the_nodes_of_a_cluster_have_limits_of_their_own(tmp_path: Path) -> None:
-    assert strict_limits(load_settings(state_dir=tmp_path, ray_address="auto"), 64, GIB) == []
+    assert strict_limits(load_settings(state_dir=tmp_path, ray_address="auto"), 64, GIB, 50) == []
 
 
 @pytest.mark.slow

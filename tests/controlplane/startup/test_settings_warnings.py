@@ -12,6 +12,7 @@ from controlplane.startup.settings_warnings import (
     followed_by_none,
     oversights,
     too_few_files,
+    too_little_memory,
     too_many_cores,
     too_much_memory,
     unknown_names,
@@ -118,6 +119,20 @@ def test_more_memory_than_a_container_has(tmp_path: Path) -> None:
     ]
     assert told(1300, ray_address="auto", cores=2, workers=2, worker_memory_mib=3000) == []
     assert told(900, slices="1xcpu-1:memory_mib=400|2xcpu-1:memory_mib=400") == []
+
+
+def test_a_container_that_modelless_alone_fills_is_told_of(tmp_path: Path) -> None:
+    def told(total_mib: float, **settings: Any) -> list[str]:
+        return list(
+            map(str, too_little_memory(load_settings(state_dir=tmp_path, **settings), total_mib))
+        )
+
+    assert told(1_024) == told(640, ray_address="auto") == []
+    assert told(640) == [
+        "there are 640 MiB of memory for this machine or its container, and modelless takes some "
+        "800 MiB before anything is loaded: the kernel will kill some of its processes; give it "
+        "2 GiB"
+    ]
 
 
 def test_fewer_files_than_connections_need(tmp_path: Path) -> None:

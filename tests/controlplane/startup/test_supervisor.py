@@ -30,7 +30,7 @@ from controlplane.startup.presence import (
     state_path,
     write_state,
 )
-from controlplane.startup.processes import end_processes, is_alive
+from controlplane.startup.processes import deaf_to_hang_ups, end_processes, is_alive
 from controlplane.startup.state_directory import clear_files, clear_leftovers, prepare
 from controlplane.startup.supervisor import Supervisor, _announce_end
 from tests.ports import free_port
@@ -48,10 +48,11 @@ def plain_step(_title: str) -> Iterator[Callable[[str], None]]:
 
 
 @pytest.fixture(autouse=True)
-def _sigterm() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGTERM)
+def _handlers() -> Iterator[None]:
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGHUP)}
     yield
-    signal.signal(signal.SIGTERM, before)
+    for one, handler in before.items():
+        signal.signal(one, handler)
 
 
 @pytest.fixture
@@ -346,6 +347,34 @@ def test_sigterm_before_ray_ends_a_start_like_ctrl_c(settings: Settings) -> None
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
     keeper.stop()
+
+
+def test_a_terminal_that_is_closed_ends_a_start_like_ctrl_c(settings: Settings) -> None:
+    signal.signal(signal.SIGHUP, signal.default_int_handler)  # the test's own end is not meant
+    keeper = supervisor(settings)
+    keeper.claim()
+    assert signal.getsignal(signal.SIGHUP) is signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGHUP)
+    keeper.stop()
+
+
+def test_under_nohup_a_terminal_that_is_closed_ends_nothing(settings: Settings) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    keeper = supervisor(settings)
+    keeper.claim()
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    keeper.stop()
+
+
+def test_a_terminal_that_is_closed_leaves_what_was_started_to_be_ended_in_its_turn() -> None:
+    with deaf_to_hang_ups(), subprocess.Popen(["sleep", "600"]) as deaf:
+        deaf.send_signal(signal.SIGHUP)
+        deaf.terminate()
+        assert deaf.wait(60) == -signal.SIGTERM
+    with subprocess.Popen(["sleep", "600"]) as hears:
+        hears.send_signal(signal.SIGHUP)
+        assert hears.wait(60) == -signal.SIGHUP
 
 
 def test_an_interrupt_while_waiting_for_variants_is_no_failure(settings: Settings) -> None:

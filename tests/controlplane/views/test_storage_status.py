@@ -71,6 +71,21 @@ def test_a_slow_catalog_is_told_unless_it_takes_nothing_at_all() -> None:
     assert (unwritable.level, "512" in unwritable.sentence) == (StorageLevel.UNWRITABLE, False)
 
 
+def test_a_live_state_that_takes_nothing_is_told_and_a_catalog_that_takes_nothing_is_worse() -> (
+    None
+):
+    why = "the live state (Redis or Valkey) refuses: command not allowed"
+    lost = storage_status([room(2 * GIB)], refused=why)
+    both = storage_status([room(2 * GIB)], "the disk is full", refused=why)
+    assert (lost.level, lost.sentence) == (
+        StorageLevel.LIVE_STATE_LOST,
+        "The live state (Redis or Valkey) refuses: command not allowed: queries go on with the "
+        "workers that gateways know, new workers are not told to them, and plans do not follow "
+        "the demand.",
+    )
+    assert (both.level, lost.sentence in both.sentence) == (StorageLevel.UNWRITABLE, True)
+
+
 def test_the_disks_of_the_control_loop_count_where_they_are_others() -> None:
     own, other = room(1), room(2, host="h2")
     told = {"rooms": plain([room(3), other])}
