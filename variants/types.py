@@ -418,6 +418,14 @@ class Route:
     qps: float
     pinned: bool = False
     """For queries that are pinned to the variant; others do not follow it."""
+    slo_ms: float | None = None
+    """The latency SLO by which the worker goes: where plans are for accuracy, the tightest in the
+    class at that time; None: ``latency_ms``, which is at most that."""
+
+    @property
+    def tightest_ms(self) -> float:
+        """The latency SLO by which the worker goes."""
+        return self.slo_ms or self.latency_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

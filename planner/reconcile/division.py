@@ -23,6 +23,7 @@ from planner.reconcile.kept.routes import (
     planned_qps,
     shares_of,
     stretched,
+    with_slos,
 )
 from planner.reconcile.kept.worth import Worth
 from planner.residency.pinned_room import PinnedRoom
@@ -102,7 +103,7 @@ def divided(
         and not _leads_nowhere(routes, workers)
         and (pinned is None or pinned.leaves_room(routes, workers))
     )
-    asked_else = drifted(routes, known, _work_ms(snapshot))
+    asked_else = drifted(routes, known, _work_ms(snapshot), observation.objective)
     if shares is not None and fits and not (observation.corrected or put_off or asked_else):
         return Division(kept, shares, False)
     stays = _staying(observation, snapshot, known, by_zone, kept) if fits else None
@@ -125,7 +126,8 @@ def divided(
             return Division(kept, shares, False, observation.now_s)
         if stays is not None and new and not stays.beaten(made.routes):
             return stays.division(snapshot) if asked_else else Division(kept, shares, False)
-    return Division(replace(made, out_of_reach=far), new, True)
+    timed = with_slos(made.routes, known, observation.objective)
+    return Division(replace(made, routes=timed, out_of_reach=far), new, True)
 
 
 def looked_lately(observation: Observation, vain_s: float) -> bool:

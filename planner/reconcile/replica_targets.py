@@ -140,7 +140,7 @@ def longest_batches_ms(
         if worker is None or view is None:
             continue
         variants.setdefault(worker.id, set()).add((route.task, route.variant))
-        half_ms = (route.latency_ms - snapshot.transport_ms) / 2
+        half_ms = (route.tightest_ms - snapshot.transport_ms) / 2
         candidate = view.of(route.variant, worker.device_kind)
         if candidate is not None:
             size = min(route.batch_size, candidate.table.max_batch)

@@ -80,7 +80,7 @@ class Offers:
         self.rooms_ms = rooms_ms
         """By the plan; where it says nothing, half of the SLO is the room."""
         self.looseness = looseness
-        """The query's SLO over that of its class, at least 1: plans round SLOs down."""
+        """The query's SLO over the tightest of its class, for which rooms are planned."""
         self.least_usd = menus.least_usd(floor)
         """Of device time for a row, where it costs least."""
         self.planned = planned

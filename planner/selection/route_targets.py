@@ -24,8 +24,10 @@ from planner.selection.eligibility import answers
 from planner.types import Candidate, Snapshot, WorkerView
 from variants.types import DeviceKindName, Prefer, Route, TaskName, VariantName, WorkerId
 
-ROOM = 0.9
-"""Backlog that a worker may have, in halves of its tightest SLO or in its longest batches."""
+ROOM = {Prefer.COST: 0.9, Prefer.ENERGY: 0.9, Prefer.ACCURACY: 0.63}
+"""Backlog that a worker may have, in halves of its tightest SLO or in its longest batches, by what
+the plan optimised. Under ``accuracy`` the SLO is the tightest that was asked for, else that of the
+class, which is rounded down."""
 
 SOME = 0.05
 """Part of a class's rate that makes a kind one that the plan has it on."""
@@ -67,9 +69,14 @@ WeightedReplica = tuple[Candidate, WorkerView, float]
 """A replica and the rate that the plan gives it, in rows per second."""
 
 
-def rooms_ms(routes: Iterable[Route], snapshot: Snapshot) -> dict[WorkerId, float]:
+def rooms_ms(
+    routes: Iterable[Route], snapshot: Snapshot, prefer: Prefer = Prefer.COST
+) -> dict[WorkerId, float]:
     """How long a backlog each worker with routes may have; it follows from the routes alone,
-    whatever is ready. A worker of whose routes nothing could be answered in time is missing."""
+    whatever is ready. A worker of whose routes nothing could be answered in time is missing.
+
+    ``prefer`` is what the plan optimised.
+    """
     half_ms: dict[WorkerId, float] = {}
     batch_ms = dict.fromkeys(snapshot.workers, 0.0)
     for route in routes:
@@ -81,10 +88,10 @@ def rooms_ms(routes: Iterable[Route], snapshot: Snapshot) -> dict[WorkerId, floa
             size = min(route.batch_size, candidate.table.max_batch)
             batch_ms[worker.id] = max(batch_ms[worker.id], candidate.table.ms[size])
         half_ms[worker.id] = min(
-            half_ms.get(worker.id, inf), (route.latency_ms - snapshot.transport_ms) / 2
+            half_ms.get(worker.id, inf), (route.tightest_ms - snapshot.transport_ms) / 2
         )
     longest_ms = {id_: max(ms, batch_ms[id_]) for id_, ms in half_ms.items()}
-    return {id_: ROOM * ms for id_, ms in longest_ms.items() if ms > 0.0}
+    return {id_: ROOM[prefer] * ms for id_, ms in longest_ms.items() if ms > 0.0}
 
 
 def planned_kinds(

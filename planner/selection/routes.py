@@ -39,6 +39,8 @@ class _Basis(NamedTuple):
     """Where the plan is for accuracy."""
     kinds: Mapping[tuple[TaskName, SloClass], Collection[DeviceKindName]]
     """The kinds that the plan has each class on, likewise."""
+    tightest_ms: Mapping[tuple[TaskName, SloClass], float]
+    """The tightest SLO of each class that the plan was made for, likewise."""
 
 
 class RouteTable:
@@ -100,7 +102,9 @@ class RouteTable:
         menus = self._menus_of(query.task)
         if menus is not None and basis is not None and basis.prices is not None:
             slo = self._class(*asked)
-            looseness = 1.0 if slo is None else query.latency_ms / slo[0]
+            looseness = 1.0
+            if slo is not None:
+                looseness = query.latency_ms / basis.tightest_ms.get((query.task, slo), slo[0])
             planned = None if slo is None else basis.kinds.get((query.task, slo))
             found = Offers(menus, basis.prices, basis.rooms_ms, looseness, query.accuracy, planned)
         self._offers[asked] = found
@@ -110,7 +114,7 @@ class RouteTable:
         """How long a batch may take on a worker: as its room, but not less of it; half of a
         query's SLO where the plan says nothing."""
         room_ms = None if self._basis is None else self._basis.rooms_ms.get(worker)
-        return latency_ms / 2 if room_ms is None else room_ms / ROOM
+        return latency_ms / 2 if room_ms is None else room_ms / ROOM[self.prefer]
 
     def kept(
         self, basis: _Basis, prefer: Prefer
@@ -165,11 +169,17 @@ class RouteTable:
             if same_catalog(before, snapshot) and before.workers.keys() == snapshot.workers.keys():
                 return known._replace(snapshot=snapshot)
         if prefer is not Prefer.ACCURACY:
-            return _Basis(routes, snapshot, rooms_ms(routes, snapshot), None, {})
+            return _Basis(routes, snapshot, rooms_ms(routes, snapshot, prefer), None, {}, {})
         tasks = _tasks(routes)
         prices = self._same_prices(tasks, snapshot) or price_range(snapshot, tasks)
         kinds = planned_kinds(routes, snapshot)
-        return _Basis(routes, snapshot, rooms_ms(routes, snapshot), prices, kinds)
+        tightest_ms = {
+            (each.task, (each.latency_ms, each.accuracy)): each.tightest_ms
+            for each in routes
+            if not each.pinned
+        }
+        rooms = rooms_ms(routes, snapshot, prefer)
+        return _Basis(routes, snapshot, rooms, prices, kinds, tightest_ms)
 
     def _same_prices(self, tasks: Sequence[TaskName], snapshot: Snapshot) -> PriceRange | None:
         """The prices of this table, if they are those of these tasks in a snapshot: they depend on

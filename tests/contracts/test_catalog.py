@@ -21,6 +21,7 @@ from tests.variants.catalog_builders import (
     points,
     profile,
     registration,
+    route,
     set_image,
     set_labels,
     set_sharing,
@@ -761,6 +762,13 @@ def test_plans_get_versions_that_grow(catalog: Catalog) -> None:
     assert catalog.put_plan(plan(epoch, share=0.2)) == plan(epoch, share=0.2, number=2)
     assert catalog.latest_plan() == plan(epoch, share=0.2, number=2)
     assert catalog.marks().plan_version == 2
+
+
+def test_plans_keep_their_routes(catalog: Catalog) -> None:
+    epoch = catalog.acquire_leadership("controller-1")
+    routes = (route(100.0, slo_ms=180.0), route(200.0))
+    catalog.put_plan(replace(plan(epoch), routes=routes))
+    assert catalog.latest_plan() == replace(plan(epoch, number=1), routes=routes)
 
 
 def test_an_older_leader_cannot_plan(catalog: Catalog) -> None:

@@ -19,6 +19,7 @@ from variants.types import (
     Precision,
     Profile,
     Registration,
+    Route,
     Sharing,
     Slo,
     Stage,
@@ -115,6 +116,19 @@ def registration(
         "device_kinds": (kind(),),
     } | changes
     return Registration(**given)
+
+
+def route(latency_ms: float, slo_ms: float | None = None) -> Route:
+    return Route(
+        task=TaskName("digits"),
+        latency_ms=latency_ms,
+        accuracy=None,
+        variant=VariantName("mlp-v1-onnx-fp32"),
+        worker=WorkerId("w-1"),
+        batch_size=4,
+        qps=10.0,
+        slo_ms=slo_ms,
+    )
 
 
 def plan(epoch: int = 1, share: float = 0.5, number: int = 0) -> Plan:

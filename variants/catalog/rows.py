@@ -1,6 +1,7 @@
 """From values to rows of the tables and back. Only ``variants.catalog.sql`` and this module see
 rows."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -70,6 +71,8 @@ def variant_row(variant: Variant) -> dict[str, Any]:
 def plan_row(plan: Plan) -> dict[str, Any]:
     row = asdict(plan)
     body = {name: row.pop(name) for name in ("placements", "workers", "explanation", "routes")}
+    # Beside the routes, of which readers of an earlier version know every field.
+    body["slos_ms"] = [route.pop("slo_ms") for route in body["routes"]]
     return row | {"body": body}
 
 
@@ -142,6 +145,14 @@ def read_profile(row: Row[Any], points: PointsByProfile) -> Profile:
     )
 
 
+def _read_routes(body: Mapping[str, Any]) -> Iterator[Route]:
+    """The routes of a plan's body; those of an earlier version have no tightest SLOs."""
+    routes = body.get("routes", ())
+    slos_ms = body.get("slos_ms") or [None] * len(routes)
+    for route, slo_ms in zip(routes, slos_ms, strict=True):
+        yield Route(**route, slo_ms=slo_ms)
+
+
 def read_plan(row: Row[Any]) -> Plan:
     return Plan(
         version=row.version,
@@ -150,5 +161,5 @@ def read_plan(row: Row[Any]) -> Plan:
         workers=row.body["workers"],
         explanation=tuple(row.body["explanation"]),
         created_at=row.created_at,
-        routes=tuple(Route(**route) for route in row.body.get("routes", ())),
+        routes=tuple(_read_routes(row.body)),
     )

@@ -29,20 +29,49 @@ Parts = Mapping[DeviceKindName, float]
 
 
 def drifted(
-    routes: Iterable[Route], demand: Iterable[Demand], work_ms: Mapping[TaskName, float]
+    routes: Iterable[Route],
+    demand: Iterable[Demand],
+    work_ms: Mapping[TaskName, float],
+    objective: Objective,
 ) -> bool:
     """Whether the demand has moved away from what the routes were made for.
 
-    Changes are weighed by the work that a query brings, ``work_ms`` per task.
+    Changes are weighed by the work that a query brings, ``work_ms`` per task. A class whose SLO
+    (``kept_slo_ms``) is looser by ``DRIFT`` has changed as a whole; one that is tighter by as much
+    has the demand be assigned anew however small it is, because workers run too long batches for
+    it.
     """
-    planned = planned_qps(routes)
+    routes, demand = list(routes), list(demand)
+    planned, slo_ms = planned_qps(routes), {class_of_route(r): r.tightest_ms for r in routes}
     wanted = {class_of(d): d.qps for d in demand}
+    looser = set()
+    for each in demand:
+        now_ms = kept_slo_ms(each, objective) or each.latency_ms
+        was_ms = slo_ms.get(key := class_of(each), now_ms)
+        if now_ms * (1.0 + DRIFT) < was_ms:
+            return True
+        if now_ms > was_ms * (1.0 + DRIFT):
+            looser.add(key)
     moved = total = 0.0
     for key in planned.keys() | wanted.keys():
-        weight = work_ms.get(key[0], 1.0)
-        moved += weight * abs(planned.get(key, 0.0) - wanted.get(key, 0.0))
-        total += weight * wanted.get(key, 0.0)
+        weight, asked = work_ms.get(key[0], 1.0), wanted.get(key, 0.0)
+        moved += weight * (asked if key in looser else abs(planned.get(key, 0.0) - asked))
+        total += weight * asked
     return moved > DRIFT * total
+
+
+def kept_slo_ms(demand: Demand, objective: Objective) -> float | None:
+    """The SLO by which workers go that serve a class: under ``accuracy`` the tightest in it; None
+    for that of the class, which is at most that."""
+    return demand.slo_ms if objective is Objective.ACCURACY else None
+
+
+def with_slos(
+    routes: Iterable[Route], demand: Iterable[Demand], objective: Objective
+) -> tuple[Route, ...]:
+    """Routes with the SLO by which their workers go."""
+    slo_ms = {class_of(each): kept_slo_ms(each, objective) for each in demand}
+    return tuple(replace(each, slo_ms=slo_ms.get(class_of_route(each))) for each in routes)
 
 
 def class_of_route(route: Route) -> DemandClass:
@@ -117,6 +146,7 @@ def stretched(
             route,
             qps=route.qps * asked[key].qps / planned[key],
             batch_size=min(route.batch_size, largest[key]),
+            slo_ms=kept_slo_ms(asked[key], objective),
         )
         for route in routes
         if (key := class_of_route(route)) in asked

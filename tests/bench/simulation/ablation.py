@@ -56,6 +56,8 @@ SETS = {
 }
 """Drawn workloads by their peaks: up to half of capacity, and up to nine tenths."""
 
+HALF_ROOM = {prefer: room / 2 for prefer, room in planner.selection.route_targets.ROOM.items()}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -144,7 +146,9 @@ CHANGES = (
     Change(
         name="one worker looked at", where=planner.selection.menus, what="NEIGHBOURS", instead=1
     ),
-    Change(name="half the room", where=planner.selection.route_targets, what="ROOM", instead=0.45),
+    Change(
+        name="half the room", where=planner.selection.route_targets, what="ROOM", instead=HALF_ROOM
+    ),
     Change(
         name="no headroom", where=planner.reconcile.demand_assignment, what="TAILS", instead=(0.0,)
     ),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.reconcile.kept.routes import ROOMY, stretched
+from planner.reconcile.kept.routes import ROOMY, drifted, stretched
 from planner.reconcile.kept.worth import FULL_COST, GAINS, LEAST_SAVED, SAVES, Worth
 from planner.reconcile.tick import tick
 from planner.solver.problem import Problem, Solution
@@ -171,6 +171,61 @@ def test_under_accuracy_full_workers_cost_some_of_it() -> None:
     assert found.accuracy(one) == pytest.approx(0.9 - FULL_COST * 0.72**4)
     assert found.gains(both, one)
     assert not found.gains(one, both)
+
+
+@pytest.mark.parametrize(
+    ("slo_ms", "part", "moved"),
+    [
+        (180.0, 1.0, False),
+        (165.0, 1.0, False),
+        (160.0, 1.0, True),
+        (160.0, 0.01, True),
+        (195.0, 1.0, False),
+        (199.0, 1.0, True),
+        (199.0, 0.01, False),
+    ],
+)
+def test_a_class_that_asks_for_another_time_has_moved(
+    slo_ms: float, part: float, moved: bool
+) -> None:
+    """Routes for 180 ms, of a class with a part of the demand: a looser SLO counts by its work, a
+    tighter one in any case, because batches are too long for it."""
+    most = (replace(route("w1", 100.0 * part), slo_ms=180.0), route("w2", 100.0 - 100.0 * part))
+    routes = (most[0], replace(most[1], latency_ms=500.0))
+    asked = [replace(demand(100.0 * part), slo_ms=slo_ms)]
+    if part < 1.0:
+        asked.append(demand(100.0 - 100.0 * part, latency_ms=500.0))
+    assert drifted(routes, asked, {}, ACCURACY) is moved
+
+
+def test_under_cost_routes_go_by_the_slo_of_the_class() -> None:
+    asked = [replace(demand(100.0), slo_ms=180.0)]
+    assert not drifted((route("w1", 100.0),), asked, {}, COST)
+    assert drifted((replace(route("w1", 100.0), slo_ms=180.0),), asked, {}, COST)
+    timed = replace(route("w1", 3.0), slo_ms=180.0)
+    assert stretched((timed,), [replace(asked[0], qps=3.0)], seen(), {}, COST) == (
+        route("w1", 3.0),
+    )
+
+
+def test_stretched_routes_are_for_the_tightest_slo_of_now() -> None:
+    asked = [replace(demand(3.0), slo_ms=150.0)]
+    found = stretched((route("w1", 3.0),), asked, seen(), {}, ACCURACY)
+    assert found == (replace(route("w1", 3.0), slo_ms=150.0),)
+
+
+def test_under_accuracy_a_plan_is_for_the_tightest_slo_of_each_class() -> None:
+    asked = [replace(demand(4.0), slo_ms=180.0)]
+    seen_now = observation(two(), report("w1", replica("a"), replica("b")), demand=asked)
+    assert {each.slo_ms for each in tick(seen_now).plan.routes} == {None}
+    known = replace(seen_now, objective=ACCURACY)
+    made = tick(known)
+    assert {each.slo_ms for each in made.plan.routes} == {180.0}
+    half_ms = (180.0 - known.transport_ms) / 2
+    assert {each.longest_batch_ms for each in made.targets.values()} == {half_ms}
+    plan = replace(made.plan, version=1, epoch=1)
+    tighter = replace(known, plan=plan, demand=(replace(asked[0], slo_ms=120.0),))
+    assert {each.slo_ms for each in tick(tighter).plan.routes} == {120.0}
 
 
 def test_batches_are_no_larger_than_the_demand_fills() -> None:

@@ -1,5 +1,7 @@
 """What a plan gives to each replica."""
 
+from dataclasses import replace
+
 import pytest
 
 from planner.reconcile.replica_targets import PlannedRate, replica_targets
@@ -48,6 +50,14 @@ def test_a_replica_has_the_share_of_its_task_and_half_of_the_slo_for_a_batch() -
     found = replica_targets(plan(route(100.0)), SNAPSHOT, rates)
     told = ReplicaTarget(share=0.75, longest_batch_ms=50.0)
     assert found == {A: told._replace(qps=10.0), B: told}
+
+
+def test_the_slo_is_the_tightest_of_its_class() -> None:
+    """Of a class of 100 ms all ask for 180 or more."""
+    loose = replace(route(100.0), slo_ms=180.0)
+    assert replica_targets(plan(loose), SNAPSHOT, {})[A].longest_batch_ms == 90.0
+    both = plan(loose, route(150.0, "b"))
+    assert replica_targets(both, SNAPSHOT, {})[A].longest_batch_ms == 75.0
 
 
 def test_a_batch_may_take_as_long_as_was_planned() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from planner.selection.menus import Menu, PriceRange, hull, menu_groups, price_range
 from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.prices import UsualFills
+from planner.selection.route_targets import ROOM
 from planner.selection.routes import RouteTable, resolve
 from planner.selection.select import select
 from planner.selection.snapshot import build_snapshot
@@ -237,6 +238,17 @@ def test_a_longer_slo_than_its_class_gives_more_room() -> None:
     assert offers.looseness == pytest.approx(1.9)
 
 
+def test_the_tightest_slo_of_a_class_says_what_room_there_is() -> None:
+    """Where nobody in the class of 100 ms asks for less than 190, workers have a part of 95 ms."""
+    view = fleet()
+    routes = (replace(route(), slo_ms=190.0),)
+    offers = resolve(routes, view, Prefer.ACCURACY).offers(asked(190.0))
+
+    assert offers is not None
+    assert offers.looseness == pytest.approx(1.0)
+    assert offers.rooms_ms == {WorkerId("w1"): pytest.approx(ROOM[Prefer.ACCURACY] * 95.0)}
+
+
 def test_workers_with_the_same_variants_share_a_menu() -> None:
     groups = menu_groups(fleet().tasks[DIGITS])
 
@@ -410,7 +422,8 @@ def test_what_is_usual_is_of_the_least_busy_of_the_workers_of_a_moment() -> None
 
 
 def test_a_worker_that_is_idle_for_a_moment_is_not_as_cheap_as_one_that_mostly_is() -> None:
-    busy, idle = fleet(dict.fromkeys(("w1", "w2", "w3"), 80.0)), fleet()
+    usual_ms = 1.8 * ROOM[Prefer.ACCURACY] * 50.0
+    busy, idle = fleet(dict.fromkeys(("w1", "w2", "w3"), usual_ms)), fleet()
     seen = CongestionWindow()
 
     def answered_by(view: Snapshot, now_ms: float) -> str:
