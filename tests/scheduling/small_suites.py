@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+SETTINGS = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""Other plug-ins than xdist take half of the processor time."""
 CONFTEST = """
 import os
 from tests.scheduling import processes
@@ -30,10 +32,11 @@ def run(folder: Path, *arguments: str, count: int = 2) -> tuple[int, str]:
     """Run the tests in a folder by several processes: the exit code, and what is printed."""
     done = subprocess.run(
         [
-            sys.executable, "-m", "pytest", "-n", str(count), "-p", "no:cacheprovider", "-ra",
+            sys.executable, "-m", "pytest", "-p", "xdist", "-n", str(count),
+            "-p", "no:cacheprovider", "-ra",
             "-c", os.devnull, "--rootdir", str(folder), str(folder), *arguments,
         ],
-        cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, check=False, timeout=600,
+        cwd=folder, env=os.environ | SETTINGS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, check=False, timeout=600,
     )  # fmt: skip
     return done.returncode, done.stdout

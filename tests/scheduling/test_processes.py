@@ -60,28 +60,22 @@ def test_a_run_ends_without_the_process_that_is_forked(folder: Path) -> None:
     assert code == 0, said
 
 
-def test_its_main_thread_is_known_by_its_own_number(folder: Path) -> None:
-    """By which it is bound to cores, for one."""
-    (folder / "test_it.py").write_text(
-        "import threading\n"
-        "def test_it(): assert threading.main_thread().native_id == threading.get_native_id()\n"
-    )
-    code, said = run(folder)
-    assert code == 0, said
-
-
 def test_each_has_a_name_a_folder_and_output_of_its_own(folder: Path) -> None:
+    """Its main thread, too, by whose number it is bound to cores. They are of one group, which is
+    what a terminal interrupts."""
     for number in range(2):
         (folder / f"test_{number}.py").write_text(
-            "import os, sys, time\nfrom pathlib import Path\n"
+            "import os, sys, threading, time\nfrom pathlib import Path\n"
             "def test_it(tmp_path, capfd):\n"
             f"    here = Path({str(folder)!r})\n"
-            "    told = f\"{os.environ['PYTEST_XDIST_WORKER']} {tmp_path} {os.getpid()}\"\n"
+            "    name = os.environ['PYTEST_XDIST_WORKER']\n"
+            "    told = f'{name} {tmp_path} {os.getpid()} {os.getpgrp()}'\n"
             f"    (here / 'told-{number}').write_text(told)\n"
             f"    while not (here / 'told-{1 - number}').exists(): time.sleep(0.01)\n"
             f"    print('printed {number}'); os.system('echo by a child {number}')\n"
             f"    assert capfd.readouterr().out == 'printed {number}\\nby a child {number}\\n'\n"
             f"    print('shown {number}', flush=True)\n"
+            "    assert threading.main_thread().native_id == threading.get_native_id()\n"
             "def test_fails():\n"
             f"    print('of {number}'); os.write(2, b'error {number}'); assert 0\n"
         )
@@ -89,9 +83,10 @@ def test_each_has_a_name_a_folder_and_output_of_its_own(folder: Path) -> None:
     assert code == 1, said
     assert "2 failed, 2 passed" in said, said
     told = [(folder / f"told-{number}").read_text().split() for number in range(2)]
-    assert sorted(name for name, _, _ in told) == ["gw0", "gw1"]
-    assert len({pid for _, _, pid in told}) == 2
-    for name, path, _ in told:
+    assert sorted(name for name, *_ in told) == ["gw0", "gw1"]
+    assert len({pid for _, _, pid, _ in told}) == 2
+    assert {group for *_, group in told} == {str(os.getpgrp())}
+    for name, path, *_ in told:
         assert f"/popen-{name}/" in path
     shown = re.split(r"^_+ test_fails _+$", said, flags=re.MULTILINE)[1:]
     assert len(shown) == 2, said
@@ -131,13 +126,3 @@ def test_warnings_and_what_ends_a_process_at_exit_are_kept(folder: Path) -> None
     assert code == 0, said
     assert "seen while collecting" in said
     assert (folder / "ended").exists()
-
-
-def test_ctrl_c_is_for_all_of_them(folder: Path) -> None:
-    """They are of one group, which is what a terminal interrupts."""
-    (folder / "test_it.py").write_text(
-        "import os\ndef test_it(): open('group', 'w').write(str(os.getpgrp()))\n"
-    )
-    code, said = run(folder)
-    assert code == 0, said
-    assert (folder / "group").read_text() == str(os.getpgrp())
