@@ -33,6 +33,8 @@ ROOT = Path(__file__).parents[2]
 LONGEST = 1 << 16
 """Bytes of what is told at once."""
 MOST_FILES = 4
+ENDING_S = 60.0
+"""What was imported may have something to do at the end."""
 
 
 class Begun(NamedTuple):
@@ -87,7 +89,11 @@ class Server:
     def close(self) -> None:
         """End it, with all that it became."""
         self._socket.shutdown(socket.SHUT_RDWR)
-        self._process.wait()
+        try:
+            self._process.wait(ENDING_S)
+        except subprocess.TimeoutExpired:  # it has ended the others before
+            self._process.kill()
+            self._process.wait()
 
     def _listen(self) -> None:
         while told := self._told():
