@@ -4,8 +4,9 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import settings
 
 from tests.contracts.places import Emptied
 from tests.profiler.forked import children_are_forked
+from tests.scheduling import processes
 from tests.scheduling.order import Scheduling, ordered
 from tests.services import drop_database, fresh_database, postgres_server, redis_server
 from variants.catalog.sql import migrate
@@ -68,13 +70,14 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep the garbage collector away from libraries and tests, half a million objects.
 
     Gateways and simulations begin with a collection, which takes a second with them in each.
     """
     gc.collect()
     gc.freeze()
+    session.config.stash[processes.STARTED] = processes.other_threads()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -105,6 +108,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     """Test processes take whole files, or folders that share a deployment."""
     config.option.loadscopereorder = False  # as ordered above, not by the number of tests
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
+    """Tests are collected once, by a process that becomes all test processes."""
+    processes.use(config, specs)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_getremotemodule() -> ModuleType:
+    """What runs in a test process instead of what would collect the tests."""
+    return processes
 
 
 @pytest.fixture(scope="session")

@@ -109,6 +109,12 @@ def test_a_folder_with_a_shared_deployment_is_one_group() -> None:
 def test_one_process_leaves_integration_tests_to_the_others() -> None:
     assert next_group([LONG, OTHER, FILE], [True, True, False]) is None
     assert next_group([LONG, OTHER, FILE], [True, True, True]) == FILE
+    assert next_group([LONG, OTHER, FILE], [True, True]) == FILE
+
+
+def test_three_processes_run_integration_tests_at_most() -> None:
+    assert next_group([LONG, OTHER, FILE], [True, True, False, False]) is None
+    assert next_group([LONG, OTHER, FILE], [True, True, True, False]) == FILE
 
 
 def test_it_takes_them_when_nothing_else_is_left_or_it_is_alone() -> None:

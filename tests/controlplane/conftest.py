@@ -8,7 +8,10 @@ import pytest
 
 from controlplane.live_state import LiveState
 from controlplane.startup.valkey import EmbeddedValkey
+from tests.controlplane.api.applications import share_validators
 from tests.ports import free_port
+
+share_validators()
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Register the digits family in a state directory, in a process of its own.
 
-The variants are measured coarsely: half of the work, of which most is the largest model's.
+The variants are measured coarsely, in children that are forked: half of the work, of which most is
+the largest model's.
 
 ``python -m tests.integration.registering FAMILY HOME`` prints, as JSON, what progress was told step
 by step, and whether torch was imported: other tests import it in their process.
@@ -17,6 +18,7 @@ from controlplane.registry.example_models import ensure_digits
 from controlplane.settings import load_settings
 from profiler.sandbox.limits import MeasureLimits
 from tests.integration.digits import LARGEST_BATCH
+from tests.profiler.forked import children_are_forked
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.sql import open_catalog
 
@@ -39,7 +41,7 @@ def main(family: Path, home: Path) -> None:
     done: list[int] = []
     shutil.copytree(family, home / "zoo" / "digits")
     settings = load_settings(state_dir=home)
-    with closing(open_catalog(settings.catalog_url)) as catalog:
+    with closing(open_catalog(settings.catalog_url)) as catalog, children_are_forked():
         store = FileArtifactStore(settings.artifacts_dir)
         ensure_digits(settings, catalog, store, lambda one: done.append(one.done), measure=COARSE)
     print(json.dumps([done, "torch" in sys.modules]))

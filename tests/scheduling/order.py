@@ -1,8 +1,9 @@
 """In which order test processes take the tests, and which of them one process runs together.
 
 Processes take whole files. Integration tests wait most of the time, for processes that start, and
-other tests compute: so there are more processes than cores, and one of them leaves the integration
-tests to the others. What takes long comes first, so that none is left alone with it at the end:
+other tests compute: so there are more processes than cores, and one of them, or more where there
+are more than four, leaves the integration tests to the others. What takes long comes first, so that
+none is left alone with it at the end:
 
 1. the integration tests that share a deployment of one worker; they register the example family;
 2. integration tests that need no registered family, and those that do;
@@ -19,6 +20,8 @@ from xdist.workermanage import WorkerController
 INTEGRATION = "tests/integration/"
 SHARED = tuple(INTEGRATION + name for name in ("one_worker", "two_workers", "elastic", "scarce"))
 """Folders whose files share a deployment: one process runs them, one after the other."""
+INSTALLATIONS = 3
+"""Processes that run integration tests at once: their installations share the machine's cores."""
 LAST = "test_examples.py"
 """Of its folder: it adds a task to the deployment."""
 
@@ -63,7 +66,7 @@ def next_group(waiting: Iterable[str], busy: Sequence[bool]) -> str | None:
     Args:
         busy: whether each of the other processes has integration tests to run.
     """
-    if not busy or not all(busy):
+    if not busy or sum(busy) < min(len(busy), INSTALLATIONS):
         return None
     return next((name for name in waiting if not name.startswith(INTEGRATION)), None)
 
@@ -71,7 +74,7 @@ def next_group(waiting: Iterable[str], busy: Sequence[bool]) -> str | None:
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]
     """Hands groups to the test processes, in the order in which they were collected.
 
-    Integration tests go to all processes but one.
+    Integration tests go to all processes but one, and to three at most.
     """
 
     def _split_scope(self, nodeid: str) -> str:

@@ -20,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -32,6 +33,8 @@ ROOT = Path(__file__).parents[2]
 LONGEST = 1 << 16
 """Bytes of what is told at once."""
 MOST_FILES = 4
+ENDING_S = 60.0
+"""What was imported may have something to do at the end."""
 
 
 class Begun(NamedTuple):
@@ -46,19 +49,30 @@ class Server:
     """The process that is forked, as the tests see it."""
 
     def __init__(
-        self, module: str, *arguments: str, environment: Mapping[str, str] = os.environ
+        self,
+        module: str,
+        *arguments: str,
+        environment: Mapping[str, str] = os.environ,
+        one_thread: bool = True,
     ) -> None:
+        """Start it.
+
+        Args:
+            one_thread: what it imports computes with one thread, also after it was forked: other
+                threads would not be there.
+        """
+        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"} if one_thread else {}
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             number = str(theirs.fileno())
-            self.pid = subprocess.Popen(
+            self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.workers.forking", number, module, *arguments],
                 pass_fds=[theirs.fileno()],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
-                # One thread: others would not be there after a fork.
-                env={**environment, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            ).pid
+                env={**environment, **threads},
+            )
+        self.pid = self._process.pid
         self._lock = Lock()
         self._asked: list[Future[Begun]] = []
         self._running: dict[int, Begun] = {}
@@ -72,8 +86,17 @@ class Server:
             socket.send_fds(self._socket, [json.dumps(arguments).encode()], files)
         return asked
 
+    def close(self) -> None:
+        """End it, with all that it became."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(ENDING_S)
+        except subprocess.TimeoutExpired:  # it has ended the others before
+            self._process.kill()
+            self._process.wait()
+
     def _listen(self) -> None:
-        while told := self._socket.recv(LONGEST):
+        while told := self._told():
             message = json.loads(told)
             pid = message["pid"]
             with self._lock:
@@ -83,6 +106,17 @@ class Server:
                     continue
                 ended = self._running.pop(pid).ended
             ended.set_result(message["code"])
+        with self._lock:
+            for asked in self._asked:
+                asked.set_exception(ChildProcessError("the process that is forked has ended"))
+            for begun in self._running.values():
+                begun.ended.set_exception(ChildProcessError("it ended with what it was forked of"))
+
+    def _told(self) -> bytes:
+        try:
+            return self._socket.recv(LONGEST)
+        except OSError:
+            return b""
 
 
 def main(connection: socket.socket, module: ModuleType) -> None:
@@ -143,6 +177,7 @@ def _become(module: ModuleType, arguments: list[Any], given: Sequence[int]) -> N
     code = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        threading.main_thread()._set_native_id()  # type: ignore[attr-defined]  # Python leaves it
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno(), 2)
         module.become(arguments, given)
