@@ -162,6 +162,8 @@ class PlanApplier:
             async with self._pool.at(action.worker) as connection:
                 if not self._targets.placed(_replica(action)):
                     return  # the plan moved on while this waited for its turn
+                if action.worker not in self._workers:
+                    return  # so did the worker: the next turn sees whether it is there again
                 telling = self._targets.of(_replica(action))
                 await connection.load(self._spec(action, telling), LOAD_TIMEOUT_S)
         except (ReplicaLost, Overloaded, ArtifactDamaged):

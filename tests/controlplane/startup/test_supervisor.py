@@ -367,6 +367,15 @@ def test_under_nohup_a_terminal_that_is_closed_ends_nothing(settings: Settings) 
     keeper.stop()
 
 
+@pytest.fixture
+def hearing_hang_ups() -> Iterator[None]:
+    """Also where tests run under ``nohup``."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hearing_hang_ups")
 def test_a_terminal_that_is_closed_leaves_what_was_started_to_be_ended_in_its_turn() -> None:
     with deaf_to_hang_ups(), subprocess.Popen(["sleep", "600"]) as deaf:
         deaf.send_signal(signal.SIGHUP)

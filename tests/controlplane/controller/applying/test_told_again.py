@@ -13,7 +13,7 @@ from controlplane.controller.events.journal import Journal
 from controlplane.controller.plan_applier import Lever, PlanApplier
 from controlplane.controller.worker_pool import WorkerPool
 from controlplane.load_specs import Specs
-from planner.types import Decision, ReplicaTarget
+from planner.types import Decision, Load, ReplicaTarget
 from tests.controlplane.builders import digits_catalog, worker
 from variants.artifacts.store import FileArtifactStore
 from variants.errors import DeadlineExceeded, ModellessError, ReplicaLost, RuntimeFailed
@@ -62,14 +62,16 @@ class Telling:
             lambda: self.now_s, lambda *_: None,
         )  # fmt: skip
 
-    async def turn(self, share: float = 0.5) -> list[float]:
-        """One turn of the loop; what the worker was told in it."""
-        before = len(self.pool.told)
-        decision = Decision(
+    def decision(self, share: float) -> Decision:
+        return Decision(
             plan=Plan(version=1, epoch=1, placements=(), workers={}), changed=False, actions=(),
             targets={KEY: ReplicaTarget(share=share, longest_batch_ms=20.0)},
         )  # fmt: skip
-        self.applier.know(decision, 1, self.specs, {"w1": worker("w1", A)})
+
+    async def turn(self, share: float = 0.5) -> list[float]:
+        """One turn of the loop; what the worker was told in it."""
+        before = len(self.pool.told)
+        self.applier.know(self.decision(share), 1, self.specs, {"w1": worker("w1", A)})
         self.applier.tell_targets()
         for _ in range(5):
             await asyncio.sleep(0)
@@ -123,6 +125,20 @@ async def test_what_was_heard_is_not_told_again_and_a_new_share_is_told_at_once(
     telling: Telling,
 ) -> None:
     assert [await telling.turn(share) for share in (0.5, 0.5, 0.7)] == [[0.5], [], [0.7]]
+
+
+async def test_a_load_whose_worker_has_left_before_its_turn_is_no_failure(
+    telling: Telling, caplog: pytest.LogCaptureFixture
+) -> None:
+    await telling.turn()
+    load = Load(worker=KEY[0], task=KEY[1], variant=A)
+    before = len(telling.pool.told)
+    assert telling.applier.apply([load], {}) == [load]
+    telling.applier.know(telling.decision(0.5), 1, telling.specs, {})
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (len(telling.pool.told), await telling.events()) == (before, [])
+    assert not caplog.records
 
 
 async def test_a_quarantine_that_was_lifted_is_ended_later_and_later_too(
