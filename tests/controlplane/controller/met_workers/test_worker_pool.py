@@ -120,7 +120,8 @@ async def test_of_a_worker_whose_process_crashed_it_is_told_how(
             "its process was ended by SIGSEGV (Segmentation fault)",
             "its process crashed (Segmentation fault)",
         )
-        await until(lambda: pool.departures()["w1"].broke in told)
+        await until(lambda: pool._departures["w1"].broke in told)
+    assert pool.departures()["w1"].broke in told
 
 
 async def test_a_connection_that_breaks_while_the_process_lives_says_so(
