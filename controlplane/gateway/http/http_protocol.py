@@ -81,6 +81,19 @@ class Front(ClientConnection):
             return
         self.arrived_ms = self.turn.arrived_ms()
         self.received += len(data)
+        if self.between and not self.rest and self._idle():
+            known = self.known if self.known_by is self.access.clients else None
+            at = 0 if known is None else known.body_at(data, self.max_body)
+            if known is not None and at:
+                self.unknown = 0
+                if not self._refused_at_once(known, data, at):
+                    self.began_ms = self.arrived_ms
+                    exchange = self.exchange = Exchange(
+                        self, known.target, known.fields, self.began_ms, known.client
+                    )
+                    self._handle(exchange, data[at:], self._lain_ms)
+                self.turn.pace()
+                return
         if self.rest or (len(data) > AT_ONCE and data.count(b"\r") * LINE > len(data)):
             self.read_later(data, self.arrived_ms)
         else:
@@ -94,19 +107,7 @@ class Front(ClientConnection):
             if self.head_bytes > MAX_HEAD:
                 self._malformed(f"its headers are larger than {MAX_HEAD} bytes")
                 return
-        if self.between and self._idle():
-            known = self.known if self.known_by is self.access.clients else None
-            at = 0 if known is None else known.body_at(data, self.max_body)
-            if known is not None and at:
-                self.unknown = 0
-                if not self._refused_at_once(known, data, at):
-                    self.began_ms = self.arrived_ms
-                    exchange = self.exchange = Exchange(
-                        self, known.target, known.fields, self.began_ms, known.client
-                    )
-                    self._handle(exchange, data[at:], self._lain_ms)
-                self.turn.pace()
-                return
+        elif self.between and self._idle():
             self.piece = data
         if not self.reading and self.path.under_pressure():
             self.arrived_ms -= self._lain_ms()
