@@ -59,6 +59,7 @@ from planner.reconcile.tick import tick
 from planner.residency.frozen_plan import frozen_by
 from planner.solver.solve import within
 from planner.types import Action, Decision, Load, Observation
+from planner.types.ticks import INVENTORY
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.errors import ClusterUnavailable, StaleEpoch, StateUnavailable
@@ -70,7 +71,7 @@ log = logging.getLogger(__name__)
 TARGETS_EVERY_S = 10.0
 """How often the cluster is asked how many workers it was told to run: an operator or an older
 controller may have changed it."""
-ONE_MORE = "the inventory, and one more while the others are replaced"
+ONE_MORE = f"{INVENTORY}, and one more while the others are replaced"
 SHORTEST_PAUSE_S = 0.05
 
 
@@ -305,7 +306,7 @@ class ControlLoop:
             workers=self._reports.of(self._node_counts.staying(self._pool.as_planned_for())),
             demand=canaries.divided(self._arrivals.demand),
             inventory=self._inventory,
-            sized_by=ONE_MORE if self._replacing & self._inventory.keys() else "the inventory",
+            sized_by=ONE_MORE if self._replacing & self._inventory.keys() else INVENTORY,
             running=dict(self._running),  # which changes when a kind was scaled
             plan=self._leader.plan,
             now_s=self._clock_s(),

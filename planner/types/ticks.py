@@ -116,6 +116,10 @@ def class_of(demand: Demand) -> DemandClass:
     return (demand.task, demand.latency_ms, demand.accuracy, demand.variant)
 
 
+INVENTORY = "the inventory"
+"""What says how many workers there should be, where plans do not."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """All that one tick looks at."""
@@ -125,7 +129,7 @@ class Observation:
     demand: tuple[Demand, ...]
     inventory: Mapping[DeviceKindName, int]
     """How many workers of each kind there should be."""
-    sized_by: str = "the inventory"
+    sized_by: str = INVENTORY
     """What says so, in words."""
     running: Mapping[DeviceKindName, int]
     """How many workers Ray Serve was last told to run."""
