@@ -82,6 +82,7 @@ class ClientConnection(HttpToolsProtocol):
         self.rest = bytearray()
         """What came of many requests at once, and is read when those before it are answered."""
         self.rest_came_ms = 0.0
+        """When the last of it came."""
         self.rest_due: asyncio.Handle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -127,11 +128,11 @@ class ClientConnection(HttpToolsProtocol):
             if self.moves is not None:
                 self.loop.call_soon(self._move)
 
-    def read_later(self, data: bytes, came_ms: float) -> None:
+    def read_later(self, data: bytes) -> None:
         """Read many requests that came at once in pieces, each in a turn of the event loop, and the
         next one when those before it are answered: others are answered in between."""
         self.rest += data
-        self.rest_came_ms = came_ms
+        self.rest_came_ms = self.arrived_ms
         self.flow.pause_reading()
         self._go_on()
 

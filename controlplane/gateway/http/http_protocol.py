@@ -95,7 +95,7 @@ class Front(ClientConnection):
                 self.turn.pace()
                 return
         if self.rest or (len(data) > AT_ONCE and data.count(b"\r") * LINE > len(data)):
-            self.read_later(data, self.arrived_ms)
+            self.read_later(data)
         else:
             self._take(data)
 
