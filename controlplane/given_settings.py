@@ -144,6 +144,11 @@ class GivenSettings(BaseSettings):
         description="Whether each worker without a GPU keeps to cores of its own, all of one NUMA "
         "node where that has enough; else the system moves workers about.",
     )
+    fork_workers: bool = Field(
+        True,
+        description="Whether Ray's processes on this machine are forked from one that has imported "
+        "Ray already, which starts them sooner and shares memory; else each imports by itself.",
+    )
     worker_memory_mib: float = Field(
         0,
         ge=0,

@@ -15,6 +15,7 @@ from unittest.mock import patch
 from controlplane.cluster.control_store import ControlStoreWatch
 from controlplane.cluster.one_machine.single_machine import bare_ray
 from controlplane.cluster.one_machine.spare_room import keep
+from controlplane.cluster.one_machine.template_process import TemplateProcess
 from controlplane.settings import Settings
 from variants.errors import ClusterUnavailable
 
@@ -72,7 +73,21 @@ def token_path(settings: Settings) -> Path:
     return Path(named).expanduser() if named else settings.state_dir / TOKEN_FILE
 
 
-def start_ray(settings: Settings) -> list[int]:
+def worker_template(settings: Settings) -> TemplateProcess | None:
+    """What Ray's workers on this machine will be forked from, importing from now on. None on a
+    cluster, where others start Ray, and where it cannot be started: Ray then starts each by itself.
+    """
+    if settings.ray_address or not settings.fork_workers:
+        return None
+    template = TemplateProcess(ray_dir(settings))
+    try:
+        template.start({**os.environ, **ray_environment(settings)})
+    except OSError:
+        return None
+    return template
+
+
+def start_ray(settings: Settings, template: TemplateProcess | None = None) -> list[int]:
     """Start Ray on this machine, or join the cluster at ``settings.ray_address``.
 
     Returns the pids of the Ray processes that were started, none when a cluster was joined.
@@ -108,7 +123,7 @@ def start_ray(settings: Settings) -> list[int]:
             with sigterm_kept():
                 ray.init(address=settings.ray_address, **quiet)
             return []
-        with bare_ray(), sigterm_kept():
+        with bare_ray(template), sigterm_kept():
             ray.init(
                 address="local",
                 num_cpus=settings.all_cores + settings.spare_cores,

@@ -19,6 +19,7 @@ import psutil
 
 from controlplane import client_keys
 from controlplane.cluster.nodes import NodeLook, listed_in_time
+from controlplane.cluster.one_machine.template_process import TemplateProcess
 from controlplane.cluster.ray_processes import (
     RayletWatch,
     joined_ray,
@@ -27,6 +28,7 @@ from controlplane.cluster.ray_processes import (
     start_ray,
     stop_ray,
     watch_control_store,
+    worker_template,
 )
 from controlplane.cluster.serve_applications import (
     CONTROLLER_APP,
@@ -86,6 +88,7 @@ class Supervisor:
         self._step = step
         self._show = say
         self._valkey: EmbeddedValkey | None = None
+        self._template: TemplateProcess | None = None
         self._ray = False
         self._raylet: RayletWatch | None = None
         self._joined = ""
@@ -149,6 +152,8 @@ class Supervisor:
         # From here on `modelless down` has to find us, also while examples are being made.
         write_state(settings, os.getpid(), self._started.ids)
         on_end(_interrupted)
+        # It imports while the catalog is looked after and Ray's own servers start.
+        self._template = worker_template(settings)
 
     def join(self, tell: Say) -> Settings:
         """Join the cluster that the settings name, wait for the nodes that are to come, and look
@@ -223,7 +228,7 @@ class Supervisor:
         with self._step("Ray") as done:
             self._ray = True
             with deaf_to_hang_ups():
-                start_ray(settings)
+                start_ray(settings, self._template)
             self._joined = joined_ray()
             self._remember()
             done(_ray_words(settings))
@@ -338,6 +343,8 @@ class Supervisor:
             except Exception as error:
                 self._say(f"Ray did not end by itself ({error}); its processes are ended")
             watchdog.cancel()
+        if self._template is not None:
+            self._template.end()
         if self._valkey is not None:
             self._valkey.stop()
         self._started.end()
