@@ -71,6 +71,15 @@ def seconds(value_ms: float) -> str:
     return f"{value_s:.1f} s" if value_s >= 1 else f"{figure(value_s)} s"
 
 
+def duration(seconds: float) -> str:
+    """About how long something takes, in the unit that suits it: ``40 s``, ``12 min``."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} min"
+    return f"{figure(seconds / 3_600)} h"
+
+
 def percent(ratio: float) -> str:
     """A share of a whole: "100.0" only where it is all, and "0.0" only where it is nothing.
 

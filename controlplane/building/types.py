@@ -28,6 +28,13 @@ class Thoroughness(StrEnum):
     """A fifth at most; the rest is predicted, and says so."""
 
 
+QUICK_ROWS = 100
+"""A quick registration judges by so many rows at most, drawn from those that are given; besides it
+samples latencies, of all threads only."""
+QUICK_CALIBRATION_ROWS = 50
+"""Rows that it quantises with at most."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrationRequest:
     """What to register, and how."""
@@ -60,6 +67,8 @@ class RegistrationRequest:
     """How pictures become the values of a new task's input."""
     stage: Stage | None = None
     """Stage of the version; None is live for a model's first version and canary for later ones."""
+    quick: bool = False
+    """Whether to judge by few of the rows, and to measure little: see ``QUICK_ROWS``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

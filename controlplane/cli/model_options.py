@@ -59,6 +59,15 @@ FreshOption = Annotated[
     typer.Option("--fresh", help="Build and measure all anew, whatever the build cache has of it."),
 ]
 
+QuickOption = Annotated[
+    bool,
+    typer.Option(
+        "--quick",
+        help="Judge by 100 of the rows, and measure few batch sizes and predict the others: to see"
+        " whether all works. `variants judge` and `profile` do the rest later.",
+    ),
+]
+
 # -- of a new model or task --------------------------------------------------------------------
 
 LabelsOption = Annotated[

@@ -38,6 +38,8 @@ AGAIN_S = 0.05
 """So long after an interrupt that Python ignored it is raised again."""
 WITHIN_S = 10.0
 """What happens within a step stands in a log no more often than this."""
+MANY_STEPS = 50
+"""From so many steps on, their number says how long the rest takes."""
 LONGEST_SILENCE_S = 60.0
 """A log hears of a step in which nothing happens at least this often."""
 
@@ -198,16 +200,28 @@ def _bar() -> Iterator[Callable[["Progress"], None]]:
         TimeRemainingColumn,
     )
     from rich.progress import Progress as Display
+    from rich.progress import Task as Row
+    from rich.table import Column
+    from rich.text import Text
+
+    class Left(TimeRemainingColumn):
+        """What is left by the steps, where they are many: few differ too much in length, and say
+        themselves how long they take."""
+
+        def render(self, task: Row) -> Text:
+            if (task.total or 0) < MANY_STEPS:
+                return Text()
+            return Text.assemble(("left ", "dim"), super().render(task))
 
     with Display(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
+        TextColumn("{task.description}", table_column=Column(ratio=1, overflow="fold")),
+        BarColumn(bar_width=20),
         TimeElapsedColumn(),
-        TextColumn("[dim]left"),
-        TimeRemainingColumn(),
+        Left(),
         console=Console(stderr=True),
         transient=True,
+        expand=True,
     ) as display:
         row = display.add_task("starting", total=None)
         yield lambda one: display.update(

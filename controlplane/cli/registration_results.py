@@ -80,8 +80,8 @@ def what_it_answers(version: "ModelVersion") -> str:
             return f"{version.label} answers nothing until `modelless promote {named}`"
 
 
-def body_table(body: Mapping[str, Any]) -> None:
-    """Print what was registered elsewhere, from its plain JSON values."""
+def body_table(body: Mapping[str, Any], *, quick: bool = False) -> None:
+    """Print what was registered elsewhere, from its plain JSON values; ``quick``: by few rows."""
     rows = [
         (
             variant["name"],
@@ -105,15 +105,23 @@ def body_table(body: Mapping[str, Any]) -> None:
     if stages := [f"{one['model']}-v{one['version']} ({one['stage']})" for one in body["versions"]]:
         said = f"task {body['task']}: {', '.join(stages)} in {body['seconds']:.1f} s"
         typer.echo(render.printable(said))
+    if quick and body["variants"]:
+        typer.echo(render.printable(_rest_of(body["task"])))
 
 
 def result_table(
-    result: "RegistrationResult", seconds: float, *, on_cluster: bool, new: bool = True
+    result: "RegistrationResult",
+    seconds: float,
+    *,
+    on_cluster: bool,
+    new: bool = True,
+    quick: bool = False,
 ) -> None:
     """Print it; on a cluster with a sentence on what is measured elsewhere.
 
     Args:
         new: whether its versions are, and not only some of their variants.
+        quick: whether few rows judged it, and little was measured.
     """
     from controlplane.views.catalog_views import dominated
 
@@ -167,6 +175,8 @@ def result_table(
         rows_judged = result.variants[0].accuracy_rows
         counted = f"; accuracy on {rows_judged:,} rows, those for calibration left out"
     typer.echo(f"task {result.task.name}: {stages} in {seconds:.1f} s{counted}")
+    if quick and result.variants:
+        typer.echo(_rest_of(result.task.name))
     for version in result.versions if new else ():
         typer.echo(what_it_answers(version))
     if on_cluster and result.variants:
@@ -186,11 +196,20 @@ def _say_reused(reused: Mapping[str, Sized]) -> None:
         )
 
 
-def left_behind(absent: str, cache: "BuildCache | None") -> str:
+def _rest_of(task: str) -> str:
+    """What a quick registration has not done, and how to have it done."""
+    return (
+        f"quick: `modelless variants judge {task} --eval FILE` judges by all rows, and"
+        f" `modelless profile {task}` measures what was predicted"
+    )
+
+
+def left_behind(absent: str, cache: "BuildCache | None", *, quick: bool) -> str:
     """What an interrupt leaves: nothing in the catalog, as ``absent`` says, and what is kept."""
+    hint = "" if quick else "; --quick judges by fewer rows and measures less"
     if cache is None or not cache.has_kept:
-        return absent
+        return f"{absent}{hint}"
     return (
         f"{absent}; what was built and measured is kept in {cache.root}, and the same command goes"
-        " on from there"
+        f" on from there{hint}"
     )

@@ -270,6 +270,7 @@ class Client:
         variants: Iterable[str] | None = None,
         measure: str | None = None,
         fresh: bool = False,
+        quick: bool = False,
         latency_ms: float | None = None,
         accuracy: float | None = None,
         cost: float | None = None,
@@ -290,7 +291,8 @@ class Client:
         ``evaluation`` and the other files are ``.npz`` files of rows. The rest is what the options
         of ``modelless register`` are, and ``name`` the model's, else that of the file. What was
         built and measured there of the same before is taken from the build cache, unless all is to
-        be done ``fresh``. ``told`` is called with ``step``, ``done``, ``total`` and ``message`` as
+        be done ``fresh``. ``quick`` judges by few rows and measures little. ``told`` is called with
+        ``step``, ``done``, ``total`` and ``message`` as
         it goes on. After ``timeout_s`` it is not waited for any more; it goes on there.
 
         Returns:
@@ -322,5 +324,6 @@ class Client:
             stage=stage,
             measure=measure,
             fresh="true" if fresh else None,
+            quick="true" if quick else None,
         )
         return register_there(self._http, self.url, fields, files, told, timeout_s)

@@ -15,6 +15,7 @@ from controlplane.building.meter import Meter
 from controlplane.building.types import Progress, RegistrationLimits, SkippedVariant
 from controlplane.building.work_folder import work_folder
 from controlplane.profiling.measuring import kind_of
+from controlplane.profiling.telling import Telling
 from controlplane.profiling.workbench import Workbench
 from profiler.evaluation.accuracy import Judgement
 from profiler.evaluation.labelled_rows import read_task_rows
@@ -62,6 +63,7 @@ def judge_again(
     rows = read_task_rows(evaluation, task)
     groups = _groups(variants)
     meter = Meter(progress, total=len(groups))
+    telling = Telling(meter, len(groups), unit="rows", over="judged")
     before, now, skipped = list[Variant](), list[Variant](), list[SkippedVariant]()
     with work_folder() as work:
         data = work / "rows.npz"
@@ -78,7 +80,7 @@ def judge_again(
                 task, kind, data, limits or RegistrationLimits(), cache=cache, rows=digest
             ) as bench:
                 for group in own:
-                    found = _judged(bench, group, store, work, meter)
+                    found = _judged(bench, group, store, work, meter, telling)
                     if isinstance(found, str):
                         skipped += (SkippedVariant(name=v.name, reason=found) for v in group)
                         continue
@@ -107,7 +109,12 @@ def _groups(variants: Sequence[Variant]) -> list[list[Variant]]:
 
 
 def _judged(
-    bench: Workbench, group: Sequence[Variant], store: ArtifactStore, work: Path, meter: Meter
+    bench: Workbench,
+    group: Sequence[Variant],
+    store: ArtifactStore,
+    work: Path,
+    meter: Meter,
+    telling: Telling,
 ) -> Judgement | str:
     """What the answers of a group are worth, or why nobody can say."""
     variant = min(group, key=lambda one: "threads" in one.options)
@@ -115,15 +122,22 @@ def _judged(
     first = kind_of(variant) == REFERENCE
     keep = scores if first else None
     reference = scores if scores.exists() and not first else None
-    meter.begin("measure", f"judging {variant.name} on {bench.kind.name}")
+    message = f"judging {variant.name} on {bench.kind.name}"
+    meter.begin("measure", message)
+    telling.begin(message)
+    before = None
     try:
-        found = bench.judged_before(variant, keep=keep, reference=reference)
+        found = before = bench.judged_before(variant, keep=keep, reference=reference)
         if found is None:
             path = store.sound(variant.artifact)
-            found = bench.judge(variant, path, keep=keep, reference=reference)
+            found = bench.judge(
+                variant, path, keep=keep, reference=reference, announce=telling.told
+            )
             bench.close(variant)
     except (InvalidArtifact, VariantNotLoadable) as error:
         return error.message.removeprefix(f"{variant.name}: ")
+    finally:
+        telling.end(worked=before is None)
     return replace(found, agreement=1.0) if first else found
 
 

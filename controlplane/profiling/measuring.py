@@ -14,6 +14,7 @@ from pathlib import Path
 from controlplane.building.family import REFERENCE, BuiltVariant
 from controlplane.building.meter import Meter
 from controlplane.building.types import SkippedVariant, Thoroughness
+from controlplane.profiling.telling import Telling
 from controlplane.profiling.workbench import Workbench
 from controlplane.views.catalog_views import dominated
 from profiler.evaluation.accuracy import Judgement
@@ -21,6 +22,7 @@ from profiler.sampling.search import Search
 from profiler.sampling.space import Configuration, Space
 from profiler.sandbox.limits import MeasureLimits
 from variants.errors import InvalidArtifact
+from variants.figures import counted
 from variants.types import (
     CatalogSnapshot,
     DeviceKind,
@@ -118,6 +120,7 @@ class Measuring:
         every = thread_counts(bench.kind)
         self._threads = every if fewer_threads else every[:1]
         self._limits = limits
+        self._slowest_ms = 1_000 * limits.slowest_batch_s
         self._sizes = tuple(s for s in sorted(limits.batch_sizes) if s <= limits.useful_above)
         self._thoroughness = thoroughness
         self._history = history
@@ -129,7 +132,11 @@ class Measuring:
         if variant.gpu != (self._bench.kind.gpu is not None):
             return
         if self._bench.judged_before(variant, keep=keep, reference=None) is None:
-            self._bench.judge(variant, reference.path, keep=keep, reference=None)
+            telling = Telling(self._meter, 1, unit="rows", over="judged")
+            telling.begin(f"running {variant.name}, which others are compared with")
+            self._bench.judge(
+                variant, reference.path, keep=keep, reference=None, announce=telling.told
+            )
             self._bench.close(variant)
 
     def measure(
@@ -143,8 +150,10 @@ class Measuring:
             InvalidArtifact: the model itself, the first of them, failed.
         """
         self._skipped = []
+        self._judging = Telling(self._meter, len(built), unit="rows", over="judged")
         known = {variant.name: variant for variant in judged}
         ready = [one for each in built if (one := self._judged(each, known)) is not None]
+        self._leave_out_too_slow(ready)
         measured = self._sampled(ready) if self._wants_sampling(ready) else self._in_full(ready)
         return measured, self._skipped
 
@@ -166,19 +175,55 @@ class Measuring:
         if before is not None:
             message = f"{variant.name} was judged before, taken from {bench.folder}"
         self._meter.begin("measure", message)
+        self._judging.begin(message)
         try:
             if judged_elsewhere is not None:
                 variant = judged_elsewhere
             else:
                 judgement = before or bench.judge(
-                    variant, built.path, keep=keep, reference=reference
+                    variant,
+                    built.path,
+                    keep=keep,
+                    reference=reference,
+                    announce=self._judging.told,
                 )
                 variant = judged(variant, judgement, first=first)
-            bench.time(variant, built.path, self._sizes[-1])
+            self._time_largest(variant, built.path)
         except InvalidArtifact as error:
             self._failed(built, error)
             return None
+        finally:
+            self._judging.end(worked=before is None and judged_elsewhere is None)
         return replace(built, variant=variant)
+
+    def _time_largest(self, variant: Variant, path: Path) -> None:
+        """Have an idea of its latency at the largest batch; of a slow variant at the largest that
+        is not too slow to be profiled.
+
+        Raises:
+            InvalidArtifact: it failed.
+        """
+        bench, sizes = self._bench, self._sizes
+        bench.time(variant, path, sizes[0])
+        one_ms = bench.samples(variant)[sizes[0]].point.p50_ms
+        if one_ms * sizes[-1] / sizes[0] <= self._slowest_ms:
+            bench.time(variant, path, sizes[-1])
+            return
+        for size in sizes[1:]:
+            bench.time(variant, path, size)
+            if bench.samples(variant)[size].point.p50_ms > self._slowest_ms:
+                return
+
+    def _leave_out_too_slow(self, ready: Sequence[BuiltVariant]) -> None:
+        """Batch sizes at which all variants are too slow are not sampled."""
+        quick = [
+            size
+            for one in ready
+            for size, sample in self._bench.samples(one.variant).items()
+            if size in self._sizes and sample.point.p50_ms <= self._slowest_ms
+        ]
+        largest = max(quick, default=self._sizes[0])
+        self._sizes = tuple(size for size in self._sizes if size <= largest)
 
     def _failed(self, built: BuiltVariant, error: InvalidArtifact) -> None:
         """Go on without a variant. The model itself cannot be missing."""
@@ -199,8 +244,9 @@ class Measuring:
 
     def _full_s(self, built: BuiltVariant) -> float:
         """About how long measuring a variant in full takes: a batch's time goes with its rows."""
-        limits = self._limits
-        largest_s = self._bench.samples(built.variant)[self._sizes[-1]].point.p50_ms / 1_000
+        limits, timed = self._limits, self._bench.samples(built.variant)
+        size = max((s for s in timed if s <= self._sizes[-1]), default=min(timed))
+        largest_s = timed[size].point.p50_ms * self._sizes[-1] / size / 1_000
         return sum(
             max(limits.point_s, limits.min_runs * largest_s * share * max(self._threads) / threads)
             for threads in self._threads
@@ -208,15 +254,17 @@ class Measuring:
         )
 
     def _in_full(self, ready: Sequence[BuiltVariant]) -> list[Measured]:
+        parts = len(ready) * len(self._threads)
+        telling = Telling(self._meter, parts, unit="batch sizes", over="measured")
         measured: list[Measured] = []
         for one in ready:
             try:
-                measured += self._one_in_full(one)
+                measured += self._one_in_full(one, telling)
             except InvalidArtifact as error:
                 self._failed(one, error)
         return measured
 
-    def _one_in_full(self, built: BuiltVariant) -> list[Measured]:
+    def _one_in_full(self, built: BuiltVariant, telling: Telling) -> list[Measured]:
         """A variant, and those with fewer threads that are better at something."""
         bench, path = self._bench, built.path
         siblings = [self._with(built.variant, threads) for threads in self._threads]
@@ -228,8 +276,11 @@ class Measuring:
         found: list[Measured] = []
         for threads, one, before in zip(self._threads, siblings, known, strict=True):
             if not before:
-                self._meter.say("measure", f"{message}: {threads} threads")
-            profile = bench.measure(one, path)
+                words = f"{message}: {counted(threads, 'thread')}"
+                self._meter.say("measure", words)
+                telling.begin(words)
+            profile = bench.measure(one, path, telling.told)
+            telling.end(worked=not before)
             found.append(Measured(variant=one, path=path, profile=profile, known=before))
         return undominated(found)
 
@@ -243,11 +294,13 @@ class Measuring:
         by_kind = {one.kind: one for one in ready}
         space = Space(kinds=tuple(by_kind), threads=self._threads, batch_sizes=self._sizes)
         search = Search(space, history=self._history)
+        telling = Telling(self._meter, 1, unit="points", over="measured")
         # The largest batch of each was timed once when it was judged. The last ones still run.
         for kind, one in reversed(by_kind.items()):
             self._meter.say("measure", f"timing the largest batch of {one.variant.name}")
             self._sample(search, space.largest(kind), one)
         self._meter.expect(search.left - len(ready))
+        done, wanted = 0, search.left
         while (chosen := search.next()) is not None:
             one = by_kind[chosen.kind]
             what = f"{chosen.threads} threads, {chosen.batch_size} rows"
@@ -255,7 +308,9 @@ class Measuring:
                 self._with(one.variant, chosen.threads), one.path, chosen.batch_size
             ):
                 what += ", as it was timed before"
-            self._meter.begin("measure", f"sampling {one.variant.name}: {what}")
+            telling.begin(f"sampling {one.variant.name}: {what}")
+            self._meter.begin("measure", telling.words(done, wanted))
+            done += 1
             self._sample(search, chosen, one)
         self._meter.expect(-search.left)
         surface, bench = search.surface(), self._bench
@@ -297,8 +352,7 @@ class Measuring:
 
     def _usable(self, points: tuple[LatencyPoint, ...]) -> tuple[LatencyPoint, ...]:
         """Without batches that are too slow; one row always is profiled."""
-        limit_ms = 1_000 * self._limits.slowest_batch_s
-        return tuple(p for i, p in enumerate(points) if not i or p.p50_ms <= limit_ms)
+        return tuple(p for i, p in enumerate(points) if not i or p.p50_ms <= self._slowest_ms)
 
 
 def judged(variant: Variant, judgement: Judgement, *, first: bool) -> Variant:

@@ -10,7 +10,9 @@ from controlplane.building.meter import Meter
 from controlplane.building.types import Progress, RegistrationLimits
 from controlplane.building.work_folder import work_folder
 from controlplane.profiling.profiles import DueProfile
+from controlplane.profiling.telling import Telling
 from controlplane.profiling.workbench import Workbench
+from profiler.sandbox.probe import Settling
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.errors import InvalidArtifact, VariantNotLoadable
@@ -37,6 +39,7 @@ def measure_due(
     work_list = list(due)
     tasks = {task.name: task for task in catalog.snapshot().tasks}
     meter = Meter(progress, total=len(work_list))
+    telling = Telling(meter, len(work_list), unit="batch sizes", over="measured")
     done = 0
     failures: list[str] = []
     with work_folder() as work:
@@ -44,15 +47,21 @@ def measure_due(
             if ends():
                 break
             variant, kind = one.variant, one.kind
-            meter.begin("measure", f"measuring {variant.name} on {kind.name}")
+            message = f"measuring {variant.name} on {kind.name}"
+            meter.begin("measure", message)
+            telling.begin(message)
             try:
-                profile = measured(tasks[variant.task], variant, kind, store, work, limits)
+                profile = measured(
+                    tasks[variant.task], variant, kind, store, work, limits, told=telling.told
+                )
             except VariantNotLoadable as error:
                 failures.append(f"{variant.name}: {error.message}")
                 continue
             except InvalidArtifact as error:
                 failures.append(error.message)
                 continue
+            finally:
+                telling.end()
             catalog.put_profiles((profile,), (kind,))
             done += 1
         if work_list:
@@ -68,6 +77,7 @@ def measured(
     work: Path,
     limits: RegistrationLimits | None = None,
     machine: str = "",
+    told: Settling = lambda *_: None,
 ) -> Profile:
     """The profile of a variant on this machine.
 
@@ -76,6 +86,7 @@ def measured(
     Args:
         work: a folder for the rows, which are kept for other variants of the task.
         machine: what it is called in the profile; else its host name.
+        told: hears how far it is.
 
     Raises:
         VariantNotLoadable: its artifact is missing, is damaged or cannot be read.
@@ -86,7 +97,7 @@ def measured(
         np.savez(data, **made_up_rows(task))
     path = store.sound(variant.artifact)
     with Workbench(task, kind, data, limits or RegistrationLimits(), machine) as bench:
-        return bench.measure(variant, path)
+        return bench.measure(variant, path, told)
 
 
 def made_up_rows(task: Task) -> dict[str, Any]:

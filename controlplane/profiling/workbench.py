@@ -3,7 +3,7 @@
 import os
 import socket
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,8 @@ from controlplane.building.types import RegistrationLimits
 from controlplane.profiling.notebook import Notebook, Readings
 from controlplane.profiling.staleness import host_of
 from profiler.evaluation.accuracy import Judgement
-from profiler.sandbox.probe import Figures, Probe, settle
+from profiler.sandbox.probe import Figures, Probe, Settling, settle
+from profiler.sandbox.sandbox import Announce, ignored
 from profiler.timing.contention import Contention
 from profiler.timing.statistics import Sample
 from variants.metrics.metric import parse_metric
@@ -122,9 +123,7 @@ class Workbench:
         """Whether something was measured of it now."""
         return variant.name in self._loaded
 
-    def _known(
-        self, variant: Variant, path: Path, announce: Callable[[str], None] = lambda _: None
-    ) -> Probe:
+    def _known(self, variant: Variant, path: Path) -> Probe:
         """The variant's probe, with what was seen before; it need not be loaded."""
         name = variant.name
         if name in self._probes:
@@ -139,7 +138,6 @@ class Workbench:
             memory_mib=self._limits.trial_mib,
             time_s=self._limits.trial_s,
             gpu=self.kind.gpu is not None,
-            announce=announce,
             samples=before.samples,
             figures=before.figures,
         )
@@ -165,9 +163,7 @@ class Workbench:
 
     # -- measuring --------------------------------------------------------------------------------
 
-    def probe(
-        self, variant: Variant, path: Path, announce: Callable[[str], None] = lambda _: None
-    ) -> Probe:
+    def probe(self, variant: Variant, path: Path) -> Probe:
         """The variant's probe, loaded; another one may have to make room.
 
         Raises:
@@ -179,14 +175,14 @@ class Workbench:
             return self._open[name]
         while len(self._open) >= OPEN:
             self._close(next(iter(self._open)))
-        probe = self._known(variant, path, announce)
+        probe = self._known(variant, path)
         self._loaded.add(name)
         probe.__enter__()
         self._open[name] = probe
         return probe
 
-    def measure(self, variant: Variant, path: Path) -> Profile:
-        """Its profile at all batch sizes; its process ends.
+    def measure(self, variant: Variant, path: Path, told: Settling = lambda *_: None) -> Profile:
+        """Its profile at all batch sizes; its process ends. ``told`` hears how far it is.
 
         Raises:
             InvalidArtifact: it crashed, hung, took too much memory or failed.
@@ -195,7 +191,7 @@ class Workbench:
             self.close(variant)
             return self._profiles[variant.name]
         probe = self.probe(variant, path)
-        points = probe.curve()
+        points = probe.curve(told)
         self.weigh(variant, path, points)
         sizes = sorted({points[0].batch_size, best_size(points), points[-1].batch_size})
         self._energy_j[variant.name] = probe.energy(sizes, share_of(self.kind))
@@ -245,12 +241,25 @@ class Workbench:
         return self._probes[variant.name].samples
 
     def judge(
-        self, variant: Variant, path: Path, *, keep: Path | None, reference: Path | None
+        self,
+        variant: Variant,
+        path: Path,
+        *,
+        keep: Path | None,
+        reference: Path | None,
+        announce: Announce = ignored,
     ) -> Judgement:
-        """Accuracy on the labelled rows, and agreement with a reference's first output."""
+        """Accuracy on the labelled rows, and agreement with a reference's first output.
+
+        ``announce`` hears how many rows are answered.
+        """
         metric = self.task.metric
         found = self.probe(variant, path).judge(
-            parse_metric(metric).truth, metric=metric, keep=keep, reference=reference
+            parse_metric(metric).truth,
+            metric=metric,
+            keep=keep,
+            reference=reference,
+            announce=announce,
         )
         if self._notebook is not None:
             self._notebook.note_judgement(variant, _digest(reference), found, keep)

@@ -61,6 +61,8 @@ FIELDS = (
     "measure",
 )
 """Optional fields of the form, each an option of the same name."""
+SWITCHES = ("fresh", "quick")
+"""Those that are true or false."""
 LOST = (
     "the gateway that ran this registration has stopped; register again, which goes on from what"
     " was built and measured"
@@ -150,7 +152,7 @@ class Registrations:
                     directory=upload.directory,
                     file_limits=self._limits(),
                     suffixes={"model": (".onnx", ".pt2")} | dict.fromkeys(ROWS, (".npz",)),
-                    field_names=frozenset({"task", "name", "fresh", *FIELDS}),
+                    field_names=frozenset({"task", "name", *SWITCHES, *FIELDS}),
                     admit=upload.take,
                 )
         except TimeoutError as error:
@@ -325,13 +327,16 @@ def register_arguments(form: Form) -> list[str]:
     for field in FIELDS:
         if field in form.fields:
             arguments.append(f"--{field.replace('_', '-')}={form.fields[field]}")
-    match form.fields.get("fresh", "false"):
-        case "true":
-            arguments.append("--fresh")
-        case "false":
-            pass
-        case other:
-            raise InvalidInput(f"the form's field 'fresh' is true or false, not {other[:128]!r}")
+    for switch in SWITCHES:
+        match form.fields.get(switch, "false"):
+            case "true":
+                arguments.append(f"--{switch}")
+            case "false":
+                pass
+            case other:
+                raise InvalidInput(
+                    f"the form's field {switch!r} is true or false, not {other[:128]!r}"
+                )
     return [*arguments, "--output=json", "--progress=json"]
 
 

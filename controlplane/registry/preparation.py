@@ -18,11 +18,14 @@ from controlplane.building.family import REFERENCE, Building, BuiltVariant, kind
 from controlplane.building.meter import Meter
 from controlplane.building.sources import Sources
 from controlplane.building.types import (
+    QUICK_CALIBRATION_ROWS,
+    QUICK_ROWS,
     Prepared,
     RegistrationLimits,
     RegistrationRequest,
     Reused,
     SkippedVariant,
+    Thoroughness,
 )
 from controlplane.profiling.measuring import (
     STEPS_PER_KIND,
@@ -185,11 +188,15 @@ class Preparation:
             InvalidArtifact: rows are refused.
         """
         rows, calibration = self._rows(task)
+        training = self._training(task, rows)
+        if self._request.quick:
+            rows = rows.sample(QUICK_ROWS)
+            calibration = calibration.sample(QUICK_CALIBRATION_ROWS)
         return rows, Sources(
             onnx=onnx,
             program=None if onnx == copy else copy,
             calibration=calibration,
-            training=self._training(task, rows),
+            training=training,
             teacher=self._larger(onnx),
             floor=task.slo.accuracy,
             metric=task.metric,
@@ -232,6 +239,10 @@ class Preparation:
         reference: BuiltVariant | None,
     ) -> tuple[list[Measured], list[SkippedVariant]]:
         """Profiles on every device kind; accuracy comes from the first that can run a variant."""
+        request = self._request
+        thoroughness = request.measure
+        if request.quick and thoroughness is Thoroughness.AUTO:
+            thoroughness = Thoroughness.SAMPLED
         data = folder / "rows.npz"
         rows.save(data)
         digest = "" if self._cache is None else rows.digest
@@ -245,9 +256,9 @@ class Preparation:
                     self._meter,
                     folder,
                     limits=self._limits.measure,
-                    thoroughness=self._request.measure,
+                    thoroughness=thoroughness,
                     history=self._history.get(kind.name),
-                    fewer_threads=self._request.threads,
+                    fewer_threads=request.threads and not request.quick,
                 )
                 if reference is not None:
                     measuring.compare_with(reference)

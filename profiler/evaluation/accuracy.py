@@ -1,6 +1,7 @@
 """How good a variant's answers are, on rows that nothing was trained or calibrated on."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -12,6 +13,10 @@ from variants.metrics.scoring import agreement, score
 from workers.runtimes.protocol import Runtime, Tensor
 
 BATCH = 32
+FIRST = 8
+"""Rows of the first run, and of the next ones of a model that is slow."""
+SLOW_S = 2.0
+"""A model is slow that takes longer for these."""
 ALONE = 8
 """Rows that are answered one by one, to compare."""
 ALONE_SHARE = 0.05
@@ -45,26 +50,40 @@ def wilson(right: int, rows: int) -> tuple[float, float]:
     return max(0.0, middle - reach), min(1.0, middle + reach)
 
 
-def answers(runtime: Runtime, rows: Sequence[Tensor], *, batch_size: int = BATCH) -> Tensor:
+def answers(
+    runtime: Runtime,
+    rows: Sequence[Tensor],
+    *,
+    batch_size: int = BATCH,
+    told: Callable[[int], None] = lambda _: None,
+) -> Tensor:
     """The first output for all rows, ``(rows, *shape)``; all outputs are looked at.
 
     Args:
         runtime: loaded.
         rows: input tensors ``(rows, *shape)`` in the task's order.
-        batch_size: rows per run; at most the largest that the runtime takes.
+        batch_size: rows per run; at most the largest that the runtime takes. Of a slow model it is
+            less, so that it can be told how far it is.
+        told: called with the number of rows that are answered.
 
     Raises:
         InvalidArtifact: an output is not finite, or has another number of rows.
         RuntimeFailed: the runtime failed.
     """
     scores: list[Tensor] = []
-    for start in range(0, len(rows[0]), batch_size):
-        batch = [np.ascontiguousarray(tensor[start : start + batch_size]) for tensor in rows]
+    start, count, size = 0, len(rows[0]), min(FIRST, batch_size)
+    while start < count:
+        began_s = time.perf_counter()
+        batch = [np.ascontiguousarray(tensor[start : start + size]) for tensor in rows]
         outputs = runtime.run(batch)
         expected = len(batch[0])
         for output in outputs:
             _check(output, expected, start)
         scores.append(np.array(outputs[0]))
+        start += expected
+        told(start)
+        if time.perf_counter() - began_s <= SLOW_S:
+            size = batch_size
     return np.concatenate(scores)
 
 

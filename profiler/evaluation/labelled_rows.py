@@ -81,6 +81,13 @@ class LabelledRows:
             targets=None if self.targets is None else self.targets[chosen],
         )
 
+    def sample(self, most: int) -> "LabelledRows":
+        """At most so many of them, drawn at random: the same ones of the same rows."""
+        if len(self) <= most:
+            return self
+        drawn = np.random.default_rng(0).permutation(len(self))[:most]
+        return self.take(np.sort(drawn))
+
     def save(self, path: Path) -> None:
         """Write them as this module reads them."""
         arrays: dict[str, Any] = dict(self.inputs)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -42,11 +43,15 @@ TOO_MUCH_MEMORY = "it needs more memory than a trial may take"
 FIRST_TO_GO = 1000
 """The highest ``oom_score_adj``: of several processes that have it, the largest goes first."""
 
+TELL_EVERY_S = 0.5
+"""How far a call is, its caller hears so often."""
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 
 Arguments = Mapping[str, Any]
-Announce = Callable[[str], None]
+Announce = Callable[[int, int], None]
+"""Tells how much is done, and of how much."""
 
 
 def check(arguments: Arguments, announce: Announce) -> dict[str, Any]:
@@ -145,8 +150,10 @@ class HeldVariant:
         The first output is compared with the reference's, and kept, where files are named.
         """
         truth = self._data[arguments["truth"]]
-        announce(f"running {len(truth)} evaluation rows")
-        scores = answers(self._trial.runtime, self._rows, batch_size=arguments["batch_size"])
+        told = seldom(announce, len(truth))
+        scores = answers(
+            self._trial.runtime, self._rows, batch_size=arguments["batch_size"], told=told
+        )
         if arguments["keep"]:
             np.save(arguments["keep"], scores, allow_pickle=False)
         reference = None
@@ -155,6 +162,21 @@ class HeldVariant:
         else:
             reference = np.load(arguments["reference"], allow_pickle=False)
         return asdict(judge(scores, truth, arguments["metric"], reference))
+
+
+def seldom(announce: Announce, total: int) -> Callable[[int], None]:
+    """Announces what is done at once, and then every now and then."""
+    told_s = -inf
+
+    def told(done: int) -> None:
+        nonlocal told_s
+        now_s = time.monotonic()
+        if now_s - told_s >= TELL_EVERY_S:
+            told_s = now_s
+            announce(done, total)
+
+    told(0)
+    return told
 
 
 _held = HeldVariant()
@@ -261,7 +283,7 @@ def serve(requests: TextIO, replies: TextIO) -> None:
         replies.flush()
 
     for line in requests:
-        send(answer(json.loads(line), lambda message: send({"progress": message})))
+        send(answer(json.loads(line), lambda *how_far: send({"progress": how_far})))
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from profiler.evaluation.accuracy import BATCH, Judgement
 from profiler.sandbox.limits import PATIENCE, MeasureLimits
-from profiler.sandbox.sandbox import Sandbox, SandboxLimits
+from profiler.sandbox.sandbox import Announce, Sandbox, SandboxLimits, ignored
 from profiler.timing.contention import Contention
 from profiler.timing.statistics import Round, Sample
 from variants.errors import InvalidArtifact
@@ -21,6 +21,11 @@ from variants.metrics.metric import LABELS
 from variants.types import LatencyPoint
 from workers.types import LoadSpec
 
+Settling = Callable[[int, int, float], None]
+"""Called with how many batch sizes are settled, with how many there are, and with about which share
+of the time that takes is over."""
+MOST = 0.95
+"""How far a batch size seems to be at most that is not settled."""
 CALM = 2
 """How many times the usual number of rounds is made, until some had no contention."""
 
@@ -60,7 +65,6 @@ class Probe:
         time_s: float = 900.0,
         gpu: bool = False,
         pinned: bool = False,
-        announce: Callable[[str], None] = lambda _: None,
         samples: Mapping[int, Sample] | None = None,
         figures: Figures | None = None,
     ) -> None:
@@ -88,7 +92,6 @@ class Probe:
         )
         self._gpu = gpu
         self._cores = cores_for(threads) if pinned else ()
-        self._announce = announce
         self._samples = dict(samples or {})
         self._figures = figures
 
@@ -175,6 +178,7 @@ class Probe:
         reference: Path | None = None,
         keep: Path | None = None,
         batch_size: int = BATCH,
+        announce: Announce = ignored,
     ) -> Judgement:
         """Its accuracy on the rows of the data, and its agreement with a reference.
 
@@ -183,6 +187,7 @@ class Probe:
             metric: as the catalog writes it.
             reference: the first output that another probe has kept, of the same rows.
             keep: a ``.npy`` file to write the first output to.
+            announce: called with the rows that are answered, and with how many there are.
 
         Raises:
             InvalidArtifact: it failed, or gave what is not finite.
@@ -196,6 +201,7 @@ class Probe:
                 "keep": str(keep or ""),
                 "batch_size": batch_size,
             },
+            announce,
         )
         return Judgement(**found)
 
@@ -227,15 +233,21 @@ class Probe:
             taken[size] = float(found)
         return taken
 
+    def rounds(self, batch_size: int) -> int:
+        """How many turns it had."""
+        sample = self._samples.get(batch_size)
+        return 0 if sample is None else len(sample.rounds)
+
     def settled(self, batch_size: int) -> bool:
         """Whether sampling it further is of no use; see ``is_settled``."""
         sample = self._samples.get(batch_size)
         return sample is not None and is_settled(sample, self.limits)
 
-    def curve(self) -> tuple[LatencyPoint, ...]:
+    def curve(self, told: Settling = lambda *_: None) -> tuple[LatencyPoint, ...]:
         """Latency at the batch sizes of the limits, in turns.
 
-        It ends before the first batch that is too slow, or larger than is of use.
+        It ends before the first batch that is too slow, or larger than is of use. ``told`` is
+        called after each turn.
 
         Raises:
             InvalidArtifact: the variant failed, or its process has ended.
@@ -250,11 +262,11 @@ class Probe:
             if sizes and is_too_slow(sample, limits):
                 break
             sizes.append(size)
-        failures = settle([(self, size) for size in sizes])
+            count = len(limits.batch_sizes)
+            told(0, count, len(sizes) / count / limits.rounds)
+        failures = settle([(self, size) for size in sizes], told)
         if failures:
             raise failures[self]
-        if any(self._samples[size].contention is Contention.INSTEAD for size in sizes):
-            self._announce("the machine is too busy to measure this well")
         return tuple(self._samples[size].point for size in sizes)
 
     def _weigh(self, found: Mapping[str, Any]) -> None:
@@ -269,17 +281,23 @@ class Probe:
             host_memory_mib=max(figures.host_memory_mib or 0.0, here_mib),
         )
 
-    def _call(self, method: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return self._sandbox.call(method, arguments, subject=self.name, announce=self._announce)
+    def _call(
+        self, method: str, arguments: Mapping[str, Any], announce: Announce = ignored
+    ) -> dict[str, Any]:
+        return self._sandbox.call(method, arguments, subject=self.name, announce=announce)
 
 
-def settle(wanted: Iterable[tuple[Probe, int]]) -> dict[Probe, InvalidArtifact]:
+def settle(
+    wanted: Iterable[tuple[Probe, int]], told: Settling = lambda *_: None
+) -> dict[Probe, InvalidArtifact]:
     """Sample pairs of probe and batch size in turns until each is settled.
 
-    Returns the probes that failed, and how; the others go on without them.
+    Returns the probes that failed, and how; the others go on without them. ``told`` is called after
+    each turn.
     """
     failures: dict[Probe, InvalidArtifact] = {}
-    going = [(probe, size) for probe, size in wanted if not probe.settled(size)]
+    pairs = list(wanted)
+    going = [(probe, size) for probe, size in pairs if not probe.settled(size)]
     while going:
         for probe, size in going:
             if probe in failures:
@@ -288,8 +306,19 @@ def settle(wanted: Iterable[tuple[Probe, int]]) -> dict[Probe, InvalidArtifact]:
                 probe.sample(size)
             except InvalidArtifact as error:
                 failures[probe] = error
+            told(*_how_far(pairs))
         going = [(p, size) for p, size in going if p not in failures and not p.settled(size)]
     return failures
+
+
+def _how_far(pairs: Sequence[tuple[Probe, int]]) -> tuple[int, int, float]:
+    """What ``Settling`` is called with: a batch size not yet settled is as far as its rounds."""
+    settled = [probe.settled(size) for probe, size in pairs]
+    shares = [
+        1.0 if over else min(MOST, probe.rounds(size) / probe.limits.rounds)
+        for (probe, size), over in zip(pairs, settled, strict=True)
+    ]
+    return sum(settled), len(pairs), sum(shares) / len(pairs)
 
 
 def is_settled(sample: Sample, limits: MeasureLimits) -> bool:

@@ -23,6 +23,8 @@ from typing import IO, Any, Protocol, Self
 from variants.errors import InvalidArtifact, ModellessError, TrialKilled, VariantNotBuilt
 from workers.process.memory_kills import known_memory_kills
 
+Announce = Callable[[int, int], None]
+"""Called with how much of the work is done, and with how much there is."""
 _ROOT = Path(__file__).resolve().parents[2]
 _LONGEST_LINE = 1 << 24
 _KEPT_ENVIRONMENT = (
@@ -45,7 +47,11 @@ class SandboxLimits:
     libraries_mib: float = 2048
     """With a GPU: memory that an interpreter and its back end may keep resident without a model."""
     time_s: float = 600.0
-    """Wall-clock time of one call."""
+    """Wall-clock time of one call, or of what it does until it tells how far it is."""
+
+
+def ignored(done: int, total: int) -> None:
+    """Nobody is told."""
 
 
 class ChildProcess(Protocol):
@@ -137,11 +143,12 @@ class Sandbox:
         arguments: Mapping[str, Any],
         *,
         subject: str,
-        announce: Callable[[str], None] = lambda _: None,
+        announce: Announce = ignored,
     ) -> dict[str, Any]:
         """Run a method and return its result, plain JSON values both ways.
 
-        ``subject`` is what the sentence of a failure begins with; ``announce`` gets progress.
+        ``subject`` is what the sentence of a failure begins with; ``announce`` gets progress,
+        with which the time of the call begins anew.
 
         Raises:
             VariantNotBuilt: the child said so.
@@ -159,7 +166,9 @@ class Sandbox:
             while True:
                 reply = json.loads(self._line(process, deadline))
                 if "progress" in reply:
-                    announce(str(reply["progress"]))
+                    done, total = reply["progress"]
+                    announce(int(done), int(total))
+                    deadline = time.monotonic() + self._limits.time_s
                     continue
                 break
         except TimeoutError:
@@ -172,7 +181,7 @@ class Sandbox:
             raise InvalidArtifact(
                 f"{subject}: needs more than the {self._limits.memory_mib:g} MiB of a trial"
             ) from None
-        except (EOFError, BrokenPipeError, ValueError):
+        except (EOFError, BrokenPipeError, ValueError, TypeError):
             raise self._post_mortem(subject) from None
         if "error" in reply:
             kind = _ERRORS.get(str(reply.get("kind")), InvalidArtifact)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from variants.figures import apart, figure, fixed, ms, percent, seconds, usd
+from variants.figures import apart, duration, figure, fixed, ms, percent, seconds, usd
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,11 @@ def test_units() -> None:
     assert (ms(0.01), ms(20.0), seconds(24.0), seconds(1500.0)) == (
         "0.01 ms", "20 ms", "0.024 s", "1.5 s",
     )  # fmt: skip
+
+
+def test_how_long_something_takes_about() -> None:
+    told = [duration(one) for one in (0.2, 40.4, 89.0, 90.0, 725.0, 5_399.0, 9_000.0)]
+    assert told == ["1 s", "40 s", "89 s", "2 min", "12 min", "90 min", "2.5 h"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Progress in a log: a line for each step, and now and then one of what happens within it."""
 
+import re
+
 import pytest
 
 from controlplane.building.types import Progress
@@ -64,3 +66,25 @@ def test_what_looks_ends_with_the_work(capsys: pytest.CaptureFixture[str]) -> No
     with shown(ProgressStyle.PLAIN) as show:
         show(Progress(step="build", done=0, total=1, message="building a"))
     assert capsys.readouterr().err == "[0/1] building a\n"
+
+
+LONG = (
+    "judging resnet-large-v12-onnx-int8-percentile on cpu-16: 9,600 of 10,000 rows, about 12 min"
+    " until all are judged"
+)
+
+
+@pytest.mark.parametrize(("total", "left"), [(9, False), (100, True)])
+def test_on_a_narrow_terminal_nothing_of_a_long_message_is_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], total: int, left: bool
+) -> None:
+    for name, value in (("TTY_COMPATIBLE", "1"), ("COLUMNS", "80"), ("TERM", "xterm")):
+        monkeypatch.setenv(name, value)
+    with shown(ProgressStyle.BAR) as show:
+        show(Progress(step="measure", done=2, total=total, message=LONG))
+    drawn = re.sub(
+        r"\x1b\[[0-9;?]*[A-Za-z]|[\u2500-\u28ff]|\d:\d\d:\d\d|-:--:--", "", capsys.readouterr().err
+    )
+    shown_left = "left" in drawn.split()
+    letters = "".join(word for word in drawn.split() if word != "left")  # words may be broken
+    assert ("".join(LONG.split()) in letters, shown_left) == (True, left)

@@ -10,7 +10,8 @@ import numpy as np
 import psutil
 import pytest
 
-from controlplane.building.types import Thoroughness
+from controlplane.building.types import QUICK_ROWS, Thoroughness
+from controlplane.profiling.profiles import Cause, due_profiles
 from controlplane.profiling.workbench import Workbench
 from controlplane.registry.registration import (
     Progress,
@@ -20,13 +21,15 @@ from controlplane.registry.registration import (
     register,
 )
 from profiler.sandbox.limits import MeasureLimits
+from profiler.sandbox.probe import Probe
+from profiler.timing.statistics import Sample
 from tests import onnx_models as models
 from tests.profiler.forked import servers
 from tests.variants.catalog.copies import copy_registrations
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.protocol import Catalog
-from variants.errors import Conflict, InvalidInput, StateUnavailable
+from variants.errors import Conflict, InvalidArtifact, InvalidInput, StateUnavailable
 from variants.types import (
     DeviceKind,
     DeviceKindName,
@@ -168,10 +171,65 @@ def test_a_sampled_family_says_what_was_predicted_and_how_surely(house: House) -
     assert all(variant.accuracy_rows == 24 for variant in snapshot.variants)
     assert house.told[-1].done == house.told[-1].total
     told = [one.message for one in house.told]
-    judged = [one.split()[1] for one in told if one.startswith("judging ")]
+    judged = list(dict.fromkeys(one.split()[1] for one in told if one.startswith("judging ")))
     timed = [told.index(f"timing the largest batch of {name}") for name in judged]
     assert timed == sorted(timed, reverse=True)  # processes that still run are not started anew
     assert all(f"measuring what memory {name} takes" in told for name in judged)
+
+
+def many_rows(house: House, count: int) -> Path:
+    """Rows by which the model is right: the class is where a row's highest value is."""
+    classes = np.arange(count) % 3
+    pixels = np.random.default_rng(0).random((count, 4)).astype(np.float32)
+    pixels[np.arange(count), classes] += 1.0
+    return models.write_rows(house.folder / "many.npz", pixels=pixels, labels=classes)
+
+
+def test_a_quick_registration_judges_by_few_rows_and_leaves_the_rest_to_be_measured(
+    house: House,
+) -> None:
+    limits = replace(QUICK, measure=replace(QUICK.measure, batch_sizes=(1, 2, 4, 8, 16, 32)))
+    house.register(evaluation=many_rows(house, 600), quick=True, limits=limits)
+    snapshot = house.catalog.snapshot()
+    assert [variant.accuracy_rows for variant in snapshot.variants] == [QUICK_ROWS] * 2
+    assert snapshot.variants[0].accuracy == 1.0
+    points = [point for profile in snapshot.profiles for point in profile.points]
+    assert len([point for point in points if not point.error]) < len(points)
+    due = due_profiles(snapshot, (CPU,), hosts=lambda _variant, _kind: ())
+    assert [one.cause for one in due] == [Cause.PREDICTED] * 2
+
+
+def test_a_quick_registration_trains_on_no_row_that_may_judge_later(house: House) -> None:
+    rows = many_rows(house, 600)
+    with pytest.raises(InvalidArtifact, match="all its rows are evaluation rows"):
+        house.register(evaluation=rows, training=rows, calibration=house.rows, quick=True)
+
+
+def test_while_it_judges_and_measures_it_tells_how_far_it_is(first: House) -> None:
+    told = [one.message for one in first.told]
+    assert "judging tiny-v1-onnx-fp32 on cpu-1: 0 of 24 rows" in told
+    measuring = "measuring tiny-v1-onnx-fp32 on cpu-1: 1 thread"
+    assert any(one.startswith(f"{measuring}: 3 of 3 batch sizes") for one in told)
+
+
+def test_of_a_slow_model_no_batch_is_tried_beyond_the_first_that_is_too_slow(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed: list[int] = []
+    sample = Probe.sample
+
+    def noted(probe: Probe, batch_size: int, **options: Any) -> Sample:
+        timed.append(batch_size)
+        return sample(probe, batch_size, **options)
+
+    monkeypatch.setattr(Probe, "sample", noted)
+    sizes = (1, 2, 4, 8, 16, 32)
+    limits = replace(QUICK, measure=replace(QUICK.measure, batch_sizes=sizes, slowest_batch_s=0.0))
+    for thoroughness in (Thoroughness.FULL, Thoroughness.SAMPLED):
+        house.register(task=thoroughness, kinds=(), measure=thoroughness, limits=limits)
+    assert set(timed) == {1, 2}
+    for profile in house.catalog.snapshot().profiles:
+        assert [point.batch_size for point in profile.points] == [1]
 
 
 def test_what_still_runs_is_weighed_before_it_makes_room(

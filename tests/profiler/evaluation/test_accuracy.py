@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.evaluation import accuracy
 from profiler.evaluation.accuracy import Judgement, answers, judge, wilson
 from variants.errors import InvalidArtifact
 from workers.runtimes.protocol import Tensor
@@ -40,6 +41,21 @@ def test_answers_come_for_all_rows_in_their_order() -> None:
     found = answers(runtime, rows(7), batch_size=3)
     assert runtime.batches == [3, 3, 1]
     assert np.array_equal(found, SCORES[[0, 1, 2, 0, 1, 2, 0]])
+
+
+def test_it_is_told_how_many_rows_are_answered() -> None:
+    told: list[int] = []
+    runtime = Lookup(SCORES)
+    answers(runtime, rows(100), batch_size=32, told=told.append)
+    assert (told, runtime.batches) == ([8, 40, 72, 100], [8, 32, 32, 28])
+
+
+def test_a_slow_model_is_given_few_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accuracy, "SLOW_S", -1.0)
+    runtime = Lookup(SCORES)
+    found = answers(runtime, rows(20), batch_size=32)
+    assert runtime.batches == [8, 8, 4]
+    assert np.array_equal(found, answers(Lookup(SCORES), rows(20), batch_size=20))
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])

@@ -36,8 +36,15 @@ def main() -> None:
         elif method == "environment":
             print(json.dumps({"result": {"names": sorted(os.environ)}}), flush=True)
         elif method == "work":
-            print(json.dumps({"progress": "half"}), flush=True)
+            print(json.dumps({"progress": [1, 2]}), flush=True)
             print(json.dumps({"result": {"answer": 42}}), flush=True)
+        elif method == "plod":
+            for step in range(8):
+                time.sleep(0.5)
+                print(json.dumps({"progress": [step, 8]}), flush=True)
+            print(json.dumps({"result": {"answer": 42}}), flush=True)
+        elif method == "boast":
+            print(json.dumps({"progress": 100}), flush=True)
 
 
 if __name__ == "__main__":

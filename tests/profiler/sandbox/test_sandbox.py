@@ -116,10 +116,21 @@ def test_an_exception_outside_ends_the_child() -> None:
 
 
 def test_progress_comes_before_the_result() -> None:
-    told: list[str] = []
+    told: list[tuple[int, int]] = []
     with rogue() as sandbox:
-        result = sandbox.call("work", {}, subject="m", announce=told.append)
-    assert (told, result) == (["half"], {"answer": 42})
+        result = sandbox.call("work", {}, subject="m", announce=lambda *far: told.append(far))
+    assert (told, result) == ([(1, 2)], {"answer": 42})
+
+
+def test_a_call_that_tells_how_far_it_is_has_its_time_anew() -> None:
+    """It takes 4 s. Judging by many rows may take longer than what is allowed for one silence."""
+    with rogue(time_s=3.0) as sandbox:
+        assert sandbox.call("plod", {}, subject="m") == {"answer": 42}
+
+
+def test_progress_that_is_none_is_no_answer() -> None:
+    with rogue() as sandbox, pytest.raises(InvalidArtifact, match="wrote what is no answer"):
+        sandbox.call("boast", {}, subject="m")
 
 
 def test_the_child_sees_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:

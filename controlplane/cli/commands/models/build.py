@@ -14,6 +14,7 @@ from controlplane.cli.model_options import (
     FreshOption,
     KindsOption,
     MeasureOption,
+    QuickOption,
     TrainingOption,
     parse_kinds,
 )
@@ -43,6 +44,7 @@ def build(
     training: TrainingOption = None,
     kinds: KindsOption = None,
     measure: MeasureOption = Thoroughness.AUTO,
+    quick: QuickOption = False,
     fresh: FreshOption = False,
     output: OutputOption = Output.TABLE,
     progress: ProgressOption = ProgressStyle.AUTO,
@@ -74,11 +76,12 @@ def build(
         training=training,
         kinds=parse_kinds(kinds),
         measure=measure,
+        quick=quick,
     )
     cache = cache_in(settings.build_cache_dir, settings.build_cache_mib, fresh=fresh)
     began = time.monotonic()
     with (
-        interruptible(lambda: left_behind("nothing was added", cache)),
+        interruptible(lambda: left_behind("nothing was added", cache, quick=quick)),
         measuring_first(settings.run_dir, say_waits),
         closing(open_catalog(settings.catalog_url)) as catalog,
         shown(progress) as show,
@@ -96,5 +99,5 @@ def build(
     emit(
         result_body(result, seconds),
         output,
-        lambda: result_table(result, seconds, on_cluster=on_cluster, new=False),
+        lambda: result_table(result, seconds, on_cluster=on_cluster, new=False, quick=quick),
     )

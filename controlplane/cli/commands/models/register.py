@@ -25,6 +25,7 @@ from controlplane.cli.model_options import (
     MetricOption,
     ModelOption,
     PreferOption,
+    QuickOption,
     StageOption,
     TrainingOption,
     default_slo,
@@ -70,6 +71,7 @@ def register(
     training: TrainingOption = None,
     kinds: KindsOption = None,
     measure: MeasureOption = Thoroughness.AUTO,
+    quick: QuickOption = False,
     fresh: FreshOption = False,
     labels: LabelsOption = None,
     model: ModelOption = None,
@@ -122,7 +124,7 @@ def register(
             "stage": None if stage is None else stage.value,
             "measure": None if measure is Thoroughness.AUTO else measure.value,
             "labels": parsed, "name": model, "calibration": calibration, "training": training,
-            "fresh": fresh, "image_mean": image_mean, "image_std": image_std,
+            "fresh": fresh, "quick": quick, "image_mean": image_mean, "image_std": image_std,
         }  # fmt: skip
         _register_there(path, task, evaluation, options, output, progress)
         return
@@ -140,6 +142,7 @@ def register(
         slo=default_slo(latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer),
         image=image,
         stage=stage,
+        quick=quick,
     )
     _register(settings, request, interval_s if watch else None, output, progress, fresh=fresh)
 
@@ -168,7 +171,7 @@ def _register_there(
             path, task=task, evaluation=evaluation, **options,
             told=lambda one: show(Progress(**one)),
         )  # fmt: skip
-    emit(body, output, lambda: body_table(body))
+    emit(body, output, lambda: body_table(body, quick=bool(options["quick"])))
 
 
 def _register(
@@ -190,7 +193,7 @@ def _register(
     cache = cache_in(settings.build_cache_dir, settings.build_cache_mib, fresh=fresh)
     began = time.monotonic()
     with (
-        interruptible(lambda: left_behind("nothing was registered", cache)),
+        interruptible(lambda: left_behind("nothing was registered", cache, quick=request.quick)),
         closing(open_catalog(settings.catalog_url)) as catalog,
     ):
         run = _registering(settings, catalog, cache)
@@ -203,7 +206,7 @@ def _register(
     emit(
         result_body(result, seconds),
         output,
-        lambda: result_table(result, seconds, on_cluster=on_cluster),
+        lambda: result_table(result, seconds, on_cluster=on_cluster, quick=request.quick),
     )
 
 
