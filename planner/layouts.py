@@ -12,7 +12,7 @@ from math import comb
 
 from planner.solver.problem import Planner, Pool, Problem, Solution
 from planner.types import Objective
-from variants.figures import figure
+from variants.figures import accuracies, figure
 from variants.types import DeviceKindName
 
 Layout = Mapping[DeviceKindName, int]
@@ -98,7 +98,8 @@ def chosen(
     if best.tasks == present.tasks and present.serves_all and best.serves_all:
         if objective is Objective.ACCURACY:
             better = best.accuracy > present.accuracy + MORE_ACCURATE
-            gained = f"more accurately ({best.accuracy:.4f}, not {present.accuracy:.4f})"
+            more, less = accuracies(best.accuracy, present.accuracy)
+            gained = f"more accurately ({more}, not {less})"
         else:
             better = best.usd_per_hour < CHEAPER * present.usd_per_hour
             gained = (

@@ -1,13 +1,14 @@
 """The words of a decision: why a variant was chosen, and why each other does not answer.
 
-Every function returns a fragment that follows the variant's name: ``accuracy 0.9 < 0.95``. Numbers
-are written by ``variants.figures``; prices are of a million queries, as people are shown them.
+Every function returns a fragment that follows the variant's name: ``accuracy 90.00 % < 95.00 %``.
+Numbers are written by ``variants.figures``; prices are of a million queries, as people are shown
+them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from planner.types import Candidate, Query, Reason
-from variants.figures import apart, figure, ms, seconds, usd
+from variants.figures import accuracies, accuracy_floor, apart, figure, ms, seconds, usd
 from variants.types import Rule, Stage, Variant
 
 NAMED = 5
@@ -42,7 +43,7 @@ def forbidden(rules: Sequence[Rule]) -> str:
 
 
 def below_floor(candidate: Candidate, floor: float) -> str:
-    ours, limit = apart(candidate.accuracy, floor, 4)
+    ours, limit = accuracies(candidate.accuracy, floor)
     return f"accuracy {ours} < {limit}"
 
 
@@ -126,10 +127,10 @@ def some_of(names: Sequence[str], most: int) -> str:
 
 
 def asked(query: Query) -> str:
-    """What a query needs, as part of a sentence: ``20 ms, accuracy 0.95``."""
+    """What a query needs, as part of a sentence: ``20 ms, accuracy 95.00 %``."""
     parts = [ms(query.latency_ms)]
     if query.accuracy is not None:
-        parts.append(f"accuracy {figure(query.accuracy, 4)}")
+        parts.append(f"accuracy {accuracy_floor(query.accuracy)}")
     if query.cost is not None:
         parts.append(f"at most {usd(1_000 * query.cost)} USD per million")
     if query.rows > 1:

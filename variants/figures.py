@@ -93,6 +93,27 @@ def percent(ratio: float) -> str:
     return apart(100 * ratio, 100)[0] if text == "100.0" and ratio < 1 else text
 
 
+def accuracy_text(share: float) -> str:
+    """``91.45 %``, the form of all accuracies that people read; "100.00 %" only where it is all."""
+    hundredths = min(9_999, int(10_000 * share + 0.5)) if share < 1 else 10_000 * share
+    return f"{hundredths / 100:.2f} %"
+
+
+def accuracy_floor(share: float) -> str:
+    """``95.00 %``, with as many more digits as were asked for: ``99.975 %``."""
+    whole, _, decimals = f"{100 * share:.8f}".rstrip("0").partition(".")
+    return f"{whole}.{decimals.ljust(2, '0')} %"
+
+
+def accuracies(ours: float, limit: float) -> tuple[str, str]:
+    """Two accuracies, written so that they read differently where they are."""
+    texts = accuracy_text(ours), accuracy_text(limit)
+    if ours == limit or texts[0] != texts[1]:
+        return texts
+    ours_text, limit_text = apart(100 * ours, 100 * limit, 3, fixed)
+    return f"{ours_text} %", f"{limit_text} %"
+
+
 def _trimmed(value: float, decimals: int) -> str:
     text = f"{value:.{decimals}f}"
     if decimals:

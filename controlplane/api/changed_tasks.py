@@ -14,6 +14,7 @@ from controlplane.views.catalog_schemas import ImageChange, LabelsSchema, SloCha
 from planner.sentences import some_of
 from variants.catalog.validity.registrations import labelled
 from variants.errors import InvalidInput, NotFound, TaskNotFound
+from variants.figures import accuracy_floor
 from variants.types import Event, ImageScale, Slo, Task, TaskName
 
 MOST_NAMES = 10
@@ -129,12 +130,16 @@ def _names(labels: tuple[str, ...]) -> str:
 
 
 def _words(before: Slo, after: Slo) -> str:
-    """What differs: ``latency_ms 1000 -> 50, accuracy any -> 0.95``."""
+    """What differs: ``latency_ms 1000 -> 50, accuracy any -> 95.00 %``."""
     old, new = asdict(before), asdict(after)
     return ", ".join(
-        f"{name} {_word(old[name])} -> {_word(new[name])}" for name in old if old[name] != new[name]
+        f"{name} {_word(name, old[name])} -> {_word(name, new[name])}"
+        for name in old
+        if old[name] != new[name]
     )
 
 
-def _word(value: object) -> str:
+def _word(name: str, value: object) -> str:
+    if name == "accuracy" and isinstance(value, float):
+        return accuracy_floor(value)
     return "any" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -7,7 +7,7 @@ scores. Or it is less accurate than its task asks for where a query names no acc
 from collections.abc import Iterable
 
 from profiler.evaluation.labelled_rows import LabelledRows
-from variants.figures import apart, percent
+from variants.figures import accuracies, accuracy_text
 from variants.metrics.metric import MetricKind, parse_metric
 from variants.metrics.scoring import constant
 from variants.types import Registration, Variant
@@ -25,14 +25,15 @@ def doubt(label: str, metric: str, variants: Iterable[Variant], rows: LabelledRo
         return ""
     if by.kind is MetricKind.TOP1:
         return (
-            f"{label} is right in {percent(best)} % of the rows, and always saying the most"
-            f" frequent label would be in {percent(same)} %: are the labels those of its scores, in"
-            " their order?"
+            f"{label} is right in {accuracy_text(best)} of the rows, and always saying the most"
+            f" frequent label would be in {accuracy_text(same)}: are the labels those of its"
+            " scores, in their order?"
         )
     asked = "labels" if by.kind is MetricKind.NEAREST else "targets"
     return (
-        f"the accuracy of {label} by {metric} is {percent(best)} %, and always answering the same"
-        f" would have {percent(same)} %: are the {asked} those of its rows, in their order?"
+        f"the accuracy of {label} by {metric} is {accuracy_text(best)}, and always answering the"
+        f" same would have {accuracy_text(same)}: are the {asked} those of its rows, in their"
+        " order?"
     )
 
 
@@ -42,8 +43,8 @@ def short_of_default(registration: Registration) -> str:
     best = max((variant.accuracy for variant in registration.variants), default=None)
     if floor is None or best is None or best >= floor:
         return ""
-    ours, asked = apart(100 * best, 100 * floor)
+    ours, asked = accuracies(best, floor)
     return (
-        f"the accuracy of {registration.version.label} is {ours} % at best, and queries of"
-        f" {registration.task.name} that name none ask for {asked} %: it answers none of these"
+        f"the accuracy of {registration.version.label} is {ours} at best, and queries of"
+        f" {registration.task.name} that name none ask for {asked}: it answers none of these"
     )

@@ -11,7 +11,7 @@ import typer
 
 from controlplane.cli.render import usd_per_million
 from variants.errors import Alternative, InvalidInput, ModellessError, SloInfeasible
-from variants.figures import figure, fixed
+from variants.figures import accuracy_text, figure, fixed
 
 DONE = 0
 REFUSED = 1
@@ -164,7 +164,7 @@ def _more(error: ModellessError) -> list[str]:
     if not isinstance(error, SloInfeasible) or not error.alternatives:
         return []
     nearest = [
-        f"{one.variant}: accuracy {fixed(one.accuracy, 4)}, {fixed(one.latency_ms, 2)} ms, "
+        f"{one.variant}: accuracy {accuracy_text(one.accuracy)}, {fixed(one.latency_ms, 2)} ms, "
         f"{usd_per_million(one.cost_usd_per_1k)} USD per million{_joules(one)} ({one.reason})"
         for one in error.alternatives
     ]

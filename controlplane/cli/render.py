@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from variants.figures import figure
+from variants.figures import accuracy_text, figure
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -139,17 +139,14 @@ def seconds(value: float) -> str:
 
 def percent(value: float | None) -> str:
     """A share of a whole with two decimals, as the page has it: 100 only where it is all."""
-    if value is None:
-        return "-"
-    hundredths = min(9_999, int(10_000 * value + 0.5)) if value < 1 else 10_000 * value
-    return f"{hundredths / 100:.2f} %"
+    return "-" if value is None else accuracy_text(value)
 
 
 def half_interval(variant: Mapping[str, Any]) -> str:
     """Half of the 95 % interval of a variant's accuracy, in percent, where it has one."""
-    if variant["accuracy_low"] is None:
+    if variant.get("accuracy_low") is None:
         return "-"
-    return f"{50 * (variant['accuracy_high'] - variant['accuracy_low']):.1f}"
+    return f"{50 * (variant['accuracy_high'] - variant['accuracy_low']):.2f}"
 
 
 def interval(variant: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ that comes now, by the same functions; nothing is sent to a worker.
 from collections.abc import Collection, Iterator
 from math import isnan
 
+from controlplane.gateway.accuracy_doubt import accuracy_doubt
 from controlplane.views.explanation_schemas import (
     AlternativeSchema,
     AnswerSchema,
@@ -36,7 +37,9 @@ from planner.types import (
     Snapshot,
     TaskView,
 )
-from variants.figures import apart, usd
+from profiler.evaluation.accuracy import interval_of
+from variants.figures import accuracies, apart, usd
+from variants.metrics.metric import parse_metric
 from variants.types import Prefer
 
 NAMED = 3
@@ -48,15 +51,28 @@ SILENT = "says nothing of such queries"
 
 
 def explained(
-    snapshot: Snapshot, routes: RouteTable, query: Query, found: Choice | Refusal, now_ms: float
+    snapshot: Snapshot,
+    routes: RouteTable,
+    query: Query,
+    found: Choice | Refusal,
+    now_ms: float,
+    *,
+    metric: str = "",
 ) -> ExplanationSchema:
     """What was decided for a query, and why not otherwise.
 
     Args:
         routes: where the plan wants queries to go.
         found: what selection gives for the query now.
+        metric: of the task; empty where the task is not known.
     """
     view = snapshot.tasks.get(query.task)
+    verdicts = []
+    if view is not None:
+        verdicts = list(_verdicts(snapshot, view, query, found, now_ms, _planned(routes, query)))
+    if not (metric and parse_metric(metric).counts_rows):
+        for row in verdicts:
+            row.accuracy_low = row.accuracy_high = None
     return ExplanationSchema(
         task=query.task,
         latency_ms=query.latency_ms,
@@ -70,9 +86,8 @@ def explained(
         answer=_answer(found, query, now_ms) if isinstance(found, Choice) else None,
         refusal=_refusal(found) if isinstance(found, Refusal) else None,
         plan=plan_words(routes, query, found),
-        variants=[]
-        if view is None
-        else list(_verdicts(snapshot, view, query, found, now_ms, _planned(routes, query))),
+        doubt=accuracy_doubt(verdicts, query),
+        variants=verdicts,
     )
 
 
@@ -171,7 +186,12 @@ def _verdicts(
     yield from sorted(rows, key=lambda row: rank[row.verdict])
     for name, why in sorted(view.excluded.items()):
         yield VerdictSchema(
-            variant=name, run_ms=None, loaded_on=0, verdict=Verdict.STOPPED, why=why
+            variant=name,
+            accuracy_low=None,
+            run_ms=None,
+            loaded_on=0,
+            verdict=Verdict.STOPPED,
+            why=why,
         )
 
 
@@ -210,7 +230,7 @@ def _beside(
     if Reason(found.reason) is Reason.EARLIEST_COMPLETION:
         return _done_later(finding, found, met)
     if query.prefer is Prefer.ACCURACY and one.accuracy < chosen.accuracy:
-        ours, best = apart(one.accuracy, chosen.accuracy, 4)
+        ours, best = accuracies(one.accuracy, chosen.accuracy)
         return f"fits; accuracy {ours} < {best}"
     if query.prefer is Prefer.COST and one.price_usd_per_1k > chosen.price_usd_per_1k:
         prices = (1_000 * one.price_usd_per_1k, 1_000 * chosen.price_usd_per_1k)
@@ -231,10 +251,13 @@ def _done_later(finding: Finding, found: Choice, met: Circumstances) -> str:
 
 def _row(one: Candidate, query: Query, verdict: Verdict, why: str) -> VerdictSchema:
     fits_a_batch = query.rows <= one.table.max_batch
+    low, high = interval_of(one.accuracy, one.accuracy_rows) if one.accuracy_rows else (None, None)
     return VerdictSchema(
         variant=one.variant,
         device_kind=one.device_kind,
         accuracy=one.accuracy,
+        accuracy_low=low,
+        accuracy_high=high,
         run_ms=one.table.ms[query.rows] if fits_a_batch else None,
         price_usd_per_1k=one.price_usd_per_1k,
         loaded_on=len(one.ready),

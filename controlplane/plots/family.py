@@ -19,6 +19,7 @@ from controlplane.plots.drawing import (
 from controlplane.views.catalog_schemas import OnDevice, VariantSchema
 from controlplane.views.catalog_views import find_task, variant_rows
 from variants.errors import InvalidInput
+from variants.figures import accuracy_text
 from variants.types import CatalogSnapshot, LatencyPoint, Stage
 
 HEAD = ("Best variants", "Accuracy", "p95 ms, 1 row", "USD per million", "Rows/s", "at batch")
@@ -235,7 +236,12 @@ def _details(mark: _Mark) -> tuple[tuple[str, str], ...]:
 def _interval(row: VariantSchema) -> tuple[tuple[str, str], ...]:
     if row.accuracy_low is None or row.accuracy_high is None:
         return ()
-    return (("95 % interval", f"{100 * row.accuracy_low:.1f} to {100 * row.accuracy_high:.1f} %"),)
+    return (
+        (
+            "95 % interval",
+            f"{accuracy_text(row.accuracy_low)} to {accuracy_text(row.accuracy_high)}",
+        ),
+    )
 
 
 def _table_row(mark: _Mark) -> Row:
@@ -243,12 +249,12 @@ def _table_row(mark: _Mark) -> Row:
     guess = "~" if any(point.error for point in mark.points) else ""
     price = mark.device.price_usd_per_1k
     low, high = mark.row.accuracy_low, mark.row.accuracy_high
-    surely = "" if low is None or high is None else f" ± {50 * (high - low):.1f}"
+    surely = "" if low is None or high is None else f" ± {50 * (high - low):.2f}"
     return Row(
         name=mark.row.name,
         tone=mark.tone,
         cells=(
-            f"{mark.accuracy:.2f} %{surely}",
+            f"{accuracy_text(mark.row.accuracy)}{surely}",
             guess + short(mark.p95_ms),
             "–" if price is None else short(1_000 * price),
             f"{guess}{rows_per_s(best):,.0f}",

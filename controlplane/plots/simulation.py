@@ -23,6 +23,7 @@ from controlplane.plots.drawing import (
     short,
 )
 from planner.simulation.results import Interval, Report
+from variants.figures import accuracy_text
 
 if TYPE_CHECKING:
     from planner.bounds.bound import Beside
@@ -123,7 +124,7 @@ def _totals(report: Report) -> tuple[str, ...]:
         f"{100 * report.violation_ratio:.2f} %",
         f"{report.late:,}",
         f"{report.rejected:,}",
-        f"{100 * report.effective_accuracy:.2f} %" if report.in_time else "–",
+        accuracy_text(report.effective_accuracy) if report.in_time else "–",
         short(report.cost_usd),
         f"{100 * report.busy_ratio:.1f} %",
         f"{report.loads:,}",

@@ -17,7 +17,7 @@ from controlplane.views.catalog_schemas import (
 from planner.latency_table import latency_table
 from planner.selection.snapshot import latency_points, reservation_price
 from planner.sentences import there_are
-from profiler.evaluation.accuracy import wilson
+from profiler.evaluation.accuracy import interval_of
 from variants.errors import NotFound, TaskNotFound
 from variants.metrics.metric import parse_metric
 from variants.types import (
@@ -294,11 +294,7 @@ def _on_device(
 def _interval(variant: Variant, counted: bool) -> tuple[float | None, float | None]:
     """The interval that the accuracy lies in, given the number of rows it was measured on; none
     where it is no share of rows that were counted."""
-    if not counted:
-        return (None, None)
-    if not variant.accuracy_rows:
-        return (0.0, 1.0)
-    return wilson(round(variant.accuracy * variant.accuracy_rows), variant.accuracy_rows)
+    return interval_of(variant.accuracy, variant.accuracy_rows) if counted else (None, None)
 
 
 def _rows_per_s(point: LatencyPoint) -> float:

@@ -65,11 +65,15 @@ class VerdictSchema(Schema):
     variant: str
     device_kind: str | None = None
     accuracy: float | None = None
+    accuracy_low: float | None = Field(
+        None, description="Of its 95 % confidence interval; null where it is no share of rows."
+    )
+    accuracy_high: float | None = None
     run_ms: float | None = Field(None, description="Of a batch of these rows, with its margin.")
     price_usd_per_1k: float | None = None
     loaded_on: int = Field(0, description="Workers that have it loaded.")
     verdict: Verdict
-    why: str = Field(examples=["accuracy 0.9537 < 0.97"])
+    why: str = Field(examples=["accuracy 95.37 % < 97.00 %"])
 
 
 class ExplanationSchema(Schema):
@@ -89,6 +93,11 @@ class ExplanationSchema(Schema):
     answer: AnswerSchema | None
     refusal: RefusalSchema | None
     plan: str = Field(description="Whether the query follows the plan, in a sentence.")
+    doubt: str = Field(
+        "",
+        description="Where accuracies decide that differ by no more than their 95 % confidence"
+        " intervals: which do, in a sentence; else empty.",
+    )
     variants: list[VerdictSchema] = Field(
         description="The chosen one, then those that fit, then those that do not."
     )

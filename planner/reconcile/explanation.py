@@ -8,7 +8,7 @@ from planner.reconcile.diff import MemoryMib
 from planner.residency.pins import Lack
 from planner.sentences import some_of
 from planner.types import Objective, Observation, WorkerReport
-from variants.figures import figure, percent
+from variants.figures import accuracy_text, figure, percent
 from variants.types import (
     DeviceKindName,
     Placement,
@@ -120,7 +120,8 @@ def explanation(
         sentences.append(
             f"{DIVIDED} {asked} {unit} per second was divided anew: "
             f"{served} % of it can be served, at a "
-            f"mean accuracy of {assignment.accuracy:.4f}{_HEADROOM[assignment.tail > 0]}."
+            f"mean accuracy of {accuracy_text(assignment.accuracy)}"
+            f"{_HEADROOM[assignment.tail > 0]}."
         )
         if observation.objective is Objective.ENERGY:
             sentences.append(_draw(observation, assignment))

@@ -345,6 +345,7 @@ def _candidate(
         model_version=variant.model_version,
         device_kind=kind.name,
         accuracy=variant.accuracy,
+        accuracy_rows=variant.accuracy_rows,
         price_usd_per_1k=reservation_price(profile, kind),
         usd_per_hour=kind.usd_per_hour,
         table=table or latency_table(latency_points(profile)),

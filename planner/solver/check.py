@@ -10,7 +10,7 @@ from dataclasses import fields
 from math import fsum, isnan
 
 from planner.solver.problem import Assignment, Power, Problem, Solution
-from variants.figures import apart, figure, ms
+from variants.figures import accuracies, apart, figure, ms
 
 TOLERANCE = 1e-9
 """Relative, for sums of rates, times and memory."""
@@ -71,7 +71,7 @@ def _parts(problem: Problem, solution: Solution) -> Iterator[str]:
         if offer.device_kind != solution.devices[part.device]:
             yield f"{subject}: profiled on {offer.device_kind}, placed on another kind"
         if demand.accuracy is not None and not offer.accuracy >= demand.accuracy:
-            ours, floor = apart(offer.accuracy, demand.accuracy, 3)
+            ours, floor = accuracies(offer.accuracy, demand.accuracy)
             yield f"{subject}: accuracy {ours} is below the floor {floor}"
         if problem.most and not part.batch_size <= max(1, problem.most[part.demand]):
             most = problem.most[part.demand]

@@ -114,6 +114,8 @@ class Candidate:
     """Why it cannot be loaded, where a worker of its device kind has tried and says so."""
     energy: EnergyCurve | None = None
     """Joules of whole batches; None where they were not measured."""
+    accuracy_rows: int = 0
+    """Rows that the accuracy was counted on; 0 where that is not known."""
     footprint: float = inf
     """Of one row in a batch of its own: joules, or grams of CO2 where every device kind says what
     its energy emits. Infinite where it was not measured: it comes after all that were."""

@@ -50,6 +50,11 @@ def wilson(right: int, rows: int) -> tuple[float, float]:
     return max(0.0, middle - reach), min(1.0, middle + reach)
 
 
+def interval_of(share: float, rows: int) -> tuple[float, float]:
+    """The 95 % interval of a share that was counted on so many rows; all of [0, 1] on none."""
+    return wilson(round(share * rows), rows) if rows else (0.0, 1.0)
+
+
 def answers(
     runtime: Runtime,
     rows: Sequence[Tensor],

@@ -12,7 +12,7 @@ def test_each_reason_of_a_choice_has_its_words() -> None:
 
 def test_what_is_asked_names_the_ceiling_of_a_million_queries() -> None:
     asked = query(latency_ms=20, accuracy=0.95, cost=0.0005, rows=3)
-    assert explain.asked(asked) == "20 ms, accuracy 0.95, at most 0.5 USD per million, 3 rows"
+    assert explain.asked(asked) == "20 ms, accuracy 95.00 %, at most 0.5 USD per million, 3 rows"
 
 
 def test_a_price_is_above_its_ceiling_also_where_both_are_nearly_equal() -> None:

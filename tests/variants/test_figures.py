@@ -6,7 +6,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from variants.figures import apart, duration, figure, fixed, ms, percent, seconds, usd
+from variants.figures import (
+    accuracies,
+    accuracy_floor,
+    accuracy_text,
+    apart,
+    duration,
+    figure,
+    fixed,
+    ms,
+    percent,
+    seconds,
+    usd,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +42,34 @@ def test_units() -> None:
     assert (ms(0.01), ms(20.0), seconds(24.0), seconds(1500.0)) == (
         "0.01 ms", "20 ms", "0.024 s", "1.5 s",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.9145, "91.45 %"),
+        (0.85625, "85.63 %"),
+        (0.9, "90.00 %"),
+        (1.0, "100.00 %"),
+        (0.999996, "99.99 %"),
+        (0.0, "0.00 %"),
+    ],
+)
+def test_an_accuracy_has_one_form(share: float, text: str) -> None:
+    assert accuracy_text(share) == text
+
+
+def test_a_floor_keeps_the_digits_that_were_asked_for() -> None:
+    asked = (0.95, 0.9, 0.99975, 1.0, 0.0, 0.123456)
+    assert [accuracy_floor(one) for one in asked] == [
+        "95.00 %", "90.00 %", "99.975 %", "100.00 %", "0.00 %", "12.3456 %",
+    ]  # fmt: skip
+
+
+def test_accuracies_that_differ_read_differently() -> None:
+    assert accuracies(0.94999, 0.95) == ("94.999 %", "95.000 %")
+    assert accuracies(0.9, 0.95) == ("90.00 %", "95.00 %")
+    assert accuracies(0.95, 0.95) == ("95.00 %", "95.00 %")
 
 
 def test_how_long_something_takes_about() -> None:

@@ -193,8 +193,8 @@ def _variant_table(rows: list[Row]) -> None:
             "VARIANT",
             "STAGE",
             ">ACCURACY",
-            *([">LIVE ACCURACY"] if said else []),
             ">± %",
+            *([">LIVE ACCURACY"] if said else []),
             "DEVICE",
             ">P50 MS",
             ">P95 MS",
@@ -212,8 +212,8 @@ def _variant_table(rows: list[Row]) -> None:
                 row["name"],
                 row["stage"],
                 percent(row["accuracy"]),
-                *([_said(row)] if said else []),
                 half_interval(row),
+                *([_said(row)] if said else []),
                 device["device_kind"],
                 _guess(device) + ms(device["p50_ms"]),
                 _guess(device) + ms(device["p95_ms"]),
@@ -231,8 +231,17 @@ def _variant_table(rows: list[Row]) -> None:
     )
     if any(row["devices"] for row in rows):
         print()
-        for sentence in OF_WHAT if live else OF_WHAT[:2]:
+        for sentence in (*(OF_WHAT if live else OF_WHAT[:2]), *_judged_by(rows)):
             console().print(sentence, style="dim", soft_wrap=True, markup=False)
+
+
+def _judged_by(rows: list[Row]) -> list[str]:
+    """On how many rows accuracies were measured: few say little."""
+    counts = sorted({row["accuracy_rows"] for row in rows})
+    if counts[-1] == 0:
+        return []
+    on = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    return [f"ACCURACY was measured on {on} held-out rows."]
 
 
 def _live(row: Row) -> tuple[str, str]:

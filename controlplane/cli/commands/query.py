@@ -12,6 +12,7 @@ from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit
 from controlplane.cli.render import (
     console,
     details,
+    half_interval,
     ms,
     percent,
     printable,
@@ -22,7 +23,7 @@ from controlplane.client.exchange import query_document
 from controlplane.client.pictures import picture_query
 from planner.sentences import CHOSEN
 from variants.errors import InvalidInput
-from variants.figures import counted, figure
+from variants.figures import accuracy_floor, counted, figure
 from variants.types import Prefer
 
 Row = Mapping[str, Any]
@@ -232,10 +233,10 @@ def _show_explanation(told: Row) -> None:
         ]
         if nearest:
             pairs.append(("closest", "\n".join(nearest)))
-    details([*pairs, ("plan", told["plan"])])
+    details([*pairs, ("plan", told["plan"]), *_doubt(told)])
     console().print()
     table(
-        ["", "VARIANT", "DEVICE", ">ACCURACY", ">RUN MS", ">USD/MILLION", ">LOADED", "WHY"],
+        ["", "VARIANT", "DEVICE", ">ACCURACY", ">± %", ">RUN MS", ">USD/MILLION", ">LOADED", "WHY"],
         (_row(one) for one in told["variants"]),
         empty="The task has no variants.",
     )
@@ -243,11 +244,16 @@ def _show_explanation(told: Row) -> None:
         console().print("→ chosen, ✓ would meet the SLO as well, ✗ would not", style="dim")
 
 
+def _doubt(told: Row) -> list[tuple[str, str]]:
+    """Where accuracies decide that differ by no more than chance; an older gateway says nothing."""
+    return [("doubt", told["doubt"])] if told.get("doubt") else []
+
+
 def asked_words(told: Row) -> str:
     """What was asked for, the task's defaults filled in."""
     said = [f"{told['task']} within {figure(told['latency_ms'], 3)} ms"]
     if told["accuracy"] is not None:
-        said.append(f"accuracy at least {told['accuracy']:g}")
+        said.append(f"accuracy at least {accuracy_floor(told['accuracy'])}")
     if told["cost"] is not None:
         said.append(f"at most {usd_per_million(told['cost'])} USD per million queries")
     said.append(f"preferring {told['prefer']}")
@@ -285,6 +291,7 @@ def _row(one: Row) -> list[str]:
         one["variant"],
         one["device_kind"] or "-",
         percent(one["accuracy"]),
+        half_interval(one),
         ms(one["run_ms"]),
         usd_per_million(one["price_usd_per_1k"]),
         counted(one["loaded_on"], "worker") if one["loaded_on"] else "-",

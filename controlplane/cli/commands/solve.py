@@ -17,6 +17,7 @@ from controlplane.cli.planning.planning_files import CatalogOption, DevicesOptio
 from controlplane.cli.render import details, ms, percent, seconds, table, usd
 from planner.types import Objective
 from variants.errors import InvalidInput
+from variants.figures import accuracy_floor
 from variants.types import DeviceKindName
 
 if TYPE_CHECKING:
@@ -377,7 +378,7 @@ def _show_unserved(problem: "Problem", unserved: Sequence[tuple["Demand", float]
             [
                 demand.task,
                 ms(demand.latency_ms),
-                "-" if demand.accuracy is None else f"{demand.accuracy:g}",
+                "-" if demand.accuracy is None else accuracy_floor(demand.accuracy),
                 rate(qps),
                 rate(demand.qps),
                 why(problem, demand),

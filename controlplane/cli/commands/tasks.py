@@ -20,7 +20,7 @@ from controlplane.cli.render import (
 )
 from planner.sentences import some_of
 from variants.errors import InvalidInput
-from variants.figures import counted, figure
+from variants.figures import accuracy_floor, counted, figure
 from variants.images import numbers_in
 from variants.types import Prefer
 
@@ -266,9 +266,9 @@ def _numbers(values: list[float]) -> str:
 
 def slo_words(slo: Mapping[str, Any]) -> str:
     """Defaults in one line: ``unless asked otherwise within 50 ms, accuracy any, ...``."""
-    accuracy = "any" if slo["accuracy"] is None else f"at least {slo['accuracy']:g}"
     return (
-        f"unless asked otherwise within {figure(slo['latency_ms'], 3)} ms, accuracy {accuracy}, "
+        f"unless asked otherwise within {figure(slo['latency_ms'], 3)} ms, "
+        f"accuracy {_floor(slo['accuracy'])}, "
         f"cost {_ceiling(slo['cost'])}, preferred is {slo['prefer']}"
     )
 
@@ -280,9 +280,12 @@ def unanswered(task: Mapping[str, Any]) -> str:
     best, floor = task.get("best_accuracy"), (task.get("slo") or {}).get("accuracy")
     if best is None or floor is None or best >= floor:
         return ""
-    return (
-        f"no live variant has the accuracy of {percent(floor)} that queries ask for which name none"
-    )
+    asked = accuracy_floor(floor)
+    return f"no live variant has the accuracy of {asked} that queries ask for which name none"
+
+
+def _floor(accuracy: float | None) -> str:
+    return "any" if accuracy is None else f"at least {accuracy_floor(accuracy)}"
 
 
 def _ceiling(usd_per_1k: float | None) -> str:
@@ -301,7 +304,7 @@ def _task_details(row: Row) -> None:
             ("labels", ", ".join(row["labels"]) or "-"),
             ("metric", f"{row['metric']}: {row['accuracy_means']}"),
             ("latency", f"{figure(slo['latency_ms'], 3)} ms unless asked otherwise"),
-            ("accuracy", "any" if slo["accuracy"] is None else f"at least {slo['accuracy']:g}"),
+            ("accuracy", _floor(slo["accuracy"])),
             ("cost", _ceiling(slo["cost"])),
             ("prefer", slo["prefer"]),
             ("models", str(row["models"])),

@@ -119,7 +119,11 @@ class Entrance:
         body = await self._read(request)
         now_ms = path.clock_ms()
         query = asked_v1(body, path.tasks, now_ms, getrandbits(32))
-        return explained(path.snapshot, path.routes, query, path.choose(query, now_ms), now_ms)
+        task = path.tasks.get(query.task)
+        return explained(
+            path.snapshot, path.routes, query, path.choose(query, now_ms), now_ms,
+            metric="" if task is None else task.metric,
+        )  # fmt: skip
 
     async def infer(self, request: Request, task: str, variant: str | None) -> Response:
         """Answer an inference request of v2; ``variant`` pins one.

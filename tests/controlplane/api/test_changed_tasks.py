@@ -26,11 +26,11 @@ async def test_what_is_given_changes_and_the_rest_stays(
     await api.patch(PATH, json={"accuracy": None, "prefer": "latency"})
     assert catalog.snapshot().tasks[0].slo == Slo(latency_ms=50.0, cost=0.5, prefer=Prefer.LATENCY)
     assert [(event.kind, event.subject, event.message) for event in catalog.events(9)] == [
-        ("slo_changed", "digits", "accuracy 0.9 -> any, prefer cost -> latency"),
+        ("slo_changed", "digits", "accuracy 90.00 % -> any, prefer cost -> latency"),
         (
             "slo_changed",
             "digits",
-            f"latency_ms {before.latency_ms:g} -> 50, accuracy any -> 0.9, cost any -> 0.5",
+            f"latency_ms {before.latency_ms:g} -> 50, accuracy any -> 90.00 %, cost any -> 0.5",
         ),
     ]
 
@@ -158,5 +158,5 @@ async def test_of_two_changes_at_once_none_is_lost(
     slo = snapshot().tasks[0].slo
     assert (slo.latency_ms, slo.accuracy) == (50.0, 0.9)
     assert {event.message for event in catalog.events(9)} == {
-        "latency_ms 1000 -> 50", "accuracy any -> 0.9",
+        "latency_ms 1000 -> 50", "accuracy any -> 90.00 %",
     }  # fmt: skip

@@ -946,7 +946,8 @@ def test_an_infeasible_slo_shows_what_comes_closest(gateway: Gateway, shell: She
     assert ended.err.splitlines()[1:] == [
         "error: no variant of digits answers within 1 ms",
         "  the closest are",
-        "  linear-v1-onnx-fp32: accuracy 0.9000, 1.20 ms, 0.50 USD per million (p95 1.2 ms > 1 ms)",
+        "  linear-v1-onnx-fp32: accuracy 90.00 %, 1.20 ms, 0.50 USD per million"
+        " (p95 1.2 ms > 1 ms)",
     ]
 
 

@@ -56,7 +56,7 @@ def test_defaults_are_changed_one_by_one(gateway: Gateway, shell: Shell) -> None
     done = shell(
         "tasks", "set", "digits", "--latency-ms", "50", "--accuracy", "0.9", url=gateway.url
     )
-    said = "digits: unless asked otherwise within 50 ms, accuracy at least 0.9, cost any"
+    said = "digits: unless asked otherwise within 50 ms, accuracy at least 90.00 %, cost any"
     assert (done.code, done.out, done.err) == (0, f"{said}, preferred is cost\n", "")
     done = shell(
         "tasks", "set", "digits", "--accuracy", "any", "--prefer", "latency", url=gateway.url
@@ -159,6 +159,7 @@ EXPLAINED = {
     "task": "digits", "latency_ms": 50.0, "accuracy": 0.97, "cost": None, "prefer": "cost",
     "best_effort": False, "pinned": None, "rows": 1, "outcome": "answered", "refusal": None,
     "plan": "The plan sends such queries to mlp-v1.",
+    "doubt": "They differ by no more than chance.",
     "answer": {
         "variant": "mlp-v1-onnx-int8", "model_version": "mlp-v1", "worker": "w1",
         "device_kind": "cpu-4", "reason": "planned", "zone": "", "wait_ms": 1.0, "run_ms": 2.0,
@@ -166,7 +167,8 @@ EXPLAINED = {
         "slo_met": True,
     },
     "variants": [
-        {"variant": "mlp-v1-onnx-int8", "device_kind": "cpu-4", "accuracy": 0.98, "run_ms": 2.0,
+        {"variant": "mlp-v1-onnx-int8", "device_kind": "cpu-4", "accuracy": 0.98,
+         "accuracy_low": 0.9, "accuracy_high": 0.99, "run_ms": 2.0,
          "price_usd_per_1k": 0.001, "loaded_on": 1, "verdict": "chosen", "why": "planned"},
         {"variant": "old-v1-onnx-fp32", "device_kind": None, "accuracy": None, "run_ms": None,
          "price_usd_per_1k": None, "loaded_on": 0, "verdict": "stopped", "why": "is retired"},
@@ -180,17 +182,18 @@ def test_an_explanation_is_shown_and_given_as_json(gateway: Gateway, shell: Shel
     assert (shown.code, shown.err) == (0, "")
     assert gateway.asked == [{"task": "digits", "slo": {"latency_ms": 50.0}, "rows": 2}]
     lines = [" ".join(line.split()) for line in shown.out.splitlines()]
-    assert "asked digits within 50 ms, accuracy at least 0.97, preferring cost; 1 row" in lines
+    assert "asked digits within 50 ms, accuracy at least 97.00 %, preferring cost; 1 row" in lines
+    assert "doubt They differ by no more than chance." in lines
     assert "because the plan sends such queries there" in lines
-    assert "→ mlp-v1-onnx-int8 cpu-4 98.00 % 2.00 1.00 1 worker planned" in lines
-    assert "✗ old-v1-onnx-fp32 - - - - - is retired" in lines
+    assert "→ mlp-v1-onnx-int8 cpu-4 98.00 % 4.50 2.00 1.00 1 worker planned" in lines
+    assert "✗ old-v1-onnx-fp32 - - - - - - is retired" in lines
     assert shell("explain", "digits", "--json", url=gateway.url).json() == EXPLAINED
 
 
 def test_a_refusal_is_explained_as_well(gateway: Gateway, shell: Shell) -> None:
     near = {
         "variant": "near", "accuracy": 0.9, "latency_ms": 1.0, "cost_usd_per_1k": 0.001,
-        "reason": "accuracy 0.9 < 0.97",
+        "reason": "accuracy 90.00 % < 97.00 %",
     }  # fmt: skip
     refusal = {
         "code": "SLO_INFEASIBLE", "error": "none can", "retry_after_s": None,
@@ -200,5 +203,5 @@ def test_a_refusal_is_explained_as_well(gateway: Gateway, shell: Shell) -> None:
     shown = shell("explain", "digits", url=gateway.url).out
     lines = [" ".join(line.split()) for line in shown.splitlines()]
     assert "refused SLO_INFEASIBLE: none can" in lines
-    closest = "near: accuracy 90.00 %, 1.00 ms, 1.00 USD per million (accuracy 0.9 < 0.97)"
+    closest = "near: accuracy 90.00 %, 1.00 ms, 1.00 USD per million (accuracy 90.00 % < 97.00 %)"
     assert f"closest {closest}" in lines

@@ -34,7 +34,7 @@ async def test_a_link_asks_what_would_answer(served: Served, tmp_path: Path) -> 
 
     assert f"{SLOW} on w1 : the cheapest that fits." in page.text
     assert f"→ {SLOW} cpu-1 the cheapest that fits 99.00 %" in page.text
-    assert f"✗ {FAST} cpu-1 accuracy 0.9 &lt; 0.975 90.00 %" in page.text
+    assert f"✗ {FAST} cpu-1 accuracy 90.00 % &lt; 97.50 % 90.00 %" in page.text
 
 
 @pytest.mark.campaign

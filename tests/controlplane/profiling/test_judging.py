@@ -58,7 +58,7 @@ def test_rows_by_which_nothing_is_better_than_guessing_are_told_of(
 ) -> None:
     assert judge(house, house.rows).doubts == ()
     (said,) = judge(house, wrong(house, tmp_path, 30)).doubts
-    assert said.startswith("tiny-v1 is right in 0.0 % of the rows, and always saying the most ")
+    assert said.startswith("tiny-v1 is right in 0.00 % of the rows, and always saying the most ")
 
 
 def test_those_that_differ_in_threads_are_judged_once(house: House) -> None:

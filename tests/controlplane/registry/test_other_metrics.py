@@ -223,7 +223,7 @@ def test_a_model_that_is_worse_than_the_mean_counts_0_and_is_doubted(house: Hous
     assert only.accuracy == 0.0
     assert only.note.startswith("R² is -")
     assert result.doubts == (
-        "the accuracy of tiny-v1 by r2 is 0.0 %, and always answering the same would have 0.0 %:"
+        "the accuracy of tiny-v1 by r2 is 0.00 %, and always answering the same would have 0.00 %:"
         " are the targets those of its rows, in their order?",
     )
 

@@ -175,7 +175,7 @@ def test_what_is_no_better_than_guessing_is_told(capsys: pytest.CaptureFixture[s
     assert judged(0.8) == ""
     said = judged(0.08)
     assert said.startswith(
-        "a-v2 is right in 8.0 % of the rows, and always saying the most frequent"
+        "a-v2 is right in 8.00 % of the rows, and always saying the most frequent"
     )
     task = Task(name=TaskName("t"), inputs=(), outputs=())
     result = RegistrationResult(task=task, versions=(), variants=(), profiles=(), doubts=(said,))
@@ -197,8 +197,8 @@ def test_a_version_that_misses_what_its_task_asks_for_by_default_is_told_of() ->
 
     assert said(None) == said(0.85625) == ""
     assert said(0.95) == (
-        "the accuracy of a-v2 is 85.6 % at best, and queries of digits that name none ask for 95 %:"
-        " it answers none of these"
+        "the accuracy of a-v2 is 85.63 % at best, and queries of digits that name none ask for"
+        " 95.00 %: it answers none of these"
     )
 
 

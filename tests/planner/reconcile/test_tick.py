@@ -158,7 +158,7 @@ def test_the_explanation_says_what_is_left_out_and_why() -> None:
     decision = tick(observation(three, ill, report("w2", draining=True), demand=[demand(1)]))
     assert decision.plan.explanation == (
         "The demand of 1 row per second was divided anew: 100.0 % of it can be served, at a mean "
-        "accuracy of 0.9000.",
+        "accuracy of 90.00 %.",
         "w1 (cpu-1) holds 1 of 3 variants of digits in 100 of 100 MiB; quarantined: a; "
         "no room for 1: what demand and recent use ask for came first.",
         "w2 drains, or says nothing, and gets nothing.",

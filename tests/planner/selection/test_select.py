@@ -170,8 +170,8 @@ def is_true(text: str, name: str, asked: Query, view: Snapshot) -> bool:
     task = view.tasks[asked.task]
     own = task.by_variant.get(name, ())  # type: ignore[call-overload]
     runs = {round(c.table.ms[asked.rows], 6) for c in own if asked.rows <= c.table.max_batch}
-    if found := re.fullmatch(f"accuracy {NUMBER} < {NUMBER}", text):
-        ours, floor = map(float, found.groups())
+    if found := re.fullmatch(f"accuracy {NUMBER} % < {NUMBER} %", text):
+        ours, floor = (float(number) / 100 for number in found.groups())
         below = [c.accuracy for c in own if c.accuracy < (asked.accuracy or 0.0)]
         return ours < floor == pytest.approx(asked.accuracy, abs=1e-3) and any(
             ours == pytest.approx(accuracy, abs=1e-3) for accuracy in below
@@ -325,8 +325,8 @@ FAMILY = catalog(
     [
         (
             query(accuracy=0.97),
-            "no variant of 'digits' can meet the SLO (100 ms, accuracy 0.97); the nearest is same:"
-            " accuracy 0.95 < 0.97",
+            "no variant of 'digits' can meet the SLO (100 ms, accuracy 97.00 %); the nearest is"
+            " same: accuracy 95.00 % < 97.00 %",
         ),
         (
             query(rows=9),
@@ -335,8 +335,8 @@ FAMILY = catalog(
         ),
         (
             query(accuracy=0.97, variant="small"),
-            "variant 'small' of task 'digits' cannot meet the SLO (100 ms, accuracy 0.97):"
-            " accuracy 0.9 < 0.97",
+            "variant 'small' of task 'digits' cannot meet the SLO (100 ms, accuracy 97.00 %):"
+            " accuracy 90.00 % < 97.00 %",
         ),
     ],
 )

@@ -49,4 +49,4 @@ def test_once_a_batch_has_run_it_says_so_no_more() -> None:
 def test_other_reasons_do_not_depend_on_the_profile() -> None:
     found = select(seen(None, SLOW), query(1_000.0, accuracy=0.999), NOW_MS)
     assert isinstance(found, Refusal)
-    assert found.reasons["slow"] == "accuracy 0.99 < 0.999"
+    assert found.reasons["slow"] == "accuracy 99.00 % < 99.90 %"

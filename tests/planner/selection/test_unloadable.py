@@ -72,7 +72,7 @@ def test_a_floor_that_only_it_meets_names_it() -> None:
     assert WHY in found.message
     assert dict(found.reasons) == {
         "large": f"cannot be loaded: {WHY}",
-        "small": "accuracy 0.9 < 0.95",
+        "small": "accuracy 90.00 % < 95.00 %",
     }
 
 

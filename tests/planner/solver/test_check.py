@@ -99,7 +99,7 @@ def asking(**changes: object) -> Problem:
         (PROBLEM, {"assignments": (replace(PART, batch_size=5),)}, "a batch of 5 is forbidden"),
         (replace(PROBLEM, most=(3,)), {}, "its queries fill batches of 3, not of 4"),
         (asking(latency_ms=33.9), {}, "waits 16 ms, runs 16 ms"),
-        (asking(accuracy=0.91), {}, "below the floor 0.91"),
+        (asking(accuracy=0.91), {}, "below the floor 91.00 %"),
         (asking(qps=99.0), {}, "asks for 99 and gets 100"),
         (asking(qps=101.0), {}, "says feasible is True"),
         (PROBLEM, {"feasible": False}, "says feasible is False"),

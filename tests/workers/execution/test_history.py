@@ -21,7 +21,7 @@ def resident() -> Resident[int]:
 
 def test_it_is_numbered_and_says_why() -> None:
     history = History()
-    history.loaded(T, V, "50 ms, accuracy 0.97", 0.024)
+    history.loaded(T, V, "50 ms, accuracy 97.00 %", 0.024)
     history.evicted(T, V, resident(), "t/u")
     assert history.untold() == [
         Occurrence(
@@ -29,7 +29,7 @@ def test_it_is_numbered_and_says_why() -> None:
             kind=OccurrenceKind.LOADED_ON_DEMAND,
             task=T,
             variant=V,
-            why="for a query (50 ms, accuracy 0.97), in 0.024 s",
+            why="for a query (50 ms, accuracy 97.00 %), in 0.024 s",
         ),
         Occurrence(
             seq=2,

@@ -10,7 +10,7 @@ import pytest
 
 from planner.types import Reason
 from tests.controlplane.gateway.test_plan_following import LATENCY_MS, plan
-from tests.controlplane.serving import FAST, LATE, SLOW, Served, query, serving
+from tests.controlplane.serving import DOUBLE, FAST, LATE, SLOW, Served, query, serving
 from variants.types import ModelName, Stage, TaskName
 
 LETTERS = TaskName("letters")
@@ -56,7 +56,7 @@ async def test_each_variant_has_its_reason(served: Served) -> None:
     told = await explain(served, slo={"accuracy": 0.95})
     assert told["variants"][0]["verdict"] == "chosen"
     assert verdicts(told)[FAST] == "stopped"
-    assert why(told, FAST) == "accuracy 0.9 < 0.95"
+    assert why(told, FAST) == "accuracy 90.00 % < 95.00 %"
     assert verdicts(await explain(served, slo={"latency_ms": 5}))[SLOW] == "stopped"
     all_ = await explain(served)
     assert verdicts(all_)[FAST] == "chosen"
@@ -64,6 +64,31 @@ async def test_each_variant_has_its_reason(served: Served) -> None:
     assert why(all_, SLOW).startswith("fits; a row alone costs ")
     assert verdicts(all_)[LATE] == "stopped"
     assert why(all_, LATE).startswith("not loaded: loading takes ")
+
+
+async def test_accuracies_that_differ_by_no_more_than_chance_are_told_of(served: Served) -> None:
+    """On 100 rows each: 90 % may be 82.6 to 94.5 %, 97 % from 91.5 and 99 % from 94.6 %."""
+    told = await explain(served, slo={"accuracy": 0.97, "latency_ms": 30_000}, variant=SLOW)
+    rows = {one["variant"]: one for one in told["variants"]}
+    low, high = rows[FAST]["accuracy_low"], rows[FAST]["accuracy_high"]
+    assert (round(low, 3), round(high, 3)) == (0.826, 0.945)
+    told = await explain(served, slo={"latency_ms": 30_000, "prefer": "accuracy"})
+    assert told["answer"]["variant"] == SLOW
+    assert told["doubt"] == (
+        f"By the rows that judged them, the accuracy of {SLOW}, 94.55 % to 99.82 %, differs by no"
+        f" more than chance from that of {LATE}, {DOUBLE}."
+    )
+    assert (await explain(served, slo={"latency_ms": 30_000}))["doubt"] == ""
+
+
+async def test_a_floor_that_is_missed_by_no_more_than_chance_is_told_of(served: Served) -> None:
+    told = await explain(served, slo={"accuracy": 0.995})
+    assert told["outcome"] == "refused"
+    assert told["doubt"] == (
+        f"By the rows that judged them, the accuracy of {SLOW} differs from 99.50 % by no more than"
+        " chance."
+    )
+    assert (await explain(served, slo={"accuracy": 0.999}))["doubt"] == ""
 
 
 async def test_what_is_refused_is_refused_with_the_same_words(served: Served) -> None:

@@ -431,7 +431,7 @@ async def test_only_damaged_variants_left_is_a_typed_refusal_with_all_reasons(
     reasons = answer.json["reasons"]
     assert reasons.keys() == {FAST, DOUBLE, LATE, SLOW}
     assert all("is damaged" in reasons[variant] for variant in (DOUBLE, LATE, SLOW))
-    assert reasons[FAST] == "accuracy 0.9 < 0.95"
+    assert reasons[FAST] == "accuracy 90.00 % < 95.00 %"
 
 
 async def test_a_mistake_while_choosing_is_one_answer(served: Served) -> None:
