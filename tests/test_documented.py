@@ -89,7 +89,7 @@ def test_no_other_setting_is_documented() -> None:
 def test_a_command_is_documented_with_its_options(name: str) -> None:
     [used, meaning] = rows("Commands")[f"modelless {name}"]
 
-    assert re.findall(r"`(--[a-z-]+)`", used) == options(LEAVES[name])
+    assert re.findall(r"`(--[a-z0-9-]+)`", used) == options(LEAVES[name])
     assert meaning.endswith(".")
 
 

@@ -5,6 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from profiler.sandbox.limits import MeasureLimits
+from variants.checks.onnx_edges import Edges
 from variants.types import (
     ImageScale,
     ModelVersion,
@@ -69,6 +70,8 @@ class RegistrationRequest:
     """Stage of the version; None is live for a model's first version and canary for later ones."""
     quick: bool = False
     """Whether to judge by few of the rows, and to measure little: see ``QUICK_ROWS``."""
+    edges: Edges = field(default_factory=Edges)
+    """What an ONNX file takes and gives otherwise than it says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

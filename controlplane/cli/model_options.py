@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from controlplane.building.types import Thoroughness
+from variants.checks.onnx_edges import Edges
 from variants.errors import InvalidInput
 from variants.images import numbers_in
 from variants.types import DEFAULT_LATENCY_MS, ImageScale, Prefer, Slo, Stage
@@ -105,6 +106,30 @@ CostOption = Annotated[
     typer.Option(metavar="USD", help="A new task's default ceiling per 1,000 queries.", min=0),
 ]
 PreferOption = Annotated[Prefer | None, typer.Option(help="What a new task optimises by default.")]
+InputNamesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="What the inputs of an ONNX file are called from now on: 'pixels,age', in its order.",
+    ),
+]
+OutputNamesOption = Annotated[
+    str | None, typer.Option(metavar="NAMES", help="The same, of its outputs.")
+]
+FreeBatchOption = Annotated[
+    bool,
+    typer.Option(
+        "--free-batch",
+        help="Let an ONNX file with a fixed batch take any number of rows, if it answers each as it"
+        " does alone.",
+    ),
+]
+CastFloat16Option = Annotated[
+    bool,
+    typer.Option(
+        "--cast-float16", help="Let inputs and outputs of float16 be float32, cast at the edges."
+    ),
+]
 ImageMeanOption = Annotated[
     str | None,
     typer.Option(
@@ -139,6 +164,29 @@ def parse_kinds(text: str | None) -> tuple[str, ...] | None:
     if not all(kinds):
         raise InvalidInput("a kind of variant is empty; give them as 'onnx-int8,openvino-bf16'")
     return kinds
+
+
+def edges_of(
+    input_names: str | None, output_names: str | None, *, free_batch: bool, cast_float16: bool
+) -> Edges:
+    """What of an ONNX file's inputs and outputs is to be another way.
+
+    Raises:
+        InvalidInput: a name is empty.
+    """
+    parsed: dict[str, tuple[str, ...]] = {"input": (), "output": ()}
+    for side, text in (("input", input_names), ("output", output_names)):
+        if text is None:
+            continue
+        parsed[side] = tuple(name.strip() for name in text.split(","))
+        if not all(parsed[side]):
+            raise InvalidInput(f"a name is empty; give them as --{side}-names a,b")
+    return Edges(
+        input_names=parsed["input"],
+        output_names=parsed["output"],
+        free_batch=free_batch,
+        cast_float16=cast_float16,
+    )
 
 
 def parse_labels(text: str) -> tuple[str, ...]:

@@ -271,6 +271,10 @@ class Client:
         measure: str | None = None,
         fresh: bool = False,
         quick: bool = False,
+        input_names: Iterable[str] | None = None,
+        output_names: Iterable[str] | None = None,
+        free_batch: bool = False,
+        cast_float16: bool = False,
         latency_ms: float | None = None,
         accuracy: float | None = None,
         cost: float | None = None,
@@ -292,8 +296,8 @@ class Client:
         of ``modelless register`` are, and ``name`` the model's, else that of the file. What was
         built and measured there of the same before is taken from the build cache, unless all is to
         be done ``fresh``. ``quick`` judges by few rows and measures little. ``told`` is called with
-        ``step``, ``done``, ``total`` and ``message`` as
-        it goes on. After ``timeout_s`` it is not waited for any more; it goes on there.
+        ``step``, ``done``, ``total`` and ``message`` as it goes on. After ``timeout_s`` it is not
+        waited for any more; it goes on there.
 
         Returns:
             ``task``, ``versions``, ``variants`` with their profiles, ``skipped`` with reasons,
@@ -325,5 +329,9 @@ class Client:
             measure=measure,
             fresh="true" if fresh else None,
             quick="true" if quick else None,
+            input_names=None if input_names is None else ",".join(input_names),
+            output_names=None if output_names is None else ",".join(output_names),
+            free_batch="true" if free_batch else None,
+            cast_float16="true" if cast_float16 else None,
         )
         return register_there(self._http, self.url, fields, files, told, timeout_s)

@@ -59,9 +59,11 @@ FIELDS = (
     "image_std",
     "variants",
     "measure",
+    "input_names",
+    "output_names",
 )
 """Optional fields of the form, each an option of the same name."""
-SWITCHES = ("fresh", "quick")
+SWITCHES = ("fresh", "quick", "free_batch", "cast_float16")
 """Those that are true or false."""
 LOST = (
     "the gateway that ran this registration has stopped; register again, which goes on from what"
@@ -330,7 +332,7 @@ def register_arguments(form: Form) -> list[str]:
     for switch in SWITCHES:
         match form.fields.get(switch, "false"):
             case "true":
-                arguments.append(f"--{switch}")
+                arguments.append(f"--{switch.replace('_', '-')}")
             case "false":
                 pass
             case other:

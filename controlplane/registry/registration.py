@@ -9,10 +9,12 @@ are known already is restored before, now that their files and rows are at hand.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 from controlplane.building.build_cache import BuildCache
+from controlplane.building.edges import with_edges
 from controlplane.building.family import digest_of
 from controlplane.building.meter import Meter
 from controlplane.building.types import (
@@ -89,10 +91,32 @@ def register(
         StateUnavailable: catalog or store cannot be reached.
     """
     limits = limits or RegistrationLimits()
-    task_name = _task_name(request.task)
+    _task_name(request.task)  # refused now, not when the model was checked
     if request.metric is not None:
-        parse_metric(request.metric)  # refused now, not when the model was checked
+        parse_metric(request.metric)
     files = find_model_files(request.path, request.model, only=request.only)
+    with work_folder(scratch) if request.edges else nullcontext(Path()) as changed:
+        if request.edges:
+            files = tuple(with_edges(files, request.edges, changed, limits))
+        return _register(
+            request, files, catalog, store, device_kinds, progress, limits, scratch, cache, notes
+        )
+
+
+def _register(
+    request: RegistrationRequest,
+    files: Sequence[ModelFile],
+    catalog: Catalog,
+    store: ArtifactStore,
+    device_kinds: Sequence[DeviceKind],
+    progress: Callable[[Progress], None],
+    limits: RegistrationLimits,
+    scratch: Path | None,
+    cache: BuildCache | None,
+    notes: StoringNotes | None,
+) -> RegistrationResult:
+    """The same, of files that are known."""
+    task_name = _task_name(request.task)
     snapshot = catalog.snapshot()
     digests = {file: digest_of(file.path, _limit_mib(file.path, limits)) for file in files}
     meter = Meter(progress)

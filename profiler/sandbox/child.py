@@ -22,10 +22,12 @@ from typing import Any, TextIO
 import numpy as np
 
 from profiler.evaluation.accuracy import answers, check_alone, judge
+from profiler.evaluation.freed_batch import try_rows
 from profiler.sandbox.measure import Trial, pin
 from variants.builders.protocol import Material
 from variants.builders.registry import make_builder
 from variants.checks.onnx_check import OnnxLimits, check_model
+from variants.checks.onnx_edges import Edges, change_edges
 from variants.errors import InvalidArtifact, ModellessError, VariantNotBuilt
 from variants.metrics.metric import Judged, parse_metric
 from variants.types import Digest, TaskName, TensorSpec, VariantName
@@ -70,6 +72,21 @@ def check(arguments: Arguments, announce: Announce) -> dict[str, Any]:
         extract_onnx(path, onnx, limits=archive_limits)
         path = onnx
     return asdict(check_model(path, limits=limits))
+
+
+def change(arguments: Arguments, announce: Announce) -> dict[str, Any]:
+    """``path``, ``target``, ``size_mib`` and ``edges`` to nothing: a model with other edges is
+    written. One whose batch was freed is tried, once it was checked."""
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in arguments["edges"].items()
+    }
+    edges, target = Edges(**given), Path(arguments["target"])
+    change_edges(Path(arguments["path"]), target, edges, limit_mib=arguments["size_mib"])
+    if edges.free_batch:
+        check_model(target, limits=OnnxLimits(size_mib=arguments["size_mib"]))
+        try_rows(target.name, target)
+    return {}
 
 
 def build(arguments: Arguments, announce: Announce) -> dict[str, Any]:
@@ -183,6 +200,7 @@ _held = HeldVariant()
 METHODS: dict[str, Callable[[Arguments, Announce], dict[str, Any]]] = {
     "check": check,
     "build": build,
+    "change": change,
     "load": _held.load,
     "turn": _held.turn,
     "weigh": _held.weigh,

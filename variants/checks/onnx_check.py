@@ -29,6 +29,7 @@ MIN_OPSET = 7
 DTYPES = {1: "float32", 11: "float64", 7: "int64", 6: "int32", 2: "uint8", 9: "bool"}
 """ONNX's numbers of the element types that a task may have."""
 
+ELSEWHERE = "the reference, under 'Files from elsewhere', has the lines for it"
 MAX_ROW_MIB = 256
 """Largest row of one input or output, which has to fit into a message."""
 LONGEST_NAME = 200
@@ -81,7 +82,7 @@ def check_model_bytes(data: bytes, *, where: str, limits: OnnxLimits | None = No
         InvalidArtifact: one sentence with the first reason.
     """
     limits = limits or OnnxLimits()
-    model = _parse(where, data)
+    model = parse_model(where, data)
     _check_shape_of_model(where, model, limits)
     _check_texts(where, model)
     _check_external_data(where, model)
@@ -143,14 +144,14 @@ def check_signature(info: OnnxInfo, task: Task, *, where: str) -> None:
     if set(wanted) != set(given):
         raise InvalidArtifact(
             f"{where}: takes inputs {_names(given)}, but task {task.name!r} has {_names(wanted)}; "
-            "modelless.export names them by input_names"
+            "--input-names, or input_names of modelless.export, names them"
         )
     outputs = {spec.name: spec for spec in info.outputs}
     missing = [spec.name for spec in task.outputs if spec.name not in outputs]
     if missing:
         raise InvalidArtifact(
             f"{where}: gives outputs {_names(outputs)}, and lacks {', '.join(missing)} of task "
-            f"{task.name!r}; output_names of modelless.export and torch.onnx.export names them"
+            f"{task.name!r}; --output-names, or output_names of modelless.export, names them"
         )
     pairs = [(spec, given[spec.name], "input") for spec in task.inputs]
     pairs += [(spec, outputs[spec.name], "output") for spec in task.outputs]
@@ -173,7 +174,12 @@ def describe(spec: TensorSpec) -> str:
     return f"{spec.dtype} [{', '.join(['batch', *map(str, spec.shape)])}]"
 
 
-def _parse(where: str, data: bytes) -> Any:
+def parse_model(where: str, data: bytes) -> Any:
+    """The protobuf message that a file holds.
+
+    Raises:
+        InvalidArtifact: it is something else.
+    """
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -231,7 +237,8 @@ def _check_external_data(where: str, model: Any) -> None:
     for tensor in tensors(model):
         if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
             raise InvalidArtifact(
-                f"{where}: keeps tensor {tensor.name!r} in another file; save the model as one file"
+                f"{where}: keeps tensor {tensor.name!r} in another file; save the model as one"
+                f" file: {ELSEWHERE}"
             )
 
 
@@ -354,7 +361,8 @@ def _spec(file: str, side: str, value: Any) -> TensorSpec:
         raise InvalidArtifact(f"{where} is a scalar; its first axis must be the batch")
     if axes[0].HasField("dim_value"):
         raise InvalidArtifact(
-            f"{where} has a fixed batch of {axes[0].dim_value}; export it with a dynamic first axis"
+            f"{where} has a fixed batch of {axes[0].dim_value}; export it with a dynamic first"
+            " axis, or try --free-batch"
         )
     if len(axes) > MAX_AXES + 1:
         raise InvalidArtifact(f"{where} has {len(axes)} axes, more than the {MAX_AXES + 1} allowed")
@@ -390,7 +398,8 @@ def _dtype(where: str, element: int) -> str:
         known = ", ".join(DTYPES.values())
         kinds = {number: name.lower() for name, number in TensorProto.DataType.items()}
         kind = kinds.get(element, str(element)) if element else "undeclared"
-        raise InvalidArtifact(f"{where} has type {kind}; it must be one of {known}")
+        hint = "; --cast-float16 casts it at the edges" if kind == "float16" else ""
+        raise InvalidArtifact(f"{where} has type {kind}; it must be one of {known}{hint}")
     return DTYPES[element]
 
 

@@ -251,8 +251,9 @@ async def test_an_unknown_operation_is_not_found(room: Room) -> None:
             FILES,
             400,
             "the form has an unknown field 'force'; there are: "
-            "accuracy, calibration, cost, evaluation, fresh, image_mean, image_std, labels, "
-            "latency_ms, measure, metric, model, name, prefer, stage, task, training, variants",
+            "accuracy, calibration, cast_float16, cost, evaluation, free_batch, fresh, "
+            "image_mean, image_std, input_names, labels, latency_ms, measure, metric, model, "
+            "name, output_names, prefer, quick, stage, task, training, variants",
         ),
         (
             FORM | {"fresh": "yes"},

@@ -272,7 +272,8 @@ def test_an_interrupt_leaves_no_process_no_row_and_no_file(
     assert process.returncode == 130
     assert rest.splitlines()[-1] == (
         "interrupted: nothing was registered; what was built and measured is kept in"
-        f" {folder / 'state' / 'build-cache'}, and the same command goes on from there"
+        f" {folder / 'state' / 'build-cache'}, and the same command goes on from there;"
+        " --quick judges by fewer rows and measures less"
     )
     assert [child for child in children if child.is_running()] == []
     assert [p.name for p in folder.glob("modelless-*")] == []

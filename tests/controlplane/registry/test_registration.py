@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from onnx import TensorProto
 
 from controlplane.building.types import QUICK_ROWS, Thoroughness
 from controlplane.profiling.profiles import Cause, due_profiles
@@ -29,6 +30,7 @@ from tests.variants.catalog.copies import copy_registrations
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.protocol import Catalog
+from variants.checks.onnx_edges import Edges
 from variants.errors import Conflict, InvalidArtifact, InvalidInput, StateUnavailable
 from variants.types import (
     DeviceKind,
@@ -203,6 +205,38 @@ def test_a_quick_registration_trains_on_no_row_that_may_judge_later(house: House
     rows = many_rows(house, 600)
     with pytest.raises(InvalidArtifact, match="all its rows are evaluation rows"):
         house.register(evaluation=rows, training=rows, calibration=house.rows, quick=True)
+
+
+def test_a_file_is_registered_with_other_edges_and_known_again(house: House) -> None:
+    tensor, half = models.tensor, TensorProto.FLOAT16
+    model = models.model(
+        inputs=[tensor("onnx::MatMul_0", 1, 4, kind=half)],
+        outputs=[tensor("12", 1, 3, kind=half)],
+        nodes=[
+            models.node("MatMul", ("onnx::MatMul_0", "weight"), "product"),
+            models.node("Softmax", ("product",), "12"),
+        ],
+        weights={"weight": models.WEIGHT.astype(np.float16)},
+    )
+    models.write(house.model, model)
+    edges = Edges(
+        input_names=("pixels",), output_names=("scores",), free_batch=True, cast_float16=True
+    )
+    house.register(kinds=(), edges=edges)
+    snapshot = house.catalog.snapshot()
+    assert snapshot.tasks[0].inputs == (TensorSpec(name="pixels", dtype="float32", shape=(4,)),)
+    assert snapshot.tasks[0].outputs == (TensorSpec(name="scores", dtype="float32", shape=(3,)),)
+    assert snapshot.variants[0].accuracy == 1.0
+    assert list(house.scratch.iterdir()) == []
+    with pytest.raises(Conflict, match=r"tiny\.onnx is registered already"):
+        house.register(kinds=(), edges=edges)
+
+
+def test_of_an_archive_no_edges_can_be_changed(house: House) -> None:
+    archive = house.model.rename(house.folder / "tiny.pt2")
+    with pytest.raises(InvalidInput, match="only inputs and outputs of ONNX files can be changed"):
+        house.register(path=archive, edges=Edges(free_batch=True))
+    house.assert_untouched()
 
 
 def test_while_it_judges_and_measures_it_tells_how_far_it_is(first: House) -> None:

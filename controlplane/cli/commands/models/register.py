@@ -13,22 +13,27 @@ from controlplane.building.types import RegistrationLimits, RegistrationRequest,
 from controlplane.cli.model_options import (
     AccuracyOption,
     CalibrationOption,
+    CastFloat16Option,
     CostOption,
     EvaluationOption,
+    FreeBatchOption,
     FreshOption,
     ImageMeanOption,
     ImageStdOption,
+    InputNamesOption,
     KindsOption,
     LabelsOption,
     LatencyOption,
     MeasureOption,
     MetricOption,
     ModelOption,
+    OutputNamesOption,
     PreferOption,
     QuickOption,
     StageOption,
     TrainingOption,
     default_slo,
+    edges_of,
     image_scale,
     parse_kinds,
     parse_labels,
@@ -80,6 +85,10 @@ def register(
     accuracy: AccuracyOption = None,
     cost: CostOption = None,
     prefer: PreferOption = None,
+    input_names: InputNamesOption = None,
+    output_names: OutputNamesOption = None,
+    free_batch: FreeBatchOption = False,
+    cast_float16: CastFloat16Option = False,
     image_mean: ImageMeanOption = None,
     image_std: ImageStdOption = None,
     stage: StageOption = None,
@@ -111,6 +120,7 @@ def register(
     parsed = None if labels is None else parse_labels(labels)
     kinds_wanted = parse_kinds(kinds)
     image = image_scale(image_mean, image_std)
+    edges = edges_of(input_names, output_names, free_batch=free_batch, cast_float16=cast_float16)
     settings = load_settings()
     if _is_elsewhere(settings):
         if watch or path.is_dir():
@@ -125,6 +135,8 @@ def register(
             "measure": None if measure is Thoroughness.AUTO else measure.value,
             "labels": parsed, "name": model, "calibration": calibration, "training": training,
             "fresh": fresh, "quick": quick, "image_mean": image_mean, "image_std": image_std,
+            "input_names": edges.input_names or None, "output_names": edges.output_names or None,
+            "free_batch": free_batch, "cast_float16": cast_float16,
         }  # fmt: skip
         _register_there(path, task, evaluation, options, output, progress)
         return
@@ -143,6 +155,7 @@ def register(
         image=image,
         stage=stage,
         quick=quick,
+        edges=edges,
     )
     _register(settings, request, interval_s if watch else None, output, progress, fresh=fresh)
 

@@ -1,0 +1,196 @@
+"""ONNX models with other inputs and outputs, which compute what they did."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from profiler.evaluation.freed_batch import try_rows
+from tests import onnx_models as models
+from variants.checks.onnx_check import check_model
+from variants.checks.onnx_edges import Edges, change_edges
+from variants.errors import InvalidArtifact, InvalidInput
+
+ROWS = np.array([[1, 0, 0, 2], [0, 3, 1, 0], [0.5, 0, 2, 1]], dtype=np.float32)
+HALF = TensorProto.FLOAT16
+
+
+def changed(folder: Path, model: Any, **edges: Any) -> Path:
+    source = models.write(folder / "source.onnx", model)
+    change_edges(source, folder / "m.onnx", Edges(**edges))
+    return folder / "m.onnx"
+
+
+def answer(path: Path, **rows: NDArray[Any]) -> list[NDArray[Any]]:
+    return list(onnxruntime.InferenceSession(str(path)).run(None, rows))
+
+
+def names(path: Path) -> tuple[list[str], list[str]]:
+    info = check_model(path)
+    return [one.name for one in info.inputs], [one.name for one in info.outputs]
+
+
+def two_sided() -> Any:
+    """Two inputs, two outputs, and a value within that is called as an output is to be."""
+    return models.model(
+        nodes=[
+            models.node("Add", ("a", "b"), "scores"),
+            models.node("Softmax", ("scores",), "onnx::Gemm_12"),
+            models.node("Neg", ("scores",), "less"),
+        ],
+        inputs=[models.tensor("a", "batch", 4), models.tensor("b", "batch", 4)],
+        outputs=[models.tensor("onnx::Gemm_12", "batch", 4), models.tensor("less", "batch", 4)],
+    )
+
+
+def fixed(size: int, *nodes: Any, **weights: Any) -> Any:
+    return models.model(
+        nodes=nodes or None,
+        inputs=[models.tensor("pixels", size, 4)],
+        outputs=[models.tensor("scores", size, 3)],
+        weights={"weight": models.WEIGHT, **weights},
+    )
+
+
+def test_names_change_and_answers_stay(tmp_path: Path) -> None:
+    before = answer(models.write(tmp_path / "before.onnx", two_sided()), a=ROWS, b=ROWS[::-1])
+    path = changed(tmp_path, two_sided(), input_names=("x", "y"), output_names=("scores", "rest"))
+    assert names(path) == (["x", "y"], ["scores", "rest"])
+    for old, new in zip(before, answer(path, x=ROWS, y=ROWS[::-1]), strict=True):
+        assert np.array_equal(old, new)
+
+
+def test_names_may_be_exchanged(tmp_path: Path) -> None:
+    subtracting = models.model(
+        nodes=[models.node("Sub", ("a", "b"), "scores")],
+        inputs=[models.tensor("a", "batch", 4), models.tensor("b", "batch", 4)],
+        outputs=[models.tensor("scores", "batch", 4)],
+    )
+    path = changed(tmp_path, subtracting, input_names=("b", "a"))
+    assert names(path) == (["b", "a"], ["scores"])
+    (found,) = answer(path, b=ROWS, a=ROWS[::-1])
+    assert np.array_equal(found, ROWS - ROWS[::-1])
+
+
+def test_a_name_that_is_used_within_a_branch_changes_there_as_well(tmp_path: Path) -> None:
+    branches = {
+        kind: helper.make_graph(
+            [models.node(operator, ("pixels",), f"{kind}_scores")],
+            kind, [], [models.tensor(f"{kind}_scores", "batch", 4)],
+        )
+        for kind, operator in (("then", "Neg"), ("else", "Abs"))
+    }  # fmt: skip
+    model = models.model(
+        nodes=[
+            models.node(
+                "If", ("yes",), "scores", then_branch=branches["then"], else_branch=branches["else"]
+            )
+        ],
+        outputs=[models.tensor("scores", "batch", 4)],
+        weights={"yes": np.array(True)},
+    )
+    (found,) = answer(changed(tmp_path, model, input_names=("x",)), x=ROWS)
+    assert np.array_equal(found, -ROWS)
+
+
+@pytest.mark.parametrize(
+    ("edges", "words"),
+    [
+        ({"input_names": ("x",)}, "has 1 names, but source.onnx has 2 inputs: a, b"),
+        ({"output_names": ("x", "y", "z")}, "--output-names has 3 names"),
+        ({"input_names": ("x", "x")}, "has a name twice"),
+        ({"input_names": ("x", "y\n")}, "cannot be the name of an input"),
+    ],
+)
+def test_names_that_cannot_be_are_refused(
+    tmp_path: Path, edges: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        changed(tmp_path, two_sided(), **edges)
+
+
+def test_float16_is_cast_at_the_edges(tmp_path: Path) -> None:
+    model = models.model(
+        inputs=[models.tensor("pixels", "batch", 4, kind=HALF)],
+        outputs=[models.tensor("scores", "batch", 3, kind=HALF)],
+        weights={"weight": models.WEIGHT.astype(np.float16)},
+    )
+    source = models.write(tmp_path / "half.onnx", model)
+    with pytest.raises(InvalidArtifact, match="--cast-float16 casts it at the edges"):
+        check_model(source)
+    path = changed(tmp_path, model, cast_float16=True, output_names=("result",))
+    info = check_model(path)
+    assert [one.dtype for one in (*info.inputs, *info.outputs)] == ["float32"] * 2
+    (half,) = answer(source, pixels=ROWS.astype(np.float16))
+    assert np.allclose(answer(path, pixels=ROWS)[0], half.astype(np.float32), atol=1e-3)
+
+
+def test_a_batch_of_one_is_freed_with_its_reshapes(tmp_path: Path) -> None:
+    model = fixed(
+        1,
+        models.node("Reshape", ("pixels", "flat"), "row"),
+        models.node("MatMul", ("row", "weight"), "product"),
+        models.node("Reshape", ("product", "whole"), "again"),
+        models.node("Softmax", ("again",), "scores"),
+        flat=np.array([1, 4]),
+        whole=np.array([1, -1]),
+    )
+    source = models.write(tmp_path / "fixed.onnx", model)
+    with pytest.raises(InvalidArtifact, match=r"has a fixed batch of 1; .* or try --free-batch"):
+        check_model(source)
+    path = changed(tmp_path, model, free_batch=True)
+    check_model(path)
+    try_rows("m", path)
+    alone = [answer(source, pixels=ROWS[i : i + 1])[0] for i in range(3)]
+    assert np.allclose(answer(path, pixels=ROWS)[0], np.concatenate(alone))
+
+
+def test_a_model_that_is_made_for_one_size_is_refused(tmp_path: Path) -> None:
+    made_for_one = fixed(
+        1,
+        models.node("MatMul", ("pixels", "weight"), "product"),
+        models.node("Add", ("product", "bias"), "sum"),
+        models.node("Expand", ("sum", "whole"), "scores"),
+        bias=np.zeros((2, 3), dtype=np.float32),
+        whole=np.array([2, 3]),
+    )
+    path = changed(tmp_path, made_for_one, free_batch=True)
+    with pytest.raises(InvalidArtifact, match=r"^m: with its batch freed it does not run with 5"):
+        try_rows("m", path)
+
+
+def test_a_model_that_mixes_its_rows_is_refused(tmp_path: Path) -> None:
+    mixing = fixed(
+        1,
+        models.node("MatMul", ("pixels", "weight"), "product"),
+        models.node("ReduceMax", ("product", "axis"), "most", keepdims=1),
+        models.node("Sub", ("product", "most"), "scores"),
+        axis=np.array([0]),
+    )
+    path = changed(tmp_path, mixing, free_batch=True)
+    with pytest.raises(InvalidArtifact, match="answers a row otherwise beside others than alone"):
+        try_rows("m", path)
+
+
+def test_inputs_of_different_batches_cannot_be_freed(tmp_path: Path) -> None:
+    model = models.model(
+        nodes=[models.node("Add", ("a", "b"), "scores")],
+        inputs=[models.tensor("a", 1, 4), models.tensor("b", 2, 4)],
+        outputs=[models.tensor("scores", 2, 4)],
+    )
+    with pytest.raises(InvalidArtifact, match="batches of 1 and 2, so none can be freed"):
+        changed(tmp_path, model, free_batch=True)
+
+
+def test_the_same_gives_the_same_bytes_and_nothing_asked_changes_nothing(tmp_path: Path) -> None:
+    one = changed(tmp_path / "one", two_sided(), input_names=("x", "y"), free_batch=True)
+    two = changed(tmp_path / "two", two_sided(), input_names=("x", "y"), free_batch=True)
+    assert one.read_bytes() == two.read_bytes()
+    assert not Edges()
+    same = changed(tmp_path / "same", two_sided())
+    assert onnx.load(same) == two_sided()
