@@ -6,7 +6,8 @@
     |-- InvalidInput            what the caller sent cannot be right
     |   |-- InvalidArtifact     a model file or evaluation data that is refused
     |   |   |-- VariantNotBuilt one kind of variant cannot be made of it; others may
-    |   |   `-- TrialKilled     what tried it was killed, which may be no fault of its own
+    |   |   |-- TrialKilled     what tried it was killed, which may be no fault of its own
+    |   |   `-- TrialTooLarge   what tried it took more memory than it may
     |   `-- PayloadTooLarge
     |-- Unauthenticated
     |-- Forbidden
@@ -90,6 +91,10 @@ class TrialKilled(InvalidArtifact):
 
     No model kills its process like this, but the end of a machine does.
     """
+
+
+class TrialTooLarge(InvalidArtifact):
+    """What was tried took more memory than it may, or than there was; less of it may go."""
 
 
 class PayloadTooLarge(InvalidInput):

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from variants.types import ModelVersion
 
 
+LEFT_OUT = ": left out"
+"""How the note of a variant ends of which larger batches took too much memory."""
+
+
 def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
     """What was registered, as plain JSON values."""
     return {
@@ -160,6 +164,9 @@ def result_table(
     )
     for skipped in result.skipped:
         typer.echo(f"left out: {skipped.name}: {skipped.reason}")
+    for variant in result.variants:
+        if variant.note.endswith(LEFT_OUT):
+            typer.echo(f"{variant.name}: {variant.note.split('; ')[-1]}")
     for sentence in result.doubts:
         typer.echo(f"doubtful: {sentence}")
     _say_reused({"built": result.reused.built, "measured": result.reused.measured})

@@ -197,8 +197,8 @@ class Measuring:
         return replace(built, variant=variant)
 
     def _time_largest(self, variant: Variant, path: Path) -> None:
-        """Have an idea of its latency at the largest batch; of a slow variant at the largest that
-        is not too slow to be profiled.
+        """Have an idea of its latency at the largest batch that there is memory for; of a slow
+        variant at the largest that is not too slow to be profiled.
 
         Raises:
             InvalidArtifact: it failed.
@@ -207,15 +207,16 @@ class Measuring:
         bench.time(variant, path, sizes[0])
         one_ms = bench.samples(variant)[sizes[0]].point.p50_ms
         if one_ms * sizes[-1] / sizes[0] <= self._slowest_ms:
-            bench.time(variant, path, sizes[-1])
+            any(bench.time(variant, path, size) for size in reversed(sizes))
             return
         for size in sizes[1:]:
-            bench.time(variant, path, size)
-            if bench.samples(variant)[size].point.p50_ms > self._slowest_ms:
+            fits = bench.time(variant, path, size)
+            if not fits or bench.samples(variant)[size].point.p50_ms > self._slowest_ms:
                 return
 
     def _leave_out_too_slow(self, ready: Sequence[BuiltVariant]) -> None:
-        """Batch sizes at which all variants are too slow are not sampled."""
+        """Batch sizes at which all variants are too slow, or one takes too much memory, are not
+        sampled."""
         quick = [
             size
             for one in ready
@@ -223,7 +224,9 @@ class Measuring:
             if size in self._sizes and sample.point.p50_ms <= self._slowest_ms
         ]
         largest = max(quick, default=self._sizes[0])
-        self._sizes = tuple(size for size in self._sizes if size <= largest)
+        too_large = (self._bench.too_large(one.variant) for one in ready)
+        below = min((size for size in too_large if size), default=largest + 1)
+        self._sizes = tuple(size for size in self._sizes if size <= largest and size < below)
 
     def _failed(self, built: BuiltVariant, error: InvalidArtifact) -> None:
         """Go on without a variant. The model itself cannot be missing."""
@@ -281,8 +284,17 @@ class Measuring:
                 telling.begin(words)
             profile = bench.measure(one, path, telling.told)
             telling.end(worked=not before)
-            found.append(Measured(variant=one, path=path, profile=profile, known=before))
+            noted = self._noted(one, one)
+            found.append(Measured(variant=noted, path=path, profile=profile, known=before))
         return undominated(found)
+
+    def _noted(self, variant: Variant, like: Variant) -> Variant:
+        """The variant with a word on batch sizes that took too much memory of ``like``."""
+        size = self._bench.too_large(like)
+        if size is None:
+            return variant
+        said = f"{counted(size, 'row')} at once and more take more memory than there is: left out"
+        return replace(variant, note="; ".join(filter(None, (variant.note, said))))
 
     def _with(self, variant: Variant, threads: int) -> Variant:
         return variant if threads == self._threads[0] else with_threads(variant, threads)
@@ -324,7 +336,7 @@ class Measuring:
         for one in ready:
             siblings = [
                 Measured(
-                    variant=variant,
+                    variant=self._noted(variant, one.variant),
                     path=one.path,
                     profile=bench.profile(variant, points, one.variant),
                     known=not (bench.has_loaded(one.variant) or bench.has_loaded(variant)),

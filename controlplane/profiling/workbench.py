@@ -200,15 +200,23 @@ class Workbench:
         self._note(variant)
         return profile
 
-    def time(self, variant: Variant, path: Path, batch_size: int) -> None:
+    def time(self, variant: Variant, path: Path, batch_size: int) -> bool:
         """Have an idea of its latency at one batch size: a turn, unless there was one before.
+
+        Returns whether there is memory for it.
 
         Raises:
             InvalidArtifact: as ``measure`` does.
         """
         if batch_size not in self._known(variant, path).samples:
-            self.probe(variant, path).sample(batch_size)
+            if self.probe(variant, path).sample_if_fits(batch_size) is None:
+                return False
             self._note(variant)
+        return True
+
+    def too_large(self, variant: Variant) -> int | None:
+        """The smallest batch size for which memory was short, as far as was tried now."""
+        return self._probes[variant.name].too_large
 
     def sample(self, variant: Variant, path: Path, batch_size: int) -> LatencyPoint:
         """Latency at one batch size, its median known as well as the limits want.

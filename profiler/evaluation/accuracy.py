@@ -7,12 +7,14 @@ from math import sqrt
 
 import numpy as np
 
-from variants.errors import InvalidArtifact
+from variants.errors import InvalidArtifact, RuntimeFailed
 from variants.metrics.metric import parse_metric
 from variants.metrics.scoring import agreement, score
 from workers.runtimes.protocol import Runtime, Tensor
 
 BATCH = 32
+OUT_OF_MEMORY = ("Failed to allocate memory", "bad_alloc", "bad allocation")
+"""How ONNX Runtime says it."""
 FIRST = 8
 """Rows of the first run, and of the next ones of a model that is slow."""
 SLOW_S = 2.0
@@ -55,6 +57,11 @@ def interval_of(share: float, rows: int) -> tuple[float, float]:
     return wilson(round(share * rows), rows) if rows else (0.0, 1.0)
 
 
+def wants_memory(error: BaseException) -> bool:
+    """Whether that is what a run failed for."""
+    return isinstance(error, MemoryError) or any(said in str(error) for said in OUT_OF_MEMORY)
+
+
 def answers(
     runtime: Runtime,
     rows: Sequence[Tensor],
@@ -68,7 +75,7 @@ def answers(
         runtime: loaded.
         rows: input tensors ``(rows, *shape)`` in the task's order.
         batch_size: rows per run; at most the largest that the runtime takes. Of a slow model it is
-            less, so that it can be told how far it is.
+            less, so that it can be told how far it is, and where memory is short.
         told: called with the number of rows that are answered.
 
     Raises:
@@ -80,7 +87,13 @@ def answers(
     while start < count:
         began_s = time.perf_counter()
         batch = [np.ascontiguousarray(tensor[start : start + size]) for tensor in rows]
-        outputs = runtime.run(batch)
+        try:
+            outputs = runtime.run(batch)
+        except (RuntimeFailed, MemoryError) as error:
+            if size == 1 or not wants_memory(error):
+                raise
+            batch_size = size = size // 2  # so many rows are too many
+            continue
         expected = len(batch[0])
         for output in outputs:
             _check(output, expected, start)

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from profiler.evaluation.accuracy import answers, check_alone, judge
+from profiler.evaluation.accuracy import answers, check_alone, judge, wants_memory
 from profiler.evaluation.freed_batch import try_rows
 from profiler.sandbox.measure import Trial, pin
 from variants.builders.protocol import Material
@@ -38,8 +38,6 @@ from workers.types import LoadSpec
 PER_THREAD_MIB = 80
 """Address space, not memory: a thread's stack and its own allocation arena."""
 
-OUT_OF_MEMORY = ("Failed to allocate memory", "bad_alloc", "bad allocation")
-"""How ONNX Runtime says it."""
 TOO_MUCH_MEMORY = "it needs more memory than a trial may take"
 
 FIRST_TO_GO = 1000
@@ -285,10 +283,11 @@ def answer(request: Mapping[str, Any], announce: Announce) -> dict[str, Any]:
     except InvalidArtifact as error:
         return {"error": error.message}
     except ModellessError as error:
-        line = error.message.splitlines()[0][:500]
-        return {"error": TOO_MUCH_MEMORY if any(s in line for s in OUT_OF_MEMORY) else line}
+        if wants_memory(error):
+            return {"error": TOO_MUCH_MEMORY, "kind": "TrialTooLarge"}
+        return {"error": error.message.splitlines()[0][:500]}
     except MemoryError:
-        return {"error": TOO_MUCH_MEMORY}
+        return {"error": TOO_MUCH_MEMORY, "kind": "TrialTooLarge"}
     except Exception as error:
         return {"error": f"it failed unexpectedly: {type(error).__name__}: {error}"[:500]}
 

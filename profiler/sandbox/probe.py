@@ -16,7 +16,7 @@ from profiler.sandbox.limits import PATIENCE, MeasureLimits
 from profiler.sandbox.sandbox import Announce, Sandbox, SandboxLimits, ignored
 from profiler.timing.contention import Contention
 from profiler.timing.statistics import Round, Sample
-from variants.errors import InvalidArtifact
+from variants.errors import InvalidArtifact, TrialTooLarge
 from variants.metrics.metric import LABELS
 from variants.types import LatencyPoint
 from workers.types import LoadSpec
@@ -94,6 +94,8 @@ class Probe:
         self._cores = cores_for(threads) if pinned else ()
         self._samples = dict(samples or {})
         self._figures = figures
+        self.too_large: int | None = None
+        """The smallest batch size that took more memory than there was, once one did."""
 
     @property
     def name(self) -> str:
@@ -169,6 +171,25 @@ class Probe:
         self._samples[batch_size] = whole
         self._weigh(found)
         return whole
+
+    def sample_if_fits(self, batch_size: int) -> Sample | None:
+        """One turn of a batch size; None if it takes more memory than there is, and then the
+        variant is loaded again for smaller ones.
+
+        Raises:
+            InvalidArtifact: the variant failed otherwise, or a single row is too large for it.
+        """
+        if self.too_large is not None and batch_size >= self.too_large:
+            return None
+        try:
+            return self.sample(batch_size)
+        except TrialTooLarge:
+            if batch_size <= min(self.limits.batch_sizes):
+                raise
+            self.too_large = batch_size
+            self.__exit__()
+            self.__enter__()
+            return None
 
     def judge(
         self,
@@ -246,7 +267,8 @@ class Probe:
     def curve(self, told: Settling = lambda *_: None) -> tuple[LatencyPoint, ...]:
         """Latency at the batch sizes of the limits, in turns.
 
-        It ends before the first batch that is too slow, or larger than is of use. ``told`` is
+        It ends before the first batch that is too slow or takes too much memory, or that is larger
+        than is of use. ``told`` is
         called after each turn.
 
         Raises:
@@ -258,8 +280,8 @@ class Probe:
             points = [self._samples[known].point for known in sizes]
             if size > limits.useful_above and not is_useful(points, limits.useful_gain):
                 break
-            sample = self.sample(size)
-            if sizes and is_too_slow(sample, limits):
+            sample = self.sample_if_fits(size)
+            if sample is None or (sizes and is_too_slow(sample, limits)):
                 break
             sizes.append(size)
             count = len(limits.batch_sizes)

@@ -20,7 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
-from variants.errors import InvalidArtifact, ModellessError, TrialKilled, VariantNotBuilt
+from variants.errors import (
+    InvalidArtifact,
+    ModellessError,
+    TrialKilled,
+    TrialTooLarge,
+    VariantNotBuilt,
+)
 from workers.process.memory_kills import known_memory_kills
 
 Announce = Callable[[int, int], None]
@@ -34,7 +40,10 @@ _KEPT_ENVIRONMENT = (
 _LOOK_S = 0.25
 """How often the child's memory is looked at."""
 _PAGE_BYTES = resource.getpagesize()
-_ERRORS: Mapping[str, type[ModellessError]] = {"VariantNotBuilt": VariantNotBuilt}
+_ERRORS: Mapping[str, type[ModellessError]] = {
+    "VariantNotBuilt": VariantNotBuilt,
+    "TrialTooLarge": TrialTooLarge,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +187,7 @@ class Sandbox:
             ) from None
         except MemoryError:
             self._end()
-            raise InvalidArtifact(
+            raise TrialTooLarge(
                 f"{subject}: needs more than the {self._limits.memory_mib:g} MiB of a trial"
             ) from None
         except (EOFError, BrokenPipeError, ValueError, TypeError):
@@ -236,7 +245,7 @@ class Sandbox:
             if before is None or now is None:
                 return TrialKilled(f"{killed}; whether memory ran out is not known")
             if now > before:
-                return InvalidArtifact(f"{killed}, probably because memory ran out")
+                return TrialTooLarge(f"{killed}, probably because memory ran out")
             return TrialKilled(f"{killed}, and the kernel tells of no want of memory")
         if code < 0:
             name = signal.Signals(-code).name

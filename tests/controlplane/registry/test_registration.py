@@ -207,6 +207,21 @@ def test_a_quick_registration_trains_on_no_row_that_may_judge_later(house: House
         house.register(evaluation=rows, training=rows, calibration=house.rows, quick=True)
 
 
+@pytest.mark.parametrize("thoroughness", [Thoroughness.FULL, Thoroughness.SAMPLED])
+def test_a_batch_that_is_too_large_is_left_out_and_told_of(
+    house: House, thoroughness: Thoroughness
+) -> None:
+    """Each row takes 250 MiB, of 1,000 that a trial may take; judging begins with eight rows."""
+    models.write(house.model, models.greedy(125))
+    house.register(kinds=(), measure=thoroughness)
+    snapshot = house.catalog.snapshot()
+    (variant,), (profile,) = snapshot.variants, snapshot.profiles
+    largest = profile.points[-1].batch_size
+    assert largest in (1, 2)
+    said = f"{2 * largest} rows at once and more take more memory than there is: left out"
+    assert (variant.accuracy_rows, variant.note) == (24, said)
+
+
 def test_a_file_is_registered_with_other_edges_and_known_again(house: House) -> None:
     tensor, half = models.tensor, TensorProto.FLOAT16
     model = models.model(

@@ -7,7 +7,7 @@ import pytest
 
 from profiler.sandbox.sandbox import Sandbox, SandboxLimits
 from tests import onnx_models as models
-from variants.errors import InvalidArtifact, TrialKilled, VariantNotBuilt
+from variants.errors import InvalidArtifact, TrialKilled, TrialTooLarge, VariantNotBuilt
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ def test_misbehaviour_becomes_a_sentence_and_no_process_stays(method: str, sente
         ),
         (
             (3, 4),
-            InvalidArtifact,
+            TrialTooLarge,
             "m: its trial process was killed, probably because memory ran out",
         ),
         (
