@@ -408,6 +408,7 @@ class ControlLoop:
             for kind, count in self._running.items()
         }
         self._recorder.workers(self._workers, self._pool, targets)
+        self._report.workers(self._workers.values())
 
     async def _count(self) -> None:
         with contextlib.suppress(StateUnavailable):
@@ -415,6 +416,7 @@ class ControlLoop:
             if self._live.refused:  # what gateways write is not there: nobody knows the demand
                 return
             self._recorder.gateways(reports)
+            self._report.gateways(reports.values())
             self._arrivals.count(reports, self._known, self._clock_s())
             self._canaries.count(reports)
             self._corrected |= self._zones.count(reports, self._known, self._clock_s())

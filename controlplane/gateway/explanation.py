@@ -70,6 +70,7 @@ def explained(
         answer=_answer(found, query, now_ms) if isinstance(found, Choice) else None,
         refusal=_refusal(found) if isinstance(found, Refusal) else None,
         plan=plan_words(routes, query, found),
+        cores="",
         variants=[]
         if view is None
         else list(_verdicts(snapshot, view, query, found, now_ms, _planned(routes, query))),

@@ -89,6 +89,10 @@ class ExplanationSchema(Schema):
     answer: AnswerSchema | None
     refusal: RefusalSchema | None
     plan: str = Field(description="Whether the query follows the plan, in a sentence.")
+    cores: str = Field(
+        description="Why an answer may be late nevertheless: the cores of some machine are short; "
+        "empty where they are not, or nothing tells.",
+    )
     variants: list[VerdictSchema] = Field(
         description="The chosen one, then those that fit, then those that do not."
     )

@@ -5,6 +5,7 @@ from typing import Self
 from pydantic import Field
 
 from controlplane.views.fleet_status import FleetStatus, Level, PlacedState, Source
+from controlplane.views.machines.core_shortage import CoreLevel
 from controlplane.views.schemas import Schema
 from controlplane.views.storage_status import StorageLevel
 from planner.layouts import SPLIT
@@ -79,6 +80,20 @@ class StorageStatusSchema(Schema):
     sentence: str = Field(description="What is wrong; empty where all is well.")
 
 
+class CoreStatusSchema(Schema):
+    """Whether what answers queries has the cores that it needs, now."""
+
+    level: CoreLevel = Field(
+        description="`cores_short`: on some machine something waited for a core half of the time "
+        "or more while 90 % of the cores were busy; a quota held processes back in a tenth of the "
+        "time or more; or a hypervisor gave a tenth of the cores to others."
+    )
+    sentence: str = Field(
+        description="Of which machine, why, and what would help; empty where none is short of "
+        "cores, or nothing tells."
+    )
+
+
 class PlacementSchema(Schema):
     """A variant on a worker with a share of its time."""
 
@@ -123,6 +138,7 @@ class PlanSchema(Schema):
     created_at: str
     standing: FleetStatusSchema
     storage: StorageStatusSchema | None = None
+    cores: CoreStatusSchema | None = None
 
     @classmethod
     def of(cls, plan: Plan | None, now: FleetStatus, task: str | None = None) -> Self:
