@@ -121,7 +121,7 @@ class ApiContext:
         said = told or {}
         return storage_status(
             all_rooms(rooms, told), said.get("unwritable", ""), said.get("slow_ms", 0.0),
-            self.live.refused(),
+            self.live.refused(), said.get("live_slow_ms", 0.0),
         )  # fmt: skip
 
     async def cores(self) -> CoreStatus:

@@ -363,7 +363,9 @@ class ControlLoop:
     ) -> dict[DeviceKindName, int]:
         """What is wanted, with one more of each kind of which `modelless upgrade` needs it."""
         with contextlib.suppress(StateUnavailable):
+            began_s = self._clock_s()
             self._replacing = await self._live.replacing()
+            self._report.live_pace.answered(1_000 * (self._clock_s() - began_s))
         with contextlib.suppress(ClusterUnavailable):  # then it is tried again
             await self._lend_room(lent=bool(self._replacing & wanted.keys()))
         return {kind: count + (kind in self._replacing) for kind, count in wanted.items()}

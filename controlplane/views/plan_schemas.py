@@ -75,7 +75,8 @@ class StorageStatusSchema(Schema):
         description="`unwritable`: the catalog takes nothing; `live_state_lost`: Redis or Valkey "
         "does not answer, or takes nothing; `nearly_full`: the disk of the state "
         "directory, of artifacts or of their copies has less than 5 % and less than 1 GiB free; "
-        "`slow`: the catalog takes 250 ms and more to give the control loop one row."
+        "`slow`: the catalog, or the live state, takes 250 ms and more to give the control loop "
+        "one row or key."
     )
     sentence: str = Field(description="What is wrong; empty where all is well.")
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any
 
-from controlplane.controller.events.catalog_pace import CatalogPace
+from controlplane.controller.events.answer_pace import AnswerPace
 from controlplane.controller.events.core_watch import CoreWatch
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.storage_watch import StorageWatch
@@ -48,8 +48,10 @@ class LoopReport:
         self._cores = CoreWatch()
         self._core_times: tuple[tuple[CoreTime, ...], tuple[CoreTime, ...]] = ((), ())
         """Of workers, and of gateways."""
-        self.catalog_pace = CatalogPace()
+        self.catalog_pace = AnswerPace()
         """Told of each look at the catalog."""
+        self.live_pace = AnswerPace()
+        """Told of each look at the live state."""
 
     def workers(self, statuses: Iterable[WorkerStatus]) -> None:
         """What workers say of their machines."""
@@ -67,17 +69,19 @@ class LoopReport:
         They are told ``turned_s``, when the last turn that did not fail ended (Unix time; null
         before any), ``plan_at``, when the newest plan was made, ``events``, how many of each kind
         were told by this control loop, ``rooms``, the disks of its machine, ``unwritable``, why the
-        catalog cannot be written, and ``slow_ms``, what the catalog takes to answer where that is
-        long.
+        catalog cannot be written, and ``slow_ms`` and ``live_slow_ms``, what the catalog and the
+        live state take to answer where that is long.
         """
         if not self._journal.troubled("turn"):
             self._turned_s = self._wall_s()
         rooms = await asyncio.to_thread(self._rooms)
         self._journal.doubtful = any(map(full, rooms))
         unwritable = self._why("writing")
-        slow_ms, now_s = self.catalog_pace.slow_ms(), self._clock_s()
+        slow_ms, live_slow_ms = self.catalog_pace.slow_ms(), self.live_pace.slow_ms()
+        now_s = self._clock_s()
         found = list(self._storage.rooms(rooms))
         found += self._cores.look(chain(*self._core_times), now_s)
+        found += self._storage.live_state_answered(live_slow_ms, now_s)
         if self._journal.troubled("catalog"):  # nothing was written: `catalog_lost` tells of it
             unwritable = self._why("catalog")
         else:
@@ -94,6 +98,7 @@ class LoopReport:
                     "rooms": plain(rooms),
                     "unwritable": unwritable,
                     "slow_ms": slow_ms,
+                    "live_slow_ms": live_slow_ms,
                 }
             )
 
