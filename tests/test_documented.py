@@ -167,6 +167,7 @@ EVENT_MODULES = (
     "rebuilds",
     "plan_events",
     "storage_watch",
+    "core_watch",
 )
 """Modules that decide what happened: tuples of kind, subject and message."""
 

@@ -28,7 +28,7 @@ def quota_cores(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUP) -> float | N
     """Cores that the least quota of the control groups of this process amounts to; None where there
     is none."""
     found = []
-    for folder in _groups("cpu", root, own):
+    for folder in groups("cpu", root, own):
         with suppress(OSError, ValueError):
             found.append(_quota(folder))
     return min(found, default=None)
@@ -37,7 +37,7 @@ def quota_cores(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUP) -> float | N
 def most_tasks(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUP) -> int | None:
     """Processes and threads that the control groups of this process allow; None: any number."""
     found = []
-    for folder in _groups("pids", root, own):
+    for folder in groups("pids", root, own):
         with suppress(OSError, ValueError):
             found.append(int((folder / "pids.max").read_text()))  # "max" where there is no limit
     return min(found, default=None)
@@ -46,7 +46,7 @@ def most_tasks(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUP) -> int | None
 def total_memory_mib(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUP) -> float:
     """Memory of this machine, or the least limit of the control groups of this process."""
     limits = []
-    for folder in _groups("memory", root, own):
+    for folder in groups("memory", root, own):
         with suppress(OSError, ValueError):
             limits.append(_limit(folder))
     return float(min([psutil.virtual_memory().total, *limits]) / 2**20)
@@ -59,7 +59,7 @@ def free_memory_mib(root: Path = CONTROL_GROUPS, own: Path = OWN_GROUP) -> float
     return float(min([psutil.virtual_memory().available, *left]) / 2**20)
 
 
-def _groups(controller: str, root: Path, own: Path) -> Iterator[Path]:
+def groups(controller: str, root: Path, own: Path) -> Iterator[Path]:
     """The folders of the control groups of this process that may limit something, and of those
     above them. Inside a container a group's path may be that of the host, of which only the
     container's own part is there: its root."""
@@ -111,7 +111,7 @@ def _limit(folder: Path) -> int:
 
 def _memory(root: Path, own: Path) -> Iterator[tuple[int, int]]:
     """Limit and use of each control group that has a limit, in bytes, without inactive files."""
-    for folder in _groups("memory", root, own):
+    for folder in groups("memory", root, own):
         with suppress(OSError, ValueError):
             limit = _limit(folder)
             if (folder / "memory.current").exists():

@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from planner.batching.registry import make_queue
+from variants.core_time import CoreMeter
 from variants.errors import Internal, ModellessError
 from workers.channel.frames import FrameKind
 from workers.channel.messages import decode_load, decode_told, encode, encode_status, named
@@ -74,6 +75,8 @@ class WorkerHost:
         self._artifacts = artifacts
         self._id = worker_id
         self._ledger = CrashLedger(config.quarantine_dir)
+        self._core_meter = CoreMeter()
+        """Made before it keeps to cores of its own: those of the machine count."""
         self._cores = OwnCores(config.cores) if config.pin_cores else None
         self._executor: Executor | None = None
         self._loading: Loading
@@ -179,6 +182,7 @@ class WorkerHost:
             warnings=tuple(filter(None, problems)),
             cores=() if self._cores is None else self._cores.cores,
             zone=self._config.zone,
+            core_time=self._core_meter.look(),
         )
 
     def check(self) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from hashlib import blake2b
 
+from variants.core_time import CoreTime
 from variants.types import (
     Digest,
     ReplicaState,
@@ -152,6 +153,8 @@ class WorkerStatus:
     (``workers.channel.shared_memory``)."""
     zone: str = ""
     """Which zone its machine is in, by the label of its node; "" where it has none."""
+    core_time: CoreTime | None = None
+    """How the time of its machine's cores was used lately; None where that is not known."""
 
 
 ZONE_LABELS = ("topology.kubernetes.io/zone", "ray.io/availability-zone")

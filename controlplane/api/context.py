@@ -9,9 +9,11 @@ from typing import Any, Protocol
 from controlplane.machine import rooms_here
 from controlplane.registry.operations import Operations, Registrations
 from controlplane.settings import Settings
+from controlplane.views.machines.core_shortage import CoreStatus, core_status
 from controlplane.views.storage_status import StorageStatus, all_rooms, storage_status
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
+from variants.core_time import CoreTime
 from variants.disk import DiskRoom
 from variants.errors import StateUnavailable
 from variants.types import CatalogSnapshot
@@ -49,6 +51,9 @@ class ControlReads(Operations, Protocol):
     async def nodes(self) -> Mapping[str, Any] | None:
         """``{"kinds": {kind: [node]}, "advice": [sentence]}``, where a control loop looked; with
         ``slices``, the device kinds as a setting says them, where these follow the nodes."""
+
+    async def core_times(self) -> Sequence[CoreTime]:
+        """How the time of cores was used lately, as gateways and workers say it."""
 
     def refused(self) -> str:
         """Why the live state took nothing of what was last written; empty where it did."""
@@ -116,8 +121,12 @@ class ApiContext:
         said = told or {}
         return storage_status(
             all_rooms(rooms, told), said.get("unwritable", ""), said.get("slow_ms", 0.0),
-            self.live.refused(),
+            self.live.refused(), said.get("live_slow_ms", 0.0),
         )  # fmt: skip
+
+    async def cores(self) -> CoreStatus:
+        """Whether what answers queries has the cores that it needs."""
+        return core_status(await self.live.core_times())
 
     def _read(self) -> CatalogSnapshot:
         if self.catalog.revision() != self._snapshot.revision:

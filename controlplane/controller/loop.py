@@ -363,7 +363,9 @@ class ControlLoop:
     ) -> dict[DeviceKindName, int]:
         """What is wanted, with one more of each kind of which `modelless upgrade` needs it."""
         with contextlib.suppress(StateUnavailable):
+            began_s = self._clock_s()
             self._replacing = await self._live.replacing()
+            self._report.live_pace.answered(1_000 * (self._clock_s() - began_s))
         with contextlib.suppress(ClusterUnavailable):  # then it is tried again
             await self._lend_room(lent=bool(self._replacing & wanted.keys()))
         return {kind: count + (kind in self._replacing) for kind, count in wanted.items()}
@@ -408,6 +410,7 @@ class ControlLoop:
             for kind, count in self._running.items()
         }
         self._recorder.workers(self._workers, self._pool, targets)
+        self._report.workers(self._workers.values())
 
     async def _count(self) -> None:
         with contextlib.suppress(StateUnavailable):
@@ -415,6 +418,7 @@ class ControlLoop:
             if self._live.refused:  # what gateways write is not there: nobody knows the demand
                 return
             self._recorder.gateways(reports)
+            self._report.gateways(reports.values())
             self._arrivals.count(reports, self._known, self._clock_s())
             self._canaries.count(reports)
             self._corrected |= self._zones.count(reports, self._known, self._clock_s())

@@ -87,6 +87,7 @@ def explained(
         refusal=_refusal(found) if isinstance(found, Refusal) else None,
         plan=plan_words(routes, query, found),
         doubt=accuracy_doubt(verdicts, query),
+        cores="",
         variants=verdicts,
     )
 

@@ -50,9 +50,11 @@ from controlplane.residency.standing import standings
 from controlplane.settings import Settings
 from controlplane.timestamps import timestamp
 from controlplane.tls import server_context
+from controlplane.views.machines.core_shortage import reading
 from planner.types import Candidate
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
+from variants.core_time import CoreTime
 from variants.errors import StateUnavailable
 from variants.types import Event, RuleKind, WorkerId
 from workers.host import settle_memory
@@ -244,6 +246,7 @@ class Gateway:
                 whole=self.statuses,
                 unload=self.known.workers.unload,
                 drain=self.known.workers.drain,
+                core_times=self.core_times,
             ),
         )
         return build_asgi(
@@ -260,13 +263,13 @@ class Gateway:
         away_ms = {id_: one.view.round_trip_ms for id_, one in self.known.workers.items()}
         wanted, answering = self.known.wanted_workers, dict(self._answering)
         statuses, tasks = self.statuses(), tuple(self.known.tasks)
-        silent_s = self.known.workers.silent_s()
+        silent_s, core_times = self.known.workers.silent_s(), await self.core_times()
         return GatewayCollector(
             total, lambda: statuses, lambda: revision, lambda: slow, lambda: away_ms,
             wanted=lambda: wanted, answering=lambda: answering,
             rooms=lambda: rooms_here(self.settings), loop=await self._loop_seen(),
             processes=lambda: process_metrics(self.id), tasks=lambda: tasks,
-            silent_s=lambda: silent_s,
+            silent_s=lambda: silent_s, core_times=lambda: core_times,
         )  # fmt: skip
 
     async def _loop_seen(self) -> ControlLoopSeen:
@@ -288,6 +291,18 @@ class Gateway:
     def statuses(self) -> list[WorkerStatus]:
         """What the workers last said, over this gateway's own connections."""
         return self.known.workers.statuses()
+
+    async def core_times(self) -> list[CoreTime]:
+        """How the time of cores was used lately, as this gateway, the others and the workers say;
+        without the live state, the others do not."""
+        own = self._report.cores.look()
+        found = [own, *(status.core_time for status in self.statuses())]
+        with contextlib.suppress(StateUnavailable):
+            others = await self.live.gateways()
+            found += [
+                reading(report.get("core_time")) for id_, report in others.items() if id_ != self.id
+            ]
+        return [one for one in found if one is not None]
 
     def ready(self) -> bool:
         """Whether requests are taken: the catalog was read, and nothing is being stopped.

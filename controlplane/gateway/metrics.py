@@ -86,6 +86,15 @@ Metric                                  Labels     Meaning
 ``modelless_disk_free_bytes``           of, host   Free on the disk of the ``state`` directory, and
                                                    of ``artifacts`` and ``copies`` on other disks
 ``modelless_disk_size_bytes``           of, host   The size of these disks
+``modelless_node_cores``                host       Cores that gateways and workers there may run on
+``modelless_node_cores_used``           host       Cores that they keep busy
+``modelless_node_cores_busy``           host       Cores that any program keeps busy, but those of
+                                                   a positive niceness
+``modelless_node_cores_stolen``         host       Cores that a hypervisor gives to other machines
+``modelless_node_cores_waited_ratio``   host       Share of the time in which something waited for
+                                                   a core
+``modelless_node_cores_throttled_ratio``  host     Share of the time in which a quota held
+                                                   processes back
 ======================================  =========  ==========================================
 """
 
@@ -102,8 +111,10 @@ from prometheus_client.registry import Collector
 
 from controlplane.gateway.counters import BOUNDS_MS, Counters, TaskCounters, VariantCounters
 from controlplane.gateway.reports.control_loop import ControlLoopSeen, control_loop_metrics
+from controlplane.gateway.reports.core_metrics import core_metrics
 from controlplane.http_errors import CLIENT_ERRORS, STATUS
 from controlplane.views.storage_status import all_rooms
+from variants.core_time import CoreTime
 from variants.disk import DiskRoom
 from variants.types import DeviceKindName, ReplicaState, WorkerId
 from workers.process.release import release
@@ -134,6 +145,7 @@ class GatewayCollector(Collector):
         processes: Callable[[], Iterable[Metric]] = tuple,
         tasks: Callable[[], Iterable[str]] = tuple,
         silent_s: Callable[[], Mapping[WorkerId, float]] = dict,
+        core_times: Callable[[], Iterable[CoreTime]] = tuple,
     ) -> None:
         """
         Args:
@@ -143,7 +155,9 @@ class GatewayCollector(Collector):
             rooms: the disks of this machine that are written.
             loop: what is known of the control loop.
             processes: what the processes of gateways take.
+            core_times: how the time of cores was used, as gateways and workers say.
         """
+        self._core_times = core_times
         self._tasks = tasks
         self._silent_s = silent_s
         self._rooms = rooms
@@ -166,6 +180,7 @@ class GatewayCollector(Collector):
         yield from self._connections()
         yield from self._state()
         yield from self._storage()
+        yield from core_metrics(self._core_times())
         yield from control_loop_metrics(self._loop)
         yield from self._processes()
         yield from self._fleet()

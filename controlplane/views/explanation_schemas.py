@@ -98,6 +98,10 @@ class ExplanationSchema(Schema):
         description="Where accuracies decide that differ by no more than their 95 % confidence"
         " intervals: which do, in a sentence; else empty.",
     )
+    cores: str = Field(
+        description="Why an answer may be late nevertheless: the cores of some machine are short; "
+        "empty where they are not, or nothing tells.",
+    )
     variants: list[VerdictSchema] = Field(
         description="The chosen one, then those that fit, then those that do not."
     )

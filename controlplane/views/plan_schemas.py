@@ -5,6 +5,7 @@ from typing import Self
 from pydantic import Field
 
 from controlplane.views.fleet_status import FleetStatus, Level, PlacedState, Source
+from controlplane.views.machines.core_shortage import CoreLevel
 from controlplane.views.schemas import Schema
 from controlplane.views.storage_status import StorageLevel
 from planner.layouts import SPLIT
@@ -74,9 +75,24 @@ class StorageStatusSchema(Schema):
         description="`unwritable`: the catalog takes nothing; `live_state_lost`: Redis or Valkey "
         "does not answer, or takes nothing; `nearly_full`: the disk of the state "
         "directory, of artifacts or of their copies has less than 5 % and less than 1 GiB free; "
-        "`slow`: the catalog takes 250 ms and more to give the control loop one row."
+        "`slow`: the catalog, or the live state, takes 250 ms and more to give the control loop "
+        "one row or key."
     )
     sentence: str = Field(description="What is wrong; empty where all is well.")
+
+
+class CoreStatusSchema(Schema):
+    """Whether what answers queries has the cores that it needs, now."""
+
+    level: CoreLevel = Field(
+        description="`cores_short`: on some machine something waited for a core half of the time "
+        "or more while 90 % of the cores were busy; a quota held processes back in a tenth of the "
+        "time or more; or a hypervisor gave a tenth of the cores to others."
+    )
+    sentence: str = Field(
+        description="Of which machine, why, and what would help; empty where none is short of "
+        "cores, or nothing tells."
+    )
 
 
 class PlacementSchema(Schema):
@@ -123,6 +139,7 @@ class PlanSchema(Schema):
     created_at: str
     standing: FleetStatusSchema
     storage: StorageStatusSchema | None = None
+    cores: CoreStatusSchema | None = None
 
     @classmethod
     def of(cls, plan: Plan | None, now: FleetStatus, task: str | None = None) -> Self:

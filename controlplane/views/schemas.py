@@ -144,8 +144,12 @@ class SloReport(Schema):
     standing: ServiceStatusSchema | None = None
 
     @classmethod
-    def of(cls, report: Mapping[str, Any]) -> Self:
-        """A report with what its last seconds amount to."""
+    def of(cls, report: Mapping[str, Any], *, cores_short: bool = False) -> Self:
+        """A report with what its last seconds amount to.
+
+        Args:
+            cores_short: some machine's cores are.
+        """
         found = cls.model_validate(report)
         lately = {
             row.task: Outcomes(
@@ -157,7 +161,7 @@ class SloReport(Schema):
             for row in found.tasks
             if (one := row.lately) is not None
         }
-        status = service_status(lately, found.lately_s, found.turned_away)
+        status = service_status(lately, found.lately_s, found.turned_away, cores_short=cores_short)
         found.standing = ServiceStatusSchema.model_validate(status)
         return found
 

@@ -34,6 +34,8 @@ WHY: Mapping[str, str] = {
     "BLOCKED": "a worker had ended while it ran the same",
 }
 """What a refusal with an error code means; other codes stand alone."""
+SHORT = "Cores are short meanwhile, which makes answers late."
+"""Which machine's, and why, ``views.machines.core_shortage`` says."""
 AWAY: Mapping[str, str] = {
     "UNAUTHENTICATED": "the token or key was missing or not known",
     "FORBIDDEN": "the Host, the Origin or the key was not one that may ask",
@@ -146,14 +148,21 @@ def slo_report(gateways: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def service_status(
-    lately: Mapping[str, Outcomes], seconds: float, turned_away: Mapping[str, int] | None = None
+    lately: Mapping[str, Outcomes],
+    seconds: float,
+    turned_away: Mapping[str, int] | None = None,
+    *,
+    cores_short: bool = False,
 ) -> ServiceStatus:
     """Judge what became of the queries of the last ``seconds``, by task.
 
     Queries that no variant can serve, and those that were turned away, by error code, are told, but
-    say nothing against what runs.
+    say nothing against what runs. Where some are late or refused and cores are short, that is named
+    as a likely reason.
     """
     status = _service_status(lately, seconds)
+    if cores_short and status.level is not ServiceLevel.MET:
+        status = replace(status, sentence=f"{status.sentence} {SHORT}")
     away = [
         f" {count:,} {'was' if count == 1 else 'were'} turned away because {AWAY[code]} ({code})."
         for code, count in (turned_away or {}).items()

@@ -27,12 +27,18 @@ BEGIN = {
 }
 
 
+LIVE_STATE_SLOW = (
+    "queries go on, gateways hear of new workers and plans of the demand later, commands take "
+    "longer"
+)
+
+
 class StorageLevel(StrEnum):
     """Whether what has to be kept can be written."""
 
     WRITABLE = "writable"
     SLOW = "slow"
-    """The catalog takes long to answer."""
+    """The catalog, or the live state, takes long to answer."""
     NEARLY_FULL = "nearly_full"
     """Some disk soon takes no more."""
     LIVE_STATE_LOST = "live_state_lost"
@@ -64,7 +70,11 @@ def full(room: DiskRoom) -> bool:
 
 
 def storage_status(
-    rooms: Iterable[DiskRoom], unwritable: str = "", slow_ms: float = 0.0, refused: str = ""
+    rooms: Iterable[DiskRoom],
+    unwritable: str = "",
+    slow_ms: float = 0.0,
+    refused: str = "",
+    live_slow_ms: float = 0.0,
 ) -> StorageStatus:
     """Judge the disks, and what the control loop said of its last attempts to read and write.
 
@@ -72,6 +82,7 @@ def storage_status(
         unwritable: why the catalog cannot be written; empty where it can, or nobody knows.
         slow_ms: how long the catalog takes to answer; 0 where that is not long, or nobody knows.
         refused: why the live state takes nothing of what is written; empty where it does.
+        live_slow_ms: how long it takes to answer, as ``slow_ms``.
     """
     full = [room_words(room) for room in rooms if nearly_full(room)]
     level = StorageLevel.NEARLY_FULL if full else StorageLevel.WRITABLE
@@ -81,6 +92,12 @@ def storage_status(
         sentences.append(
             f"The catalog takes {slow_ms:,.0f} ms to give one row: queries go on, plans, "
             "registrations and commands take longer."
+        )
+    if live_slow_ms and not refused:
+        level = StorageLevel.NEARLY_FULL if full else StorageLevel.SLOW
+        sentences.append(
+            f"The live state (Redis or Valkey) takes {live_slow_ms:,.0f} ms to give one key: "
+            f"{LIVE_STATE_SLOW}."
         )
     if refused:
         level = StorageLevel.LIVE_STATE_LOST

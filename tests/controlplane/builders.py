@@ -5,6 +5,7 @@ from typing import Any
 
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.protocol import Catalog
+from variants.core_time import CoreTime
 from variants.errors import StateUnavailable
 from variants.types import (
     DeviceKind,
@@ -148,6 +149,7 @@ class DictLive:
         self.seen_nodes: dict[str, Any] | None = None
         self.told: dict[str, Any] | None = None
         """What the control loop told of itself."""
+        self.core_readings: list[CoreTime] = []
         self.refusal = ""
         """Why it takes nothing."""
         self.client_rows: list[dict[str, Any]] = []
@@ -196,6 +198,9 @@ class DictLive:
 
     def refused(self) -> str:
         return self.refusal
+
+    async def core_times(self) -> Sequence[CoreTime]:
+        return self.core_readings
 
     async def controller(self) -> Mapping[str, Any] | None:
         if self.gone:

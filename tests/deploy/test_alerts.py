@@ -14,6 +14,9 @@ from controlplane.http_errors import CLIENT_ERRORS, STATUS
 from tests.deploy.test_files import DEPLOY
 from tests.services import missing
 
+SHORT = (
+    "the cores of h1 are short, which makes answers late: `modelless status` says what takes them"
+)
 UNANSWERED = "ModellessTaskUnanswered"
 GROWS, STANDS = "0+6x60", "40+0x60"
 
@@ -201,6 +204,25 @@ def test_a_worker_that_stays_slow_or_silent_is_told(tmp_path: Path) -> None:
     summary = "worker w1 has said nothing for 1m 30s, and nothing ends it"
     fires(tmp_path, "ModellessWorkerSilent", {silent: "90+0x60"}, ({"worker": "w1"}, summary))
     fires(tmp_path, "ModellessWorkerSilent", {silent: "9+0x60"})
+
+
+def test_cores_that_stay_short_are_told(tmp_path: Path) -> None:
+    alert, label = "ModellessCoresShort", ({"host": "h1"}, SHORT)
+    node = 'modelless_node_{}{{host="h1",instance="{}"}}'.format
+
+    def told(**values: float) -> dict[str, str]:
+        found = {"cores": 2.0, "cores_busy": 0.5} | values
+        return {node(name, one): f"{value}+0x60" for name, value in found.items() for one in "ab"}
+
+    crowded = {"cores_waited_ratio": 0.63, "cores_busy": 1.9}
+    fires(tmp_path, alert, told(**crowded), label)
+    fires(tmp_path, alert, told(**crowded | {"cores_busy": 1.7}))
+    fires(tmp_path, alert, told(**crowded | {"cores_busy": 1.7, "cores_stolen": 0.15}), label)
+    fires(tmp_path, alert, told(cores_waited_ratio=0.4, cores_busy=2.0))
+    fires(tmp_path, alert, told(cores_throttled_ratio=0.2), label)
+    fires(tmp_path, alert, told(cores_stolen=0.3), label)
+    brief = told(cores_busy=2.0) | {node("cores_waited_ratio", "a"): "0.1+0x22 0.63+0x40"}
+    fires(tmp_path, alert, brief)
 
 
 def test_workers_that_are_lost_again_and_again_are_told(tmp_path: Path) -> None:

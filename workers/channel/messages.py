@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from variants.core_time import CoreTime
 from variants.errors import (
     ArtifactDamaged,
     Conflict,
@@ -120,6 +121,7 @@ def _tensors(values: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
 
 _REPLICA = frozenset(field.name for field in fields(ReplicaStatus))
 _WORKER = frozenset(field.name for field in fields(WorkerStatus))
+_CORE_TIME = frozenset(field.name for field in fields(CoreTime))
 
 
 def decode_replica(value: dict[str, Any]) -> ReplicaStatus:
@@ -155,7 +157,9 @@ def decode_status(data: bytes) -> WorkerStatus:
         evictable = tuple((float(mib), float(cost)) for mib, cost in value.get("evictable", ()))
         cores = tuple(int(core) for core in value.get("cores", ()))
         decoded = {"replicas": replicas, "warnings": warnings, "evictable": evictable}
-        return WorkerStatus(**{**kept, **decoded, "cores": cores})
+        told = value.get("core_time")
+        core_time = None if told is None else CoreTime(**_known(told, _CORE_TIME))
+        return WorkerStatus(**{**kept, **decoded, "cores": cores, "core_time": core_time})
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"a status message is wrong: {error!r}") from error
 

@@ -16,7 +16,8 @@ from controlplane.api.path_parameters import WorkerPath
 from controlplane.api.rules import rule_rows
 from controlplane.views import catalog_views
 from controlplane.views.history import LONGEST_S, history
-from controlplane.views.plan_schemas import PlanSchema, StorageStatusSchema
+from controlplane.views.machines.core_shortage import CoreLevel
+from controlplane.views.plan_schemas import CoreStatusSchema, PlanSchema, StorageStatusSchema
 from controlplane.views.rule_schemas import told
 from controlplane.views.schemas import EventSchema, History, Schema, SloReport, TickSchema
 from controlplane.views.worker_schemas import WorkerSchema
@@ -89,6 +90,7 @@ def running_routes(context: ApiContext) -> APIRouter:
         row = PlanSchema.of(newest, await fleet_status_now(context, newest), task)
         row.rules = [said for each in await rule_rows(context) if (said := told(each))]
         row.storage = StorageStatusSchema.model_validate(await context.storage())
+        row.cores = CoreStatusSchema.model_validate(await context.cores())
         return row
 
     @routes.get("/ticks", summary="What the control loop saw and decided")
@@ -98,7 +100,8 @@ def running_routes(context: ApiContext) -> APIRouter:
 
     @routes.get("/slo", summary="How well SLOs are met")
     async def slo() -> SloReport:
-        return SloReport.of(await context.live.slo_report())
+        short = (await context.cores()).level is CoreLevel.SHORT
+        return SloReport.of(await context.live.slo_report(), cores_short=short)
 
     @routes.get("/history", summary="How queries ended over the last hour")
     async def past(

@@ -207,9 +207,9 @@ def _print_standing(found: Mapping[str, Any]) -> None:
     ready = "ready" if found["ready"] else "stopping"
     out.print(f"[bold]modelless[/] at {found['url']}, {ready}, {version}")
     standing = plan["standing"]
-    storage = plan.get("storage") or {}  # older: none
-    said = storage if storage.get("sentence") else None
-    for each in filter(None, (standing, found["service"], said)):
+    states = [plan.get(name) or {} for name in ("cores", "storage")]  # older: none
+    said = [state for state in states if state.get("sentence")]
+    for each in filter(None, (standing, found["service"], *said)):
         colour = COLOUR.get(each["level"], "yellow")
         out.print(f"[{colour}]●[/] {escape(printable(each['sentence']))}", soft_wrap=True)
     for row in standing["kinds"] if standing else ():

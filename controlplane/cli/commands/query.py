@@ -233,7 +233,10 @@ def _show_explanation(told: Row) -> None:
         ]
         if nearest:
             pairs.append(("closest", "\n".join(nearest)))
-    details([*pairs, ("plan", told["plan"]), *_doubt(told)])
+    pairs.append(("plan", told["plan"]))
+    if told.get("cores"):  # older: none
+        pairs.append(("cores", told["cores"]))
+    details([*pairs, *_doubt(told)])
     console().print()
     table(
         ["", "VARIANT", "DEVICE", ">ACCURACY", ">± %", ">RUN MS", ">USD/MILLION", ">LOADED", "WHY"],

@@ -17,7 +17,7 @@ from controlplane.cli.planning.planning_files import CatalogOption, DevicesOptio
 from controlplane.cli.render import details, ms, percent, seconds, table, usd
 from planner.types import Objective
 from variants.errors import InvalidInput
-from variants.figures import accuracy_floor
+from variants.figures import accuracy_floor, accuracy_text
 from variants.types import DeviceKindName
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def why(problem: "Problem", demand: "Demand") -> str:
     offers = [one for one in problem.offers if one.task == demand.task]
     best = max(one.accuracy for one in offers)
     if best < floor:
-        return f"the most accurate variant has {best:g}"
+        return f"the most accurate variant has {accuracy_text(best)}"
     kinds = {kind.name: kind for kind in problem.kinds if kind.count}
     offers = [one for one in offers if one.accuracy >= floor and one.device_kind in kinds]
     if not offers:

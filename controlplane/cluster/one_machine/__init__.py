@@ -2,6 +2,6 @@
 
 ``single_machine`` (which processes of Ray are not started) with ``idle_agent`` (what stands in for
 one of them), ``template_process`` (what Ray's workers are forked from) with the two scripts that it
-runs, ``worker_template`` and ``worker_launcher``, and ``spare_room`` (cores that are kept for one more worker while others are
-replaced).
+runs, ``worker_template`` and ``worker_launcher``, and ``spare_room`` (cores that are kept for one
+more worker while others are replaced).
 """

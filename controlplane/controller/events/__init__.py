@@ -1,7 +1,7 @@
 """What the control loop tells: events found from what was seen before and now, and their journal.
 
-``status_events``, ``sightings``, ``storage_watch``, ``succession``, ``load_events`` and
-``plan_events`` find them, from values alone; ``recorder`` keeps those values from one look to the
-next, and ``journal`` stores what was found, with ``tick_records`` of the turns. ``loop_report``
+``status_events``, ``sightings``, ``storage_watch``, ``core_watch``, ``succession``, ``load_events``
+and ``plan_events`` find them, from values alone; ``recorder`` keeps those values from one look to
+the next, and ``journal`` stores what was found, with ``tick_records`` of the turns. ``loop_report``
 tells gateways how the control loop is.
 """

@@ -5,17 +5,23 @@ control loop does not, so that its age tells.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import chain
+from typing import Any
 
-from controlplane.controller.events.catalog_pace import CatalogPace
+from controlplane.controller.events.answer_pace import AnswerPace
+from controlplane.controller.events.core_watch import CoreWatch
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.storage_watch import StorageWatch
 from controlplane.live_state import LiveState
+from controlplane.views.machines.core_shortage import reading
 from controlplane.views.storage_status import full, plain
+from variants.core_time import CoreTime
 from variants.disk import DiskRoom
 from variants.errors import StateUnavailable
 from variants.types import Plan
+from workers.types import WorkerStatus
 
 
 class LoopReport:
@@ -39,25 +45,43 @@ class LoopReport:
         self._clock_s, self._wall_s = clock_s, wall_s
         self._turned_s: float | None = None
         self._storage = StorageWatch()
-        self.catalog_pace = CatalogPace()
+        self._cores = CoreWatch()
+        self._core_times: tuple[tuple[CoreTime, ...], tuple[CoreTime, ...]] = ((), ())
+        """Of workers, and of gateways."""
+        self.catalog_pace = AnswerPace()
         """Told of each look at the catalog."""
+        self.live_pace = AnswerPace()
+        """Told of each look at the live state."""
+
+    def workers(self, statuses: Iterable[WorkerStatus]) -> None:
+        """What workers say of their machines."""
+        told = tuple(one.core_time for one in statuses if one.core_time is not None)
+        self._core_times = told, self._core_times[1]
+
+    def gateways(self, reports: Iterable[Mapping[str, Any]]) -> None:
+        """What gateways report of theirs."""
+        read = (reading(report.get("core_time")) for report in reports)
+        self._core_times = self._core_times[0], tuple(one for one in read if one is not None)
 
     async def turned(self, plan: Plan | None) -> None:
-        """Tell events of disks and of the catalog, and gateways how things are.
+        """Tell events of disks, of cores and of the catalog, and gateways how things are.
 
         They are told ``turned_s``, when the last turn that did not fail ended (Unix time; null
         before any), ``plan_at``, when the newest plan was made, ``events``, how many of each kind
         were told by this control loop, ``rooms``, the disks of its machine, ``unwritable``, why the
-        catalog cannot be written, and ``slow_ms``, what the catalog takes to answer where that is
-        long.
+        catalog cannot be written, and ``slow_ms`` and ``live_slow_ms``, what the catalog and the
+        live state take to answer where that is long.
         """
         if not self._journal.troubled("turn"):
             self._turned_s = self._wall_s()
         rooms = await asyncio.to_thread(self._rooms)
         self._journal.doubtful = any(map(full, rooms))
         unwritable = self._why("writing")
-        slow_ms, now_s = self.catalog_pace.slow_ms(), self._clock_s()
+        slow_ms, live_slow_ms = self.catalog_pace.slow_ms(), self.live_pace.slow_ms()
+        now_s = self._clock_s()
         found = list(self._storage.rooms(rooms))
+        found += self._cores.look(chain(*self._core_times), now_s)
+        found += self._storage.live_state_answered(live_slow_ms, now_s)
         if self._journal.troubled("catalog"):  # nothing was written: `catalog_lost` tells of it
             unwritable = self._why("catalog")
         else:
@@ -74,6 +98,7 @@ class LoopReport:
                     "rooms": plain(rooms),
                     "unwritable": unwritable,
                     "slow_ms": slow_ms,
+                    "live_slow_ms": live_slow_ms,
                 }
             )
 

@@ -6,7 +6,7 @@ While nothing can be written its events wait in the journal, with the time at wh
 from collections.abc import Iterable, Iterator
 
 from controlplane.controller.events.status_events import StatusEvent
-from controlplane.views.storage_status import nearly_full, room_words
+from controlplane.views.storage_status import LIVE_STATE_SLOW, nearly_full, room_words
 from variants.disk import DiskRoom
 
 PATIENCE_S = 5.0
@@ -24,7 +24,8 @@ class StorageWatch:
         """Host and folder of the disks that are nearly full."""
         self._since_s: float | None = None
         self._told = False
-        self._slow_since_s: float | None = None
+        self._slow_since_s: dict[str, float] = {}
+        """What takes long to answer, and since when."""
 
     def rooms(self, rooms: Iterable[DiskRoom]) -> Iterator[StatusEvent]:
         """The disks as they are now."""
@@ -55,15 +56,28 @@ class StorageWatch:
 
     def answered(self, slow_ms: float, now_s: float) -> Iterator[StatusEvent]:
         """How long the catalog takes to answer; 0 where it is not slow."""
-        since_s = self._slow_since_s
-        if slow_ms and since_s is None:
-            self._slow_since_s = now_s
+        turned, after_s = self._turned_slow("catalog", bool(slow_ms), now_s)
+        if turned and slow_ms:
             goes_on = "queries go on, plans, registrations and commands take longer"
-            yield (
-                "catalog_slow",
-                "catalog",
-                f"it takes {slow_ms:,.0f} ms to give one row; {goes_on}",
-            )
-        elif not slow_ms and since_s is not None:
-            self._slow_since_s = None
-            yield "catalog_quick", "catalog", f"it is slow no more after {now_s - since_s:.0f} s"
+            words = f"it takes {slow_ms:,.0f} ms to give one row; {goes_on}"
+            yield "catalog_slow", "catalog", words
+        elif turned:
+            yield "catalog_quick", "catalog", f"it is slow no more after {after_s:.0f} s"
+
+    def live_state_answered(self, slow_ms: float, now_s: float) -> Iterator[StatusEvent]:
+        """The same of the live state."""
+        turned, after_s = self._turned_slow("live state", bool(slow_ms), now_s)
+        if turned and slow_ms:
+            words = f"it takes {slow_ms:,.0f} ms to give one key; {LIVE_STATE_SLOW}"
+            yield "live_state_slow", "live state", words
+        elif turned:
+            yield "live_state_quick", "live state", f"it is slow no more after {after_s:.0f} s"
+
+    def _turned_slow(self, what: str, slow: bool, now_s: float) -> tuple[bool, float]:
+        """Whether something has become slow, or quick again, and how long it was slow."""
+        since_s = self._slow_since_s.get(what)
+        if slow:
+            self._slow_since_s.setdefault(what, now_s)
+        else:
+            self._slow_since_s.pop(what, None)
+        return slow is (since_s is None), 0.0 if since_s is None else now_s - since_s

@@ -48,8 +48,8 @@ function tooLittle(explanation, events) {
 }
 
 // What stands out, the gravest first; each is a sentence. `events` are those since it began; `frozen`: that the plan is,
-// in words.
-function findings({ lately, rows, workers, kinds, frozen, events, explanation }) {
+// in words; `cores`: that those of a machine are short.
+function findings({ lately, rows, workers, kinds, frozen, cores, events, explanation }) {
   const found = [], say = text => found.push(text);
   const missing = kinds.reduce((sum, kind) => sum + kind.missing, 0), wanted = kinds.reduce((sum, kind) => sum + kind.wanted, 0);
   if (!workers.length) say("No worker is running.");
@@ -62,6 +62,7 @@ function findings({ lately, rows, workers, kinds, frozen, events, explanation })
   if (broken.length) say("Out of service: " + someOf(broken.map(row => place(row) + " (" + row.state + (row.message ? ": " + row.message : "") + ")")) + ".");
   if (gone.length) say("Planned, and not there: " + someOf(gone.map(place)) + ".");
   if (loading.length) say("Being loaded: " + someOf(loading.map(place)) + ".");
+  if (cores) say(cores);
   const serving = new Set(rows.map(row => row.worker)), own = workers.filter(worker => serving.has(worker.worker));
   const full = own.filter(worker => worker.busy_ratio >= FULL);
   if (full.length) say((full.length === own.length ? full.length === 1 ? "The worker that serves it is" : (own.length === 2 ? "Both" : "All " + own.length) + " workers that serve it are" : full.length + " of " + own.length + " workers that serve it " + (full.length === 1 ? "is" : "are"))
@@ -80,7 +81,7 @@ function findings({ lately, rows, workers, kinds, frozen, events, explanation })
 }
 
 // Events that may have to do with it: of its workers and variants, and of the whole fleet, from five minutes before on.
-const OF_ALL = /^(worker|node|gateway|plan|inventory|frozen|thawed|peak|scale|catalog|disk|live_state|control|leader|layout)/;
+const OF_ALL = /^(worker|node|gateway|plan|inventory|frozen|thawed|peak|scale|catalog|cores|disk|live_state|control|leader|layout)/;
 function relatedEvents(events, task, rows, sinceMs) {
   const names = [task + "/", ...new Set(rows.map(row => row.worker))];
   return events.filter(one => new Date(one.at).getTime() >= sinceMs - 300000

@@ -28,6 +28,7 @@ from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.repository import Repository
 from controlplane.live_state import LiveState
 from controlplane.views.service_status import slo_report
+from variants.core_time import CoreTime
 from workers.types import WorkerStatus
 
 
@@ -44,6 +45,7 @@ class LiveReads:
         whole: Callable[[], Sequence[WorkerStatus]] = list,
         unload: Callable[[str, str, str], Awaitable[None]] | None = None,
         drain: Callable[[str], Awaitable[None]] | None = None,
+        core_times: Callable[[], Awaitable[Sequence[CoreTime]]] | None = None,
     ) -> None:
         """
         Args:
@@ -55,7 +57,9 @@ class LiveReads:
             whole: what each connected worker last said, alone.
             unload: unloads a variant from a worker.
             drain: has a worker leave.
+            core_times: how the time of cores is used, by each gateway and worker.
         """
+        self._core_times = core_times
         self._whole = whole
         self._unload = unload
         self._drain = drain
@@ -90,6 +94,9 @@ class LiveReads:
 
     def refused(self) -> str:
         return self._live.refused
+
+    async def core_times(self) -> Sequence[CoreTime]:
+        return () if self._core_times is None else await self._core_times()
 
     async def controller(self) -> Mapping[str, Any] | None:
         return await self._live.controller()
@@ -170,7 +177,7 @@ def build_asgi(
     api = build_api(context)
     add_metrics_route(api, collector)
     add_protocol_routes(api, views, repository)
-    add_query_routes(api, path, max_body, inflater, access)
+    add_query_routes(api, path, max_body, inflater, access, context.cores)
     add_feedback_route(api, feedback)
     return Guarded(api, access, max_body)
 

@@ -1,7 +1,7 @@
 """The inference routes as ordinary ones: the same query path behind another entrance."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from random import getrandbits
 from typing import Any
@@ -18,16 +18,22 @@ from controlplane.gateway.query.parsing import asked_v1
 from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from controlplane.views.explanation_schemas import ExplanationSchema
+from controlplane.views.machines.core_shortage import CoreStatus
 from planner.types import Client
 from variants.errors import ModellessError, PayloadTooLarge
 
 
 def add_query_routes(
-    api: FastAPI, path: QueryPath, max_body: int, inflater: Inflater, access: Access
+    api: FastAPI,
+    path: QueryPath,
+    max_body: int,
+    inflater: Inflater,
+    access: Access,
+    cores: Callable[[], Awaitable[CoreStatus]],
 ) -> None:
     """Add ``/v1/query``, ``/v1/explain`` and the two inference routes of v2.
 
-    Bodies have ``max_body`` bytes at most.
+    Bodies have ``max_body`` bytes at most. ``cores`` says whether they are short.
     """
     entrance = Entrance(path, max_body, inflater, access)
 
@@ -50,7 +56,9 @@ def add_query_routes(
     )
     async def explain(request: Request) -> ExplanationSchema:
         """What a query would get now from this gateway, and why: nothing is run."""
-        return await entrance.explain(request)
+        said = await entrance.explain(request)
+        said.cores = (await cores()).sentence
+        return said
 
     @api.post(
         "/v2/models/{task}/infer", tags=["queries"], summary="Infer (v2)", openapi_extra=INFER

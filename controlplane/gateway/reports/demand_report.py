@@ -10,6 +10,7 @@ from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.reports.history_samples import HistorySamples
 from controlplane.gateway.reports.recent_outcomes import Counted, RecentOutcomes
 from planner.forecasting.demand_estimator import Least
+from variants.core_time import CoreMeter
 
 TIGHT_S = 5.0
 """How long the tightest SLO of a class is reported, and up to twice as long: a report may be missed
@@ -49,6 +50,7 @@ class DemandReport:
         self._began_s = monotonic()
         self._outcomes = RecentOutcomes(self._began_s)
         self._samples = HistorySamples(time())
+        self.cores = CoreMeter()
         self.latest: Mapping[str, Any] = {"tasks": {}}
         """The report that was made last."""
 
@@ -64,7 +66,8 @@ class DemandReport:
             known, ``in_flight``, and ``busy``, the share of the time since the last
             report that the event loop computed; ``canaries``, what is counted of those with a
             share (``gateway.canaries.diversions``); ``zone``, the gateway's own, and
-            ``round_trips_ms`` to the workers of each zone.
+            ``round_trips_ms`` to the workers of each zone; ``core_time``, how the time of its
+            machine's cores was used lately (``variants.core_time``), or null.
         """
         tightest: dict[str, float] = {}
         for (task, latency_ms, accuracy, variant), rows in self._path.take_demand().items():
@@ -92,6 +95,7 @@ class DemandReport:
             "canaries": {} if canaries is None else canaries.counted(),
             "zone": self._known.zone,
             "round_trips_ms": self._known.workers.round_trips_ms(),
+            "core_time": self.cores.look(),
         }
         return self.latest
 

@@ -1,7 +1,8 @@
 """Checks of the machine: cores, memory, and the niceness of what runs there."""
 
 import resource
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 import psutil
 
@@ -10,12 +11,16 @@ from controlplane.gpus import machine_gpus
 from controlplane.settings import Settings
 from controlplane.startup.checks.finding import Finding, fine, problem, warning
 from controlplane.startup.checks.state import running_here
+from controlplane.views.machines.core_shortage import core_shortages
 from variants.builders.gpu_requirements import missing_gpu, missing_onnxruntime_gpu
 from variants.container import free_memory_mib, usable_cores
+from variants.core_time import CoreMeter
 from variants.figures import counted
 
 GCS = "--gcs-address="
 """Begins the argument by which a raylet knows its Ray."""
+LOOKS_S = 1.0
+"""For so long the doctor watches the cores."""
 WIDE = 8
 """Cores from which on one worker of all of them is worth a word."""
 EACH = 4
@@ -142,18 +147,50 @@ def nodes(settings: Settings) -> Iterator[Finding]:
     yield fine("nodes", f"{found[0] if found else 'no autoscaler on this machine'}; {where}")
 
 
-def niceness(settings: Settings) -> Iterator[Finding]:
-    """Whether what answers queries on this machine yields to everything else that runs on it.
+def taken_cores(
+    settings: Settings,
+    meter_of: Callable[[Callable[[], float]], CoreMeter] = lambda used_s: CoreMeter(used_s=used_s),
+    pause: Callable[[float], None] = time.sleep,
+) -> Iterator[Finding]:
+    """Whether other programs, a quota or a hypervisor take the cores, for a moment."""
+    ours = _replicas(settings)
+    meter = meter_of(lambda: sum(map(_spent_s, ours)))
+    meter.look()
+    pause(LOOKS_S)
+    seen = meter.look()
+    short = core_shortages(() if seen is None else (seen,))
+    yield from (warning("core time", one.why, one.remedy) for one in short)
+    if not short and (seen is None or seen.waited is None):
+        yield fine("core time", "this kernel does not tell whether something waits for a core")
+    elif not short and seen is not None:
+        share = f"{100 * (seen.waited or 0.0):.0f} %"
+        yield fine("core time", f"something waited for a core in {share} of {LOOKS_S:g} s")
 
-    Where an installation runs on the state directory, what others run does not count.
-    """
+
+def _spent_s(process: psutil.Process) -> float:
+    """Processor time that it has taken; 0 where it has ended."""
+    try:
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system)
+
+
+def _replicas(settings: Settings) -> list[psutil.Process]:
+    """The gateways and workers of this machine. Where an installation runs on the state directory,
+    what others run does not count."""
     state = running_here(settings) or {}
     of = str(state.get("ray") or "")
-    replicas = [
-        (process.info["pid"], process.info["nice"])
+    return [
+        process
         for process in psutil.process_iter(("pid", "name", "nice", "cmdline"))
         if answers_queries(process.info["cmdline"] or ()) and of in ("", _ray_of(process))
     ]
+
+
+def niceness(settings: Settings) -> Iterator[Finding]:
+    """Whether what answers queries on this machine yields to everything else that runs on it."""
+    replicas = [(one.info["pid"], one.info["nice"]) for one in _replicas(settings)]
     if not replicas:
         yield fine("niceness", "no gateway or worker runs on this machine")
         return

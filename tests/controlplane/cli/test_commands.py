@@ -41,6 +41,7 @@ from tests.ports import free_port
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.database import BUSY_TIMEOUT_S
 from variants.catalog.memory import MemoryCatalog
+from variants.core_time import CoreTime
 from variants.errors import (
     Alternative,
     Cold,
@@ -271,6 +272,25 @@ def test_status_tells_of_a_slow_catalog(gateway: Gateway, shell: Shell) -> None:
     )
     assert f"● {sentence}" in told.out
     assert as_json["plan"]["storage"] == {"level": "slow", "sentence": sentence}
+
+
+def test_status_tells_of_cores_that_others_take(gateway: Gateway, shell: Shell) -> None:
+    taken = CoreTime(host="h1", cores=2, used=0.4, busy=2.0, waited=0.63)
+    row = {"task": "digits", "requests": 10, "met": 8, "late": 2, "refused": 0, "attainment": 0.8}
+    gateway.live.slo["tasks"] = [row | {"share_met": 0.8, "lately": row | {"share_met": 0.8}}]
+    assert "cores" not in shell("status", url=gateway.url).out
+    gateway.live.core_readings = [taken]
+
+    told = shell("status", url=gateway.url)
+    as_json = shell("status", "-o", "json", url=gateway.url).json()
+
+    sentence = (
+        "The cores of h1 are short: 63 % of the time something waited for one, gateways and "
+        "workers use 0.4 of its 2 cores, other programs 1.6; end those, or move one of the two."
+    )
+    assert f"● {sentence}" in told.out
+    assert "2 late. Cores are short meanwhile, which makes answers late." in told.out
+    assert as_json["plan"]["cores"] == {"level": "cores_short", "sentence": sentence}
 
 
 def test_status_counts_what_no_variant_can_do_apart(gateway: Gateway, shell: Shell) -> None:

@@ -11,6 +11,7 @@ from controlplane.views.service_status import slo_report
 from tests.controlplane.builders import CPU, worker
 from tests.controlplane.dashboard.driven import Driven
 from tests.controlplane.dashboard.served import FP32, INT8, Page
+from variants.core_time import CoreTime
 from variants.types import Event, Rule, RuleKind
 
 pytestmark = pytest.mark.slow
@@ -148,4 +149,16 @@ def test_a_page_of_nothing_says_how_to_begin(page: Page, tab: Driven) -> None:
     assert "modelless up --example digits" in shown
     assert "No variant of this task" not in shown
     assert tab.value("$('banner').hidden")
+    assert tab.errors == []
+
+
+def test_cores_that_others_take_are_a_reason(page: Page, tab: Driven) -> None:
+    page.live.statuses = [worker("w1", INT8)]
+    page.live.core_readings = [CoreTime(host="h1", cores=2, used=0.4, busy=2.0, waited=0.63)]
+
+    shown = opened(tab, page)
+
+    assert "The cores of h1 are short: 63 % of the time something waited for one" in shown
+    assert "Nothing of the fleet stands out" not in shown
+    assert "The cores of h1 are short" in tab.value("$('banner').innerText")
     assert tab.errors == []

@@ -20,6 +20,7 @@ from controlplane.gateway.reports.control_loop import ControlLoopSeen
 from controlplane.gateway.reports.process_metrics import process_metrics
 from controlplane.views.storage_status import plain
 from tests.controlplane.builders import worker
+from variants.core_time import CoreTime
 from variants.disk import DiskRoom
 from variants.types import DeviceKindName, ReplicaState
 from workers.process.release import release
@@ -98,6 +99,25 @@ def test_queries_of_no_task_have_the_errors_that_they_ended_in() -> None:
     errors = {key: n for key, n in scraped(counters)[1].items() if "errors_total" in key[0]}
     labels = (("code", "TASK_NOT_FOUND"), ("task", ""))
     assert errors == {("modelless_errors_total", labels): 1}
+
+
+def test_cores_are_of_machines_and_what_a_kernel_does_not_tell_has_no_series() -> None:
+    own = CoreTime(host="h1", cores=2, used=0.25, busy=1.5, waited=0.5)
+    registry = CollectorRegistry()
+    registry.register(
+        GatewayCollector(
+            Counters(),
+            tuple,
+            lambda: 1,
+            core_times=lambda: (own, replace(own, used=0.5, waited=0.75)),
+        )
+    )
+    value = registry.get_sample_value
+    assert value("modelless_node_cores", {"host": "h1"}) == 2
+    assert value("modelless_node_cores_used", {"host": "h1"}) == 0.75
+    assert value("modelless_node_cores_busy", {"host": "h1"}) == 1.5
+    assert value("modelless_node_cores_waited_ratio", {"host": "h1"}) == 0.75
+    assert value("modelless_node_cores_stolen", {"host": "h1"}) is None
 
 
 def test_a_batch_is_counted_once_however_many_queries_share_it() -> None:

@@ -34,6 +34,7 @@ from tests.ports import free_port
 from tests.services import drop_database, fresh_database, postgres_server, redis_server
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.sql import open_catalog
+from variants.core_time import CoreMeter
 from variants.types import TickRecord, VariantName
 from workers.channel.secret import ensure_secret
 
@@ -522,7 +523,8 @@ def test_a_problem_ends_with_1_and_stands_on_one_line_with_its_remedy(
 
     lines = out.splitlines()
     assert (code, len(lines)) == (1, len(doctor.CHECKS))
-    assert {line.split()[0] for line in lines if " port " not in line} == {"ok"}
+    others = [line for line in lines if " port " not in line and " core time " not in line]
+    assert {line.split()[0] for line in others} == {"ok"}  # others may use the cores just now
     [line] = [line for line in lines if " port " in line]
     assert line.split(maxsplit=2)[2] == (
         f"127.0.0.1:{one_problem} cannot be used: Address already in use; "
@@ -647,3 +649,39 @@ def test_only_what_answers_queries_of_ours_is_looked_at() -> None:
     assert not machine.answers_queries(["ray::ServeReplica:modelless-controller:controller"])
     assert not machine.answers_queries(["ray::ServeReplica:theirs:worker"])
     assert not machine.answers_queries([])
+
+
+def test_cores_that_others_take_are_told(settings: Settings, tmp_path: Path) -> None:
+    def taken(of_ten_s: float) -> list[Finding]:
+        now_s = [0.0]
+
+        def passes(_: float) -> None:
+            now_s[0] += 10.0
+            counted(10_000_000 + round(of_ten_s * 1e6), 2_000)
+
+        def counted(waited_us: int, ticks: int) -> None:
+            (tmp_path / "pressure").mkdir(exist_ok=True)
+            (tmp_path / "pressure" / "cpu").write_text(f"some avg10=0.00 total={waited_us}\n")
+            (tmp_path / "stat").write_text(f"cpu0 {ticks} 0 0 0 0 0 0 0 0 0\n")
+
+        counted(10_000_000, 1_000)
+        return list(
+            machine.taken_cores(
+                settings,
+                lambda used_s: CoreMeter(
+                    proc=tmp_path, own=tmp_path / "none", cores=(0,), host="h1", used_s=used_s,
+                    clock_s=lambda: now_s[0],
+                ),
+                passes,
+            )
+        )  # fmt: skip
+
+    assert taken(of_ten_s=4.0) == [fine("core time", "something waited for a core in 40 % of 1 s")]
+    [found] = taken(of_ten_s=8.0)
+
+    assert (found.name, found.ok) == ("core time", True)
+    assert found.message == (
+        "80 % of the time something waited for one, gateways and workers use 0.0 of its 1 core, "
+        "other programs 1.0"
+    )
+    assert found.remedy == "end those, or move one of the two"

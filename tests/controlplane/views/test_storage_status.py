@@ -71,6 +71,17 @@ def test_a_slow_catalog_is_told_unless_it_takes_nothing_at_all() -> None:
     assert (unwritable.level, "512" in unwritable.sentence) == (StorageLevel.UNWRITABLE, False)
 
 
+def test_a_slow_live_state_is_told_unless_it_takes_nothing_at_all() -> None:
+    slow = storage_status([room(2 * GIB)], live_slow_ms=740.4)
+    lost = storage_status([room(2 * GIB)], refused="Redis does not answer", live_slow_ms=740.4)
+    assert (slow.level, slow.sentence) == (
+        StorageLevel.SLOW,
+        "The live state (Redis or Valkey) takes 740 ms to give one key: queries go on, gateways "
+        "hear of new workers and plans of the demand later, commands take longer.",
+    )
+    assert (lost.level, "740" in lost.sentence) == (StorageLevel.LIVE_STATE_LOST, False)
+
+
 def test_a_live_state_that_takes_nothing_is_told_and_a_catalog_that_takes_nothing_is_worse() -> (
     None
 ):

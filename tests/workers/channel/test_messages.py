@@ -6,12 +6,19 @@ import orjson
 
 from tests.controlplane.builders import worker
 from tests.workers.builders import echo_spec
+from variants.core_time import CoreTime
 from workers.channel.messages import decode_load, decode_status, encode
 
 
 def test_a_status_comes_back_as_it_was_told() -> None:
     told = replace(worker("w1", "mlp"), evictable=((10.0, 0.25),), churn_per_s=0.01, cores=(0, 2))
     assert decode_status(encode(told)) == told
+    cores = CoreTime(host="h1", cores=2, used=0.5, busy=1.5, waited=0.25)
+    seen = replace(told, core_time=cores)
+    assert decode_status(encode(seen)) == seen
+    newer = orjson.loads(encode(seen))
+    newer["core_time"]["mood"] = "good"
+    assert decode_status(encode(newer)) == seen
 
 
 def test_a_worker_of_another_version_may_say_less_and_more() -> None:

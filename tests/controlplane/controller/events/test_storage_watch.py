@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from controlplane.controller.events.catalog_pace import LOOKS, SLOW_MS, CatalogPace
+from controlplane.controller.events.answer_pace import LOOKS, SLOW_MS, AnswerPace
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.loop_report import LoopReport
 from controlplane.controller.events.storage_watch import PATIENCE_S, StorageWatch
@@ -214,7 +214,7 @@ async def test_a_turn_that_writes_nothing_does_not_show_that_it_could() -> None:
 
 
 def test_a_catalog_is_slow_after_some_slow_looks_in_a_row_and_until_as_many_quick_ones() -> None:
-    pace = CatalogPace()
+    pace = AnswerPace()
 
     def looks(count: int, took_ms: float) -> float:
         for _ in range(count):
@@ -252,4 +252,32 @@ async def test_a_slow_catalog_is_told_when_it_begins_and_ends() -> None:
             "queries go on, plans, registrations and commands take longer",
         ),
         ("catalog_quick", "it is slow no more after 70 s"),
+    ]
+
+
+async def test_a_slow_live_state_is_told_when_it_begins_and_ends() -> None:
+    """Nothing told of it: workers that joined stayed unknown for seconds, without a reason."""
+    catalog, live, now_s = MemoryCatalog(), Told(), [0.0]
+    journal = Journal(catalog)
+    report = LoopReport(live, journal, tuple, lambda: now_s[0], lambda: 1_000.0)
+
+    async def turn(took_ms: float) -> float:
+        now_s[0] += 10.0
+        report.live_pace.answered(took_ms)
+        await report.turned(None)
+        return float(live.controllers[-1]["live_slow_ms"])
+
+    slow = [await turn(740.0) for _ in range(LOOKS + 2)]
+    quick = [await turn(2.0) for _ in range(LOOKS)]
+    await journal.store_events()
+
+    assert slow == [*[0.0] * (LOOKS - 1), 740.0, 740.0, 740.0]
+    assert quick[-1] == 0.0
+    assert [(event.kind, event.message) for event in reversed(catalog.events(10))] == [
+        (
+            "live_state_slow",
+            "it takes 740 ms to give one key; queries go on, gateways hear of new workers and "
+            "plans of the demand later, commands take longer",
+        ),
+        ("live_state_quick", "it is slow no more after 70 s"),
     ]

@@ -11,6 +11,7 @@ import pytest
 from planner.types import Reason
 from tests.controlplane.gateway.test_plan_following import LATENCY_MS, plan
 from tests.controlplane.serving import DOUBLE, FAST, LATE, SLOW, Served, query, serving
+from tests.variants.test_core_time import Machine
 from variants.types import ModelName, Stage, TaskName
 
 LETTERS = TaskName("letters")
@@ -184,3 +185,21 @@ async def test_what_is_wrong_is_said(served: Served, body: Any, code: str, words
     _, said, text = (await served.ask(body, path="/v1/explain")).error
     assert said == code
     assert words in text
+
+
+async def test_it_says_where_cores_are_short(served: Served, tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.stat({}, {})
+    machine.waited(0.0)
+    meter = machine.meter()
+    served.gateway._report.cores = meter
+    meter.look()
+    before = await explain(served)
+
+    machine.now_s = 10.0
+    machine.stat({"user": 10.0}, {"user": 10.0})
+    machine.waited(6.3)
+    after = await explain(served)
+
+    assert "h1" not in before["cores"]  # this machine's own may be short
+    assert "The cores of h1 are short: 63 % of the time something waited" in after["cores"]

@@ -1,7 +1,8 @@
-"""CatalogPace: how long the catalog takes to answer, look by look.
+"""AnswerPace: how long the catalog, or the live state, takes to answer, look by look.
 
-A database that answers slowly holds up plans, registrations and commands, and no query: nobody
-would see where the time goes.
+A database that answers slowly holds up plans, registrations and commands, and no query; a Redis
+that does, what gateways learn of workers and plans of the demand: nobody would see where the time
+goes.
 """
 
 from collections import deque
@@ -11,11 +12,11 @@ LOOKS = 5
 """So many looks in a row say that it is slow, or no more: one that was slow may have waited for a
 processor."""
 SLOW_MS = 250.0
-"""What a look takes at least then: a database in another part of a region answers within 10 ms."""
+"""What a look takes at least then: one in another part of a region answers within 10 ms."""
 
 
-class CatalogPace:
-    """Of the looks at one catalog, each of which asks for one row."""
+class AnswerPace:
+    """Of the looks at one of them, each of which asks for one row, or one key."""
 
     def __init__(self) -> None:
         self._looks: deque[float] = deque(maxlen=LOOKS)

@@ -1,0 +1,4 @@
+"""Machines: whether what runs on them has what it needs. ``core_shortage`` judges the cores.
+
+In come readings of processes, out go values and sentences; nothing here looks at a machine.
+"""
