@@ -6,7 +6,7 @@ from pathlib import Path
 
 from controlplane.building.types import RegistrationLimits
 from profiler.sandbox.sandbox import Sandbox, SandboxLimits
-from variants.checks.onnx_edges import Edges
+from variants.checks.edges import Edges
 from variants.errors import InvalidInput
 from variants.model_files import ModelFile
 

@@ -5,7 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from profiler.sandbox.limits import MeasureLimits
-from variants.checks.onnx_edges import Edges
+from variants.checks.edges import Edges
 from variants.types import (
     ImageScale,
     ModelVersion,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from controlplane.building.types import Thoroughness
-from variants.checks.onnx_edges import Edges
+from variants.checks.edges import Edges
 from variants.errors import InvalidInput
 from variants.images import numbers_in
 from variants.types import DEFAULT_LATENCY_MS, ImageScale, Prefer, Slo, Stage

@@ -26,8 +26,9 @@ from profiler.evaluation.freed_batch import try_rows
 from profiler.sandbox.measure import Trial, pin
 from variants.builders.protocol import Material
 from variants.builders.registry import make_builder
+from variants.checks.edges import Edges
 from variants.checks.onnx_check import OnnxLimits, check_model
-from variants.checks.onnx_edges import Edges, change_edges
+from variants.checks.onnx_edges import change_edges
 from variants.errors import InvalidArtifact, ModellessError, VariantNotBuilt
 from variants.metrics.metric import Judged, parse_metric
 from variants.types import Digest, TaskName, TensorSpec, VariantName

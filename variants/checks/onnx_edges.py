@@ -8,34 +8,18 @@ Parsing happens in native code, so callers that take files from outside do it in
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from variants.checks.edges import Edges
 from variants.checks.onnx_check import LONGEST_NAME, check_file, parse_model
 from variants.checks.onnx_walk import graphs
 from variants.errors import InvalidArtifact, InvalidInput
 
 BATCH = "batch"
 """What a first axis is called that was freed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edges:
-    """What to change; nothing, unless it is said."""
-
-    input_names: tuple[str, ...] = ()
-    """New names of the inputs, in the file's order; none: they stay."""
-    output_names: tuple[str, ...] = ()
-    free_batch: bool = False
-    """Whether a first axis of a fixed size is to take any number of rows."""
-    cast_float16: bool = False
-    """Whether inputs and outputs of float16 become float32, cast at the edges."""
-
-    def __bool__(self) -> bool:
-        return bool(self.input_names or self.output_names or self.free_batch or self.cast_float16)
 
 
 def change_edges(source: Path, target: Path, edges: Edges, *, limit_mib: float = 2048) -> None:

@@ -30,7 +30,7 @@ from tests.variants.catalog.copies import copy_registrations
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.protocol import Catalog
-from variants.checks.onnx_edges import Edges
+from variants.checks.edges import Edges
 from variants.errors import Conflict, InvalidArtifact, InvalidInput, StateUnavailable
 from variants.types import (
     DeviceKind,

@@ -12,8 +12,9 @@ from onnx import TensorProto, helper
 
 from profiler.evaluation.freed_batch import try_rows
 from tests import onnx_models as models
+from variants.checks.edges import Edges
 from variants.checks.onnx_check import check_model
-from variants.checks.onnx_edges import Edges, change_edges
+from variants.checks.onnx_edges import change_edges
 from variants.errors import InvalidArtifact, InvalidInput
 
 ROWS = np.array([[1, 0, 0, 2], [0, 3, 1, 0], [0.5, 0, 2, 1]], dtype=np.float32)

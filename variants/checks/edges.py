@@ -1,0 +1,19 @@
+"""What is to be changed about the inputs and outputs of a model, without what reads models."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edges:
+    """What to change; nothing, unless it is said."""
+
+    input_names: tuple[str, ...] = ()
+    """New names of the inputs, in the file's order; none: they stay."""
+    output_names: tuple[str, ...] = ()
+    free_batch: bool = False
+    """Whether a first axis of a fixed size is to take any number of rows."""
+    cast_float16: bool = False
+    """Whether inputs and outputs of float16 become float32, cast at the edges."""
+
+    def __bool__(self) -> bool:
+        return bool(self.input_names or self.output_names or self.free_batch or self.cast_float16)
