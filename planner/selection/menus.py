@@ -68,10 +68,8 @@ class Menu:
         self.accuracies = [c.accuracy for c in candidates]
         self.ms = [c.table.ms[1] for c in candidates]
         self.quickest_ms = self.ms[0]
-        self.gains = [
-            -_gain(one, two)
-            for one, two in pairwise((c.table.ms[1], c.accuracy, c) for c in candidates)
-        ]
+        steps = pairwise(zip(self.ms, self.accuracies, self.candidates, strict=True))
+        self.gains = [-_gain(one, two) for one, two in steps]
         """Accuracy per ms of each step up, negative and so ascending."""
 
     def best(
@@ -287,7 +285,9 @@ def _menu(
 ) -> Menu:
     """Of the candidates that workers hold who are in some sets."""
     held = [candidates[number] for key in keys for number in sets[key][1]]
-    return Menu([c for *_, c in hull((c.table.ms[1], c.accuracy, c) for c in held)])
+    if len(held) > 1:
+        held = [c for *_, c in hull([(c.table.ms[1], c.accuracy, c) for c in held])]
+    return Menu(held)
 
 
 Gains = tuple[float, ...]

@@ -255,14 +255,19 @@ class ToldLadder(Sequence[Rung]):
         self._clock_ms = clock_ms
         self._told: Ladder = ()
         self._told_ms = -REPORT_MS
-        self._told_of: tuple[float, int] = (-1.0, 0)
+        self._told_mib, self._told_count = -1.0, 0
+        """What was reserved for how many then."""
 
     def _now(self) -> Ladder:
         now_ms, worker = self._clock_ms(), self._worker
-        holds = (worker.reserved_mib, len(worker.replicas))
-        if now_ms - self._told_ms >= REPORT_MS or holds != self._told_of:
+        reserved_mib, count = worker.reserved_mib, len(worker.replicas)
+        if (
+            now_ms - self._told_ms >= REPORT_MS
+            or reserved_mib != self._told_mib
+            or count != self._told_count
+        ):
             self._told = self._memories.ladder(worker, now_ms)
-            self._told_ms, self._told_of = now_ms, holds
+            self._told_ms, self._told_mib, self._told_count = now_ms, reserved_mib, count
         return self._told
 
     def __iter__(self) -> Iterator[Rung]:
