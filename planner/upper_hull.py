@@ -1,6 +1,7 @@
 """The upper concave hull of accuracy over time: what no mixture of two others replaces."""
 
 from collections.abc import Iterable
+from math import inf
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -16,15 +17,17 @@ def upper_hull(points: Iterable[Point[T]]) -> list[Point[T]]:
         points: ascending by time; of those at one time, the most accurate first.
     """
     hull: list[Point[T]] = []
+    highest = -inf
     for point in points:
-        if hull and point[1] <= hull[-1][1]:
+        time, accuracy = point[0], point[1]
+        if hull and accuracy <= highest:
             continue
-        while len(hull) > 1 and _below(hull[-2], hull[-1], point):
+        while len(hull) > 1:
+            one, mid = hull[-2], hull[-1]
+            # A mixture of the outer points is at least as accurate as the middle, in its time.
+            if (mid[1] - one[1]) * (time - one[0]) > (accuracy - one[1]) * (mid[0] - one[0]):
+                break
             hull.pop()
         hull.append(point)
+        highest = accuracy
     return hull
-
-
-def _below(one: Point[T], mid: Point[T], two: Point[T]) -> bool:
-    """Whether a mixture of the outer points is at least as accurate as the middle, in its time."""
-    return (mid[1] - one[1]) * (two[0] - one[0]) <= (two[1] - one[1]) * (mid[0] - one[0])

@@ -8,7 +8,15 @@ for any number of MiB, without knowing the worker's rule, its rates or its load 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
-from planner.eviction.rules import KeyT, Resident, absence_s, loss_s, per_mib
+from planner.eviction.rules import (
+    LEAST_LOAD_S,
+    LEAST_MIB,
+    MOST_LOAD_S,
+    VIOLATION_S,
+    KeyT,
+    Resident,
+    loss_s,
+)
 from planner.eviction.victims import MIN_RESIDENCY_S, is_protected, ranked
 
 MOST_RUNGS = 24
@@ -77,10 +85,15 @@ def _ranked_with_losses(residents: Iterable[Resident[KeyT]]) -> list[tuple[Resid
     order: list[tuple[float, float, int, Resident[KeyT], float]] = []
     for index, resident in enumerate(residents):
         _, memory_mib, load_s, qps, last_used_s, in_use, _, _, _, urgent, pinned = resident
-        if not (in_use or pinned):
-            absent_s = absence_s(qps, load_s, urgent)
-            worth = per_mib(absent_s, memory_mib)
-            order.append((worth, last_used_s, index, resident, absent_s))
+        if in_use or pinned:
+            continue
+        # Copies of ``absence_s`` and of ``per_mib``, for speed: it is asked of all that is loaded.
+        waits_s = load_s if load_s > LEAST_LOAD_S else LEAST_LOAD_S
+        if waits_s > MOST_LOAD_S:
+            waits_s -= urgent * (waits_s - MOST_LOAD_S)
+        absent_s = qps * (waits_s + VIOLATION_S * urgent)
+        worth = absent_s / (memory_mib if memory_mib > LEAST_MIB else LEAST_MIB)
+        order.append((worth, last_used_s, index, resident, absent_s))
     order.sort()
     return [(resident, absent_s) for _, _, _, resident, absent_s in order]
 

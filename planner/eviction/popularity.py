@@ -124,11 +124,11 @@ class Popularity(Generic[KeyT]):
         """Queries per second to expect for one key."""
         return self.rates((key,), now_s)[0]
 
-    def rates(self, keys: Iterable[KeyT], now_s: float) -> list[float]:
+    def rates(self, keys: Iterable[KeyT], now_s: float, *, newcomers: bool = True) -> list[float]:
         """Queries per second to expect for each of ``keys``, in their order.
 
-        A key never seen gets what every known one is credited with; all are 0 before the first
-        query.
+        A key never seen gets what every known one is credited with, or 0 without ``newcomers``; all
+        are 0 before the first query.
         """
         if self._began_s is None:
             return [0.0 for _ in keys]
@@ -141,6 +141,10 @@ class Popularity(Generic[KeyT]):
             factors.append(factor)
             credit += factor * _PRIOR * scale
         known = self._counts
+        if not newcomers:
+            return [
+                credit + sum(map(mul, factors, known[key])) if key in known else 0.0 for key in keys
+            ]
         nothing = [0.0] * len(factors)
         return [credit + sum(map(mul, factors, known.get(key, nothing))) for key in keys]
 

@@ -47,11 +47,11 @@ class QueryRates(Generic[KeyT]):
             self._book.seen(key, now_s, count)
         self._counts.clear()
 
-    def rates(self, keys: Iterable[KeyT], now_s: float) -> list[float]:
+    def rates(self, keys: Iterable[KeyT], now_s: float, *, newcomers: bool = True) -> list[float]:
         """Queries per second to expect for each of ``keys``, in their order.
 
-        What nobody has asked for gets what a newcomer is credited with
+        What nobody has asked for gets what a newcomer is credited with, or 0 without ``newcomers``
         (``planner.eviction.popularity``).
         """
         self.tell(now_s)
-        return self._book.rates(keys, now_s)
+        return self._book.rates(keys, now_s, newcomers=newcomers)

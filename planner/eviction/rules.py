@@ -24,7 +24,7 @@ whether or not the variant is loaded then; where a load takes seconds, it mostly
 all of it would fill the memory with what loads longest, whatever answers that costs
 (docs/decisions/0005-eviction.md)."""
 
-_LEAST_MIB = 1e-3
+LEAST_MIB = 1e-3
 """A variant that needs no memory must not divide by zero."""
 
 
@@ -70,7 +70,7 @@ def absence_s(qps: float, load_s: float, urgent: float = 0.0) -> float:
 
 def per_mib(loss_s: float, memory_mib: float) -> float:
     """What a loss is for each MiB that avoiding it takes."""
-    return loss_s / (memory_mib if memory_mib > _LEAST_MIB else _LEAST_MIB)
+    return loss_s / (memory_mib if memory_mib > LEAST_MIB else LEAST_MIB)
 
 
 def loss_s(resident: Resident[Any]) -> float:
@@ -100,5 +100,5 @@ def lfu(resident: Resident[Any]) -> float:
 
 def gdsf(resident: Resident[Any]) -> float:
     """GreedyDual-Size with Frequency: L + frequency x cost / size (Cherkasova 1998, section 3)."""
-    cost = resident.popularity * resident.load_s / max(resident.memory_mib, _LEAST_MIB)
+    cost = resident.popularity * resident.load_s / max(resident.memory_mib, LEAST_MIB)
     return resident.inflation + cost

@@ -9,6 +9,9 @@ from planner.selection.eligibility import answers, profile_rule
 from planner.types import Candidate, Demand, Snapshot, TaskView
 from variants.types import DeviceKindName, TaskName, VariantKey, VariantName
 
+KEPT_CLASSES = 64
+"""Classes of a task for which it is remembered, from tick to tick, who meets them."""
+
 
 @dataclass(slots=True, kw_only=True)
 class DemandAndOffers:
@@ -65,8 +68,16 @@ class DemandAndOffers:
         """The candidates that meet a class, the cheapest first."""
         found = self._suitable.get(wanted)
         if found is None:
-            obstacle = profile_rule(wanted, self.transport_ms)
-            found = [c for c in self.views[wanted.task].by_cost if obstacle(c) is None]
+            view = self.views[wanted.task]
+            known = view.once("suitable", dict[object, list[Candidate]])
+            # All that the rule asks of a class.
+            asked = (wanted.variant, wanted.accuracy, wanted.latency_ms, self.transport_ms)
+            found = known.get(asked)
+            if found is None:
+                if len(known) >= KEPT_CLASSES:
+                    known.clear()
+                obstacle = profile_rule(wanted, self.transport_ms)
+                found = known[asked] = [c for c in view.by_cost if obstacle(c) is None]
             self._suitable[wanted] = found
         return found
 

@@ -30,6 +30,7 @@ from functools import cache
 from math import inf, sqrt
 from typing import NamedTuple
 
+from planner.eviction.churn import pays_ahead
 from planner.forecasting.estimator_of import DEMAND_WEIGHT
 from planner.reconcile.demand_and_offers import DemandAndOffers, first_held
 from planner.reconcile.diff import free
@@ -305,6 +306,7 @@ def _copy(
             continue
         free_mib = free(memory.report) if busy is not None and busy < SPARE else 0.0
         copies, left_mib, held, there = counts[kind], memory.left_mib, memory.held, memory.there
+        churn_per_s = memory.copy_churn_per_s
         for key, candidate, qps, _ in _by_rate(needed[kind], memory):
             if candidate.memory_mib > left_mib or key in held:
                 continue
@@ -316,7 +318,8 @@ def _copy(
                 pays = True
                 free_mib -= candidate.memory_mib
             elif busy is not None and busy < SPARE:
-                pays = memory.copy_pays(candidate, part_qps, busy**count)
+                # For that part of the queries for which no other copy has time.
+                pays = pays_ahead(part_qps, candidate.load_ms / 1_000, busy**count, churn_per_s)
             else:
                 pays = memory.pays_ahead(candidate, part_qps, 1.0)
             if pays and memory.take(key, candidate):

@@ -94,27 +94,33 @@ def replica_targets(
         pinned: the replicas that operators have stay where they are.
     """
     shares: dict[WorkerId, dict[TaskName, float]] = {}
+    worker: WorkerId | None = None
     for placed in plan.placements:
-        on_worker = shares.get(placed.worker)
-        if on_worker is None:
-            on_worker = shares[placed.worker] = {}
+        if placed.worker is not worker:  # plans list them worker by worker
+            worker = placed.worker
+            on_worker = shares.setdefault(worker, {})
         on_worker[placed.task] = on_worker.get(placed.task, 0.0) + placed.share
     longest_ms = longest_batches_ms(plan.routes, snapshot, interference or {})
     targets: dict[ReplicaKey, ReplicaTarget] = {}
     nothing: Mapping[VariantKey, PlannedRate] = {}
     unplanned: dict[WorkerId, dict[TaskName, ReplicaTarget]] = {id_: {} for id_ in shares}
     """Of replicas to which no route leads, which most are: all of a task on a worker have one."""
+    worker = None
     for placed in plan.placements:
-        worker, task, variant = placed.worker, placed.task, placed.variant
-        rate = rates.get(worker, nothing).get((task, variant))
-        target = unplanned[worker].get(task) if rate is None else None
+        if placed.worker is not worker:
+            worker = placed.worker
+            of_worker, alike = rates.get(worker, nothing), unplanned[worker]
+            on_worker, longest = shares[worker], longest_ms.get(worker, 0.0)
+        task, variant = placed.task, placed.variant
+        rate = of_worker.get((task, variant))
+        target = alike.get(task) if rate is None else None
         if target is None:
-            qps = 0.0 if rate is None else rate.qps
-            share = min(1.0, shares[worker][task])
-            target = ReplicaTarget(share, longest_ms.get(worker, 0.0), qps)
+            target = ReplicaTarget(
+                min(1.0, on_worker[task]), longest, 0.0 if rate is None else rate.qps
+            )
             if rate is None:
-                unplanned[worker][task] = target
-        key = (worker, task, variant)
+                alike[task] = target
+        key = (placed.worker, task, variant)
         targets[key] = target._replace(pinned=True) if pinned and key in pinned else target
     return targets
 

@@ -48,8 +48,12 @@ def by_worker(
 ) -> dict[WorkerId, dict[VariantKey, Placement]]:
     """The placements on some workers, by worker and variant."""
     found: dict[WorkerId, dict[VariantKey, Placement]] = {id_: {} for id_ in workers}
+    last: WorkerId | None = None
+    on: dict[VariantKey, Placement] | None = None
     for each in placements:
-        on = found.get(each.worker)
+        if each.worker is not last:  # plans list them worker by worker
+            last = each.worker
+            on = found.get(last)
         if on is not None:
             on[each.task, each.variant] = each
     return found
@@ -69,8 +73,15 @@ def planned_shares(
     counts = _counts(held)
     floor = RESERVED / len(counts) if counts else 0.0
     scale = (1.0 - RESERVED) / total if total > 0.0 else 0.0
+    # Where nothing is planned, as of most.
+    least = {task: min(1.0, floor / count) for task, count in counts.items()}
     # Rounding must not bring a variant that has all of it above 1: no catalog takes such a plan.
-    made = {key: min(1.0, floor / counts[key[0]] + scale * planned.get(key, 0.0)) for key in held}
+    made = {
+        key: min(1.0, floor / counts[key[0]] + scale * planned[key])
+        if key in planned
+        else least[key[0]]
+        for key in held
+    }
     if len(before) != len(made):
         return list(made.items())
     for key, share in made.items():

@@ -131,17 +131,12 @@ class WorkerMemory:
         load_s = candidate.load_ms / 1_000
         return not self.contested or pays_ahead(qps, load_s, urgent, self.report.churn_per_s)
 
-    def copy_pays(self, candidate: Candidate, qps: float, needed: float) -> bool:
-        """Whether it pays to load a copy of what other workers hold as well, for what is there.
-
-        It may be expected to stay for ``COPY_STAYS_S``: then the plan may want another one.
-
-        Args:
-            qps: the copy's part of the queries per second.
-            needed: the part of them that no other copy has time for.
-        """
-        churn_per_s = max(self.report.churn_per_s, 1.0 / COPY_STAYS_S)
-        return pays_ahead(qps, candidate.load_ms / 1_000, needed, churn_per_s)
+    @property
+    def copy_churn_per_s(self) -> float:
+        """The share of the memory that leaves per second, as it counts for a copy of what other
+        workers hold as well: a copy may be expected to stay for ``COPY_STAYS_S``, then the plan may
+        want another one."""
+        return max(self.report.churn_per_s, 1.0 / COPY_STAYS_S)
 
     def asked(self) -> list[VariantKey]:
         """What is here and was asked for."""

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from planner.selection.eligibility import answers
 from planner.types import Candidate, FrontierBranch, FrontierLeaf, TaskView, WorkerView
-from variants.types import Task, VariantName
+from variants.types import DeviceKindName, Task, VariantName
 
 LEAF = 8
 """Candidates per leaf. Skipping a leaf costs about as much as skipping one candidate."""
@@ -71,18 +71,51 @@ def moved_view(view: TaskView, instead: Mapping[int, Candidate]) -> TaskView:
     """The view of a task of which some candidates, by their ids, became others that differ in their
     workers alone: all orders stay."""
 
-    def now(order: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-        return tuple([instead.get(id(c), c) for c in order])
+    places = view.once("places", lambda: _Places(view))
+    found = list(instead.values())
 
-    by_cost = now(view.by_cost)
-    by_energy = by_cost if view.by_energy is view.by_cost else now(view.by_energy)
+    def now(order: tuple[Candidate, ...], at: Mapping[CandidateName, int]) -> tuple[Candidate, ...]:
+        moved = list(order)
+        for one in found:
+            moved[at[one.device_kind, one.variant]] = one
+        return tuple(moved)
+
+    by_cost = now(view.by_cost, places.by_cost)
+    by_energy = by_cost
+    if view.by_energy is not view.by_cost:
+        by_energy = now(view.by_energy, places.by_energy)
     by_variant = dict(view.by_variant)
-    for name in {candidate.variant for candidate in instead.values()}:
-        by_variant[name] = now(by_variant[name])
-    return _view(
-        view.task, by_cost, now(view.by_accuracy), now(view.by_latency), by_energy, by_variant,
+    for name in {candidate.variant for candidate in found}:
+        by_variant[name] = tuple([instead.get(id(c), c) for c in by_variant[name]])
+    made = _view(
+        view.task, by_cost, now(view.by_accuracy, places.by_accuracy),
+        now(view.by_latency, places.by_latency), by_energy, by_variant,
         view.excluded, view.accuracies,
     )  # fmt: skip
+    made.once("places", lambda: places)
+    return made
+
+
+CandidateName = tuple[DeviceKindName, VariantName]
+"""Which candidate of a task."""
+
+
+class _Places:
+    """At which places of a task's orders its candidates are: the same for as long as only their
+    workers change."""
+
+    __slots__ = ("by_accuracy", "by_cost", "by_energy", "by_latency")
+
+    def __init__(self, view: TaskView) -> None:
+        def places(order: tuple[Candidate, ...]) -> dict[CandidateName, int]:
+            return {(c.device_kind, c.variant): at for at, c in enumerate(order)}
+
+        self.by_cost = places(view.by_cost)
+        self.by_accuracy = places(view.by_accuracy)
+        self.by_latency = places(view.by_latency)
+        self.by_energy = self.by_cost
+        if view.by_energy is not view.by_cost:
+            self.by_energy = places(view.by_energy)
 
 
 def _view(

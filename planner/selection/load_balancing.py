@@ -107,27 +107,31 @@ def host_for(
     Returns None when there is no host besides ``avoid``.
     """
     key = (candidate.task, candidate.variant)
+    memory_mib, load_s = candidate.memory_mib, candidate.load_ms / 1_000
     qps = urgent = 0.0
     if asked is not None and any(host.churn_per_s > 0.0 for host in candidate.hosts):
         (qps,) = asked.rates((key,), now_ms / 1_000)
         urgent = asked.urgency.share(key)
     best: WorkerView | None = None
     best_rank = (inf, 0, 0.0, 0.0)
-    memory_mib, load_s = candidate.memory_mib, candidate.load_ms / 1_000
     for host in candidate.hosts:
         wait_ms = host.busy_until_ms - now_ms
         wait_ms = wait_ms if wait_ms > 0.0 else 0.0
         if host.id == avoid or wait_ms > most_wait_ms:
             continue
+        free_mib, loading = host.free_mib, host.loading
         cost_s = -1.0
-        if not (host.loading and host.loads(key)):
-            cost_s = displaced_s(host.evictable, memory_mib - host.free_mib)
+        if not (loading and host.loads(key)):
+            short_mib = memory_mib - free_mib
+            cost_s = displaced_s(host.evictable, short_mib) if short_mib > 0.0 else 0.0
             if qps > 0.0:
                 cost_s += short_stay_s(qps, load_s, host.churn_per_s, urgent)
+        if best is not None and cost_s > best_rank[0]:
+            continue
         if cost_s < inf:
-            rank = (cost_s, len(host.loading), host.free_mib, wait_ms)
+            rank = (cost_s, len(loading), free_mib, wait_ms)
         else:
-            rank = (cost_s, 0, -host.free_mib, wait_ms)
+            rank = (cost_s, 0, -free_mib, wait_ms)
         if best is None or rank < best_rank:
             best, best_rank = host, rank
     return best

@@ -68,10 +68,8 @@ class Menu:
         self.accuracies = [c.accuracy for c in candidates]
         self.ms = [c.table.ms[1] for c in candidates]
         self.quickest_ms = self.ms[0]
-        self.gains = [
-            -_gain(one, two)
-            for one, two in pairwise((c.table.ms[1], c.accuracy, c) for c in candidates)
-        ]
+        steps = pairwise(zip(self.ms, self.accuracies, self.candidates, strict=True))
+        self.gains = [-_gain(one, two) for one, two in steps]
         """Accuracy per ms of each step up, negative and so ascending."""
 
     def best(
@@ -287,29 +285,37 @@ def _menu(
 ) -> Menu:
     """Of the candidates that workers hold who are in some sets."""
     held = [candidates[number] for key in keys for number in sets[key][1]]
-    return Menu([c for *_, c in hull((c.table.ms[1], c.accuracy, c) for c in held)])
+    if len(held) > 1:
+        held = [c for *_, c in hull([(c.table.ms[1], c.accuracy, c) for c in held])]
+    return Menu(held)
 
 
-def price_range(snapshot: Snapshot, tasks: Iterable[TaskName]) -> PriceRange:
+Gains = tuple[float, ...]
+"""The least and the largest of some gains of accuracy per ms; empty where there are none."""
+KnownGains = dict[TaskName, Gains]
+"""Those between the variants of a task on each of its kinds, where they were asked for."""
+
+
+def price_range(
+    snapshot: Snapshot, tasks: Iterable[TaskName], known: KnownGains | None = None
+) -> PriceRange:
     """The prices that make a difference for some tasks, on the device kinds of the catalog.
 
     The least gain is that of single rows, the largest that of rows in full batches. Where no kind
     has variants to choose from, they are those between kinds; where all variants are as accurate,
     time has no price.
+
+    Args:
+        known: of the same catalog; what is found is added.
     """
-    within: list[float] = []
-    between: list[float] = []
+    tasks = list(tasks)
+    known = {} if known is None else known
     for task in tasks:
-        view = snapshot.tasks.get(task)
-        kinds: dict[DeviceKindName, list[Candidate]] = {}
-        for candidate in view.by_accuracy if view is not None else ():
-            if answers(candidate, None):
-                kinds.setdefault(candidate.device_kind, []).append(candidate)
-        for candidates in kinds.values():
-            within += _gains(candidates)
-        if len(kinds) > 1 and not within:
-            between += _gains([c for candidates in kinds.values() for c in candidates])
-    gains = within or between
+        if task not in known:
+            known[task] = _ends([g for c in _by_kind(snapshot, task) for g in _gains(c)])
+    gains = [gain for task in tasks for gain in known[task]] or [
+        gain for task in tasks for gain in _gains_between(_by_kind(snapshot, task))
+    ]
     if not gains:
         return PriceRange(0.0, 0.0)
     least, most = min(gains), max(gains)
@@ -317,6 +323,24 @@ def price_range(snapshot: Snapshot, tasks: Iterable[TaskName]) -> PriceRange:
         middle, half = sqrt(least * most), sqrt(LEAST_RATIO)
         least, most = middle / half, middle * half
     return PriceRange(least, log(most / least))
+
+
+def _by_kind(snapshot: Snapshot, task: TaskName) -> list[list[Candidate]]:
+    """The candidates of a task that queries may be given, of each kind."""
+    view = snapshot.tasks.get(task)
+    kinds: dict[DeviceKindName, list[Candidate]] = {}
+    for candidate in view.by_accuracy if view is not None else ():
+        if answers(candidate, None):
+            kinds.setdefault(candidate.device_kind, []).append(candidate)
+    return list(kinds.values())
+
+
+def _ends(gains: Sequence[float]) -> Gains:
+    return (min(gains), max(gains)) if gains else ()
+
+
+def _gains_between(kinds: Sequence[Sequence[Candidate]]) -> list[float]:
+    return _gains([c for candidates in kinds for c in candidates]) if len(kinds) > 1 else []
 
 
 def _gains(candidates: Sequence[Candidate]) -> list[float]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from math import inf
 
 from planner.selection.eligibility import answers
+from planner.selection.snapshot import changed_tasks
 from planner.types import Candidate, Snapshot, TaskView, WorkerView
 from variants.types import TaskName
 
@@ -86,7 +87,11 @@ class OpenBatches:
         self.snapshot = snapshot
         holders: dict[int, frozenset[int]] = {}
         """By set of workers; equal sets are the same tuple, often for many variants."""
-        for task, known in list(self._by_task.items()):
+        changed = changed_tasks(before, snapshot)
+        for task in list(self._by_task) if changed is None else changed:
+            known = self._by_task.get(task)
+            if known is None:
+                continue
             view = snapshot.tasks.get(task)
             if view is None or not known.open:
                 del self._by_task[task]

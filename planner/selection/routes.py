@@ -11,7 +11,13 @@ from typing import NamedTuple
 
 from planner.forecasting.demand import SloClass
 from planner.selection.load_balancing import FirstFree, WorkerSet
-from planner.selection.menus import Menus, PriceRange, menu_groups, price_range
+from planner.selection.menus import (
+    KnownGains,
+    Menus,
+    PriceRange,
+    menu_groups,
+    price_range,
+)
 from planner.selection.prices import Offers
 from planner.selection.route_targets import (
     ROOM,
@@ -41,14 +47,25 @@ class _Basis(NamedTuple):
     """The kinds that the plan has each class on, likewise."""
     tightest_ms: Mapping[tuple[TaskName, SloClass], float]
     """The tightest SLO of each class that the plan was made for, likewise."""
+    gains: KnownGains
+    """Of the tasks of plans for the same catalog, likewise."""
+
+    def same_but_ready(self, other: "_Basis") -> bool:
+        """Whether nothing but what is ready where may be other than in another one."""
+        return (
+            self.prices is other.prices
+            and self.rooms_ms is other.rooms_ms
+            and self.kinds is other.kinds
+            and self.tightest_ms is other.tightest_ms
+        )
 
 
 class RouteTable:
     """The routes of a plan, resolved against what is ready."""
 
     __slots__ = (
-        "_basis", "_by_class", "_by_task", "_first_free", "_known", "_menus", "_offers", "prefer",
-        "used",
+        "_basis", "_by_class", "_by_task", "_first_free", "_known", "_menus", "_offers",
+        "_offers_before", "prefer", "used",
     )  # fmt: skip
 
     def __init__(
@@ -67,7 +84,13 @@ class RouteTable:
         self._by_task = by_class
         self._known: dict[tuple[TaskName, float, float | None], RouteTargets] = {}
         self._offers: dict[tuple[TaskName, float, float | None], Offers | None] = {}
+        self._offers_before: dict[
+            tuple[TaskName, float, float | None], tuple[TaskView, Offers]
+        ] = {}
+        """Those of all tables with the same routes, prices and rooms; they hold while the view of
+        their task is the same."""
         self._menus: dict[TaskName, tuple[TaskView, Menus]] = {}
+        """Valid where the view is the one of the snapshot."""
         self._first_free: dict[WorkerSet, FirstFree] = {}
         """Of the sets of workers of all menus."""
         self._by_class = {
@@ -97,8 +120,18 @@ class RouteTable:
             pass
         if len(self._offers) > MOST_KNOWN:
             self._offers.clear()
+        found = self._offers[asked] = self._offers_of(query, asked)
+        return found
+
+    def _offers_of(
+        self, query: Query, asked: tuple[TaskName, float, float | None]
+    ) -> Offers | None:
         found = None
         basis = self._basis
+        view = None if basis is None else basis.snapshot.tasks.get(query.task)
+        known = self._offers_before.get(asked)
+        if known is not None and known[0] is view:
+            return known[1]
         menus = self._menus_of(query.task)
         if menus is not None and basis is not None and basis.prices is not None:
             slo = self._class(*asked)
@@ -107,7 +140,10 @@ class RouteTable:
                 looseness = query.latency_ms / basis.tightest_ms.get((query.task, slo), slo[0])
             planned = None if slo is None else basis.kinds.get((query.task, slo))
             found = Offers(menus, basis.prices, basis.rooms_ms, looseness, query.accuracy, planned)
-        self._offers[asked] = found
+            if view is not None:
+                if len(self._offers_before) > MOST_KNOWN:
+                    self._offers_before.clear()
+                self._offers_before[asked] = (view, found)
         return found
 
     def longest_ms(self, worker: WorkerId, latency_ms: float) -> float:
@@ -147,6 +183,11 @@ class RouteTable:
             return None
         table = RouteTable({}, self.prefer, basis)
         table.used, table._by_task, table._by_class = self.used, self._by_task, self._by_class
+        if known.same_but_ready(basis):
+            table._offers_before = self._offers_before
+            if not self._first_free:
+                table._menus = self._menus  # each says which view it is of
+                return table
         table.keep_menus(self)
         return table
 
@@ -166,12 +207,17 @@ class RouteTable:
         known = self._basis
         if known is not None and known.routes is routes and self.prefer is prefer:
             before = known.snapshot
-            if same_catalog(before, snapshot) and before.workers.keys() == snapshot.workers.keys():
+            same = before.workers is snapshot.workers or (
+                before.workers.keys() == snapshot.workers.keys()
+            )
+            if same and same_catalog(before, snapshot):
                 return known._replace(snapshot=snapshot)
         if prefer is not Prefer.ACCURACY:
-            return _Basis(routes, snapshot, rooms_ms(routes, snapshot, prefer), None, {}, {})
+            return _Basis(routes, snapshot, rooms_ms(routes, snapshot, prefer), None, {}, {}, {})
         tasks = _tasks(routes)
-        prices = self._same_prices(tasks, snapshot) or price_range(snapshot, tasks)
+        same = known is not None and same_catalog(known.snapshot, snapshot)
+        gains = known.gains if known is not None and same else {}
+        prices = self._same_prices(tasks, snapshot) or price_range(snapshot, tasks, gains)
         kinds = planned_kinds(routes, snapshot)
         tightest_ms = {
             (each.task, (each.latency_ms, each.accuracy)): each.tightest_ms
@@ -179,7 +225,7 @@ class RouteTable:
             if not each.pinned
         }
         rooms = rooms_ms(routes, snapshot, prefer)
-        return _Basis(routes, snapshot, rooms, prices, kinds, tightest_ms)
+        return _Basis(routes, snapshot, rooms, prices, kinds, tightest_ms, gains)
 
     def _same_prices(self, tasks: Sequence[TaskName], snapshot: Snapshot) -> PriceRange | None:
         """The prices of this table, if they are those of these tasks in a snapshot: they depend on

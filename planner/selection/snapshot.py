@@ -98,10 +98,14 @@ def build_snapshot(
     reuse = None if known is None or before is None else _Reuse(before, known, worker_index)
     made: dict[TaskName, _BuiltTask] = {}
     tasks: dict[TaskName, TaskView] = {}
-    if known is not None and before is not None and same_catalog:
+    suspects: Collection[TaskName] = entries.keys()
+    origin: _Origin | None = None
+    if known is not None and before is not None and reuse is not None and same_catalog:
         made.update(known.made)
         tasks.update(before.tasks)
-    for name in entries if reuse is None or not same_catalog else reuse.suspects():
+        suspects = reuse.suspects()
+        origin = _Origin(known.name, suspects)
+    for name in suspects:
         entry = entries[name]
         kept = None if reuse is None else reuse.task(name, entry)
         if kept is None:
@@ -112,16 +116,21 @@ def build_snapshot(
             tasks[name] = _task_view(made[name], old, view)
         else:
             made[name], tasks[name] = kept
+    if before is not None and worker_index.same_workers:
+        views, kinds = before.workers, before.kinds
+    else:
+        views = {view.id: view for view, _ in workers}
+        kinds = frozenset([view.device_kind for view, _ in workers if not view.draining])
     return Snapshot(
         revision=catalog.revision,
         tasks=tasks,
-        workers={view.id: view for view, _ in workers},
-        kinds=frozenset([view.device_kind for view, _ in workers if not view.draining]),
+        workers=views,
+        kinds=kinds,
         transport_ms=transport_ms,
         wanted=wanted or Wanted(),
         asked=asked or (QueryRates() if before is None else before.asked),
         unconfirmed=unconfirmed,
-        parts=_Parts(catalog, unloadable, worker_index, entries, made),
+        parts=_Parts(catalog, unloadable, worker_index, entries, made, object(), origin),
     )
 
 
@@ -130,6 +139,17 @@ def same_catalog(one: Snapshot, other: Snapshot) -> bool:
     change its revision."""
     before, now = one.parts, other.parts
     return isinstance(before, _Parts) and isinstance(now, _Parts) and before.catalog is now.catalog
+
+
+def changed_tasks(before: Snapshot | None, now: Snapshot) -> Collection[TaskName] | None:
+    """The only tasks whose views may differ between two snapshots; None where any may: where the
+    second was not made from the first, or the catalog is another one."""
+    known = None if before is None else before.parts
+    if isinstance(known, _Parts) and isinstance(now.parts, _Parts):
+        origin = now.parts.origin
+        if origin is not None and origin.name is known.name:
+            return origin.changed
+    return None
 
 
 def latency_points(profile: Profile) -> tuple[tuple[int, float], ...]:
@@ -197,6 +217,15 @@ class _BuiltTask(NamedTuple):
     """Of candidates in that order."""
 
 
+class _Origin(NamedTuple):
+    """The snapshot of the same catalog that one was made from."""
+
+    name: object
+    """As of its parts: it is not kept for this."""
+    changed: Collection[TaskName]
+    """The only tasks whose views may be others."""
+
+
 class _Parts(NamedTuple):
     """What a snapshot was made of, for the next one."""
 
@@ -205,6 +234,9 @@ class _Parts(NamedTuple):
     worker_index: WorkerIndex
     entries: Mapping[TaskName, _TaskEntry]
     made: Mapping[TaskName, _BuiltTask]
+    name: object
+    """An object of its own, that stands for the snapshot."""
+    origin: _Origin | None
 
 
 class _Reuse:

@@ -5,9 +5,9 @@ identity. This also holds from one index to the next while the workers of a devi
 same.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import compress
-from operator import is_
+from operator import attrgetter, is_, is_not
 
 from planner.types import WorkerView
 from variants.types import DeviceKind, DeviceKindName, VariantKey
@@ -19,12 +19,13 @@ KEPT_SPLITS = 2
 as many splits as variants: looking for them takes longer than all else that a load changes."""
 
 _NO_WORKERS: tuple[Workers, Workers] = ((), ())
+_drains = attrgetter("draining")
 
 
 class WorkerIndex:
     """All workers that do not drain, by device kind, with the variants that are ready on each."""
 
-    __slots__ = ("_kinds",)
+    __slots__ = ("_draining", "_held", "_kinds", "_places", "_views", "same_workers")
 
     def __init__(
         self,
@@ -32,19 +33,63 @@ class WorkerIndex:
         before: "WorkerIndex | None" = None,
     ) -> None:
         """Takes time for each variant on each worker, or only for what changed since ``before``."""
+        pairs = list(workers)
+        self._views = [view for view, _ in pairs]
+        self._draining = list(map(_drains, self._views))
+        self.same_workers = (
+            before is not None
+            and self._draining == before._draining
+            and _same(self._views, before._views)
+        )
+        """Whether the workers are those of ``before``, whatever they hold."""
+        self._held: list[Collection[VariantKey]] = [ready for _, ready in pairs]
+        """What is ready on each of them."""
+        self._places: list[tuple[DeviceKindName, int]]
+        """Of each of them that does not drain: its kind, and which one of the kind it is."""
+        self._kinds: dict[DeviceKindName, _WorkersOfKind]
+        if before is not None and self.same_workers:
+            self._follow(before)
+        else:
+            self._make(before)
+
+    def _make(self, before: "WorkerIndex | None") -> None:
         siblings: dict[DeviceKindName, tuple[list[WorkerView], list[frozenset[VariantKey]]]] = {}
-        for view, ready in workers:
-            if not view.draining:
-                found = siblings.get(view.device_kind)
-                if found is None:
-                    found = siblings[view.device_kind] = ([], [])
-                found[0].append(view)
-                found[1].append(frozenset(ready))
+        self._places = []
+        for at, view in enumerate(self._views):
+            self._held[at] = ready = frozenset(self._held[at])
+            kind = view.device_kind
+            if view.draining:
+                self._places.append((kind, -1))
+                continue
+            found = siblings.get(kind)
+            if found is None:
+                found = siblings[kind] = ([], [])
+            self._places.append((kind, len(found[0])))
+            found[0].append(view)
+            found[1].append(ready)
         known = {} if before is None else before._kinds
-        self._kinds: dict[DeviceKindName, _WorkersOfKind] = {
+        self._kinds = {
             name: _workers_of_kind(tuple(views), held, known.get(name))
             for name, (views, held) in siblings.items()
         }
+
+    def _follow(self, before: "WorkerIndex") -> None:
+        """As of the same workers, of which few hold something else."""
+        self._places = before._places
+        self._kinds = before._kinds
+        changed: dict[DeviceKindName, list[frozenset[VariantKey]]] = {}
+        # What is the same object is the same: what was kept cannot change.
+        others = map(is_not, self._held, before._held)
+        for at in [at for at, other in enumerate(others) if other]:
+            self._held[at] = ready = frozenset(self._held[at])
+            kind, place = self._places[at]
+            if place >= 0:
+                if kind not in changed:
+                    changed[kind] = self._kinds[kind].ready.copy()
+                changed[kind][place] = ready
+        if changed:
+            followed = {kind: before._kinds[kind].follow(held) for kind, held in changed.items()}
+            self._kinds = {**before._kinds, **followed}
 
     def of(self, key: VariantKey, kind: DeviceKind, memory_mib: float) -> tuple[Workers, Workers]:
         """Workers of a kind on which a variant is ready, and those that could load it."""
@@ -149,6 +194,6 @@ def _workers_of_kind(
     return _WorkersOfKind(views, ready, masks, {}, masks.keys())
 
 
-def _same(ours: Workers, theirs: Workers) -> bool:
+def _same(ours: Sequence[WorkerView], theirs: Sequence[WorkerView]) -> bool:
     """The same objects, not only equal ones: views change."""
     return len(ours) == len(theirs) and all(map(is_, ours, theirs))

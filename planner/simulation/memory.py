@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import overload
 
 from planner.eviction.displacement import Ladder, Rung, ladder
-from planner.eviction.expected import expected_qps, learned_qps
+from planner.eviction.expected import all_expected_qps, learned_qps
 from planner.eviction.query_rates import QueryRates
 from planner.eviction.rules import Resident, loss_s
 from planner.eviction.victims import MIN_RESIDENCY_S, room_for, turn_gain, victims, worth
@@ -156,20 +156,19 @@ class Memories:
         """What may leave a worker, with the popularity that the rule counts."""
         if self._rule == "modelless":
             return self._expected(worker, now_ms)
-        return [
-            _resident(key, replica, float(replica.arrived), 0.0) for key, replica in _idle(worker)
-        ]
+        idle = _idle(worker)
+        return _as_residents(idle, [float(each.arrived) for each in idle], [0.0] * len(idle))
 
     def _expected(self, worker: Worker, now_ms: float) -> list[Resident[VariantKey]]:
         """What may leave a worker, with the rates to expect."""
         idle = _idle(worker)
         if not idle and all(r.state is _UNLOADING for r in worker.replicas.values()):
             return []
-        learned = self._learned.of([key for key, _ in idle], now_ms / 1_000)
-        return [
-            _resident(key, replica, expected_qps(rate, replica.planned_qps), urgent)
-            for (key, replica), (rate, urgent) in zip(idle, learned, strict=True)
-        ]
+        learned = self._learned.of([replica.key for replica in idle], now_ms / 1_000)
+        expected = all_expected_qps(
+            [rate for rate, _ in learned], [replica.planned_qps for replica in idle]
+        )
+        return _as_residents(idle, expected, [urgent for _, urgent in learned])
 
     def _newcomer(
         self, key: VariantKey, candidate: Candidate, now_s: float
@@ -210,37 +209,41 @@ class _Learned:
         return found if len(new) == len(keys) else [known[key] for key in keys]
 
 
-def _idle(worker: Worker) -> list[tuple[VariantKey, Replica]]:
+def _idle(worker: Worker) -> list[Replica]:
     """What is ready on a worker and not in use: nothing else is a victim under any rule, so that
     nothing has to be known of it."""
     return [
-        (key, replica)
-        for key, replica in worker.replicas.items()
+        replica
+        for replica in worker.replicas.values()
         if replica.state is _READY and not replica.in_flight
     ]
 
 
-def _resident(
-    key: VariantKey, replica: Replica, popularity: float, urgent: float
-) -> Resident[VariantKey]:
-    candidate = replica.candidate
+def _as_residents(
+    replicas: Sequence[Replica], popularities: Sequence[float], urgent: Sequence[float]
+) -> list[Resident[VariantKey]]:
     # There is one for each variant on each device, and its own constructor takes twice as long.
-    return tuple.__new__(
-        Resident,
-        (
-            key,
-            candidate.memory_mib,
-            candidate.load_ms / 1_000,
-            popularity,
-            replica.last_used_ms / 1_000,
-            False,
-            replica.loaded_ms / 1_000,
-            replica.inflation,
-            True,
-            urgent,
-            False,  # the simulator knows no pins
-        ),
-    )
+    new = tuple.__new__
+    return [
+        new(
+            Resident,
+            (
+                replica.key,
+                candidate.memory_mib,
+                candidate.load_ms / 1_000,
+                popularity,
+                replica.last_used_ms / 1_000,
+                False,
+                replica.loaded_ms / 1_000,
+                replica.inflation,
+                True,
+                share,
+                False,  # the simulator knows no pins
+            ),
+        )
+        for replica, popularity, share in zip(replicas, popularities, urgent, strict=True)
+        for candidate in (replica.candidate,)
+    ]
 
 
 class ToldLadder(Sequence[Rung]):
@@ -252,14 +255,19 @@ class ToldLadder(Sequence[Rung]):
         self._clock_ms = clock_ms
         self._told: Ladder = ()
         self._told_ms = -REPORT_MS
-        self._told_of: tuple[float, int] = (-1.0, 0)
+        self._told_mib, self._told_count = -1.0, 0
+        """What was reserved for how many then."""
 
     def _now(self) -> Ladder:
         now_ms, worker = self._clock_ms(), self._worker
-        holds = (worker.reserved_mib, len(worker.replicas))
-        if now_ms - self._told_ms >= REPORT_MS or holds != self._told_of:
+        reserved_mib, count = worker.reserved_mib, len(worker.replicas)
+        if (
+            now_ms - self._told_ms >= REPORT_MS
+            or reserved_mib != self._told_mib
+            or count != self._told_count
+        ):
             self._told = self._memories.ladder(worker, now_ms)
-            self._told_ms, self._told_of = now_ms, holds
+            self._told_ms, self._told_mib, self._told_count = now_ms, reserved_mib, count
         return self._told
 
     def __iter__(self) -> Iterator[Rung]:

@@ -74,7 +74,11 @@ def pack(
 def _fewest(
     options: Options, kind: int, rates: Mapping[int, float], best: list[Device], given: float
 ) -> list[Device]:
-    """The best of several ways to pack one kind; one that needs no more than given ends it."""
+    """The best of several ways to pack one kind; one that needs no more than given ends it.
+
+    Args:
+        best: as ``_tightest`` and ``_snug`` pack it.
+    """
     orders: tuple[Order, ...] = (_tightest,)
     if options.binds(kind):
         orders = (_tightest, _heaviest, _bulkiest)
@@ -82,6 +86,8 @@ def _fewest(
         for choose in (_snug, _even, None):
             if _size(best) <= given * CLOSE:
                 return best
+            if order is _tightest and choose is _snug:
+                continue  # that is how the first was found
             if choose is not None:
                 plan = _apart(options, kind, rates, order, choose)
             elif options.binds(kind):
@@ -201,8 +207,9 @@ def _snug(options: Options, device: Device, rests: Rests) -> int | None:
     found = None
     # What takes less time alone fills less, or wastes too much; what takes more does not fit whole.
     least_ms, most_ms = 0.0, inf
+    alone_ms = options.once("alone ms", lambda: [each.alone.unit_ms for each in options.all])
     for at, (index, qps) in enumerate(rests[:WINDOW]):
-        alone = options.all[index].alone.unit_ms
+        alone = alone_ms[index]
         if alone > 0.0 and not least_ms <= alone * qps <= most_ms:
             continue
         room = device.room(index)

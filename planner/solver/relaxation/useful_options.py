@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 
-from planner.solver.options import Option, Options
+from planner.solver.options import Options
 from planner.types import Objective
 from planner.upper_hull import upper_hull
 
@@ -19,25 +19,34 @@ def useful(options: Options, objective: Objective) -> tuple[int, ...]:
 
 
 def _useful(options: Options, objective: Objective) -> tuple[int, ...]:
-    groups: dict[tuple[int, str], dict[int, dict[int, int]]] = defaultdict(dict)
-    for index, option in enumerate(options.all):
-        task = options.problem.offers[option.offer].task
-        classes = groups[option.kind, task].setdefault(option.offer, {})
-        classes[option.demand] = index
+    # By kind and task: the options of each offer, by class.
+    groups: dict[tuple[int, str], dict[int, dict[int, int]]] = {}
+    tasks = [offer.task for offer in options.problem.offers]
+    for index, (demand, offer, kind, *_) in enumerate(options.all):
+        offers = groups.get(where := (kind, tasks[offer]))
+        if offers is None:
+            offers = groups[where] = {}
+        if offer in offers:
+            offers[offer][demand] = index
+        else:
+            offers[offer] = {demand: index}
     accurate = objective is Objective.ACCURACY
     kept: list[int] = []
     for offers in groups.values():
-        chosen: list[tuple[Option, dict[int, int]]] = []
+        chosen: list[tuple[float, float, dict[int, int]]] = []
         ranked = sorted(offers.values(), key=lambda classes: _rank(options, classes, objective))
         for classes in ranked:
             one = options.all[next(iter(classes.values()))]
-            if not any(
-                first.memory_mib <= one.memory_mib
-                and (not accurate or first.accuracy >= one.accuracy)
-                and _dominates(options, by, classes)
-                for first, by in chosen
-            ):
-                chosen.append((one, classes))
+            accuracy, memory_mib = one.accuracy, one.memory_mib
+            for first_accuracy, first_mib, by in chosen:
+                if (
+                    first_mib <= memory_mib
+                    and (not accurate or first_accuracy >= accuracy)
+                    and _dominates(options, by, classes)
+                ):
+                    break
+            else:
+                chosen.append((accuracy, memory_mib, classes))
                 kept.extend(classes.values())
     return tuple(sorted(kept))
 
@@ -86,11 +95,12 @@ def _hull(
 def _rank(options: Options, classes: dict[int, int], objective: Objective) -> tuple[float, ...]:
     """Sorted by this, no offer is dominated by a later one, ties aside."""
     group = [options.all[index] for index in classes.values()]
-    accuracy = -group[0].accuracy if objective is Objective.ACCURACY else 0.0
+    first = group[0]
+    accuracy = -first.accuracy if objective is Objective.ACCURACY else 0.0
     if options.has_work:
         accuracy = min(option.least_work for option in group)
     time = sum([option.alone.unit_ms for option in group])
-    return (accuracy, -len(group), time, group[0].memory_mib, group[0].offer)
+    return (accuracy, -len(group), time, first.memory_mib, first.offer)
 
 
 def _dominates(options: Options, by: dict[int, int], than: dict[int, int]) -> bool:

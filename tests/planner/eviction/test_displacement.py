@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from planner.eviction.displacement import MOST_RUNGS, after_load, displaced_s, ladder
 from planner.eviction.registry import RULES
 from planner.eviction.rules import Resident, loss_s
-from planner.eviction.victims import victims
+from planner.eviction.victims import ranked, victims
 from tests.planner.eviction.test_rules import NOW_S, resident, residents
 
 
@@ -39,6 +39,14 @@ def test_a_long_ladder_ends_in_one_rung_for_the_rest() -> None:
     told = ladder(held, NOW_S)
     assert len(told) == MOST_RUNGS + 1
     assert told[-1] == (400.0, sum(range(MOST_RUNGS, MOST_RUNGS + 4)))
+
+
+@given(residents)
+def test_a_ladder_is_in_the_order_of_the_rule_with_what_each_absence_costs(
+    loaded: list[Resident[str]],
+) -> None:
+    expected = [(r.memory_mib, loss_s(r)) for r in ranked(loaded, "modelless")]
+    assert ladder(loaded, NOW_S, min_residency_s=0.0, most=len(loaded) + 1) == tuple(expected)
 
 
 @pytest.mark.parametrize(

@@ -37,3 +37,11 @@ def test_who_keeps_rates_sees_that_queries_came_since() -> None:
     told = asked.told
     assert asked.rates(("a",), 1.0) > before
     assert asked.told == told
+
+
+def test_what_no_query_has_asked_for_may_count_as_nothing() -> None:
+    rates: QueryRates[str] = QueryRates()
+    assert rates.rates(("a", "b"), 1.0, newcomers=False) == [0.0, 0.0]
+    rates.query("a")
+    known, _ = rates.rates(("a", "b"), 1.0)
+    assert rates.rates(("a", "b"), 1.0, newcomers=False) == [known, 0.0]

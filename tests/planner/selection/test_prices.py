@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.selection.menus import Menu, PriceRange, hull, menu_groups, price_range
+from planner.selection.menus import (
+    KnownGains,
+    Menu,
+    PriceRange,
+    hull,
+    menu_groups,
+    price_range,
+)
 from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.prices import UsualFills
 from planner.selection.route_targets import ROOM
@@ -229,6 +236,27 @@ def test_what_did_not_change_is_taken_over() -> None:
     assert [[c.variant for c in group.menu.candidates] for group in later.groups] == [["poor"]]
 
 
+def test_offers_stay_while_nothing_of_their_task_is_ready_elsewhere() -> None:
+    known, routes = family(), (route(),)
+    everything = frozenset(key(name) for name in ALL)
+    w1, w2 = worker("w1"), worker("w2")
+    view = build_snapshot(known, [(w1, everything), (w2, everything)])
+    first = resolve(routes, view, Prefer.ACCURACY)
+    offers = first.offers(asked())
+
+    same = build_snapshot(known, [(w1, everything), (w2, everything)], before=view)
+    second = resolve(routes, same, Prefer.ACCURACY, first)
+    assert offers is not None
+    assert second.offers(asked()) is offers
+
+    moved = build_snapshot(known, [(w1, everything), (w2, frozenset())], before=same)
+    third = resolve(routes, moved, Prefer.ACCURACY, second)
+    left = third.offers(asked())
+    assert left is not None
+    assert [[w.id for w in group.workers] for group in left.groups] == [["w1"]]
+    assert resolve((route("fair"),), moved, Prefer.ACCURACY, third).offers(asked()) is not left
+
+
 def test_a_longer_slo_than_its_class_gives_more_room() -> None:
     """Plans round SLOs down: 190 ms count as 100."""
     view = fleet()
@@ -263,6 +291,15 @@ def test_prices_span_what_makes_a_difference() -> None:
     assert found.at(0.0) == pytest.approx(0.09 / 20)
     assert found.at(1.0) == pytest.approx(0.1 / 10)
     assert price_range(fleet(), []).at(1.0) == 0.0
+
+
+def test_prices_are_the_same_where_gains_are_known() -> None:
+    view = fleet()
+    known: KnownGains = {}
+    found = price_range(view, [DIGITS], known)
+
+    assert found == price_range(view, [DIGITS], known) == price_range(view, [DIGITS])
+    assert known[DIGITS] == pytest.approx((0.09 / 20, 0.1 / 10))
 
 
 def priced_between(*speeds: tuple[str, str, float, float]) -> Snapshot:

@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.selection.snapshot import Unloadable, build_snapshot
+from planner.selection.snapshot import Unloadable, build_snapshot, changed_tasks
 from planner.types import Candidate, Snapshot, WorkerView
 from tests.planner.builders import catalog, key, kind, profile, task, variant, worker
 from variants.catalog.known_objects import keeping
@@ -98,9 +98,30 @@ def test_what_is_reused_is_what_would_be_made(
         unloadable = unloadable if failed is None else failed
         workers = attached(fleet)
         reused = build_snapshot(known, workers, unloadable=unloadable, before=before)
-        assert shown(reused) == shown(build_snapshot(known, workers, unloadable=unloadable))
+        anew = build_snapshot(known, workers, unloadable=unloadable)
+        assert shown(reused) == shown(anew)
+        assert (reused.workers, reused.kinds) == (anew.workers, anew.kinds)
         assert_equal_sets_are_one_tuple(candidates(reused))
+        told = changed_tasks(before, reused)
+        if before is not None and told is not None:
+            others = {name for name, view in reused.tasks.items() if before.tasks[name] is not view}
+            assert others <= set(told)
         before = reused
+
+
+def test_what_changed_is_told_of_a_snapshot_and_the_one_it_was_made_from() -> None:
+    known = catalog(
+        [variant("a", task=of) for of in TASKS], [profile("a", 5.0, task=of) for of in TASKS]
+    )
+    view = worker("w0", kind="cpu-1")
+    first = build_snapshot(known, [(view, frozenset())])
+    second = build_snapshot(known, [(view, frozenset({key("a", "red")}))], before=first)
+    third = build_snapshot(known, [(view, frozenset())], before=second)
+
+    assert list(changed_tasks(first, second) or ()) == ["red"]
+    assert changed_tasks(first, third) is None
+    assert changed_tasks(second, build_snapshot(replace(known), [], before=second)) is None
+    assert changed_tasks(None, first) is None
 
 
 def shown(snapshot: Snapshot) -> dict[str, object]:
@@ -110,7 +131,10 @@ def shown(snapshot: Snapshot) -> dict[str, object]:
             view.task,
             view.excluded,
             view.accuracies,
-            [[value(c) for c in order] for order in (view.by_cost, view.by_accuracy)],
+            [
+                [value(c) for c in order]
+                for order in (view.by_cost, view.by_accuracy, view.by_latency, view.by_energy)
+            ],
             {variant: [value(c) for c in own] for variant, own in view.by_variant.items()},
             [
                 [(*leaf[:3], [value(c) for c in leaf.candidates])]
