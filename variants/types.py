@@ -126,6 +126,31 @@ class ImageScale:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAxis:
+    """The axis of an input along which rows differ in length, and what fills short ones up."""
+
+    input: str
+    axis: int
+    """Of one row, the batch axis left out."""
+    pad: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthBucket:
+    """What makes a task the one for rows of up to a length, of several such tasks.
+
+    Clients ask the name that all of them share. A query goes to the shortest bucket that holds its
+    rows, filled up to the bucket's length.
+    """
+
+    of: TaskName
+    """The name that clients ask; no task has it."""
+    length: int
+    axes: tuple[OpenAxis, ...]
+    """One for each input that has such an axis, in the order of the inputs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """What can be asked for: a name, a signature, a metric and default needs."""
 
@@ -142,6 +167,8 @@ class Task:
     image: ImageScale | None = None
     """Where somebody has said how its model wants pictures; None: as ``ImageScale()``, if it takes
     any."""
+    bucket: LengthBucket | None = None
+    """Where it is one of several tasks for rows of several lengths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from variants.catalog.removal import (
     discarded,
     freed,
 )
+from variants.catalog.validity.buckets import check_names
 from variants.catalog.validity.canaries import (
     RolledBack,
     VersionKey,
@@ -95,37 +96,48 @@ class MemoryCatalog:
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._event_seq = 0
 
-    def register(self, registration: Registration, *, joins: bool = False) -> None:
+    def register(self, *registrations: Registration, joins: bool = False) -> None:
         with self._writing:
-            old = self._snapshot
-            check_registration(registration, {kind.name for kind in old.device_kinds})
-            version = registration.version
-            check_number(version, self.removed_versions(version.task, version.model))
-            tasks = {task.name: task for task in old.tasks}
-            name, model = registration.task.name, registration.version.model
-            check_conflicts(
-                registration,
-                task=tasks.get(name),
-                versions={v.version for v in old.versions if (v.task, v.model) == (name, model)},
-                variants={v.name for v in old.variants if v.task == name},
-                joins=joins,
+            now = self._snapshot
+            for one in registrations:
+                now = self._with(now, one, joins=joins)
+            if registrations:
+                self._snapshot = replace(now, revision=self._snapshot.revision + 1)
+                self._note_live()
+
+    def _with(
+        self, old: CatalogSnapshot, registration: Registration, *, joins: bool
+    ) -> CatalogSnapshot:
+        """A snapshot with one registration more."""
+        check_registration(registration, {kind.name for kind in old.device_kinds})
+        version = registration.version
+        check_number(version, self.removed_versions(version.task, version.model))
+        tasks = {task.name: task for task in old.tasks}
+        name, model = registration.task.name, registration.version.model
+        check_conflicts(
+            registration,
+            task=tasks.get(name),
+            versions={v.version for v in old.versions if (v.task, v.model) == (name, model)},
+            variants={v.name for v in old.variants if v.task == name},
+            joins=joins,
+        )
+        if name not in tasks:
+            stored = tuple(tasks.values())
+            check_names(registration.task, tasks, (one for one in stored if one.bucket is not None))
+        tasks.setdefault(name, registration.task)
+        kinds = _with_kinds(old, registration.device_kinds)
+        variants = (replace(v, options=dict(v.options)) for v in registration.variants)
+        return ordered(
+            replace(
+                old,
+                tasks=tuple(tasks.values()),
+                versions=(*old.versions, registration.version),
+                variants=(*old.variants, *variants),
+                profiles=(*old.profiles, *registration.profiles),
+                device_kinds=tuple(kinds.values()),
+                canaries=old.canaries,
             )
-            tasks.setdefault(name, registration.task)
-            kinds = _with_kinds(old, registration.device_kinds)
-            variants = (replace(v, options=dict(v.options)) for v in registration.variants)
-            self._snapshot = ordered(
-                replace(
-                    old,
-                    revision=old.revision + 1,
-                    tasks=tuple(tasks.values()),
-                    versions=(*old.versions, registration.version),
-                    variants=(*old.variants, *variants),
-                    profiles=(*old.profiles, *registration.profiles),
-                    device_kinds=tuple(kinds.values()),
-                    canaries=old.canaries,
-                )
-            )
-            self._note_live()
+        )
 
     def snapshot(self) -> CatalogSnapshot:
         return self._snapshot

@@ -66,8 +66,9 @@ class Catalog(Protocol):
     versions, epochs and event sequence numbers only grow, across restarts and across processes.
     """
 
-    def register(self, registration: Registration, *, joins: bool = False) -> None:
-        """Add a task (if new), one model version, its variants and their profiles, atomically.
+    def register(self, *registrations: Registration, joins: bool = False) -> None:
+        """Add a task (if new), one model version, its variants and their profiles, atomically; of
+        several registrations all or none.
 
         The device kinds in it are added or replaced. Advances the revision.
 
@@ -77,7 +78,8 @@ class Catalog(Protocol):
         Raises:
             Conflict: the version exists, its number was that of another model which was removed, a
                 variant name is taken in the task, the task exists with another signature, other
-                labels or another metric, or is not there to be joined. Nothing was written then.
+                labels or another metric, or is not there to be joined, or the name is that of
+                several buckets of lengths. Nothing was written then.
             InvalidInput: a name breaks ``NAME``, a profile names an unknown variant or device
                 kind, or has no points or points out of order. Nothing was written then.
         """

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Row
 
+from variants.buckets import read_bucket
 from variants.types import (
     DeviceKind,
     ImageScale,
@@ -41,6 +42,7 @@ def task_row(task: Task) -> dict[str, Any]:
         **slo_row(task.slo),
         **sharing_row(task.sharing),
         **image_row(task.image),
+        "bucket": None if task.bucket is None else asdict(task.bucket),
     }
 
 
@@ -102,6 +104,7 @@ def read_task(row: Row[Any]) -> Task:
         image=None
         if row.image is None
         else ImageScale(mean=tuple(row.image["mean"]), std=tuple(row.image["std"])),
+        bucket=read_bucket(row.bucket),
     )
 
 

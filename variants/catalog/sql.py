@@ -15,6 +15,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    null,
     or_,
     select,
     update,
@@ -45,6 +46,7 @@ from variants.catalog.sql_canaries import note_live
 from variants.catalog.sql_planning import check_variant, leading_epoch
 from variants.catalog.sql_snapshot import LastRead, read_snapshot
 from variants.catalog.sql_tasks import SqlTaskTables, removed_versions
+from variants.catalog.validity.buckets import check_names
 from variants.catalog.validity.registrations import (
     check_addition,
     check_conflicts,
@@ -72,6 +74,7 @@ from variants.types import (
     ProfilingRequest,
     Registration,
     Stage,
+    Task,
     TaskName,
     TickRecord,
     Variant,
@@ -121,39 +124,11 @@ class SqlCatalog(SqlTaskTables):
 
     _last: LastRead | None = None
 
-    def register(self, registration: Registration, *, joins: bool = False) -> None:
-        task, version = registration.task, registration.version
+    def register(self, *registrations: Registration, joins: bool = False) -> None:
         with self._transaction(self._writer) as connection:
-            advance_revision(connection, [task.name])
-            known = connection.scalars(select(tables.device_kinds.c.name))
-            check_registration(registration, set(known))
-            check_number(version, removed_versions(connection, task.name, version.model))
-            stored = connection.execute(
-                select(tables.tasks).where(tables.tasks.c.name == task.name)
-            ).first()
-            check_conflicts(
-                registration,
-                task=read_task(stored) if stored else None,
-                versions=_versions_of(connection, task.name, version.model),
-                variants=set(
-                    connection.scalars(
-                        select(tables.variants.c.name).where(tables.variants.c.task == task.name)
-                    )
-                ),
-                joins=joins,
-            )
-            if stored is None:
-                connection.execute(insert(tables.tasks), task_row(task))
-            connection.execute(insert(tables.versions), asdict(version))
-            if version.stage is Stage.LIVE:
-                note_live(connection, (task.name, version.model, version.version))
-            connection.execute(
-                insert(tables.variants),
-                [variant_row(variant) for variant in registration.variants],
-            )
-            for kind in registration.device_kinds:
-                _put_device_kind(connection, kind)
-            _insert_profiles(connection, registration.profiles)
+            advance_revision(connection, [one.task.name for one in registrations])
+            for one in registrations:
+                _register(connection, one, joins=joins)
 
     def snapshot(self) -> CatalogSnapshot:
         with self._transaction(self._reader) as connection:
@@ -330,6 +305,49 @@ class SqlCatalog(SqlTaskTables):
                 .limit(max(0, limit))
             )
             return tuple(Event(**row._mapping) for row in connection.execute(newest))
+
+
+def _register(connection: Connection, registration: Registration, *, joins: bool) -> None:
+    """Write one registration, of which the revision tells already."""
+    task, version = registration.task, registration.version
+    known = connection.scalars(select(tables.device_kinds.c.name))
+    check_registration(registration, set(known))
+    check_number(version, removed_versions(connection, task.name, version.model))
+    stored = connection.execute(
+        select(tables.tasks).where(tables.tasks.c.name == task.name)
+    ).first()
+    check_conflicts(
+        registration,
+        task=read_task(stored) if stored else None,
+        versions=_versions_of(connection, task.name, version.model),
+        variants=set(
+            connection.scalars(
+                select(tables.variants.c.name).where(tables.variants.c.task == task.name)
+            )
+        ),
+        joins=joins,
+    )
+    if stored is None:
+        _check_names(connection, task)
+        connection.execute(insert(tables.tasks), task_row(task))
+    connection.execute(insert(tables.versions), asdict(version))
+    if version.stage is Stage.LIVE:
+        note_live(connection, (task.name, version.model, version.version))
+    connection.execute(
+        insert(tables.variants),
+        [variant_row(variant) for variant in registration.variants],
+    )
+    for kind in registration.device_kinds:
+        _put_device_kind(connection, kind)
+    _insert_profiles(connection, registration.profiles)
+
+
+def _check_names(connection: Connection, task: Task) -> None:
+    """Refuse a new task whose name is that of buckets, or a bucket whose name is that of a task."""
+    same = tables.tasks.c.name == (task.name if task.bucket is None else task.bucket.of)
+    names = [TaskName(name) for name in connection.scalars(select(tables.tasks.c.name).where(same))]
+    buckets = select(tables.tasks).where(tables.tasks.c.bucket.is_not(null()))
+    check_names(task, names, map(read_task, connection.execute(buckets)))
 
 
 def _asked_for(asked: EventFilter) -> list[ColumnElement[bool]]:

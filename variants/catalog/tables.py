@@ -59,8 +59,10 @@ tasks = Table(
     Column("sharing_ttl_s", Double),
     Column("sharing_memory_mib", Double),
     Column("image", JSON(none_as_null=True)),
+    Column("bucket", JSON(none_as_null=True)),
 )
-"""Both columns about sharing are there, or neither. ``image`` has ``mean`` and ``std``, lists."""
+"""Both columns about sharing are there, or neither. ``image`` has ``mean`` and ``std``, lists;
+``bucket`` has the fields of a ``LengthBucket``."""
 
 versions = Table(
     "versions",

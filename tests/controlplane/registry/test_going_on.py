@@ -224,11 +224,11 @@ class Meeting(MemoryCatalog):
         self.fails = True
         self.meets: Callable[[], None] = lambda: None
 
-    def register(self, registration: Registration, *, joins: bool = False) -> None:
-        if self.fails and registration.task.name == "shapes":
+    def register(self, *registrations: Registration, joins: bool = False) -> None:
+        if self.fails and registrations[0].task.name == "shapes":
             self.fails = False
             raise StateUnavailable("the disk is full")
-        super().register(registration, joins=joins)
+        super().register(*registrations, joins=joins)
 
     def snapshot(self) -> CatalogSnapshot:
         found = super().snapshot()

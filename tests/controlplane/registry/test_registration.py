@@ -409,11 +409,11 @@ class BrokenCatalog(MemoryCatalog):
         self._takes = takes
         self._error = error
 
-    def register(self, registration: Registration, *, joins: bool = False) -> None:
+    def register(self, *registrations: Registration, joins: bool = False) -> None:
         if not self._takes:
             raise self._error
         self._takes -= 1
-        super().register(registration, joins=joins)
+        super().register(*registrations, joins=joins)
 
 
 @pytest.mark.parametrize(
@@ -435,10 +435,10 @@ class FreeingCatalog(MemoryCatalog):
 
     store: FileArtifactStore
 
-    def register(self, registration: Registration, *, joins: bool = False) -> None:
-        for variant in registration.variants:
+    def register(self, *registrations: Registration, joins: bool = False) -> None:
+        for variant in (one for registration in registrations for one in registration.variants):
             self.store.delete(variant.artifact)
-        super().register(registration, joins=joins)
+        super().register(*registrations, joins=joins)
 
 
 def test_what_is_freed_while_it_is_registered_again_is_stored_again(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from variants.catalog.validity.buckets import check_bucket
 from variants.catalog.validity.sharing import check_sharing
 from variants.errors import Conflict, InvalidInput, NotFound
 from variants.images import check_image
@@ -145,6 +146,8 @@ def check_conflicts(
             raise Conflict(f"task {new.name!r} exists with other labels")
         if task.metric != new.metric:  # by which its accuracy was measured
             raise Conflict(f"task {new.name!r} exists with another metric: {task.metric}")
+        if task.bucket != new.bucket:
+            raise Conflict(f"task {new.name!r} exists with another length or padding")
     elif joins:
         raise Conflict(
             f"task {new.name!r} was removed while {registration.version.label!r} was prepared for "
@@ -171,6 +174,7 @@ def check_task(task: Task) -> None:
     check_slo(task.slo, where)
     check_sharing(task.sharing, where)
     check_image(task)
+    check_bucket(task)
 
 
 def check_device_kind(kind: DeviceKind) -> None:

@@ -1,0 +1,1 @@
+"""Buckets of lengths, in every catalog."""

@@ -1,0 +1,95 @@
+"""Buckets: what clients see of them, and which of them takes a row."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+
+from tests.variants.buckets import AXES, bucket
+from tests.variants.catalog_builders import task
+from variants.buckets import TaskTable, bucketed_named, bucketed_tasks, read_bucket
+from variants.catalog.validity.buckets import check_bucket
+from variants.errors import InvalidInput
+from variants.types import LengthBucket, OpenAxis, TaskName
+
+
+def test_buckets_of_one_name_are_one_task_to_its_clients() -> None:
+    found = bucketed_tasks([bucket(8), task("digits"), bucket(4), bucket(6, of="words")])
+    assert found.keys() == {"texts", "words"}
+    texts = found[TaskName("texts")]
+    assert [one.name for one in texts.buckets] == ["texts.4", "texts.8"]
+    assert texts.lengths == (4, 8)
+    assert [spec.shape for spec in texts.face.inputs] == [(-1,), (-1,), (2,)]
+    assert (texts.face.name, texts.face.bucket) == ("texts", None)
+
+
+@pytest.mark.parametrize(
+    ("length", "name"), [(1, "texts.4"), (4, "texts.4"), (5, "texts.8"), (8, "texts.8")]
+)
+def test_the_shortest_bucket_that_holds_a_row_takes_it(length: int, name: str) -> None:
+    texts = bucketed_named([bucket(8), bucket(4)], "texts")
+    assert texts is not None
+    assert texts.holding(length).name == name
+
+
+def test_a_row_longer_than_all_buckets_is_told_how_long_rows_may_be() -> None:
+    texts = bucketed_named([bucket(8), bucket(4)], "texts")
+    assert texts is not None
+    with pytest.raises(InvalidInput, match="length 9, and task 'texts' takes rows of up to 8"):
+        texts.holding(9)
+
+
+def test_one_length_is_enough() -> None:
+    texts = bucketed_named([bucket(8)], "texts")
+    assert texts is not None
+    assert texts.holding(3).name == "texts.8"
+
+
+def test_a_table_finds_tasks_and_keeps_bucketed_ones_beside_them() -> None:
+    table = TaskTable([bucket(4), task("digits")])
+    assert table.keys() == {"texts.4", "digits"}
+    assert table.bucketed.keys() == {"texts"}
+
+
+def test_a_bucket_is_read_back_from_json() -> None:
+    own = bucket(4).bucket
+    assert own is not None
+    assert read_bucket(json.loads(json.dumps(asdict(own)))) == own
+    assert read_bucket(None) is None
+
+
+def test_other_axes_than_the_first_may_be_open() -> None:
+    axes = (OpenAxis(input="x", axis=1),)
+    inputs = (replace(bucket(4).inputs[0], name="x", shape=(3, 4, 2)),)
+    sound = bucketed_named([bucket(4, axes=axes, inputs=inputs)], "texts")
+    assert sound is not None
+    assert sound.inputs_at(7)[0].shape == (3, 7, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"name": TaskName("other")}, "which is called 'texts.4'"),
+        (
+            {"bucket": LengthBucket(of=TaskName("texts"), length=4, axes=())},
+            "without an open axis",
+        ),
+        ({"axes": (OpenAxis(input="no", axis=0),)}, "has no input 'no'"),
+        ({"axes": (OpenAxis(input="ids", axis=1),)}, "no axis 1 of the length 4"),
+        ({"axes": (OpenAxis(input="weight", axis=0),)}, "no axis 0 of the length 4"),
+        ({"axes": (OpenAxis(input="ids", axis=0, pad=0.5),)}, "cannot be filled up with 0.5"),
+        ({"axes": (OpenAxis(input="ids", axis=0, pad=1e30),)}, "cannot be filled up"),
+        ({"axes": (OpenAxis(input="ids", axis=0, pad=float("nan")),)}, "cannot be filled up"),
+    ],
+)
+def test_a_bucket_that_contradicts_its_task_is_refused(
+    changes: dict[str, object], why: str
+) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        check_bucket(bucket(4, **changes))  # type: ignore[arg-type]
+
+
+def test_a_sound_bucket_and_no_bucket_are_fine() -> None:
+    check_bucket(bucket(4))
+    check_bucket(task("digits"))
+    assert bucket(4).bucket == LengthBucket(of=TaskName("texts"), length=4, axes=AXES)

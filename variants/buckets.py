@@ -1,0 +1,127 @@
+"""Tasks for rows of several lengths: the name that is asked, and the buckets that answer it.
+
+A bucket is a task like any other, with models, variants and a plan of its own, for rows of one
+length. Shorter rows are filled up to it. What buckets share is the name that clients ask: that of
+a ``BucketedTask``, which is made of the buckets that there are and kept nowhere.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from variants.errors import InvalidInput
+from variants.types import LengthBucket, OpenAxis, Task, TaskName, TensorSpec
+
+OPEN = -1
+"""The size of an open axis in the signature of a bucketed task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketedTask:
+    """Buckets under the name that clients ask."""
+
+    face: Task
+    """How clients see it: the shortest bucket under the shared name, its open axes ``OPEN``."""
+    buckets: tuple[Task, ...]
+    """Ascending by length, at least one."""
+
+    @property
+    def name(self) -> TaskName:
+        return self.face.name
+
+    @property
+    def axes(self) -> tuple[OpenAxis, ...]:
+        return bucket_of(self.buckets[0]).axes
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(bucket_of(task).length for task in self.buckets)
+
+    def holding(self, length: int) -> Task:
+        """The shortest bucket for rows of a length.
+
+        Raises:
+            InvalidInput: the longest one is too short.
+        """
+        for task in self.buckets:
+            if length <= bucket_of(task).length:
+                return task
+        raise InvalidInput(
+            f"a row has the length {length}, and task {self.name!r} takes rows of up to"
+            f" {self.lengths[-1]}"
+        )
+
+    def inputs_at(self, length: int) -> tuple[TensorSpec, ...]:
+        """The inputs of rows of a length."""
+        return _inputs_at(self.face.inputs, self.axes, length)
+
+
+class TaskTable(dict[TaskName, Task]):
+    """Tasks by name, and beside them the bucketed ones, which are found only where no task is."""
+
+    __slots__ = ("bucketed",)
+
+    def __init__(self, tasks: Iterable[Task]) -> None:
+        super().__init__((task.name, task) for task in tasks)
+        self.bucketed = bucketed_tasks(self.values())
+
+
+def bucketed_tasks(tasks: Iterable[Task]) -> dict[TaskName, BucketedTask]:
+    """What there is of several lengths among tasks, by the names that clients ask."""
+    found: dict[TaskName, list[Task]] = {}
+    for task in tasks:
+        if task.bucket is not None:
+            found.setdefault(task.bucket.of, []).append(task)
+    return {name: _bucketed(name, buckets) for name, buckets in found.items()}
+
+
+def bucketed_named(tasks: Iterable[Task], name: str) -> BucketedTask | None:
+    """The bucketed task of a name, if there is one among tasks."""
+    of_it = (task for task in tasks if task.bucket is not None and task.bucket.of == name)
+    return bucketed_tasks(of_it).get(TaskName(name))
+
+
+def bucket_of(task: Task) -> LengthBucket:
+    """What makes a task a bucket, of one that is."""
+    assert task.bucket is not None
+    return task.bucket
+
+
+def bucket_name(name: str, length: int) -> TaskName:
+    """What the bucket of a length is called: ``sentiment.64``."""
+    return TaskName(f"{name}.{length}")
+
+
+def read_bucket(document: Mapping[str, Any] | None) -> LengthBucket | None:
+    """A bucket from plain JSON values, as ``dataclasses.asdict`` gives them."""
+    if document is None:
+        return None
+    axes = tuple(OpenAxis(**axis) for axis in document["axes"])
+    return LengthBucket(of=TaskName(document["of"]), length=document["length"], axes=axes)
+
+
+def _bucketed(name: TaskName, buckets: list[Task]) -> BucketedTask:
+    ascending = tuple(sorted(buckets, key=lambda task: bucket_of(task).length))
+    shortest = ascending[0]
+    face = replace(
+        shortest,
+        name=name,
+        inputs=_inputs_at(shortest.inputs, bucket_of(shortest).axes, OPEN),
+        bucket=None,
+    )
+    return BucketedTask(face=face, buckets=ascending)
+
+
+@lru_cache(maxsize=1024)
+def _inputs_at(
+    inputs: tuple[TensorSpec, ...], axes: tuple[OpenAxis, ...], length: int
+) -> tuple[TensorSpec, ...]:
+    """Inputs with this size along their open axes."""
+    of = {axis.input: axis.axis for axis in axes}
+    return tuple(
+        spec
+        if (axis := of.get(spec.name)) is None
+        else replace(spec, shape=(*spec.shape[:axis], length, *spec.shape[axis + 1 :]))
+        for spec in inputs
+    )
