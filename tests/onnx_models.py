@@ -52,6 +52,26 @@ def model(
     )
 
 
+def text_model(**changes: Any) -> Any:
+    """A model of rows of any length: where the mean of their ``values`` ``[batch, tokens, 2]`` is
+    the largest, of those that their ``mask`` ``[batch, tokens, 1]`` leaves."""
+    given: dict[str, Any] = {
+        "inputs": [
+            tensor("values", "batch", "tokens", 2),
+            tensor("mask", "batch", "tokens", 1),
+        ],
+        "nodes": [
+            node("Mul", ("values", "mask"), "kept"),
+            node("ReduceSum", ("kept", "tokens_axis"), "sums", keepdims=0),
+            node("ReduceSum", ("mask", "tokens_axis"), "counts", keepdims=0),
+            node("Div", ("sums", "counts"), "scores"),
+        ],
+        "outputs": [tensor("scores", "batch", 2)],
+        "weights": {"tokens_axis": np.array([1])},
+    } | changes
+    return model(**given)
+
+
 def write(path: Path, what: Any = None) -> Path:
     """Save a model, the right one unless told."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -292,6 +292,18 @@ REGISTRATION_FORM: dict[str, Any] = {
                         " r2, cosine or nearest.",
                         "example": "top1",
                     },
+                    "lengths": {
+                        "type": "string",
+                        "description": "Of a model that leaves one axis open beside the batch: the"
+                        " sizes at which it is served, each as a task of its own.",
+                        "example": "16,64,256",
+                    },
+                    "pad": {
+                        "type": "string",
+                        "description": "What fills shorter rows up: a number, or one for each"
+                        " input; else 0.",
+                        "example": "ids=1,mask=0",
+                    },
                     "latency_ms": {"type": "number", "description": "Default of a new task."},
                     "accuracy": {"type": "number", "description": "Default of a new task."},
                     "cost": {"type": "number", "description": "Default of a new task."},
@@ -358,7 +370,15 @@ EXPLAIN: dict[str, Any] = {
             | {
                 "required": ["task"],
                 "properties": _ASKED["properties"]
-                | {"rows": {"type": "integer", "minimum": 1, "default": 1}},
+                | {
+                    "rows": {"type": "integer", "minimum": 1, "default": 1},
+                    "length": {
+                        "type": "integer",
+                        "minimum": 1,
+                        "description": "Of each row, of a task for rows of several lengths; else"
+                        " the longest.",
+                    },
+                },
             },
             {"task": "digits", "slo": {"latency_ms": 50, "accuracy": 0.97}},
         ),

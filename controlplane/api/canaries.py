@@ -45,9 +45,13 @@ def canary_routes(context: ApiContext) -> APIRouter:
     async def share(
         task: TaskPath, model: ModelPath, version: VersionPath, change: CanaryShare
     ) -> CanarySchema:
-        catalog_views.find_task(await context.snapshot(), task)
+        parts = catalog_views.named_tasks(await context.snapshot(), task)
+        rows = [await _share(part, model, version, change) for part in parts]
+        return rows[0].model_copy(update={"task": task})
+
+    async def _share(task: TaskName, model: str, version: int, change: CanaryShare) -> CanarySchema:
         asked = Canary(
-            task=TaskName(task), model=ModelName(model), version=version, share=change.share,
+            task=task, model=ModelName(model), version=version, share=change.share,
             after=change.after, promote=change.promote, set_at=timestamp(),
         )  # fmt: skip
         subject = f"{task}/{asked.label}"
@@ -71,8 +75,12 @@ def canary_routes(context: ApiContext) -> APIRouter:
         "version is live at all times. `CONFLICT` where there is none before.",
     )
     async def roll_back(task: TaskPath, model: ModelPath) -> RollbackSchema:
-        catalog_views.find_task(await context.snapshot(), task)
-        done = await asyncio.to_thread(context.catalog.roll_back, TaskName(task), ModelName(model))
+        parts = catalog_views.named_tasks(await context.snapshot(), task)
+        rows = [await _roll_back(part, model) for part in parts]
+        return rows[0].model_copy(update={"task": task})
+
+    async def _roll_back(task: TaskName, model: str) -> RollbackSchema:
+        done = await asyncio.to_thread(context.catalog.roll_back, task, ModelName(model))
         if done.canary is not None:
             subject = f"{task}/{done.canary.label}"
             await _tell("canary_ended", subject, "it was rolled back", context)

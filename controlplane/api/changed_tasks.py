@@ -15,7 +15,7 @@ from planner.sentences import some_of
 from variants.catalog.validity.registrations import labelled
 from variants.errors import InvalidInput, NotFound, TaskNotFound
 from variants.figures import accuracy_floor
-from variants.types import Event, ImageScale, Slo, Task, TaskName
+from variants.types import Event, ImageScale, Slo, Task
 
 MOST_NAMES = 10
 """Of classes, in an event."""
@@ -29,7 +29,8 @@ async def changed(
     kind: str,
     words: Callable[[Task, Task], str],
 ) -> TaskSchema:
-    """Change a task, tell of it where that makes a difference, and show the task.
+    """Change a task, tell of it where that makes a difference, and show the task; of a task for
+    rows of several lengths, change all its buckets.
 
     Args:
         kind: of the event.
@@ -39,14 +40,14 @@ async def changed(
         InvalidInput: no task can be so.
         TaskNotFound: there is none of that name.
     """
-    catalog_views.find_task(await context.snapshot(), name)
-    try:
-        before, after = await asyncio.to_thread(context.catalog.change_task, TaskName(name), change)
-    except NotFound as error:  # somebody has removed it meanwhile
-        raise TaskNotFound(error.message) from error
-    if after != before:
-        event = Event(at=timestamp(), kind=kind, subject=name, message=words(before, after))
-        await asyncio.to_thread(context.catalog.add_event, event)
+    for part in catalog_views.named_tasks(await context.snapshot(), name):
+        try:
+            before, after = await asyncio.to_thread(context.catalog.change_task, part, change)
+        except NotFound as error:  # somebody has removed it meanwhile
+            raise TaskNotFound(error.message) from error
+        if after != before:
+            event = Event(at=timestamp(), kind=kind, subject=part, message=words(before, after))
+            await asyncio.to_thread(context.catalog.add_event, event)
     return catalog_views.task_rows(await context.snapshot(), name)[0]
 
 

@@ -8,12 +8,13 @@ from fastapi import APIRouter, Path
 
 from controlplane.api.context import ApiContext
 from controlplane.timestamps import spoken, timestamp
+from controlplane.views.catalog_views import find_task
 from controlplane.views.peak_schemas import PeakDeclaration, PeakSchema
 from controlplane.views.schemas import Schema
 from planner.forecasting.peaks import is_over, words
 from variants.catalog.protocol import MOST_PEAKS, Catalog
 from variants.catalog.validity.peaks import check_peak
-from variants.errors import InvalidInput, NotFound, TaskNotFound
+from variants.errors import InvalidInput, NotFound
 from variants.types import Event, Peak
 
 
@@ -48,9 +49,7 @@ def peak_routes(context: ApiContext) -> APIRouter:
         if is_over(peak, now_s):
             raise InvalidInput("the peak is over already")
         if peak.task is not None:
-            known = {task.name for task in (await context.snapshot()).tasks}
-            if peak.task not in known:
-                raise TaskNotFound(f"there is no task {peak.task[:128]!r}")
+            find_task(await context.snapshot(), peak.task[:128])
         stored = await asyncio.to_thread(_add, context.catalog, peak, now_s)
         row = PeakSchema.of(stored, now_s)
         begins, ends = (spoken(at.timestamp()) for at in (row.start, row.end))

@@ -14,7 +14,7 @@ from controlplane.views.schemas import Schema
 from variants.catalog.removal import Removed
 from variants.errors import NotFound, TaskNotFound
 from variants.figures import counted
-from variants.types import Event, ModelName, TaskName
+from variants.types import Event, ModelName
 
 VersionPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of a retired version.")]
 
@@ -44,14 +44,17 @@ def removal_routes(context: ApiContext) -> APIRouter:
         "its models' versions are given again only to the same bytes.",
     )
     async def remove_task(task: TaskPath) -> RemovedSchema:
-        catalog_views.find_task(await context.snapshot(), task)
-        try:
-            removed = await asyncio.to_thread(context.catalog.remove_task, TaskName(task))
-        except NotFound as error:  # somebody else has removed it meanwhile
-            raise TaskNotFound(error.message) from error
-        event = Event(at=timestamp(), kind="task_removed", subject=task, message=_words(removed))
-        await asyncio.to_thread(context.catalog.add_event, event)
-        return _row(task, removed)
+        gone = []
+        for part in catalog_views.named_tasks(await context.snapshot(), task):
+            try:
+                removed = await asyncio.to_thread(context.catalog.remove_task, part)
+            except NotFound as error:  # somebody else has removed it meanwhile
+                raise TaskNotFound(error.message) from error
+            words = _words(removed)
+            event = Event(at=timestamp(), kind="task_removed", subject=part, message=words)
+            await asyncio.to_thread(context.catalog.add_event, event)
+            gone.append(removed)
+        return _row(task, _together(gone))
 
     @routes.delete(
         "/models/{task}/{model}/versions/{version}",
@@ -61,18 +64,29 @@ def removal_routes(context: ApiContext) -> APIRouter:
     async def remove_version(
         task: TaskPath, model: ModelPath, version: VersionPath
     ) -> RemovedSchema:
-        catalog_views.find_task(await context.snapshot(), task)
-        removed = await asyncio.to_thread(
-            context.catalog.remove_version, TaskName(task), ModelName(model), version
-        )
-        subject = f"{task}/{model}-v{version}"
-        event = Event(
-            at=timestamp(), kind="version_removed", subject=subject, message=_words(removed)
-        )
-        await asyncio.to_thread(context.catalog.add_event, event)
-        return _row(task, removed)
+        gone = []
+        for part in catalog_views.named_tasks(await context.snapshot(), task):
+            removed = await asyncio.to_thread(
+                context.catalog.remove_version, part, ModelName(model), version
+            )
+            subject = f"{part}/{model}-v{version}"
+            event = Event(
+                at=timestamp(), kind="version_removed", subject=subject, message=_words(removed)
+            )
+            await asyncio.to_thread(context.catalog.add_event, event)
+            gone.append(removed)
+        return _row(task, _together(gone))
 
     return routes
+
+
+def _together(gone: list[Removed]) -> Removed:
+    """What was taken out of all buckets of a task; of any other task it is one."""
+    return Removed(
+        versions=tuple(version for one in gone for version in one.versions),
+        variants=tuple(variant for one in gone for variant in one.variants),
+        peaks=tuple(peak for one in gone for peak in one.peaks),
+    )
 
 
 def _row(task: str, removed: Removed) -> RemovedSchema:

@@ -221,21 +221,23 @@ def _registration_routes(context: ApiContext, registrations: Registrations) -> A
     async def set_stage(
         task: TaskPath, model: ModelPath, version: Annotated[int, Path(ge=1)], change: StageChange
     ) -> VersionSchema:
-        row = catalog_views.model_rows(await context.snapshot(), task, model)[0]
-        before = next((one for one in row.versions if one.version == version), None)
-        if before is None:
+        rows = catalog_views.model_rows(await context.snapshot(), task, model)
+        found = [one for row in rows for one in row.versions if one.version == version]
+        if not found:
             raise NotFound(f"model {model[:128]!r} of task {task[:128]!r} has no version {version}")
-        if before.stage is not change.stage:
-            event = Event(
-                at=datetime.now(UTC).isoformat(timespec="seconds"),
-                kind="stage_changed",
-                subject=f"{task}/{model}-v{version}",
-                message=f"{before.stage} -> {change.stage}",
-            )
-            await asyncio.to_thread(
-                context.catalog.set_stage, TaskName(task), ModelName(model), version, change.stage
-            )
-            await asyncio.to_thread(context.catalog.add_event, event)
-        return before.model_copy(update={"stage": change.stage})
+        for before in found:  # one, or one of each bucket of the task
+            if before.stage is not change.stage:
+                event = Event(
+                    at=datetime.now(UTC).isoformat(timespec="seconds"),
+                    kind="stage_changed",
+                    subject=f"{before.task}/{model}-v{version}",
+                    message=f"{before.stage} -> {change.stage}",
+                )
+                of = TaskName(before.task)
+                await asyncio.to_thread(
+                    context.catalog.set_stage, of, ModelName(model), version, change.stage
+                )
+                await asyncio.to_thread(context.catalog.add_event, event)
+        return found[0].model_copy(update={"stage": change.stage, "task": task})
 
     return routes

@@ -8,6 +8,7 @@ from profiler.sandbox.limits import MeasureLimits
 from variants.checks.edges import Edges
 from variants.types import (
     ImageScale,
+    LengthBucket,
     ModelVersion,
     Profile,
     Registration,
@@ -66,6 +67,12 @@ class RegistrationRequest:
     """Defaults of a new task."""
     image: ImageScale | None = None
     """How pictures become the values of a new task's input."""
+    lengths: tuple[int, ...] | None = None
+    """For rows of several lengths, each a bucket of its own; None: those that the task has."""
+    pads: tuple[tuple[str, float], ...] = ()
+    """Names of inputs, or an empty one for all others, and what fills up their rows; else 0."""
+    bucket: LengthBucket | None = None
+    """Where it is for one of several buckets."""
     stage: Stage | None = None
     """Stage of the version; None is live for a model's first version and canary for later ones."""
     quick: bool = False

@@ -8,7 +8,7 @@ import typer
 from controlplane.building.types import Thoroughness
 from variants.checks.edges import Edges
 from variants.errors import InvalidInput
-from variants.images import numbers_in
+from variants.images import number_in, numbers_in
 from variants.types import DEFAULT_LATENCY_MS, ImageScale, Prefer, Slo, Stage
 
 MAX_LABELS_BYTES = 1 << 24
@@ -92,6 +92,21 @@ MetricOption = Annotated[
         metavar="NAME",
         help="How accuracy is counted: top1 or top5 of a classifier; within:0.5, within:5% or r2 "
         "of numbers; cosine or nearest of vectors; else top1.",
+    ),
+]
+LengthsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZES",
+        help="The model leaves one axis open beside the batch, as models of texts do: serve it at"
+        " these sizes, '16,64,256'. A query is filled up to the shortest that holds its rows.",
+    ),
+]
+PadOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBERS",
+        help="What fills them up: a number for all inputs, or 'ids=1,mask=0'; else 0.",
     ),
 ]
 LatencyOption = Annotated[
@@ -224,6 +239,32 @@ def image_scale(mean: str | None, std: str | None) -> ImageScale | None:
         if text is not None
     }
     return ImageScale(**given) if given else None
+
+
+def parse_lengths(text: str | None) -> tuple[int, ...] | None:
+    """``16,64,256`` as its numbers; None where nothing was given.
+
+    Raises:
+        InvalidInput: one is no whole number.
+    """
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+        raise InvalidInput(f"--lengths are whole numbers, such as '16,64,256', not {text[:40]!r}")
+    return tuple(map(int, parts))
+
+
+def parse_pads(text: str | None) -> tuple[tuple[str, float], ...]:
+    """``0``, or ``ids=1,mask=0``, by the names of inputs; a number for all has an empty name.
+
+    Raises:
+        InvalidInput: one is no number.
+    """
+    if text is None:
+        return ()
+    pairs = [part.rpartition("=")[::2] for part in text.split(",")]
+    return tuple((name.strip(), number_in(value, "--pad")) for name, value in pairs)
 
 
 def default_slo(

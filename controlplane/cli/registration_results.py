@@ -1,19 +1,19 @@
 """What commands print of a registration: as plain JSON values, and as a table for people."""
 
-from collections.abc import Mapping, Sized
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from controlplane.cli import render
 from variants.figures import counted, figure
-from variants.types import Stage
+from variants.types import Digest, Stage, TaskName
 
 if TYPE_CHECKING:
     from controlplane.building.build_cache import BuildCache
     from controlplane.building.types import RegistrationResult
-    from variants.types import ModelVersion
+    from variants.types import ModelVersion, Task, Variant
 
 
 LEFT_OUT = ": left out"
@@ -23,13 +23,20 @@ LEFT_OUT = ": left out"
 def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
     """What was registered, as plain JSON values."""
     return {
-        "task": result.task.name,
+        "task": asked_name(result.task),
         "versions": [
-            {"model": v.model, "version": v.version, "stage": v.stage.value, "source": v.source}
+            {
+                "task": v.task,
+                "model": v.model,
+                "version": v.version,
+                "stage": v.stage.value,
+                "source": v.source,
+            }
             for v in result.versions
         ],
         "variants": [
             {
+                "task": v.task,
                 "name": v.name,
                 "model": v.model,
                 "version": v.version,
@@ -47,7 +54,7 @@ def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
                         "points": [asdict(point) for point in p.points],
                     }
                     for p in result.profiles
-                    if p.variant == v.name
+                    if (p.task, p.variant) == v.key
                 ],
             }
             for v in result.variants
@@ -62,6 +69,11 @@ def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
         },
         "seconds": round(seconds, 3),
     }
+
+
+def asked_name(task: "Task") -> str:
+    """The name that clients ask: of a bucket, that of all its buckets."""
+    return task.name if task.bucket is None else task.bucket.of
 
 
 def what_it_answers(version: "ModelVersion") -> str:
@@ -130,14 +142,19 @@ def result_table(
     from controlplane.views.catalog_views import dominated
 
     rows = []
-    beaten = dominated(result.variants, result.profiles)
+    beaten = {
+        (task, *one)
+        for task, variants in _by_task(result.variants).items()
+        for one in dominated(variants, [p for p in result.profiles if p.task == task])
+    }
     for profile in result.profiles:
-        variant = next(v for v in result.variants if v.name == profile.variant)
+        variant = next(v for v in result.variants if v.key == (profile.task, profile.variant))
         fastest = max(point.batch_size / point.p50_ms for point in profile.points)
+        bucketed = result.task.bucket is not None
         rows.append(
             (
-                "" if (profile.device_kind, variant.name) in beaten else "*",
-                variant.name,
+                "" if (variant.task, profile.device_kind, variant.name) in beaten else "*",
+                f"{variant.task}/{variant.name}" if bucketed else variant.name,
                 profile.device_kind,
                 render.percent(variant.accuracy),
                 render.ms(profile.points[0].p95_ms),
@@ -176,21 +193,34 @@ def result_table(
         typer.echo(f"damaged in the store: {sentence}")
     if not result.versions:
         return
-    stages = ", ".join(f"{v.label} ({v.stage.value})" for v in result.versions)
+    name = asked_name(result.task)
+    versions = dict.fromkeys(
+        replace(one, task=TaskName(name), source=Digest(""), created_at="")
+        for one in result.versions
+    )
+    stages = ", ".join(f"{v.label} ({v.stage.value})" for v in versions)
     counted = ""
     if result.variants:
         rows_judged = result.variants[0].accuracy_rows
         counted = f"; accuracy on {rows_judged:,} rows, those for calibration left out"
-    typer.echo(f"task {result.task.name}: {stages} in {seconds:.1f} s{counted}")
+    typer.echo(f"task {name}: {stages} in {seconds:.1f} s{counted}")
     if quick and result.variants:
-        typer.echo(_rest_of(result.task.name))
-    for version in result.versions if new else ():
+        for task in dict.fromkeys(one.task for one in result.variants):
+            typer.echo(_rest_of(task))
+    for version in versions if new else ():
         typer.echo(what_it_answers(version))
     if on_cluster and result.variants:
         typer.echo(
             "measured on this machine; where workers run on others, the control loop has it"
             " measured there: `modelless events list`"
         )
+
+
+def _by_task(variants: "Sequence[Variant]") -> "dict[str, list[Variant]]":
+    found: dict[str, list[Variant]] = {}
+    for variant in variants:
+        found.setdefault(variant.task, []).append(variant)
+    return found
 
 
 def _say_reused(reused: Mapping[str, Sized]) -> None:

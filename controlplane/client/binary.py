@@ -218,6 +218,10 @@ def _as(datatype: str, row: tuple[int, ...], array: "NDArray[Any]") -> "NDArray[
     import numpy as np
 
     dtype = _DTYPES.get(datatype)
+    if len(row) == array.ndim - 1:  # where rows differ in length, -1 stands for it
+        row = tuple(
+            have if want == -1 else want for want, have in zip(row, array.shape[1:], strict=True)
+        )
     if dtype is None or array.shape[1:] not in (row, (math.prod(row),)):
         return None
     wanted, kind = np.dtype(dtype), array.dtype.kind

@@ -27,6 +27,7 @@ from planner.slow_workers import SlowWorkers, WorkerTimes
 from planner.types import TRANSPORT_MS, ProfileKey, Snapshot
 from planner.zones.rings import Rings
 from variants.artifacts.protocol import ArtifactStore
+from variants.buckets import TaskTable
 from variants.catalog.known_objects import keeping
 from variants.catalog.protocol import Catalog, Marks
 from variants.errors import SloInfeasible
@@ -34,7 +35,6 @@ from variants.types import (
     CatalogSnapshot,
     DeviceKindName,
     Route,
-    Task,
     TaskName,
     VariantKey,
     WorkerId,
@@ -68,7 +68,7 @@ class Knowledge:
             worker_left: called with a worker whose connection has ended.
         """
         self.catalog = CatalogSnapshot(revision=-1)
-        self.tasks: Mapping[TaskName, Task] = {}
+        self.tasks = TaskTable(())
         self.specs = Specs(self.catalog, store)
         self.accuracies: Mapping[TaskName, list[float]] = {}
         """The accuracies of each task's variants, ascending."""
@@ -129,7 +129,7 @@ class Knowledge:
         if revision == self.catalog.revision:
             return False
         self.catalog = await asyncio.to_thread(self._read_catalog)
-        self.tasks = {task.name: task for task in self.catalog.tasks}
+        self.tasks = TaskTable(self.catalog.tasks)
         self.specs = Specs(self.catalog, self._store)
         self.accuracies = accuracies_of(self.catalog)
         self.variants = frozenset(variant.key for variant in self.catalog.variants)

@@ -7,7 +7,9 @@ the same at every gateway and after every restart.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import asdict
 from importlib.metadata import version as version_of
 from typing import Any
 
@@ -18,7 +20,7 @@ from controlplane.gateway.query.json_tensors import MAX_ROWS
 from controlplane.gateway.query.query_path import QueryPath
 from planner.sentences import there_are
 from variants.errors import NotFound, TaskNotFound
-from variants.types import Stage, Task, TaskName, TensorSpec
+from variants.types import Stage, Task, TaskName, TensorSpec, VariantName
 from workers.types import variant_id
 
 EXTENSIONS = [
@@ -76,32 +78,47 @@ class ProtocolViews:
             self._numbers = {}
         found = self._numbers.get(task)
         if found is None:
+            parts = self.parts(task)
             found = self._numbers[task] = {
                 str(number_of(task, one.name)): one.name
                 for one in catalog.variants
-                if one.task == task
+                if one.task in parts
             }
         return found
 
+    def parts(self, task: TaskName) -> tuple[TaskName, ...]:
+        """The tasks that answer to a name: the task itself, or its buckets of lengths."""
+        of_lengths = self._known.tasks.bucketed.get(task)
+        return (task,) if of_lengths is None else tuple(one.name for one in of_lengths.buckets)
+
     def _task(self, name: str) -> Task:
-        found = self._known.tasks.get(TaskName(name))
+        tasks = self._known.tasks
+        found = tasks.get(TaskName(name))
         if found is None:
-            raise TaskNotFound(f"there is no task {name[:128]!r}")
+            of_lengths = tasks.bucketed.get(TaskName(name))
+            if of_lengths is None:
+                raise TaskNotFound(f"there is no task {name[:128]!r}")
+            return of_lengths.face
         return found
 
+    def _ready(self, task: TaskName) -> set[VariantName]:
+        """Variants that a worker holds; of several lengths for each of them."""
+        ready = (self._known.workers.ready(part) for part in self.parts(task))
+        return set[VariantName].intersection(*ready)
+
     def _variants(self, task: Task, *stages: Stage) -> list[str]:
-        """Variants of the task's versions at these stages, else live and canary, by name."""
-        catalog = self._known.catalog
+        """Variants of the task's versions at these stages, else live and canary, by name; of
+        several lengths those that all of them have."""
+        catalog, parts = self._known.catalog, self.parts(task.name)
         answering = {
-            (v.model, v.version)
+            (v.task, v.model, v.version)
             for v in catalog.versions
-            if v.task == task.name and v.stage in (stages or (Stage.LIVE, Stage.CANARY))
+            if v.task in parts and v.stage in (stages or (Stage.LIVE, Stage.CANARY))
         }
-        return [
-            v.name
-            for v in catalog.variants
-            if v.task == task.name and (v.model, v.version) in answering
-        ]
+        found = Counter(
+            v.name for v in catalog.variants if (v.task, v.model, v.version) in answering
+        )
+        return [name for name, count in found.items() if count == len(parts)]
 
     def _named(self, task: Task, version: str) -> str:
         """The variant of the task that a version names."""
@@ -121,10 +138,12 @@ class ProtocolViews:
             NotFound: it has no such variant.
         """
         task = self._task(name)
-        ready = self._known.workers.ready(task.name)
         if version:
-            return self._named(task, version) in ready
-        return not ready.isdisjoint(self._variants(task, Stage.LIVE))
+            return self._named(task, version) in self._ready(task.name)
+        parts = self.parts(task.name)
+        if len(parts) > 1 or parts[0] != task.name:
+            return all(map(self.task_ready, parts))
+        return not self._ready(task.name).isdisjoint(self._variants(task, Stage.LIVE))
 
     def server(self) -> dict[str, Any]:
         return {"name": "modelless", "version": version_of("modelless"), "extensions": EXTENSIONS}
@@ -197,10 +216,16 @@ class ProtocolViews:
     def index(self, *, ready_only: bool = False) -> list[dict[str, Any]]:
         """The variants of every task, and which of them are loaded."""
         rows = []
-        for task in self._known.tasks.values():
-            ready = self._known.workers.ready(task.name)
-            view = self._path.snapshot.tasks.get(task.name)
-            excluded: Mapping[Any, str] = {} if view is None else view.excluded
+        known = self._known.tasks
+        for task in (*known.values(), *(one.face for one in known.bucketed.values())):
+            ready = self._ready(task.name)
+            views = map(self._path.snapshot.tasks.get, self.parts(task.name))
+            excluded: dict[str, str] = {
+                name: why
+                for view in views
+                if view is not None
+                for name, why in view.excluded.items()
+            }
             for variant in self._variants(task):
                 row = {"name": task.name, "version": variant, "state": "READY", "reason": ""}
                 if variant not in ready:
@@ -227,16 +252,19 @@ class ProtocolViews:
         total = await self._total()
         for task in tasks:
             named = [self._named(task, version)] if version else self._variants(task)
-            counted = total.tasks.get(task.name)
+            counted = [total.tasks[part] for part in self.parts(task.name) if part in total.tasks]
             for variant in named:
-                counters = counted.variants.get(variant) if counted else None
+                counters = VariantCounters()
+                for each in counted:
+                    if variant in each.variants:
+                        counters.add(asdict(each.variants[variant]))
                 rows.append(
                     {
                         "name": task.name,
                         # As it was asked for: who asks by number reads numbers.
                         "version": version or str(number_of(task.name, variant)),
                         "variant": variant,
-                        **self._counted(counters or VariantCounters()),
+                        **self._counted(counters),
                     }
                 )
         return rows
@@ -277,10 +305,11 @@ class ProtocolViews:
         Clients send as many at once. Which variant answers is for the SLO to say, so that more rows
         may find none.
         """
+        parts = self.parts(task.name)
         sizes = [
             profile.points[-1].batch_size
             for profile in self._known.catalog.profiles
-            if profile.task == task.name and profile.variant in variants and profile.points
+            if profile.task in parts and profile.variant in variants and profile.points
         ]
         return min(min(sizes, default=1), MAX_ROWS)
 

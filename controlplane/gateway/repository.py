@@ -53,6 +53,14 @@ class Repository:
             ModellessError: there is none, it cannot be pinned or loaded, or no worker has room.
         """
         ready = self._views.task_ready(name, version)
+        for part in self._views.parts(TaskName(name)):
+            if part == name:
+                await self._load(name, version, ready=ready)
+            else:  # a bucket of several lengths
+                variant = self._views.variant_of(TaskName(name), version) if version else ""
+                await self.load(part, variant)
+
+    async def _load(self, name: str, version: str, *, ready: bool) -> None:
         path, task = self._path, TaskName(name)
         now_ms = path.clock_ms()
         query = Query(
@@ -101,7 +109,8 @@ class Repository:
         variant = self._views.variant_of(TaskName(name), version) if version else ""
         pins = [
             rule
-            for rule in await asyncio.to_thread(self._pins, TaskName(name))
+            for part in self._views.parts(TaskName(name))
+            for rule in await asyncio.to_thread(self._pins, part)
             if rule.by == REPOSITORY and variant in ("", rule.variant)
         ]
         if not pins:

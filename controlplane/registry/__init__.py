@@ -3,9 +3,9 @@
 In: a model's file, labelled rows and options, from the command line or over REST. Out: a version
 with measured variants in catalog and store, whole or absent; progress on the way.
 
-Read ``registration`` (a new version) and ``extension`` (more variants of a known one); both go
-through ``preparation`` (check, build, measure) and ``storing`` (write all or nothing).
-``damage``, ``repairing`` and ``rebuilds`` restore
+Read ``registration`` (a new version; with ``buckets``, one for each of several lengths) and
+``extension`` (more variants of a known one); both go through ``preparation`` (check, build,
+measure) and ``storing`` (write all or nothing). ``damage``, ``repairing`` and ``rebuilds`` restore
 artifacts, and ``leftover_artifacts`` frees those that nothing registered uses. ``watch`` follows a
 folder of versions; ``uploads`` and ``operations`` serve REST by running the command line in a
 ``child_process``;

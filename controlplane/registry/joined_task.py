@@ -36,6 +36,7 @@ def joined_task(
             ("metric", None if metric is None else str(metric), known.metric),
             ("defaults", request.slo, known.slo),
             ("image", request.image, known.image),
+            ("length", request.bucket, known.bucket),
         ):
             if given is not None and given != has:
                 raise Conflict(f"task {known.name!r} exists with {_other(what, known)}")
@@ -50,6 +51,7 @@ def joined_task(
         metric=str(metric),
         slo=request.slo or Slo(),
         image=request.image,
+        bucket=request.bucket,
     )
     check_image(task)
     return task
@@ -62,6 +64,10 @@ def _other(what: str, known: Task) -> str:
             return "other defaults, which stay; `modelless tasks set` changes them"
         case "image":
             return "another mean and std of images, which stay; `modelless tasks set` changes them"
+        case "length" if known.bucket is None:
+            has = "rows of one length"
+        case "length":
+            has = "another length, or other padding, which stay"
         case "metric":
             has = f"another metric, which stays: {known.metric}"
         case _ if known.labels:

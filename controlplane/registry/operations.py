@@ -51,6 +51,8 @@ FIELDS = (
     "labels",
     "stage",
     "metric",
+    "lengths",
+    "pad",
     "latency_ms",
     "accuracy",
     "cost",

@@ -9,9 +9,9 @@ are known already is restored before, now that their files and rows are at hand.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from controlplane.building.build_cache import BuildCache
 from controlplane.building.edges import with_edges
@@ -27,11 +27,13 @@ from controlplane.building.types import (
 )
 from controlplane.building.work_folder import work_folder
 from controlplane.profiling.workbench import now
+from controlplane.registry.buckets import by_length
 from controlplane.registry.preparation import STEPS_EXPECTED, preparation_for
 from controlplane.registry.repairing import Mending
 from controlplane.registry.storing import commit, result_of
 from variants.artifacts.protocol import ArtifactStore
 from variants.artifacts.storing_notes import StoringNotes
+from variants.buckets import bucketed_named
 from variants.catalog.protocol import Catalog
 from variants.catalog.removal import check_number
 from variants.errors import Conflict, InvalidInput
@@ -45,6 +47,7 @@ from variants.types import (
     ModelName,
     ModelVersion,
     Stage,
+    Task,
     TaskName,
 )
 
@@ -91,65 +94,92 @@ def register(
         StateUnavailable: catalog or store cannot be reached.
     """
     limits = limits or RegistrationLimits()
-    _task_name(request.task)  # refused now, not when the model was checked
+    task_name = _task_name(request.task)  # refused now, not when the model was checked
     if request.metric is not None:
         parse_metric(request.metric)
     files = find_model_files(request.path, request.model, only=request.only)
-    with work_folder(scratch) if request.edges else nullcontext(Path()) as changed:
-        if request.edges:
-            files = tuple(with_edges(files, request.edges, changed, limits))
-        return _register(
-            request, files, catalog, store, device_kinds, progress, limits, scratch, cache, notes
-        )
-
-
-def _register(
-    request: RegistrationRequest,
-    files: Sequence[ModelFile],
-    catalog: Catalog,
-    store: ArtifactStore,
-    device_kinds: Sequence[DeviceKind],
-    progress: Callable[[Progress], None],
-    limits: RegistrationLimits,
-    scratch: Path | None,
-    cache: BuildCache | None,
-    notes: StoringNotes | None,
-) -> RegistrationResult:
-    """The same, of files that are known."""
-    task_name = _task_name(request.task)
-    snapshot = catalog.snapshot()
-    digests = {file: digest_of(file.path, _limit_mib(file.path, limits)) for file in files}
-    meter = Meter(progress)
-    preparation = preparation_for(
-        request, device_kinds, snapshot, store, meter, limits, cache=cache
-    )
-    task = next((task for task in snapshot.tasks if task.name == task_name), None)
-    mending = Mending(snapshot, store, preparation, meter, limits, scratch)
-    repaired = mending.mend(_known(files, digests, snapshot, task_name))
-    try:
-        new, unchanged = _sort_out(files, digests, snapshot, task_name)
-    except NothingNew as error:
-        if not repaired or task is None:
-            raise
-        return result_of((), task, unchanged=error.labels, repaired=repaired)
-    for file in new:
-        _refuse_removed(file, digests[file], task_name, catalog)
-    joins = task is not None
-    meter.expect(len(new) * (2 + STEPS_EXPECTED))
-    prepared: list[Prepared] = []
+    snapshot, meter = catalog.snapshot(), Meter(progress)
+    adding = _Adding(catalog, store, snapshot, device_kinds, meter, limits, cache, scratch)
+    buckets = bucketed_named(snapshot.tasks, task_name)
     with work_folder(scratch) as work:
+        if request.edges:
+            changed = work / "changed"
+            changed.mkdir()
+            files = tuple(with_edges(files, request.edges, changed, limits))
+        parts = [(request, files)]
+        if request.lengths is not None or buckets is not None:
+            meter.begin("check", f"reading {request.path.name}")
+            parts = by_length(request, files, buckets, work, limits)
+        found = [adding.prepare(one, of_it, work) for one, of_it in parts]
+        prepared = [one for each in found for one in each.prepared]
+        known = [one.task for one in found if one.task is not None]
+        nothing = [one.nothing for one in found if one.nothing is not None]
+        if nothing and not prepared and not any(one.repaired for one in found):
+            raise nothing[0]
+        if prepared:
+            write = partial(catalog.register, joins=bool(known))
+            commit(prepared, catalog, store, meter, write, notes, together=len(parts) > 1)
+    return result_of(
+        prepared,
+        prepared[-1].registration.task if prepared else known[-1],
+        unchanged=tuple(label for one in found for label in one.unchanged),
+        repaired=tuple(said for one in found for said in one.repaired),
+    )
+
+
+class _Found(NamedTuple):
+    """What came of a request, of which nothing is written yet."""
+
+    task: Task | None
+    """As the catalog has it, if it does."""
+    prepared: list[Prepared]
+    unchanged: tuple[str, ...]
+    repaired: tuple[str, ...]
+    nothing: "NothingNew | None" = None
+    """Why nothing was prepared."""
+
+
+class _Adding(NamedTuple):
+    """What all requests of a registration have in common."""
+
+    catalog: Catalog
+    store: ArtifactStore
+    snapshot: CatalogSnapshot
+    device_kinds: Sequence[DeviceKind]
+    meter: Meter
+    limits: RegistrationLimits
+    cache: BuildCache | None
+    scratch: Path | None
+
+    def prepare(
+        self, request: RegistrationRequest, files: Sequence[ModelFile], work: Path
+    ) -> _Found:
+        """Mend what is damaged of known versions, and prepare those that are new."""
+        catalog, snapshot, meter, limits = self.catalog, self.snapshot, self.meter, self.limits
+        task_name = _task_name(request.task)
+        digests = {file: digest_of(file.path, _limit_mib(file.path, limits)) for file in files}
+        preparation = preparation_for(
+            request, self.device_kinds, snapshot, self.store, meter, limits, cache=self.cache
+        )
+        known = next((task for task in snapshot.tasks if task.name == task_name), None)
+        mending = Mending(snapshot, self.store, preparation, meter, limits, self.scratch)
+        repaired = mending.mend(_known(files, digests, snapshot, task_name))
+        try:
+            new, unchanged = _sort_out(files, digests, snapshot, task_name)
+        except NothingNew as error:
+            return _Found(known, [], error.labels, repaired, error)
+        for file in new:
+            _refuse_removed(file, digests[file], task_name, catalog)
+        meter.expect(len(new) * (2 + STEPS_EXPECTED))
+        task, prepared = known, list[Prepared]()
         for file in new:
             stage = request.stage or _stage(file.model, task_name, snapshot, bool(prepared))
             version = _version_of(file, digests[file], task_name, stage, catalog)
-            folder = work / version.label
-            folder.mkdir()
+            folder = work / task_name / version.label
+            folder.mkdir(parents=True)
             prepared.append(preparation.prepare(version, file.path, task, folder))
             task = prepared[-1].registration.task
-        write = partial(catalog.register, joins=joins)
-        commit(prepared, catalog, store, meter, write, notes)
-    return result_of(
-        prepared, prepared[-1].registration.task, unchanged=unchanged, repaired=repaired
-    )
+        return _Found(known, prepared, unchanged, repaired)
 
 
 def _refuse_removed(file: ModelFile, digest: Digest, task: TaskName, catalog: Catalog) -> None:

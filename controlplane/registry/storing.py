@@ -10,7 +10,7 @@ from variants.artifacts.protocol import ArtifactStore
 from variants.artifacts.storing_notes import Note, StoringNotes
 from variants.catalog.protocol import Catalog
 from variants.errors import InvalidArtifact, NotFound, StateUnavailable
-from variants.types import Registration, Task
+from variants.types import Task
 
 
 def commit(
@@ -18,13 +18,16 @@ def commit(
     catalog: Catalog,
     store: ArtifactStore,
     meter: Meter,
-    write: Callable[[Registration], None],
+    write: Callable[..., None],
     notes: StoringNotes | None = None,
+    *,
+    together: bool = False,
 ) -> None:
     """Store the artifacts and write the catalog, version by version in the order given.
 
     Args:
-        write: writes one version and its variants into ``catalog``.
+        write: writes the versions that it is given, each with its variants, into ``catalog``.
+        together: it is given all of them at once.
         notes: by them others find what this has stored where it is killed before the catalog is
             written.
 
@@ -52,8 +55,13 @@ def commit(
                 added |= stored - present
                 if not stored <= digests:
                     raise InvalidArtifact(f"{version.label}: a file changed after it was measured")
-                write(one.registration)
-                _store_again(one, store)
+                if not together:
+                    write(one.registration)
+                    _store_again(one, store)
+            if together:
+                write(*(one.registration for one in prepared))
+                for one in prepared:
+                    _store_again(one, store)
         except BaseException:
             # Where the catalog is away they stay, and so does the note.
             with suppress(StateUnavailable):

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field
 
 from controlplane.files.fields import MAX_LATENCY_MS
 from controlplane.views.schemas import Schema
+from variants.buckets import BucketedTask
 from variants.catalog.validity.sharing import LONGEST_TTL_S, MOST_MEMORY_MIB
 from variants.errors import InvalidInput
 from variants.images import image_input
@@ -164,6 +165,40 @@ class ImageSchema(Schema):
         )
 
 
+class OpenAxisSchema(Schema):
+    """An axis along which rows are filled up."""
+
+    input: str = Field(examples=["ids"])
+    axis: int = Field(description="Of one row, from 0.", examples=[0])
+    pad: float = Field(description="What fills up.", examples=[0.0])
+
+
+class BucketSchema(Schema):
+    """What makes a task one for rows of up to a length."""
+
+    of: str = Field(description="The name that clients ask.", examples=["sentiment"])
+    length: int = Field(examples=[64])
+    axes: list[OpenAxisSchema]
+
+
+class LengthsSchema(Schema):
+    """A task for rows of several lengths: which tasks answer, and how rows are filled up."""
+
+    buckets: dict[int, str] = Field(
+        description="Lengths to the tasks that answer rows of up to that, ascending.",
+        examples=[{16: "sentiment.16", 64: "sentiment.64"}],
+    )
+    axes: list[OpenAxisSchema] = Field(description="Where the task's inputs have -1.")
+
+    @classmethod
+    def of(cls, task: BucketedTask) -> Self:
+        names = (one.name for one in task.buckets)
+        return cls(
+            buckets=dict(zip(task.lengths, names, strict=True)),
+            axes=[OpenAxisSchema.model_validate(axis) for axis in task.axes],
+        )
+
+
 class TaskSchema(Schema):
     """What can be asked for."""
 
@@ -192,6 +227,12 @@ class TaskSchema(Schema):
     image: ImageSchema | None = Field(
         None, description="What becomes of a picture as a query; null: the task takes none."
     )
+    lengths: LengthsSchema | None = Field(
+        None, description="Where rows may differ in length; null: all have one."
+    )
+    bucket: BucketSchema | None = Field(
+        None, description="Where the task is one of these; null: it is none."
+    )
 
     @classmethod
     def of(
@@ -202,7 +243,9 @@ class TaskSchema(Schema):
         variants: int,
         live_variants: int,
         best_accuracy: float | None,
+        of_lengths: BucketedTask | None = None,
     ) -> Self:
+        """``of_lengths``: the buckets, where ``task`` is their face."""
         return cls(
             name=task.name,
             inputs=[TensorSchema.of(spec) for spec in task.inputs],
@@ -216,7 +259,9 @@ class TaskSchema(Schema):
             live_variants=live_variants,
             best_accuracy=best_accuracy,
             sharing=None if task.sharing is None else SharingSchema.model_validate(task.sharing),
-            image=ImageSchema.of(task),
+            image=None if of_lengths else ImageSchema.of(task),
+            lengths=None if of_lengths is None else LengthsSchema.of(of_lengths),
+            bucket=None if task.bucket is None else BucketSchema.model_validate(task.bucket),
         )
 
 

@@ -18,6 +18,7 @@ from planner.latency_table import latency_table
 from planner.selection.snapshot import latency_points, reservation_price
 from planner.sentences import there_are
 from profiler.evaluation.accuracy import interval_of
+from variants.buckets import BucketedTask, bucketed_named, bucketed_tasks
 from variants.errors import NotFound, TaskNotFound
 from variants.metrics.metric import parse_metric
 from variants.types import (
@@ -59,27 +60,60 @@ def find_task(snapshot: CatalogSnapshot, name: str) -> Task:
     for task in snapshot.tasks:
         if task.name == name:
             return task
-    known = there_are([task.name for task in snapshot.tasks], name)
+    of_lengths = bucketed_named(snapshot.tasks, name)
+    if of_lengths is not None:
+        buckets = ", ".join(one.name for one in of_lengths.buckets)
+        raise TaskNotFound(
+            f"task {name!r} takes rows of several lengths, and what is asked is known of each of"
+            f" its buckets alone: {buckets}"
+        )
+    known = there_are(
+        [*(task.name for task in snapshot.tasks), *bucketed_tasks(snapshot.tasks)], name
+    )
     raise TaskNotFound(f"there is no task {name!r}{known or '; nothing is registered yet'}")
+
+
+def named_tasks(snapshot: CatalogSnapshot, name: str) -> tuple[TaskName, ...]:
+    """The task of that name, or the buckets of the task for rows of several lengths.
+
+    Raises:
+        TaskNotFound: there is none.
+    """
+    of_lengths = bucketed_named(snapshot.tasks, name)
+    if of_lengths is not None:
+        return tuple(one.name for one in of_lengths.buckets)
+    return (find_task(snapshot, name).name,)
 
 
 def task_rows(snapshot: CatalogSnapshot, name: str | None = None) -> list[TaskSchema]:
     """All tasks, or the one of that name, with how many models and answering variants they have.
 
+    A task for rows of several lengths comes beside its buckets, with what all of these have.
+
     Raises:
         TaskNotFound: there is no task of that name.
     """
-    tasks = snapshot.tasks if name is None else (find_task(snapshot, name),)
+    of_lengths = bucketed_tasks(snapshot.tasks)
+    asked: dict[TaskName, tuple[Task, tuple[TaskName, ...]]]
+    if name is None:
+        asked = {task.name: (task, (task.name,)) for task in snapshot.tasks}
+        asked |= {one.name: (one.face, _names(one)) for one in of_lengths.values()}
+    elif name in of_lengths:
+        one = of_lengths[TaskName(name)]
+        asked = {one.name: (one.face, _names(one))}
+    else:
+        task = find_task(snapshot, name)
+        asked = {task.name: (task, (task.name,))}
     stages = _stages(snapshot)
     rows = []
-    for task in tasks:
+    for _, (task, parts) in sorted(asked.items()):
         staged = [
             (variant.accuracy, stages.get(_version_key(variant)))
             for variant in snapshot.variants
-            if variant.task == task.name
+            if variant.task in parts
         ]
         live = [accuracy for accuracy, stage in staged if stage is Stage.LIVE]
-        models = {version.model for version in snapshot.versions if version.task == task.name}
+        models = {version.model for version in snapshot.versions if version.task in parts}
         rows.append(
             TaskSchema.of(
                 task,
@@ -87,9 +121,14 @@ def task_rows(snapshot: CatalogSnapshot, name: str | None = None) -> list[TaskSc
                 variants=sum(stage in SERVING for _, stage in staged),
                 live_variants=len(live),
                 best_accuracy=max(live, default=None),
+                of_lengths=of_lengths.get(task.name),
             )
         )
     return rows
+
+
+def _names(of_lengths: BucketedTask) -> tuple[TaskName, ...]:
+    return tuple(one.name for one in of_lengths.buckets)
 
 
 def model_rows(
@@ -101,18 +140,18 @@ def model_rows(
         TaskNotFound: the task is unknown.
         NotFound: the task has no such model.
     """
-    if task is not None:
-        find_task(snapshot, task)
+    parts = None if task is None else named_tasks(snapshot, task)
     variants: dict[tuple[TaskName, ModelName, int], list[str]] = defaultdict(list)
     for variant in snapshot.variants:
         variants[_version_key(variant)].append(variant.name)
     grouped: dict[tuple[TaskName, ModelName], list[VersionSchema]] = defaultdict(list)
     for version in sorted(snapshot.versions, key=lambda v: (v.task, v.model, v.version)):
-        if task in (None, version.task) and model in (None, version.model):
+        if (parts is None or version.task in parts) and model in (None, version.model):
             built = variants[version.task, version.model, version.version]
             grouped[version.task, version.model].append(VersionSchema.of(version, variants=built))
     if model is not None and not grouped:
-        known = there_are({one.model for one in snapshot.versions if one.task == task}, model)
+        of_it = {one.model for one in snapshot.versions if parts is None or one.task in parts}
+        known = there_are(of_it, model)
         raise NotFound(f"task {task!r} has no model {model!r}{known}")
     return [
         ModelSchema(
@@ -128,13 +167,17 @@ def model_rows(
 def variant_rows(
     snapshot: CatalogSnapshot, task: str, changed: Changed = nothing_changed
 ) -> list[VariantSchema]:
-    """The variants of a task, the fastest first, each with what it does on every device kind.
+    """The variants of a task, the fastest first, each with what it does on every device kind; of a
+    task for rows of several lengths those of its buckets, one after the other.
 
     ``changed`` says what makes a variant's profile stale.
 
     Raises:
         TaskNotFound: the task is unknown.
     """
+    parts = named_tasks(snapshot, task)
+    if parts != (task,):
+        return [row for part in parts for row in variant_rows(snapshot, part, changed)]
     counted = parse_metric(find_task(snapshot, task).metric).counts_rows
     variants = [variant for variant in snapshot.variants if variant.task == task]
     names = {variant.name for variant in variants}
@@ -191,6 +234,7 @@ def variant_row(
         TaskNotFound: the task is unknown.
         NotFound: the task has no such variant.
     """
+    find_task(snapshot, task)
     for row in variant_rows(snapshot, task, changed):
         if row.name == variant:
             return row

@@ -6,6 +6,7 @@ from dataclasses import replace
 from planner.residency.pinned_fleet import Counts, held_by
 from planner.residency.pins import sizes_of, why_nowhere
 from planner.sentences import there_are
+from variants.buckets import bucketed_named
 from variants.errors import Conflict, NotFound, TaskNotFound
 from variants.figures import counted, figure
 from variants.types import CatalogSnapshot, Rule, RuleKind
@@ -45,6 +46,12 @@ def check_possible(catalog: CatalogSnapshot, rule: Rule, fleets: Sequence[Counts
 def _check_names(catalog: CatalogSnapshot, rule: Rule) -> None:
     if rule.task not in (tasks := {task.name for task in catalog.tasks}):
         named = rule.task[:128]
+        if (of_lengths := bucketed_named(catalog.tasks, named)) is not None:
+            buckets = ", ".join(one.name for one in of_lengths.buckets)
+            raise TaskNotFound(
+                f"task {named!r} takes rows of several lengths; rules are of one of its buckets:"
+                f" {buckets}"
+            )
         raise TaskNotFound(f"there is no task {named!r}{there_are(tasks, named)}")
     variants = {one.name for one in catalog.variants if one.task == rule.task}
     if rule.variant not in variants:

@@ -3,8 +3,9 @@
 In: an ``.npz`` file with one array ``(rows, *shape)`` for each input, and what is right: integer
 labels ``(rows,)``, or targets ``(rows, *shape)`` of the first output. Out: accuracy in [0, 1] and
 agreement with the model itself. Read ``labelled_rows`` (reading and splitting files), then
-``accuracy`` (running a variant over rows, and judging its first output).
-``freed_batch`` tries a model whose batch was fixed.
+``accuracy`` (running a variant over rows, and judging its first output). ``freed_batch`` tries a
+model whose batch was fixed, and ``rows_by_length`` has the rows of a file for tasks of several
+lengths.
 
 Imports ``variants`` and ``workers.runtimes``.
 """

@@ -137,7 +137,7 @@ def read_rows(
     truth = LABELS if judged is None else judged[0].truth
     becomes = {spec.name: np.dtype(spec.dtype) for spec in inputs}
     becomes[truth] = np.dtype(judged[1].dtype if judged and truth == TARGETS else np.int64)
-    arrays = _read_arrays(path, max_mib, becomes)
+    arrays = read_arrays(path, max_mib, becomes)
     if any(spec.name == truth for spec in inputs):
         raise InvalidArtifact(f"{path.name}: an input is called {truth!r}, where the {truth} go")
     right = classes is not None or judged is not None
@@ -178,7 +178,7 @@ def check_rows(
     Raises:
         InvalidArtifact: one sentence with the first thing that is wrong; it names the file.
     """
-    names = _read_arrays(path, max_mib).keys()
+    names = read_arrays(path, max_mib).keys()
     has = ", ".join(sorted(names)) or "nothing"
     if not unlabelled and truth not in names:
         raise InvalidArtifact(f"{path.name}: lacks the array {truth!r}; it has {has}")
@@ -201,14 +201,17 @@ def split_for_calibration(rows: LabelledRows, path: Path) -> tuple[LabelledRows,
     return rows.take(np.sort(order[:count])), rows.take(np.sort(order[count:]))
 
 
-def _read_arrays(
-    path: Path, max_mib: float, becomes: Mapping[str, np.dtype[Any]] | None = None
+def read_arrays(
+    path: Path, max_mib: float = MAX_MIB, becomes: Mapping[str, np.dtype[Any]] | None = None
 ) -> dict[str, NDArray[Any]]:
     """All arrays of the file by name, of any shape, none of them with pickled objects.
 
     Args:
         becomes: the types that arrays are cast to, by name. What is small as bytes is eight times
             as large in a wide type.
+
+    Raises:
+        InvalidArtifact: one sentence with the first thing that is wrong; it names the file.
     """
     check_file(path, limit_mib=max_mib)
     damaged = f"{path.name}: is not an .npz file, or is damaged; numpy.savez writes one"

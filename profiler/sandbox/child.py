@@ -27,7 +27,7 @@ from profiler.sandbox.measure import Trial, pin
 from variants.builders.protocol import Material
 from variants.builders.registry import make_builder
 from variants.checks.edges import Edges
-from variants.checks.onnx_check import OnnxLimits, check_model
+from variants.checks.onnx_check import OnnxLimits, check_file, check_model
 from variants.checks.onnx_edges import change_edges
 from variants.errors import InvalidArtifact, ModellessError, VariantNotBuilt
 from variants.metrics.metric import Judged, parse_metric
@@ -86,6 +86,18 @@ def change(arguments: Arguments, announce: Announce) -> dict[str, Any]:
         check_model(target, limits=OnnxLimits(size_mib=arguments["size_mib"]))
         try_rows(target.name, target)
     return {}
+
+
+def fix_axis(arguments: Arguments, announce: Announce) -> dict[str, Any]:
+    """``path``, ``size_mib``, ``length`` and ``target``, where the model with that size is written,
+    to the open ``axes``: pairs of an input's name and an axis of its rows."""
+    from variants.checks.open_axis import fix_axis as fixed
+
+    path = Path(arguments["path"])
+    check_file(path, limit_mib=arguments["size_mib"])
+    data, axes = fixed(path.read_bytes(), int(arguments["length"]), where=path.name)
+    Path(arguments["target"]).write_bytes(data)
+    return {"axes": axes}
 
 
 def build(arguments: Arguments, announce: Announce) -> dict[str, Any]:
@@ -198,6 +210,7 @@ def seldom(announce: Announce, total: int) -> Callable[[int], None]:
 _held = HeldVariant()
 METHODS: dict[str, Callable[[Arguments, Announce], dict[str, Any]]] = {
     "check": check,
+    "fix_axis": fix_axis,
     "build": build,
     "change": change,
     "load": _held.load,

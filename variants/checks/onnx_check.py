@@ -175,10 +175,10 @@ def describe(spec: TensorSpec) -> str:
 
 
 def parse_model(where: str, data: bytes) -> Any:
-    """The protobuf message that a file holds.
+    """The protobuf message of a model, of which nothing is checked yet.
 
     Raises:
-        InvalidArtifact: it is something else.
+        InvalidArtifact: the bytes are none; sentences begin with ``where``.
     """
     import onnx
     from google.protobuf.message import DecodeError
@@ -370,8 +370,8 @@ def _spec(file: str, side: str, value: Any) -> TensorSpec:
     for position, axis in enumerate(axes[1:], start=1):
         if not axis.HasField("dim_value") or axis.dim_value < 1:
             raise InvalidArtifact(
-                f"{where} leaves axis {position} open; only the batch axis may vary: export it "
-                "with one size, up to which clients fill their rows"
+                f"{where} leaves axis {position} open; only the batch axis may vary: register it "
+                "with --lengths 16,64,256, or export it with one size"
             )
         shape.append(int(axis.dim_value))
     row_mib = math.prod(shape) * np.dtype(dtype).itemsize / 2**20

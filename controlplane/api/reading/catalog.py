@@ -23,7 +23,7 @@ from controlplane.views.worker_schemas import WorkerSchema
 from planner.sentences import there_are
 from variants.artifacts.protocol import ArtifactStore
 from variants.errors import ModellessError, NotFound, StateUnavailable
-from variants.types import CatalogSnapshot
+from variants.types import CatalogSnapshot, TaskName
 
 
 class Tasks(Schema):
@@ -99,11 +99,11 @@ def profile_routes(context: ApiContext) -> APIRouter:
         device_kind: Annotated[str | None, Query(description="Only on this kind.")] = None,
     ) -> Profiles:
         snapshot = await context.snapshot()
-        _check_asked(snapshot, task, variant)
+        of = _checked(snapshot, task, variant)
         found = [
             ProfileSchema.of(profile)
             for profile in snapshot.profiles
-            if task in (None, profile.task)
+            if (of is None or profile.task in of)
             and variant in (None, profile.variant)
             and device_kind in (None, profile.device_kind)
         ]
@@ -115,20 +115,23 @@ def profile_routes(context: ApiContext) -> APIRouter:
     return routes
 
 
-def _check_asked(snapshot: CatalogSnapshot, task: str | None, variant: str | None) -> None:
-    """Refuse names of which there can be no profiles: an empty list would say that none was made.
+def _checked(
+    snapshot: CatalogSnapshot, task: str | None, variant: str | None
+) -> tuple[TaskName, ...] | None:
+    """The tasks that are meant, None for all.
 
+    Names of which there can be no profiles are refused: an empty list would say that none was made.
     A device kind may be one of which nothing was measured yet.
 
     Raises:
         TaskNotFound, NotFound: the catalog has no task or variant of that name.
     """
-    if task is not None:
-        catalog_views.find_task(snapshot, task)
-    known = {v.name for v in snapshot.variants if task in (None, v.task)}
+    of = None if task is None else catalog_views.named_tasks(snapshot, task)
+    known = {v.name for v in snapshot.variants if of is None or v.task in of}
     if variant is not None and variant not in known:
         said = "there is" if task is None else f"task {task!r} has"
         raise NotFound(f"{said} no variant {variant[:128]!r}{there_are(known, variant)}")
+    return of
 
 
 async def _live(context: ApiContext) -> Live:

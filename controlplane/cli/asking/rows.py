@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from variants.buckets import OPEN
 from variants.errors import InvalidInput
 
 Spec = Mapping[str, Any]
@@ -41,8 +42,16 @@ def named(rows: Mapping[str, Any]) -> Any:
 def zeros(shape: Sequence[int]) -> Any:
     rows: Any = 0
     for size in reversed((1, *shape)):
-        rows = [rows] * size
+        rows = [rows] * (1 if size == OPEN else size)
     return rows
+
+
+def fits(shape: Sequence[int], wanted: Sequence[int]) -> bool:
+    """Whether a row of this shape is one of an input; an open axis takes any size but 0."""
+    return len(shape) == len(wanted) and all(
+        size == want or (want == OPEN and size > 0)
+        for size, want in zip(shape, wanted, strict=True)
+    )
 
 
 def _from_json(source: str, specs: Sequence[Spec]) -> Any:
@@ -120,7 +129,7 @@ def array_names(
     found = {}
     for spec in specs:
         name, shape = spec["name"], tuple(spec["shape"])
-        fitting = [each for each, whole in shapes.items() if whole[1:] == shape]
+        fitting = [each for each, whole in shapes.items() if fits(whole[1:], shape)]
         if name not in shapes and len(specs) == 1 and len(fitting) == 1:
             name = fitting[0]
         if name not in shapes:
@@ -215,7 +224,7 @@ def _check_shapes(rows: Any, spec: Spec, source: str) -> None:
             shape = np.shape(row)
         except ValueError:  # lists of several lengths side by side
             shape = None
-        if shape != expected:
+        if shape is None or not fits(shape, expected):
             what = "is no row of numbers" if shape is None else f"has the shape {list(shape)}"
             raise InvalidInput(
                 f"{source}: row {number} of the input {spec['name']!r} {what}, not {list(expected)}"

@@ -118,20 +118,27 @@ class Asker:
             await connections.close()
 
     def _chunks(self, rows: Iterator[Row]) -> Iterator[list[Row]]:
-        """The rows that are not done, as many as go into a query; wrong ones stand alone."""
-        chunk: list[Row] = []
+        """The rows that are not done, as many as go into a query; wrong ones stand alone.
+
+        Where rows differ in length, those of one bucket wait for each other, but not for long.
+        """
+        chunks: dict[int, list[Row]] = {}
         for row in rows:
             if row.number in self._journal.done:
                 continue
+            most = self._rows_per_query.now
             if not row.wrong:
-                chunk.append(row)
-            if chunk and (row.wrong or len(chunk) >= self._rows_per_query.now):
-                yield chunk
-                chunk = []
-            if row.wrong:
-                yield [row]
-        if chunk:
-            yield chunk
+                bucket = self._asked.bucket(row)
+                chunks.setdefault(bucket, []).append(row)
+                if len(chunks[bucket]) >= most:
+                    yield chunks.pop(bucket)
+                elif sum(map(len, chunks.values())) >= 4 * most:
+                    yield chunks.pop(next(iter(chunks)))
+                continue
+            yield from chunks.values()
+            chunks.clear()
+            yield [row]
+        yield from chunks.values()
 
     async def _work(
         self, connections: Connections, chunks: Iterator[list[Row]], progress: Callable[[], None]

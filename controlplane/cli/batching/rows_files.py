@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 from numpy.lib import format as npy
 
-from controlplane.cli.asking.rows import Spec, array_names
+from controlplane.cli.asking.rows import Spec, array_names, fits
 from variants.errors import InvalidInput
 
 BLOCK_BYTES = 2**20
@@ -106,7 +106,7 @@ def _array(value: Any, spec: Spec) -> Any:
         found = np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{name} has lists of several lengths side by side") from error
-    if found.shape != shape:
+    if not fits(found.shape, shape):
         raise ValueError(f"{name} has the shape {list(found.shape)}, not {list(shape)}")
     if found.dtype.kind not in NUMBERS or not np.can_cast(found.dtype, dtype, "same_kind"):
         raise ValueError(f"{name} holds something else than numbers of the type {dtype}")
@@ -151,7 +151,7 @@ class NpzRows:
         name = self._names[spec["name"]]
         dtype, by_column = self._types[name]
         where = f"{self._path}: array {name!r}"
-        if list(shape[1:]) != list(spec["shape"]):
+        if not fits(shape[1:], spec["shape"]):
             raise InvalidInput(f"{where} has rows of {list(shape[1:])}, not {list(spec['shape'])}")
         if not np.can_cast(dtype, spec["dtype"], "same_kind"):
             raise InvalidInput(f"{where} is of {dtype}, the task takes {spec['dtype']}")

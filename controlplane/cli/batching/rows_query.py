@@ -35,6 +35,19 @@ class Batched:
     cost: float | None = None
     prefer: str | None = None
     variant: str | None = None
+    axes: Sequence[Mapping[str, Any]] = ()
+    """Of a task for rows of several lengths the open axes, as ``/v1/tasks`` has them."""
+    lengths: Sequence[int] = ()
+    """Of its buckets, ascending."""
+
+    def bucket(self, row: Row) -> int:
+        """The length of the bucket that takes a row, or its own where none is that long; 0 of a
+        task for rows of one length. Rows of one bucket go into one query."""
+        if not self.axes:
+            return 0
+        first = self.axes[0]
+        length = int(row.values[first["input"]].shape[first["axis"]])
+        return next((one for one in self.lengths if one >= length), length)
 
     @property
     def path(self) -> str:
@@ -59,7 +72,7 @@ def query_of(asked: Batched, rows: Sequence[Row]) -> tuple[bytes, int]:
     """The body of a query with these rows, and how much of it is JSON."""
     raw, inputs = [], []
     for spec in asked.inputs:
-        tensor = np.stack([row.values[spec["name"]] for row in rows])
+        tensor = _stacked([row.values[spec["name"]] for row in rows], asked, spec["name"])
         raw.append(tensor.tobytes())
         inputs.append(
             {
@@ -71,6 +84,25 @@ def query_of(asked: Batched, rows: Sequence[Row]) -> tuple[bytes, int]:
         )
     head = orjson.dumps({"inputs": inputs, "parameters": asked.parameters})
     return b"".join([head, *raw]), len(head)
+
+
+def _stacked(rows: Sequence[Any], asked: Batched, name: str) -> Any:
+    """Rows of one input as one array, all as long as the longest where they differ."""
+    open_axis = next((one for one in asked.axes if one["input"] == name), None)
+    if open_axis is None:
+        return np.stack(rows)
+    axis = open_axis["axis"]
+    longest = max(row.shape[axis] for row in rows)
+    widths = [
+        [(0, longest - row.shape[axis] if at == axis else 0) for at in range(row.ndim)]
+        for row in rows
+    ]
+    return np.stack(
+        [
+            np.pad(row, width, constant_values=np.asarray(open_axis["pad"]).astype(row.dtype))
+            for row, width in zip(rows, widths, strict=True)
+        ]
+    )
 
 
 class Answered(NamedTuple):

@@ -137,6 +137,15 @@ def explain(
     rows: Annotated[
         int, typer.Option("--rows", metavar="N", min=1, help="Rows that the query has.")
     ] = 1,
+    length: Annotated[
+        int | None,
+        typer.Option(
+            "--length",
+            metavar="N",
+            min=1,
+            help="How long these are, of a task for rows of several lengths; else the longest.",
+        ),
+    ] = None,
     url: UrlOption = "",
     json: JsonOption = False,
     output: OutputOption = Output.TABLE,
@@ -149,8 +158,9 @@ def explain(
     \b
     modelless explain digits --latency-ms 50 --accuracy 0.97
     """
+    asked = {"rows": rows} if length is None else {"rows": rows, "length": length}
     document = query_document(
-        task, {"rows": rows}, latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
+        task, asked, latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
         best_effort=best_effort, variant=variant, priority=priority,
     )  # fmt: skip
     with connect(url) as client:

@@ -311,8 +311,19 @@ def _task_details(row: Row) -> None:
             ("variants", _variants(row)),
             ("equal queries", sharing_words(row["sharing"])),
             ("pictures", image_words(row.get("image"))),
+            *([("lengths", _length_words(row))] if row.get("lengths") or row.get("bucket") else []),
         ]
     )
+
+
+def _length_words(row: Row) -> str:
+    """Which lengths rows may have, and which tasks answer."""
+    bucket = row.get("bucket")
+    if bucket:
+        return f"rows of up to {bucket['length']} of {bucket['of']}"
+    lengths = row["lengths"]
+    pads = ", ".join(f"{one['input']} with {one['pad']:g}" for one in lengths["axes"])
+    return f"{pads} up to the shortest of {', '.join(lengths['buckets'].values())}"
 
 
 def _variants(row: Row) -> str:

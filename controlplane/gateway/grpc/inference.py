@@ -16,10 +16,12 @@ from controlplane.gateway.query.datatypes import (
 )
 from controlplane.gateway.query.json_tensors import finite, same_rows
 from controlplane.gateway.query.parsing import ParsedQuery
-from controlplane.gateway.query.query_fields import task_of
+from controlplane.gateway.query.query_fields import AskedByLength, task_of
 from controlplane.gateway.query.replies import ReplyMetadata, V2Request
 from controlplane.gateway.query.v2_parsing import (
     REGION,
+    at_length,
+    filled_query,
     input_spec,
     not_shared,
     query_v2,
@@ -88,9 +90,28 @@ def read_query(
         TaskNotFound: there is no such task.
     """
     message, raw = read_request(data)
-    task = task_of(message.model_name, tasks)
+    try:
+        task = task_of(message.model_name, tasks)
+    except AskedByLength as by:
+        shapes = {entry.name: list(entry.shape) for entry in message.inputs}
+        bucket, task = at_length(by.task, shapes)
+        parsed = _read(message, raw, task, by.task.face, variant_of, received_ms, draw)
+        return filled_query(by.task, bucket, parsed)
+    return _read(message, raw, task, task, variant_of, received_ms, draw)
+
+
+def _read(
+    message: Any,
+    raw: Sequence[bytes | memoryview],
+    task: Task,
+    named: Task,
+    variant_of: Callable[[TaskName, str], str],
+    received_ms: float,
+    draw: int,
+) -> ParsedQuery:
+    """The query of a message; ``named`` is the task by whose name its version is looked up."""
     version = message.model_version
-    pinned = variant_of(task.name, version) if version else None
+    pinned = variant_of(named.name, version) if version else None
     tensors = _inputs(message.inputs, raw, task.inputs)
     parameters = plain(message.parameters)
     outputs = [{"name": one.name, "parameters": plain(one.parameters)} for one in message.outputs]

@@ -6,15 +6,16 @@ reader answers with the query and the bytes of its tensors, or with an error.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from struct import Struct
 from typing import Any
 
 import numpy as np
 
 from controlplane.gateway.query.parsing import ParsedQuery
-from controlplane.gateway.query.replies import V2Request
+from controlplane.gateway.query.replies import AskedAs, V2Request
 from planner.types import Query
+from variants.buckets import TaskTable, read_bucket
 from variants.errors import Internal, InvalidInput, ModellessError, PayloadTooLarge, TaskNotFound
 from variants.types import ImageScale, Prefer, Slo, Task, TaskName, TensorSpec, VariantName
 from workers.runtimes.protocol import Tensor
@@ -25,26 +26,33 @@ _ERRORS: Mapping[str, type[ModellessError]] = {
 }
 
 
+def error_name(error: ModellessError) -> str:
+    """By which name the gateway knows an error, or what it is a kind of."""
+    names = (kind.__name__ for kind in type(error).__mro__)
+    return next((name for name in names if name in _ERRORS), Internal.__name__)
+
+
 def tasks_as_json(tasks: Iterable[Task]) -> list[dict[str, Any]]:
     return [asdict(task) for task in tasks]
 
 
-def tasks_of(values: Iterable[Mapping[str, Any]]) -> dict[TaskName, Task]:
+def tasks_of(values: Iterable[Mapping[str, Any]]) -> TaskTable:
     """Tasks by name, from what ``tasks_as_json`` made."""
-    found = {}
-    for value in values:
-        slo = {**value["slo"], "prefer": Prefer(value["slo"]["prefer"])}
-        name = TaskName(value["name"])
-        found[name] = Task(
-            name=name,
-            inputs=_specs(value["inputs"]),
-            outputs=_specs(value["outputs"]),
-            labels=tuple(value["labels"]),
-            metric=value["metric"],
-            slo=Slo(**slo),
-            image=_scale(value["image"]),
-        )
-    return found
+    return TaskTable(map(_task, values))
+
+
+def _task(value: Mapping[str, Any]) -> Task:
+    slo = {**value["slo"], "prefer": Prefer(value["slo"]["prefer"])}
+    return Task(
+        name=TaskName(value["name"]),
+        inputs=_specs(value["inputs"]),
+        outputs=_specs(value["outputs"]),
+        labels=tuple(value["labels"]),
+        metric=value["metric"],
+        slo=Slo(**slo),
+        image=_scale(value["image"]),
+        bucket=read_bucket(value["bucket"]),
+    )
 
 
 def _scale(value: Mapping[str, Any] | None) -> ImageScale | None:
@@ -69,6 +77,7 @@ def described(parsed: ParsedQuery) -> tuple[dict[str, Any], list[memoryview]]:
         "query": list(parsed.query[:-1]),
         "tensors": [[tensor.dtype.str, tensor.shape] for tensor in parsed.tensors],
         "v2": None if v2 is None else [v2.id, v2.outputs, sorted(v2.binary), dict(v2.classes)],
+        "asked_as": v2.face.name if isinstance(v2, AskedAs) else None,
     }
     return answer, chunks
 
@@ -98,16 +107,19 @@ def parsed_of(
         tensor: Tensor = np.ndarray(shape, np.dtype(dtype), data, at)
         at += tensor.nbytes + -tensor.nbytes % 8
         tensors.append(tensor)
-    return ParsedQuery(task, query, tensors, _v2_of(answer["v2"]))
+    return ParsedQuery(task, query, tensors, _v2_of(answer["v2"], answer["asked_as"], task))
 
 
-def _v2_of(value: list[Any] | None) -> V2Request | None:
+def _v2_of(value: list[Any] | None, asked_as: str | None, task: Task) -> V2Request | None:
     if value is None:
         return None
     id_, outputs, binary, classes = value
-    return V2Request(
+    form = V2Request(
         id=id_,
         outputs=None if outputs is None else tuple(outputs),
         binary=frozenset(binary),
         classes=classes,
     )
+    if asked_as is None:
+        return form
+    return AskedAs.of(form, replace(task, name=TaskName(asked_as)))

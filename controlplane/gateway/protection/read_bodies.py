@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from controlplane.gateway.protection.body_frames import PREFIX, described, tasks_of
+from controlplane.gateway.protection.body_frames import PREFIX, described, error_name, tasks_of
 from controlplane.gateway.query.lean_json import LongBody
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
 from controlplane.gateway.query.v2_parsing import parse_v2
@@ -130,7 +130,7 @@ def serve(connection: socket.socket) -> None:
         try:
             answer, chunks = described(read(body, asked, tasks))
         except ModellessError as error:
-            answer, chunks = {"error": type(error).__name__, "message": error.message[:4_000]}, []
+            answer, chunks = {"error": error_name(error), "message": error.message[:4_000]}, []
         except Exception as error:
             answer, chunks = {"error": Internal.__name__, "message": repr(error)[:4_000]}, []
         del body

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from controlplane.gateway.lengths.filling import filled, lengths_of
 from controlplane.gateway.query.lean_json import Numbers
+from variants.buckets import BucketedTask
 from variants.checks.json_shape import shown
 from variants.errors import InvalidInput
-from variants.types import TensorSpec
+from variants.types import Task, TensorSpec
 from workers.runtimes.protocol import Tensor
 
 MAX_ROWS = 4096
@@ -49,6 +51,33 @@ def read_rows(inputs: Any, specs: Sequence[TensorSpec], booleans: bool) -> list[
         raise InvalidInput(f"'inputs' must be an object with rows for each of: {', '.join(names)}")
     found = {spec.name: _checked_rows(inputs[spec.name], spec, booleans) for spec in specs}
     return same_rows(found, specs)
+
+
+def filled_rows(task: BucketedTask, inputs: Any, booleans: bool) -> tuple[Task, list[Tensor]]:
+    """The bucket that rows of several lengths go to, and its tensors, as ``read_rows`` has them.
+
+    Raises:
+        InvalidInput: the inputs do not fit, or a row is too long.
+    """
+    specs = task.face.inputs
+    if len(specs) == 1 and not isinstance(inputs, dict):
+        inputs = {specs[0].name: inputs}
+    names = [spec.name for spec in specs]
+    if not isinstance(inputs, dict) or inputs.keys() != set(names):
+        raise InvalidInput(f"'inputs' must be an object with rows for each of: {', '.join(names)}")
+    lengths = lengths_of(inputs, task.axes)
+    bucket = task.holding(max(lengths))
+    axes = {axis.input: axis for axis in task.axes}
+    found = {}
+    for spec in bucket.inputs:
+        rows, axis = inputs[spec.name], axes.get(spec.name)
+        if axis is None:
+            found[spec.name] = _checked_rows(rows, spec, booleans)
+        else:
+            found[spec.name] = filled(
+                rows, lengths, spec, axis, lambda some, at: _checked_rows(some, at, booleans)
+            )
+    return bucket, same_rows(found, bucket.inputs)
 
 
 def _checked_rows(rows: Any, spec: TensorSpec, booleans: bool) -> Tensor:

@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 import orjson
 
 from controlplane.gateway.query.json_tensors import (
+    filled_rows,
     may_hold_booleans,
     read_rows,
 )
 from controlplane.gateway.query.lean_json import LEAST_BYTES, LongBody, lean_v1
 from controlplane.gateway.query.query_fields import (
+    AskedByLength,
     accuracy_bound,
     cost_bound,
     flag_of,
@@ -99,7 +101,14 @@ def _read_v1(
         raise InvalidInput('the body must be a JSON object such as {"task": ..., "inputs": [...]}')
     if not document.keys() <= _V1_FIELDS:
         raise _unknown_field(document, _V1_FIELDS)
-    task = task_of(document.get("task"), tasks)
+    try:
+        task = task_of(document.get("task"), tasks)
+    except AskedByLength as asked:
+        if "inputs" not in document:
+            raise InvalidInput("'inputs' is missing: a list of rows") from None
+        task, tensors = filled_rows(asked.task, document["inputs"], booleans)
+        query = query_v1(document, task, len(tensors[0]), received_ms, draw)
+        return ParsedQuery(task, query, tensors)
     if "inputs" not in document:
         raise InvalidInput("'inputs' is missing: a list of rows")
     tensors = read_rows(document["inputs"], task.inputs, booleans)
@@ -112,7 +121,7 @@ def asked_v1(
     """The query that the body of ``POST /v1/explain`` is about.
 
     It is a body of ``/v1/query``, or one that says how many ``rows`` there are in place of its
-    inputs, and else is of one.
+    inputs, and else is of one; and of which ``length``, where these differ, else of the longest.
 
     Raises:
         InvalidInput, TaskNotFound: as ``parse_v1``.
@@ -120,14 +129,28 @@ def asked_v1(
     document = json_of(body)
     if isinstance(document, dict) and "inputs" not in document:
         document = dict(document)
-        rows = document.pop("rows", 1)
+        rows, length = document.pop("rows", 1), document.pop("length", None)
         if not document.keys() <= _V1_FIELDS:
-            raise _unknown_field(document, _V1_FIELDS | {"rows"})
-        task = task_of(document.get("task"), tasks)
+            raise _unknown_field(document, _V1_FIELDS | {"rows", "length"})
+        task = _task_at(document.get("task"), tasks, length)
         if type(rows) is not int or not 1 <= rows <= MOST_ROWS:
             raise InvalidInput(f"'rows' must be a whole number from 1 to {MOST_ROWS}")
         return query_v1(document, task, rows, received_ms, draw)
     return _read_v1(document, tasks, received_ms, draw, may_hold_booleans(body)).query
+
+
+def _task_at(name: Any, tasks: Mapping[TaskName, Task], length: Any) -> Task:
+    """The task that rows of a length go to; where they may have one length only, none is given."""
+    try:
+        task = task_of(name, tasks)
+    except AskedByLength as asked:
+        longest = asked.task.lengths[-1]
+        if length is not None and (type(length) is not int or length < 1):
+            raise InvalidInput("'length' must be a whole number from 1") from None
+        return asked.task.holding(longest if length is None else length)
+    if length is not None:
+        raise InvalidInput(f"rows of task {task.name!r} have one length: leave 'length' out")
+    return task
 
 
 def _unknown_field(document: Mapping[str, Any], known: frozenset[str]) -> InvalidInput:

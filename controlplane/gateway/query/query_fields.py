@@ -13,6 +13,7 @@ from typing import Any
 from controlplane.files.fields import MAX_LATENCY_MS
 from planner.sentences import there_are
 from planner.types import DEFAULT_PRIORITY, MAX_PRIORITY
+from variants.buckets import BucketedTask, TaskTable
 from variants.checks.json_shape import shown
 from variants.errors import InvalidInput, TaskNotFound
 from variants.types import NAME, Prefer, Task, TaskName, VariantName
@@ -50,15 +51,37 @@ _NOT_PARAMETERS = {
 in their place."""
 
 
+class AskedByLength(InvalidInput):
+    """The name is that of a task for rows of several lengths: its bucket is known by the rows.
+
+    It is caught where rows are read. Who does not catch it cannot take such a query.
+    """
+
+    def __init__(self, task: BucketedTask) -> None:
+        super().__init__(
+            f"task {task.name!r} takes rows of several lengths, and cannot be asked in this way"
+        )
+        self.task = task
+
+
 def task_of(name: Any, tasks: Mapping[TaskName, Task]) -> Task:
+    """
+    Raises:
+        InvalidInput: it is no name.
+        AskedByLength: it is that of several buckets.
+        TaskNotFound: there is no such task.
+    """
     if name is None:
         raise InvalidInput("'task' is missing: the name of a task")
     if not isinstance(name, str):
         raise InvalidInput(f"'task' must be the name of a task, not {shown(name)}")
     task = tasks.get(TaskName(name))
     if task is None:
+        bucketed = tasks.bucketed if isinstance(tasks, TaskTable) else {}
+        if (of_lengths := bucketed.get(TaskName(name))) is not None:
+            raise AskedByLength(of_lengths)
         shown_name = name if NAME.fullmatch(name) else name[:40]
-        known = there_are(tasks, shown_name) or "; none is registered"
+        known = there_are([*tasks, *bucketed], shown_name) or "; none is registered"
         raise TaskNotFound(f"there is no task {shown_name!r}{known}")
     return task
 

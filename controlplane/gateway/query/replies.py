@@ -81,6 +81,27 @@ class V2Request:
             )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedAs(V2Request):
+    """The same for a query that has asked a bucket by the name of all its buckets."""
+
+    form: V2Request
+    face: Task
+    """The task as the client has named it."""
+
+    @classmethod
+    def of(cls, form: V2Request, face: Task) -> "AskedAs":
+        return cls(
+            id=form.id, outputs=form.outputs, binary=form.binary, classes=form.classes,
+            form=form, face=face,
+        )  # fmt: skip
+
+    def encode(
+        self, task: Task, outputs: Sequence[Tensor], metadata: ReplyMetadata
+    ) -> tuple[bytes, bytes]:
+        return self.form.encode(self.face, outputs, metadata)
+
+
 def encode_v1(task: Task, outputs: Sequence[Tensor], metadata: ReplyMetadata) -> bytes:
     """The body of a reply to ``/v1/query``.
 

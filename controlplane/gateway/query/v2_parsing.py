@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from controlplane.gateway.lengths.filling import filled_tensor, length_of_shapes
 from controlplane.gateway.query.datatypes import raw_tensor, source_type, width_of
 from controlplane.gateway.query.json_tensors import (
     MAX_ROWS,
@@ -23,6 +24,7 @@ from controlplane.gateway.query.json_tensors import (
 from controlplane.gateway.query.lean_json import LEAST_BYTES, LongBody, Numbers, lean_v2
 from controlplane.gateway.query.parsing import ParsedQuery, json_of
 from controlplane.gateway.query.query_fields import (
+    AskedByLength,
     accuracy_bound,
     cost_bound,
     flag_of,
@@ -36,8 +38,9 @@ from controlplane.gateway.query.query_fields import (
     task_of,
     timeout_in,
 )
-from controlplane.gateway.query.replies import V2Request
+from controlplane.gateway.query.replies import AskedAs, V2Request
 from planner.types import Query
+from variants.buckets import BucketedTask
 from variants.checks.json_shape import shown
 from variants.errors import InvalidInput
 from variants.metrics.metric import parse_metric
@@ -72,7 +75,10 @@ def parse_v2(
         InvalidInput: the body breaks the protocol or does not fit the task's signature.
         TaskNotFound: there is no such task.
     """
-    task = task_of(task_name, tasks)
+    try:
+        task = task_of(task_name, tasks)
+    except AskedByLength as asked:
+        return _read_by_length(body, asked.task, pinned, received_ms, draw, json_header, most_bytes)
     raw = memoryview(b"")
     if json_header is not None:
         json_length = _json_length(json_header, len(body))
@@ -90,6 +96,65 @@ def parse_v2(
         raise LongBody
     document, booleans = json_of(body), may_hold_booleans(body)
     return _read_v2(document, task, pinned, raw, received_ms, draw, booleans)
+
+
+def _read_by_length(
+    body: bytes | bytearray,
+    asked: BucketedTask,
+    pinned: str | None,
+    received_ms: float,
+    draw: int,
+    json_header: bytes | None,
+    most_bytes: float,
+) -> ParsedQuery:
+    """The same for a task of several lengths, of which one is that of the inputs' shapes."""
+    raw = memoryview(b"")
+    if json_header is not None:
+        json_length = _json_length(json_header, len(body))
+        raw = memoryview(body)[json_length:]
+        body = body[:json_length]
+    if len(body) > most_bytes:
+        raise LongBody
+    document = json_of(body)
+    entries = document.get("inputs") if isinstance(document, dict) else None
+    listed = entries if isinstance(entries, list) else []
+    shapes = {
+        entry["name"]: entry.get("shape")
+        for entry in listed
+        if isinstance(entry, dict) and isinstance(entry.get("name"), str)
+    }
+    bucket, at = at_length(asked, shapes)
+    booleans = may_hold_booleans(body)
+    parsed = _read_v2(document, at, pinned, raw, received_ms, draw, booleans)
+    return filled_query(asked, bucket, parsed)
+
+
+def at_length(asked: BucketedTask, shapes: Mapping[str, Any]) -> tuple[Task, Task]:
+    """The bucket that takes tensors of these shapes, and the same as if it had just their length.
+
+    Args:
+        shapes: by the names of inputs, with rows first, as a client gives them. What is no shape is
+            for whoever reads the inputs to refuse.
+
+    Raises:
+        InvalidInput: they are too long, or inputs differ in their lengths.
+    """
+    length = length_of_shapes(shapes, asked.axes)
+    if length is None:
+        length = asked.lengths[-1]
+    bucket = asked.holding(length)
+    return bucket, replace(bucket, inputs=asked.inputs_at(length))
+
+
+def filled_query(asked: BucketedTask, bucket: Task, parsed: ParsedQuery) -> ParsedQuery:
+    """A query that was read at the length of its own rows, filled up for its bucket."""
+    axes = {axis.input: axis for axis in asked.axes}
+    tensors = [
+        tensor if (axis := axes.get(spec.name)) is None else filled_tensor(tensor, spec, axis)
+        for spec, tensor in zip(bucket.inputs, parsed.tensors, strict=True)
+    ]
+    assert parsed.v2 is not None
+    return parsed._replace(task=bucket, tensors=tensors, v2=AskedAs.of(parsed.v2, asked.face))
 
 
 def _read_v2(

@@ -160,6 +160,8 @@ async def test_a_task_shows_its_signature_and_what_stands_behind_it(api: httpx.A
         "live_variants": 4,
         "best_accuracy": 0.98,
         "sharing": None,
+        "lengths": None,
+        "bucket": None,
     }
 
 

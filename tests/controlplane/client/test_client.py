@@ -258,6 +258,18 @@ def test_whole_numbers_that_do_not_fit_are_left_to_json() -> None:
     assert made[0].endswith(np.array([[7, -1]], "<i4").tobytes())
 
 
+def test_arrays_are_sent_as_long_as_they_are_where_rows_differ_in_length() -> None:
+    document = {
+        "inputs": [{"name": "ids", "datatype": "INT64", "shape": [-1, -1, 2]}],
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 2]}],
+    }
+    signature = Signatures().keep("a", document)
+    made = binary_content(signature, {"": np.ones((3, 5, 2), np.int64)}, arrays=False)
+    assert made is not None
+    assert b'"shape":[3,5,2]' in made[0]
+    assert binary_content(signature, {"": np.ones((3, 5, 3), np.int64)}, arrays=False) is None
+
+
 @pytest.mark.parametrize("body", [b"{}", b'{"inputs": 3, "outputs": []}', b'{"outputs": [{}]}'])
 def test_what_has_no_signature_is_not_modelless(body: bytes) -> None:
     with (

@@ -79,7 +79,8 @@ def test_a_model_is_sent_and_followed_to_its_end(folder: Path) -> None:
     found = register(
         there, folder, name="forest", calibration=str(folder / "more.npz"), labels=["no", "yes"],
         variants=("onnx-int8", "onnx-fp16"), latency_ms=50, accuracy=0.9, prefer=Prefer.LATENCY,
-        stage="canary", fresh=True, told=lambda one: told.append(one["message"]),
+        stage="canary", fresh=True, lengths=(16, 64), pad="ids=1",
+        told=lambda one: told.append(one["message"]),
     )  # fmt: skip
 
     assert found == RESULT
@@ -88,7 +89,7 @@ def test_a_model_is_sent_and_followed_to_its_end(folder: Path) -> None:
         "task": "churn", "name": "forest", "labels": "no,yes", "latency_ms": "50",
         "accuracy": "0.9", "prefer": "latency", "variants": "onnx-int8,onnx-fp16",
         "stage": "canary", "model": "churn.onnx", "evaluation": "rows.npz",
-        "calibration": "more.npz", "fresh": "true",
+        "calibration": "more.npz", "fresh": "true", "lengths": "16,64", "pad": "ids=1",
     }  # fmt: skip
 
 

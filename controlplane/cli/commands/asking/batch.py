@@ -115,6 +115,7 @@ def batch(
         asked = Batched(
             task=task, inputs=known["inputs"], labels=known["labels"], accuracy=accuracy,
             cost=cost, prefer=None if prefer is None else prefer.value, variant=variant,
+            **_lengths(known),
         )  # fmt: skip
         if resume and answers.exists() and not _begun(answers):
             print(f"{answers} is finished", file=sys.stderr)
@@ -211,6 +212,12 @@ def _about(asked: "Batched", input: Path) -> dict[str, Any]:
     }
 
 
+def _lengths(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Where rows of a task may differ in length, and at which lengths they are answered."""
+    found = task.get("lengths") or {"axes": (), "buckets": {}}
+    return {"axes": found["axes"], "lengths": sorted(map(int, found["buckets"]))}
+
+
 def _rows_per_query(client: Client, asked: "Batched") -> int:
     """As many as run in a time that others can wait; one where that is not known."""
     from controlplane.cli.batching.asker import rows_that_fit
@@ -221,7 +228,7 @@ def _rows_per_query(client: Client, asked: "Batched") -> int:
         cost=asked.cost, prefer=asked.prefer, variant=asked.variant,
     )  # fmt: skip
     explained = client.post("/v1/explain", document)
-    profiles = client.get("/v1/profiles", task=asked.task)["profiles"]
+    profiles = client.get("/v1/profiles", task=explained["task"])["profiles"]
     return rows_that_fit(explained, profiles, MOST_MS)
 
 

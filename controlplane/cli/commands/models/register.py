@@ -24,10 +24,12 @@ from controlplane.cli.model_options import (
     KindsOption,
     LabelsOption,
     LatencyOption,
+    LengthsOption,
     MeasureOption,
     MetricOption,
     ModelOption,
     OutputNamesOption,
+    PadOption,
     PreferOption,
     QuickOption,
     StageOption,
@@ -37,6 +39,8 @@ from controlplane.cli.model_options import (
     image_scale,
     parse_kinds,
     parse_labels,
+    parse_lengths,
+    parse_pads,
 )
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.progress import (
@@ -81,6 +85,8 @@ def register(
     labels: LabelsOption = None,
     model: ModelOption = None,
     metric: MetricOption = None,
+    lengths: LengthsOption = None,
+    pad: PadOption = None,
     latency_ms: LatencyOption = None,
     accuracy: AccuracyOption = None,
     cost: CostOption = None,
@@ -114,6 +120,7 @@ def register(
     \b
     modelless register cnn.onnx --task digits --eval test.npz
     modelless register models/cnn --task digits --eval test.npz --watch
+    modelless register text.onnx --task sentiment --eval test.npz --lengths 16,64,256
     """
     from controlplane.settings import load_settings
 
@@ -121,6 +128,9 @@ def register(
     kinds_wanted = parse_kinds(kinds)
     image = image_scale(image_mean, image_std)
     edges = edges_of(input_names, output_names, free_batch=free_batch, cast_float16=cast_float16)
+    sizes, pads = parse_lengths(lengths), parse_pads(pad)
+    if sizes is not None and (watch or path.is_dir()):
+        raise InvalidInput("--lengths is of a single .onnx file, not of a folder")
     settings = load_settings()
     if _is_elsewhere(settings):
         if watch or path.is_dir():
@@ -136,7 +146,7 @@ def register(
             "labels": parsed, "name": model, "calibration": calibration, "training": training,
             "fresh": fresh, "quick": quick, "image_mean": image_mean, "image_std": image_std,
             "input_names": edges.input_names or None, "output_names": edges.output_names or None,
-            "free_batch": free_batch, "cast_float16": cast_float16,
+            "free_batch": free_batch, "cast_float16": cast_float16, "lengths": sizes, "pad": pad,
         }  # fmt: skip
         _register_there(path, task, evaluation, options, output, progress)
         return
@@ -151,6 +161,8 @@ def register(
         labels=parsed,
         model=model,
         metric=metric,
+        lengths=sizes,
+        pads=pads,
         slo=default_slo(latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer),
         image=image,
         stage=stage,

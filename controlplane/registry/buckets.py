@@ -1,0 +1,130 @@
+"""A model for rows of several lengths: one request for each length, with a model and rows of it.
+
+What comes of this is registered as any other model is, for tasks that share the name which clients
+ask (``variants.buckets``).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from controlplane.building.types import RegistrationLimits, RegistrationRequest
+from profiler.evaluation.rows_by_length import fit_rows
+from profiler.sandbox.sandbox import Sandbox, SandboxLimits
+from variants.buckets import BucketedTask, bucket_name
+from variants.errors import Conflict, InvalidInput
+from variants.model_files import ModelFile
+from variants.types import LengthBucket, OpenAxis, TaskName
+
+MOST_LENGTHS = 16
+
+
+def by_length(
+    request: RegistrationRequest,
+    files: Sequence[ModelFile],
+    known: BucketedTask | None,
+    folder: Path,
+    limits: RegistrationLimits,
+) -> list[tuple[RegistrationRequest, tuple[ModelFile, ...]]]:
+    """A request and the file of its model for each length, the shortest first.
+
+    Args:
+        files: of the model; its one file is taken.
+        known: the buckets that there are already.
+        folder: where models and rows of each length are written.
+
+    Raises:
+        InvalidArtifact: the model does not leave one axis open, or the rows are refused.
+        InvalidInput: lengths or padding cannot be.
+        Conflict: the buckets that there are have other lengths.
+    """
+    lengths = _lengths(request, known)
+    source = files[0]
+    if request.path.is_dir() or source.path.suffix != ".onnx":
+        raise InvalidInput("a model for rows of several lengths is a single .onnx file")
+    made: list[tuple[RegistrationRequest, tuple[ModelFile, ...]]] = []
+    with Sandbox(SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)) as sandbox:
+        for length in lengths:
+            own = folder / f"length-{length}"
+            own.mkdir()
+            path = own / source.path.name
+            found = sandbox.call(
+                "fix_axis",
+                {
+                    "path": str(source.path),
+                    "size_mib": limits.model_mib,
+                    "length": length,
+                    "target": str(path),
+                },
+                subject=source.path.name,
+            )
+            axes = _axes(found["axes"], request.pads, known)
+            if known is not None and axes != known.axes:
+                raise Conflict(
+                    f"task {request.task!r} has other open axes, or other padding, which stay:"
+                    " leave --pad out, or register for another task"
+                )
+            rows = {
+                part: _fitted(given, own, axes, length)
+                for part, given in (
+                    ("evaluation", request.evaluation),
+                    ("calibration", request.calibration),
+                    ("training", request.training),
+                )
+                if given is not None
+            }
+            bucket = LengthBucket(of=TaskName(request.task), length=length, axes=axes)
+            own_request = replace(
+                request,
+                path=path,
+                task=bucket_name(request.task, length),
+                bucket=bucket,
+                **rows,  # type: ignore[arg-type]
+            )
+            made.append((own_request, (replace(source, path=path),)))
+    return made
+
+
+def _lengths(request: RegistrationRequest, known: BucketedTask | None) -> tuple[int, ...]:
+    if request.lengths is None:
+        assert known is not None
+        return known.lengths
+    lengths = tuple(sorted(set(request.lengths)))
+    if not 1 <= len(lengths) <= MOST_LENGTHS or lengths[0] < 1:
+        raise InvalidInput(f"--lengths has 1 to {MOST_LENGTHS} lengths, each 1 or more")
+    if known is not None and known.lengths != lengths:
+        has = ", ".join(map(str, known.lengths))
+        raise Conflict(
+            f"task {request.task!r} has the lengths {has}, which stay; leave --lengths out, or"
+            " register for another task"
+        )
+    return lengths
+
+
+def _axes(
+    found: Sequence[tuple[str, int]], pads: Sequence[tuple[str, float]], known: BucketedTask | None
+) -> tuple[OpenAxis, ...]:
+    """The open axes with what fills them up: as given, else as it is already, else 0."""
+    given = dict(pads)
+    names = [name for name, _ in found]
+    if other := sorted(given.keys() - {"", *names}):
+        raise InvalidInput(
+            f"--pad names {other[0][:40]!r}, which is no input with an open axis; there are:"
+            f" {', '.join(names)}"
+        )
+    before = {} if known is None else {axis.input: axis.pad for axis in known.axes}
+    return tuple(
+        OpenAxis(
+            input=name,
+            axis=axis,
+            pad=given.get(name, given.get("", before.get(name, 0.0))),
+        )
+        for name, axis in found
+    )
+
+
+def _fitted(given: Path, folder: Path, axes: Sequence[OpenAxis], length: int) -> Path:
+    """The rows of a file that a bucket takes. Sentences name the file, so its name says which."""
+    target = folder / f"{given.stem} up to {length}.npz"
+    fit_rows(given, target, axes, length)
+    return target

@@ -1,0 +1,138 @@
+"""A task for rows of several lengths over the control API: shown as one, and changed as one."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.variants.buckets import bucket
+from tests.variants.catalog_builders import registration, variant
+from variants.catalog.memory import MemoryCatalog
+from variants.types import ModelName, Stage, TaskName
+
+BUCKETS = ["texts.4", "texts.8"]
+
+
+@pytest.fixture
+def texts(catalog: MemoryCatalog) -> MemoryCatalog:
+    """Two buckets with two versions each; the longer one is more accurate."""
+    for number in (1, 2):
+        catalog.register(
+            *(
+                registration(
+                    number=number,
+                    of=one.name,
+                    task=one,
+                    variants=(variant(number=number, of=one.name, accuracy=accuracy),),
+                )
+                for one, accuracy in ((bucket(8), 0.9), (bucket(4), 0.8))
+            ),
+            joins=number > 1,
+        )
+    return catalog
+
+
+def stages(catalog: MemoryCatalog, number: int) -> list[Stage]:
+    found = {(v.task, v.version): v.stage for v in catalog.snapshot().versions}
+    return [found[TaskName(name), number] for name in BUCKETS]
+
+
+async def get(api: httpx.AsyncClient, path: str) -> Any:
+    reply = await api.get(path)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+@pytest.mark.usefixtures("texts")
+async def test_it_is_shown_beside_its_buckets(api: httpx.AsyncClient) -> None:
+    shown = {one["name"]: one for one in (await get(api, "/v1/tasks"))["tasks"]}
+    assert shown.keys() == {"digits", "texts", *BUCKETS}
+    assert shown["texts"] == await get(api, "/v1/tasks/texts")
+    assert [one["shape"] for one in shown["texts"]["inputs"]] == [[-1], [-1], [2]]
+    assert shown["texts"]["lengths"] == {
+        "buckets": {"4": "texts.4", "8": "texts.8"},
+        "axes": [
+            {"input": "ids", "axis": 0, "pad": 1.0},
+            {"input": "mask", "axis": 0, "pad": 0.0},
+        ],
+    }
+    assert (shown["texts"]["models"], shown["texts"]["best_accuracy"]) == (1, 0.9)
+    assert shown["texts.4"]["bucket"]["of"] == "texts"
+    assert (shown["texts.4"]["lengths"], shown["digits"]["bucket"]) == (None, None)
+
+
+@pytest.mark.usefixtures("texts")
+async def test_its_models_variants_and_profiles_are_those_of_its_buckets(
+    api: httpx.AsyncClient,
+) -> None:
+    models = (await get(api, "/v1/tasks/texts/models"))["models"]
+    assert [(one["task"], one["model"]) for one in models] == [(name, "mlp") for name in BUCKETS]
+    variants = (await get(api, "/v1/tasks/texts/variants"))["variants"]
+    assert [one["task"] for one in variants] == ["texts.4", "texts.4", "texts.8", "texts.8"]
+    profiles = (await get(api, "/v1/profiles?task=texts"))["profiles"]
+    assert {one["task"] for one in profiles} == set(BUCKETS)
+
+
+async def test_a_version_moves_in_all_buckets(api: httpx.AsyncClient, texts: MemoryCatalog) -> None:
+    path = "/v1/models/texts/mlp/versions/1"
+    reply = await api.post(f"{path}/stage", json={"stage": "retired"})
+    assert (reply.status_code, reply.json()["task"], reply.json()["stage"]) == (
+        200,
+        "texts",
+        "retired",
+    )
+    assert stages(texts, 1) == [Stage.RETIRED, Stage.RETIRED]
+    assert [event.subject for event in texts.events(9)] == ["texts.8/mlp-v1", "texts.4/mlp-v1"]
+    reply = await api.delete(path)
+    assert (reply.json()["task"], reply.json()["versions"]) == ("texts", ["mlp-v1", "mlp-v1"])
+    assert {v.version for v in texts.snapshot().versions if v.task in BUCKETS} == {2}
+
+
+async def test_a_canary_has_its_share_in_all_buckets(
+    api: httpx.AsyncClient, texts: MemoryCatalog
+) -> None:
+    for name in BUCKETS:
+        texts.set_stage(TaskName(name), ModelName("mlp"), 2, Stage.CANARY)
+    path = "/v1/models/texts/mlp/versions/2/canary"
+    reply = await api.put(path, json={"share": 0.1})
+    assert (reply.status_code, reply.json()["task"]) == (200, "texts")
+    assert [one.task for one in texts.snapshot().canaries] == BUCKETS
+    reply = await api.post("/v1/models/texts/mlp/rollback", json={})
+    assert (reply.status_code, reply.json()["ended"]) == (200, "mlp-v2")
+    assert texts.snapshot().canaries == ()
+
+
+async def test_defaults_and_names_of_classes_change_in_all_buckets(
+    api: httpx.AsyncClient, texts: MemoryCatalog
+) -> None:
+    reply = await api.patch("/v1/tasks/texts/slo", json={"latency_ms": 7})
+    assert (reply.json()["name"], reply.json()["slo"]["latency_ms"]) == ("texts", 7.0)
+    reply = await api.put("/v1/tasks/texts/labels", json={"labels": ["x", "y", "z"]})
+    assert reply.json()["labels"] == ["x", "y", "z"]
+    found = [one for one in texts.snapshot().tasks if one.name in BUCKETS]
+    assert [(one.slo.latency_ms, one.labels) for one in found] == [(7.0, ("x", "y", "z"))] * 2
+
+
+async def test_it_is_removed_with_all_buckets(api: httpx.AsyncClient, texts: MemoryCatalog) -> None:
+    reply = await api.delete("/v1/tasks/texts")
+    assert (reply.json()["task"], len(reply.json()["versions"])) == ("texts", 4)
+    assert [one.name for one in texts.snapshot().tasks] == ["digits"]
+    assert (await api.get("/v1/tasks/texts")).json()["code"] == "TASK_NOT_FOUND"
+
+
+@pytest.mark.usefixtures("texts")
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/peaks", {"start": "2090-01-01T00:00:00Z", "end": "2090-01-02T00:00:00Z",
+                               "task": "texts", "factor": 2.0}),
+        ("POST", "/v1/rules", {"rule": "pin", "task": "texts", "variant": "mlp-v1-onnx-fp32"}),
+        ("GET", "/v1/variants/texts/mlp-v1-onnx-fp32", None),
+    ],
+)  # fmt: skip
+async def test_what_is_of_one_bucket_alone_says_which_there_are(
+    api: httpx.AsyncClient, method: str, path: str, body: Any
+) -> None:
+    reply = await api.request(method, path, json=body)
+    assert reply.status_code == 404, reply.text
+    assert "texts.4, texts.8" in reply.json()["error"]
