@@ -228,11 +228,17 @@ class Settings(GivenSettings):
     @property
     def spare_cores(self) -> int:
         """Cores that one more worker may have beside all others while these are replaced: on one
-        machine, of the largest kind of which a fixed number runs."""
+        machine, of the largest kind; of layouts none, of which plans choose one as a whole."""
         if self.ray_address:
             return 0
-        fixed = (one for one in self.cpu_kinds if one.least is None and one.most)
-        return max((one.cores for one in fixed), default=0)
+        several = bool(self.layouts)
+        lent = (one for one in self.cpu_kinds if one.most and not (several and self._decided(one)))
+        return max((one.cores for one in lent), default=0)
+
+    @staticmethod
+    def _decided(kind: Kind) -> bool:
+        """Whether plans decide how many workers of a kind run."""
+        return kind.least is not None
 
     @property
     def cpu_kinds(self) -> tuple[Kind, ...]:

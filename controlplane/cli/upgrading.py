@@ -230,7 +230,8 @@ def _refuse_other_secrets(settings: Settings, digests: Mapping[str, str]) -> Non
         if name in digests and digest(secret, name, getattr(settings, name)) != digests[name]:
             raise Conflict(
                 f"{PREFIX}{name.upper()} is not what runs was started with: old and new parts would"
-                " not find each other. Set it back, or use `modelless down` and `modelless up`"
+                " not find each other. `modelless down` and `modelless up` take it in; set it back"
+                " only if the old one still holds"
             )
 
 

@@ -30,6 +30,7 @@ from controlplane.controller.gateway_scaling import GatewayScaler
 from controlplane.controller.leader_writes import LeaderWrites
 from controlplane.controller.learned_state import LearnedState
 from controlplane.controller.nodes.kinds_now import Applications
+from controlplane.controller.nodes.lent_workers import LentWorkers
 from controlplane.controller.nodes.node_counts import NodeAutoscaler, NodeCounts
 from controlplane.controller.nodes.node_watch import NodeWatch
 from controlplane.controller.other_installations import may_be_behind_s, until_alone
@@ -116,6 +117,7 @@ class ControlLoop:
         self._running: dict[DeviceKindName, int] = {}
         self._replacing: frozenset[str] = frozenset()
         """Of what `modelless upgrade` has one more run for a while."""
+        self._lent_workers = LentWorkers()
         self._lent: bool | None = None
         """Whether it may have the room that is kept for it; None: that is not known."""
         self._targets_at_s = self._turned_at_s = float("-inf")
@@ -288,7 +290,7 @@ class ControlLoop:
             limits, workers = self._change_limits, self._leader.plan.workers
             if why := limits.look(self._clock_s(), workers, self._running):
                 self._journal.tell("layout_given_up", words(workers), why)
-        least = self._settings.least(self._inventory)
+        least = self._lent_workers.least(self._settings.least(self._inventory), self._inventory)
         self._calendar.see(self._running, self._workers.values(), self._clock_s())
         foreseen = self._calendar.foresee(
             estimator.expected,
@@ -368,7 +370,8 @@ class ControlLoop:
             self._report.live_pace.answered(1_000 * (self._clock_s() - began_s))
         with contextlib.suppress(ClusterUnavailable):  # then it is tried again
             await self._lend_room(lent=bool(self._replacing & wanted.keys()))
-        return {kind: count + (kind in self._replacing) for kind, count in wanted.items()}
+        least = self._settings.least(wanted)
+        return self._lent_workers.wanted(wanted, least, self._running, self._replacing)
 
     async def _lend_room(self, *, lent: bool) -> None:
         """Let one more worker have the room that is kept for it, or keep it again."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from controlplane.settings import Settings
+from controlplane.settings import SECRETS, Settings
 
 TOLD = (
     "url", "host", "port", "grpc_port", "cores", "workers", "slices", "tls_cert", "ray_address",
@@ -47,12 +47,25 @@ def write_state(
         "tls_cert": settings.tls_cert,
         "ray_address": settings.ray_address,
         "ray": ray,
+        "secrets": secret_digests(settings),
         "processes": sorted(processes),
     }
     path = state_path(settings)
     fresh = path.with_suffix(".new")
     fresh.write_bytes(orjson.dumps(state))
     fresh.replace(path)
+
+
+def secret_digests(settings: Settings) -> dict[str, str]:
+    """Digests of the secret settings, by which one can tell whether they are others now; none
+    before the channel's secret, which keys them, is there."""
+    from workers.channel.secret import digest
+
+    try:
+        secret = settings.secret_path.read_bytes()
+    except OSError:
+        return {}
+    return {name: digest(secret, name, getattr(settings, name)) for name in SECRETS}
 
 
 def read_state(settings: Settings) -> dict[str, object] | None:

@@ -12,7 +12,8 @@ from controlplane.gateway.protection.connections import connections_within
 from controlplane.given_settings import PREFIX
 from controlplane.settings import FILE, Settings, known_names, names_given
 from planner.sentences import some_of
-from variants.container import total_memory_mib, usable_cores
+from variants.container import quota_cores, total_memory_mib, usable_cores
+from variants.figures import figure
 from variants.types import Task
 
 FEW_CONNECTIONS = 1_000
@@ -35,6 +36,7 @@ def oversights(settings: Settings) -> list[SettingsWarning]:
     return [
         *misspelled(settings),
         *too_many_cores(settings),
+        *part_of_a_core(settings),
         *too_little_memory(settings),
         *too_much_memory(settings),
         *too_few_files(settings),
@@ -111,6 +113,22 @@ def too_many_cores(settings: Settings, cores: int | None = None) -> list[Setting
             f"{have} {'core' if have == 1 else 'cores'}: workers share them, and are slower than "
             "their profiles say",
             "set it lower",
+        )
+    ]
+
+
+def part_of_a_core(settings: Settings, quota: float | None = None) -> list[SettingsWarning]:
+    """Whether a quota leaves less than the one core that a worker has at least. ``quota`` is what
+    that of this process's control groups amounts to."""
+    cores = quota_cores() if quota is None else quota
+    if settings.ray_address or cores is None or cores >= 1:
+        return []
+    return [
+        SettingsWarning(
+            f"a quota of processor time leaves {figure(cores, 2)} of a core to all of modelless, "
+            "and a worker counts with a whole one: what runs is held back for a part of the time, "
+            "so answers come late and profiles say what a full core does",
+            "raise it (`cpus` of Docker, `limits.cpu` of Kubernetes, `CPUQuota=` of systemd)",
         )
     ]
 

@@ -50,7 +50,9 @@ def parts(settings: Settings, joined: Settings, leader: Callable[[], str]) -> li
             name="worker",
             built=app.workers_of(kind, settings, secret, replicas=max(1, kind.most)),
         )
-        room, lacks = _room(kind, workers)
+        room, lacks = (False, "")
+        if kind.least is None or not joined.layouts:  # of which plans choose one as a whole
+            room, lacks = _room(kind, workers)
         found.append(
             Part(
                 words=f"workers {kind.name}",
@@ -79,8 +81,6 @@ def _room(kind: Kind, workers: Deployment) -> tuple[bool, str]:
 
     On one machine it shares the cores of the others for a moment, and holds what one of them holds.
     """
-    if kind.least is not None:
-        return False, ""  # how many run is the plan's to say: it would end one more
     if room_for(workers):
         return True, ""
     if kind.gpu is not None or kept_cores() < kind.cores:

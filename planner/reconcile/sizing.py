@@ -104,7 +104,9 @@ def size(
             return needed, "fewer suffice, and have for a while"
         return now, "hardly fewer would do"
     if price_needed >= price_now * ALIKE and fleet.suffice(envelope, now, most):
-        return now, "enough for what is expected"
+        if all(now[kind] >= least[kind] for kind in now):
+            return now, "enough for what is expected"
+        return _at_least(least, now), "as many as have to be there"
     grown = {kind: max(now[kind], needed[kind]) for kind in now}
     if grown != now:
         return grown, "more is expected than these can serve"

@@ -42,6 +42,10 @@ SILENCE = {
 """In libpq's options: a PostgreSQL that was cut off counts as gone after about ten seconds."""
 
 
+DISK_FULL = "53100"
+"""PostgreSQL's code of an error for want of space."""
+FILLS_ROOM = "INSERT INTO modelless_room SELECT generate_series(1, 8000)"
+
 ANSWER_S = 10.0
 """How long an answer of PostgreSQL may take beside waiting for other writers."""
 
@@ -159,6 +163,32 @@ def is_read_only(url: str) -> bool:
         return False
     finally:
         engine.dispose()
+
+
+def why_full(url: str) -> str:
+    """What a PostgreSQL says that can be read and has no space left for what is written; empty
+    where it has, where that cannot be tried, and of SQLite.
+
+    A temporary table of a quarter of a MiB is written and taken back.
+
+    Raises:
+        InvalidInput: the URL is of another kind of database.
+        StateUnavailable: the database's driver is not installed.
+    """
+    engine = make_engine(url)
+    if engine.dialect.name == "sqlite":
+        return ""
+    try:
+        with poller(engine).connect() as connection:
+            connection.execute(text("CREATE TEMP TABLE modelless_room (number int) ON COMMIT DROP"))
+            connection.execute(text(FILLS_ROOM))
+            connection.rollback()
+    except DBAPIError as error:
+        full = getattr(error.orig, "sqlstate", "") == DISK_FULL
+        return str(error.orig).splitlines()[0] if full else ""
+    finally:
+        engine.dispose()
+    return ""
 
 
 def writer(engine: Engine) -> Engine:

@@ -30,9 +30,9 @@ ResNet-18 in 0.4 of the time of one (decision 22), and more of them gain less an
 
 def cores(settings: Settings) -> Iterator[Finding]:
     """Whether each worker has its own cores."""
-    from controlplane.startup.settings_warnings import too_many_cores
+    from controlplane.startup.settings_warnings import part_of_a_core, too_many_cores
 
-    found = too_many_cores(settings)
+    found = [*too_many_cores(settings), *part_of_a_core(settings)]
     for one in found:
         yield warning("cores", one.what, one.remedy)
     wide = None if found else _one_wide_worker(settings)

@@ -148,7 +148,7 @@ def _valkey() -> Finding:
 
 
 def database(settings: Settings) -> Iterator[Finding]:
-    from variants.catalog.database import is_newest, is_read_only
+    from variants.catalog.database import is_newest, is_read_only, why_full
     from variants.catalog.migrations import schema_versions
 
     kind = "SQLite" if settings.catalog_url.startswith("sqlite") else "PostgreSQL"
@@ -162,6 +162,12 @@ def database(settings: Settings) -> Iterator[Finding]:
             "database",
             f"{kind} can be read and not written: it is a standby, or set to be read only",
             "make it writable, or name the one that is in MODELLESS_DATABASE_URL",
+        )
+    elif why := why_full(settings.catalog_url):
+        yield problem(
+            "database",
+            f"{kind} can be read and not written: {why}",
+            "free some space on its disk",
         )
     elif present is None:
         yield fine("database", f"{kind}, without tables; `modelless up` makes them")

@@ -6,6 +6,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from controlplane.given_settings import PREFIX
 from controlplane.settings import FILE, Settings
 from controlplane.startup.checks.finding import Finding, fine, problem, warning
 
@@ -48,6 +49,7 @@ def secrets(settings: Settings) -> Iterator[Finding]:
     if not there:
         yield fine("secrets", "will be made at the first start")
     yield from _open_to_others(settings)
+    yield from _other_secrets(settings)
     if not there:
         return
     wrong = {path: fault for path in there if (fault := _secret_fault(path))}
@@ -76,6 +78,22 @@ def _open_to_others(settings: Settings) -> Iterator[Finding]:
     for file in (path / FILE, settings.client_keys_path):
         if file.is_file() and (fault := _secret_fault(file)):
             yield warning("secrets", f"{file} {fault}", f"chmod 600 {file}")
+
+
+def _other_secrets(settings: Settings) -> Iterator[Finding]:
+    """Secrets that are others now than what runs here was started with."""
+    from controlplane.startup.presence import secret_digests
+
+    told = (running_here(settings) or {}).get("secrets")
+    now = secret_digests(settings)
+    for name, digest in now.items():
+        if isinstance(told, dict) and told.get(name, digest) != digest:
+            yield warning(
+                "secrets",
+                f"{PREFIX}{name.upper()} is not what runs here was started with, which goes on by "
+                "the old one",
+                "`modelless down` and `modelless up` take it in",
+            )
 
 
 def leftovers(settings: Settings) -> Iterator[Finding]:

@@ -209,6 +209,27 @@ async def test_one_more_worker_runs_while_others_are_replaced_and_ends_by_itself
         assert it.cluster.kept == [spare, 0, spare]
 
 
+async def test_one_more_worker_runs_too_where_plans_decide_and_leaves_when_it_is_given_back(
+    tmp_path: Path,
+) -> None:
+    """Plans ended it at once, so an upgrade of the only worker had a gap. They keep what was there
+    for long, so it would have stayed."""
+    async with fleet(tmp_path, workers=2, elastic=True, linger_s=3.0) as it:
+        it.register("a")
+        loop = it.control().loop
+        await it.until_ready(w1=[A], w2=[A])
+        await crowd(it, lambda: it.cluster.scaled == [1], qps=5)
+        loop.settings.linger_s = 3_600.0
+
+        await it.live.put_replacing([KIND])
+        await crowd(it, lambda: it.cluster.scaled == [1, 2], qps=5)
+        began_s = monotonic()
+        await crowd(it, lambda: monotonic() - began_s > 2.0, qps=5)
+        assert it.cluster.scaled == [1, 2]
+        await it.live.end_replacing()
+        await crowd(it, lambda: it.cluster.scaled == [1, 2, 1], qps=5)
+
+
 async def test_a_number_that_others_changed_is_put_right_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,7 @@ from controlplane.controller.other_installations import owner_of
 from controlplane.settings import Settings, load_settings
 from controlplane.startup import doctor, settings_warnings
 from controlplane.startup.checks import configuration, installation, machine, services, state
-from controlplane.startup.checks.finding import Check, Finding, fine, problem
+from controlplane.startup.checks.finding import Check, Finding, fine, problem, warning
 from controlplane.startup.presence import write_state
 from controlplane.startup.state_directory import prepare, take_lock
 from controlplane.timestamps import timestamp
@@ -685,3 +685,26 @@ def test_cores_that_others_take_are_told(settings: Settings, tmp_path: Path) -> 
         "other programs 1.0"
     )
     assert found.remedy == "end those, or move one of the two"
+
+
+def test_a_secret_that_what_runs_does_not_know_is_told(settings: Settings) -> None:
+    """The doctor found the new password right, and said nothing of what runs with the old one."""
+    settings.run_dir.mkdir(parents=True)
+    ensure_secret(settings.secret_path)
+    old = settings.model_copy(update={"database_url": "postgresql://m:old@db/catalog"})
+    new = settings.model_copy(update={"database_url": "postgresql://m:new@db/catalog"})
+    lock = take_lock(settings.run_dir / "up.lock")
+    assert lock is not None
+    with lock:
+        write_state(old, os.getpid(), set())
+        same, other = list(state.secrets(old)), list(state.secrets(new))
+
+    assert {one.remedy for one in same} == {""}
+    [warned] = [one for one in other if one.remedy]
+    assert warned == warning(
+        "secrets",
+        "MODELLESS_DATABASE_URL is not what runs here was started with, which goes on by the old "
+        "one",
+        "`modelless down` and `modelless up` take it in",
+    )
+    assert "old@" not in str(other)

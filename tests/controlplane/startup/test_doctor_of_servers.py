@@ -1,5 +1,6 @@
 """What the doctor says of a PostgreSQL or Redis that answers and does not do what it is for."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from sqlalchemy import make_url
 from controlplane.settings import Settings, load_settings
 from controlplane.startup.checks import services
 from controlplane.startup.checks.finding import Finding
+from tests.disks import fill, small_disk
 from tests.services import drop_database, fresh_database, postgres_server, redis_server
 from variants.catalog.sql import open_catalog
 
@@ -95,3 +97,29 @@ def test_a_redis_that_takes_nothing_is_a_problem(tmp_path: Path) -> None:
     assert (replica.ok, replica.remedy) == (False, "name that one in MODELLESS_REDIS_URL")
     assert replica.message.endswith("answers, and is a replica of 127.0.0.1:1")
     assert again.ok
+
+
+def test_a_database_without_space_left_is_a_problem(tmp_path: Path) -> None:
+    """It could be read, and the doctor found nothing wrong."""
+    with postgres_server() as server, small_disk(24 * 1024) as disk:
+        with psycopg.connect(server, autocommit=True) as connection:
+            [folder] = connection.execute(b"SHOW data_directory").fetchone() or ("",)
+            owner = Path(str(folder)).stat()
+            os.chown(disk, owner.st_uid, owner.st_gid)
+            connection.execute(f"CREATE TABLESPACE small LOCATION '{disk}'".encode())
+            connection.execute(b"CREATE DATABASE small TABLESPACE small")
+        url = make_url(server).set(database="small").render_as_string(hide_password=False)
+        open_catalog(url).close()
+        settings = load_settings(state_dir=tmp_path, database_url=url)
+        before = found_of(settings)
+        filler = fill(disk)
+        full = found_of(settings)
+        filler.unlink()
+        drop_database(server, url)
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute(b"DROP TABLESPACE small")
+
+    assert before.ok
+    assert (full.ok, full.remedy) == (False, "free some space on its disk")
+    assert full.message.startswith("PostgreSQL can be read and not written: could not extend file")
+    assert full.message.endswith("No space left on device")

@@ -11,6 +11,7 @@ from controlplane.startup.settings_warnings import (
     broken_lines,
     followed_by_none,
     oversights,
+    part_of_a_core,
     too_few_files,
     too_little_memory,
     too_many_cores,
@@ -191,3 +192,12 @@ def test_who_would_not_follow_the_plans_is_told(tmp_path: Path) -> None:
         "not say what they prefer, prefer cost and do not follow them; send "
         '"prefer": "accuracy" in their SLO, or register tasks with `--prefer accuracy`'
     ]
+
+
+def test_a_part_of_a_core_is_told(tmp_path: Path) -> None:
+    """A worker counts with a whole core: that it had a quarter was shown nowhere."""
+    settings = load_settings(state_dir=tmp_path)
+    [found] = part_of_a_core(settings, 0.25)
+
+    assert "leaves 0.25 of a core to all of modelless" in found.what
+    assert part_of_a_core(settings, 1.0) == []

@@ -456,6 +456,13 @@ def test_no_more_workers_run_than_there_may_be(usd: float) -> None:
     assert scaled(replace(seen, elastic=True)) == [100]
 
 
+def test_workers_come_where_more_have_to_be_there_than_the_demand_needs() -> None:
+    """One that suffices was left alone, so that no second one came before it was replaced."""
+    assert scaled(elastic(20.0, running=1, least={CPU: 2})) == [2]
+    assert scaled(elastic(20.0, running=2, least={CPU: 2})) == []
+    assert scaled(elastic(150.0, running=1, least={CPU: 2})) == [3]
+
+
 def test_no_worker_goes_before_the_demand_is_known_for_long_enough() -> None:
     assert scaled(elastic(20.0, running=3, watched=0.0)) == []
     assert scaled(elastic(150.0, running=1, watched=0.0)) == [3]
