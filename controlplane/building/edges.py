@@ -1,4 +1,5 @@
-"""Models with other inputs and outputs than their files have, where that was asked for."""
+"""Models that are not registered as their files are: with weights that lie beside them, and with
+other inputs and outputs where that was asked for."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -7,8 +8,32 @@ from pathlib import Path
 from controlplane.building.types import RegistrationLimits
 from profiler.sandbox.sandbox import Sandbox, SandboxLimits
 from variants.checks.edges import Edges
+from variants.checks.onnx_parts import has_parts
 from variants.errors import InvalidInput
 from variants.model_files import ModelFile
+
+
+def with_weights(
+    files: Sequence[ModelFile], folder: Path, limits: RegistrationLimits
+) -> list[ModelFile]:
+    """The same files; of those whose weights lie beside them, one file of both in ``folder``.
+
+    Raises:
+        InvalidArtifact: a file cannot be read, or weights are not where it says.
+    """
+    joined: list[ModelFile] = []
+    allowed = SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)
+    for number, file in enumerate(files):
+        if file.path.suffix != ".onnx" or not has_parts(file.path):
+            joined.append(file)
+            continue
+        target = folder / f"joined-{number}" / file.path.name
+        target.parent.mkdir()
+        given = {"path": str(file.path), "target": str(target), "size_mib": limits.model_mib}
+        with Sandbox(allowed) as sandbox:
+            sandbox.call("join", given, subject=file.model)
+        joined.append(replace(file, path=target))
+    return joined
 
 
 def with_edges(

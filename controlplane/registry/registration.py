@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from controlplane.building.build_cache import BuildCache
-from controlplane.building.edges import with_edges
+from controlplane.building.edges import with_edges, with_weights
 from controlplane.building.family import digest_of
 from controlplane.building.meter import Meter
 from controlplane.building.types import (
@@ -102,6 +102,7 @@ def register(
     adding = _Adding(catalog, store, snapshot, device_kinds, meter, limits, cache, scratch)
     buckets = bucketed_named(snapshot.tasks, task_name)
     with work_folder(scratch) as work:
+        files = tuple(with_weights(files, work, limits))
         if request.edges:
             changed = work / "changed"
             changed.mkdir()

@@ -88,6 +88,16 @@ def change(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     return {}
 
 
+def join(arguments: Arguments, announce: Announce) -> dict[str, Any]:
+    """``path``, ``target`` and ``size_mib`` to nothing: a model and the weights that lie beside it
+    are written as one file."""
+    from variants.checks.onnx_parts import join_parts
+
+    target = Path(arguments["target"])
+    join_parts(Path(arguments["path"]), target, limit_mib=arguments["size_mib"])
+    return {}
+
+
 def fix_axis(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     """``path``, ``size_mib``, ``length`` and ``target``, where the model with that size is written,
     to the open ``axes``: pairs of an input's name and an axis of its rows."""
@@ -211,6 +221,7 @@ _held = HeldVariant()
 METHODS: dict[str, Callable[[Arguments, Announce], dict[str, Any]]] = {
     "check": check,
     "fix_axis": fix_axis,
+    "join": join,
     "build": build,
     "change": change,
     "load": _held.load,

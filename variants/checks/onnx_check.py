@@ -237,8 +237,8 @@ def _check_external_data(where: str, model: Any) -> None:
     for tensor in tensors(model):
         if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
             raise InvalidArtifact(
-                f"{where}: keeps tensor {tensor.name!r} in another file; save the model as one"
-                f" file: {ELSEWHERE}"
+                f"{where}: keeps tensor {tensor.name!r} in another file, which is not beside"
+                f" it; register it where it is, or save the model as one file: {ELSEWHERE}"
             )
 
 
