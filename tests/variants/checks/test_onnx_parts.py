@@ -58,11 +58,12 @@ def test_a_model_and_its_weights_become_one_file_that_answers_the_same(tmp_path:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the exporter, as users see them
 def test_what_torch_exports_is_joined(tmp_path: Path) -> None:
     import torch
 
     torch.onnx.export(
-        torch.nn.Linear(4, 3).eval(),
+        torch.nn.Linear(4, 2_000).eval(),
         (torch.tensor(ROWS),),
         tmp_path / "m.onnx",
         input_names=["rows"],

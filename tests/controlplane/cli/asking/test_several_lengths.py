@@ -12,6 +12,7 @@ from controlplane.cli.batching.asker import Asker, RowsPerQuery
 from controlplane.cli.batching.journal import Journal
 from controlplane.cli.batching.rows_files import Row, rows_file
 from controlplane.cli.batching.rows_query import Batched, query_of
+from controlplane.cli.commands.lifecycle import _print_tasks
 from controlplane.cli.gateway_client import Access
 from controlplane.cli.model_options import parse_lengths, parse_pads
 from variants.errors import InvalidInput
@@ -118,3 +119,16 @@ def test_lengths_and_padding_as_they_are_written() -> None:
     for text in ("", "ids=", "ids=x"):
         with pytest.raises(InvalidInput, match="--pad"):
             parse_pads(text)
+
+
+def test_status_counts_the_tasks_that_answer_and_not_the_name_that_they_share(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    held = {"loaded": 2, "variants": 2}
+    shared = {"name": "texts", "lengths": {"buckets": {"2": "texts.2"}}, **held}
+    tasks = [{"name": "digits", "lengths": None, **held}, shared, {"name": "texts.2", **held}]
+
+    _print_tasks(tasks, [{"task": "texts.2", "requests": 3, "late": 0, "refused": 0}])
+
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if " of 2" in line]
+    assert rows == ["digits", "texts.2"]
