@@ -56,6 +56,8 @@ class Wanted:
     """Whether the live state says where the workers are; False: it did not answer."""
     ending: bool = False
     """Whether everything is being stopped: no worker that is missing will come."""
+    failed: frozenset[DeviceKindName] = frozenset()
+    """Kinds whose workers were tried to be started and do not start."""
 
     def kinds(self) -> list[DeviceKindName]:
         """The device kinds of which at least one worker should run."""

@@ -249,6 +249,7 @@ class WorkerHost:
             changed.clear()
             if self._cores is not None:
                 self._cores.take()  # those of a worker that has left, where there were too few
+            await self._reopen()
             self._ledger.note_memory()
             if self._ledger.problem:
                 await asyncio.to_thread(self._ledger.retry)
@@ -258,6 +259,15 @@ class WorkerHost:
             except ModellessError:
                 log.exception("reporting the status")
             await asyncio.sleep(rest_s(time.monotonic() - began_s))
+
+    async def _reopen(self) -> None:
+        """Listen again where the socket was removed. Where that cannot be, the health check says so
+        and another worker comes: all of a machine at once, for what removes one removes all."""
+        try:
+            if await self._server.reopen():
+                log.warning("the socket of worker %s was removed; it listens again", self._id)
+        except ModellessError as error:
+            log.warning("%s", error)
 
     async def _retry_failed(self) -> None:
         """Look once a second whether what failed to load may load now. Where another machine keeps

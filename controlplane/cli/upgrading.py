@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -103,6 +103,33 @@ def _upgrade(
     err.print(f"\n{replaced} replaced in {time.monotonic() - began:.0f} s")
 
 
+class Stopped(Conflict):
+    """What is being upgraded is being stopped."""
+
+
+def pausing(settings: Settings) -> Callable[[float], None]:
+    """Sleeps for some seconds, and notices when what runs is being stopped: Ray ends a process that
+    has joined it without a word as soon as it is gone.
+
+    Raises:
+        Stopped: it is.
+    """
+    from controlplane.startup.presence import is_serving, running
+
+    state = running(settings)
+    served = state is not None and is_serving(settings, state)
+
+    def pause(seconds: float) -> None:
+        time.sleep(seconds)
+        if served and state is not None and not is_serving(settings, state):
+            raise Stopped(
+                "what runs is being stopped: nothing more is replaced, and the next `modelless up`"
+                " starts what is installed and set now"
+            )
+
+    return pause
+
+
 @contextlib.contextmanager
 def telling_what_stays() -> Iterator[None]:
     """Say what is left of an upgrade that ends within, after it began to replace."""
@@ -115,6 +142,8 @@ def telling_what_stays() -> Iterator[None]:
             soft_wrap=True,
         )
         raise typer.Exit(INTERRUPTED) from None
+    except Stopped:  # nothing stays
+        raise
     except ModellessError:
         err.print(
             "  What was replaced stays, the others run on. Put it right and run"
@@ -157,7 +186,7 @@ def _replaced(
             lambda extra: _hold(live_url, extra),
             tell,
             time.monotonic,
-            time.sleep,
+            pausing(settings),
             patience_s=patience_s,
             allow_gap=allow_gap,
             every=every,

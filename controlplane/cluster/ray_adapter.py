@@ -17,6 +17,7 @@ from controlplane.cluster.serve_applications import (
     last_line,
     serve_details,
 )
+from controlplane.cluster.start_reports import REFUSED, last_words
 from variants.errors import ClusterUnavailable
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,8 @@ FAILURES_OF_A_HANDLE = 3
 """In a row: then it is made anew. A fresh one needs a moment to hear of its replicas."""
 
 
+STARTUP_FAILED = "REPLICA_STARTUP_FAILED"
+"""What has put a deployment of Serve into its state."""
 ANSWERING = ("RUNNING", "UPDATING", "PENDING_MIGRATION")
 """States of replicas that a handle knows and can ask."""
 
@@ -180,6 +183,14 @@ class ServeCluster:
         self._undeployed = frozenset(undeployed - self._deployed_since)
         return found
 
+    async def failed_starts(self, kinds: Iterable[str]) -> dict[str, str]:
+        """Of these kinds those whose workers do not start, with the reason; they are tried again.
+
+        Raises:
+            ClusterUnavailable: Serve's controller does not answer.
+        """
+        return failed_starts(await self._details(), kinds)
+
     def _deploys(self, kind: str) -> bool:
         return self._later is not None and self._later.includes(kind)
 
@@ -266,6 +277,21 @@ def _replicas(details: Mapping[str, Any], kind: str) -> int:
     deployment = _deployment(details, kind)
     replicas = deployment["replicas"] if deployment is not None else ()
     return sum(replica["state"] in ANSWERING for replica in replicas)
+
+
+def failed_starts(details: Mapping[str, Any], kinds: Iterable[str]) -> dict[str, str]:
+    """Kinds of which Serve has tried as often to start a worker as it takes to call that failed, or
+    one refused to start, which trying again cannot help; with what it says of it.
+
+    One that was lost, and is started again, is none of these.
+    """
+    found = {}
+    for kind in kinds:
+        deployment = _deployment(details, kind) or {}
+        message = str(deployment.get("message") or "")
+        if deployment.get("status_trigger") == STARTUP_FAILED or REFUSED in message:
+            found[kind] = last_words(message)
+    return found
 
 
 def names_of_workers(details: Mapping[str, Any], kind: str) -> set[str]:

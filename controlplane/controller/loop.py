@@ -72,6 +72,8 @@ log = logging.getLogger(__name__)
 TARGETS_EVERY_S = 10.0
 """How often the cluster is asked how many workers it was told to run: an operator or an older
 controller may have changed it."""
+STARTS_EVERY_S = 2.0
+"""How often it is asked why workers do not start, while a kind has none."""
 ONE_MORE = f"{INVENTORY}, and one more while the others are replaced"
 SHORTEST_PAUSE_S = 0.05
 
@@ -120,7 +122,7 @@ class ControlLoop:
         self._lent_workers = LentWorkers()
         self._lent: bool | None = None
         """Whether it may have the room that is kept for it; None: that is not known."""
-        self._targets_at_s = self._turned_at_s = float("-inf")
+        self._targets_at_s = self._turned_at_s = self._starts_at_s = float("-inf")
         self._wake = asyncio.Event()
         self._pool = pool_of(secret, self._wake.set)
         self._workers: dict[str, WorkerStatus] = {}
@@ -408,12 +410,30 @@ class ControlLoop:
         statuses = without_removed(staying, self._known)
         self._workers = {status.worker: status for status in statuses}
         await self._leader.publish([asdict(worker) for worker in workers])
+        await self._look_at_starts()
         targets = {
             str(kind): Target(count=count, why=self._applier.reasons.get(kind, ""))
             for kind, count in self._running.items()
         }
         self._recorder.workers(self._workers, self._pool, targets)
         self._report.workers(self._workers.values())
+
+    async def _look_at_starts(self) -> None:
+        """See whether the workers of a kind that has none do not start at all: queries wait."""
+        there = {status.device_kind for status in self._workers.values()}
+        absent = {kind for kind, n in self._running.items() if n and kind not in there}
+        if absent and self._clock_s() - self._starts_at_s >= STARTS_EVERY_S:
+            self._starts_at_s = self._clock_s()
+            with contextlib.suppress(ClusterUnavailable):
+                before, found = (
+                    self._report.failed_starts,
+                    await self._cluster.failed_starts(absent),
+                )
+                self._report.failed_starts = found
+                for kind in sorted(found.keys() - before.keys()):
+                    self._journal.tell("start_failed", kind, f"{found[kind]}; it is tried again")
+        elif not absent:
+            self._report.failed_starts = {}
 
     async def _count(self) -> None:
         with contextlib.suppress(StateUnavailable):

@@ -394,6 +394,7 @@ class Gateway:
             if sample := self._report.sample():
                 await self.live.put_history(sample)
             self._told = await self.live.controller() or self._told
+        self.known.meeting.hear_of_starts(self._told or {}, time())
         await asyncio.sleep(REPORT_S)
 
     async def _pass_on(self) -> None:

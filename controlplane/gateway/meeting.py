@@ -8,6 +8,7 @@ status of a worker comes with its connection. Until then, the query path holds w
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
 from controlplane.gateway.query.query_context import QueryContext
 from planner.worker_starts import Starts, Wanted
@@ -15,6 +16,9 @@ from variants.types import DeviceKindName, WorkerId
 
 MEET_S = 5.0
 """How long a gateway that has just started may hold queries at most."""
+
+FRESH_S = 30.0
+"""What the control loop told before says nothing of workers that start now."""
 
 
 class Meeting:
@@ -35,6 +39,7 @@ class Meeting:
         self._starts = Starts()
         self._counts: Mapping[DeviceKindName, int] | None = None
         self._listed = True
+        self._failed: frozenset[DeviceKindName] = frozenset()
         self.ending = False
         """Whether everything is being stopped."""
 
@@ -86,6 +91,20 @@ class Meeting:
             self._counts = counts
             self._changed()
 
+    def hear_of_starts(self, told: Mapping[str, Any], now_s: float) -> None:
+        """Take in which workers do not start; what was told long ago says nothing.
+
+        Args:
+            told: by the control loop, of itself (``controller.events.loop_report``).
+            now_s: Unix time.
+        """
+        said = told.get("failed_starts") or {}
+        fresh = now_s - (told.get("turned_s") or 0.0) < FRESH_S
+        failed = frozenset(map(DeviceKindName, said)) if fresh else frozenset()
+        if failed != self._failed:
+            self._failed = failed
+            self._changed()
+
     def end(self) -> None:
         """Everything is being stopped: no worker that leaves from now on is followed by another."""
         if not self.ending:
@@ -98,5 +117,9 @@ class Meeting:
             return Wanted(counts=self._counts, listed=self._listed, ending=self.ending)
         starting = self._starts.see(self._counts, present, self._path.clock_ms())
         return Wanted(
-            counts=self._counts, starting=starting, listed=self._listed, ending=self.ending
+            counts=self._counts,
+            starting=starting,
+            listed=self._listed,
+            ending=self.ending,
+            failed=self._failed,
         )

@@ -286,7 +286,7 @@ class Supervisor:
                 self._remember()
             if (news := control_store.look()) is not None:
                 self._say(news)
-            if self._valkey is not None and not self._valkey.alive():
+            if self._valkey is not None and not self._valkey.reachable():
                 self._restart_valkey(self._valkey)
             if self._ray_has_ended():
                 where = " on this machine" if self._settings.ray_address else ""
@@ -296,6 +296,7 @@ class Supervisor:
 
     def _restart_valkey(self, valkey: EmbeddedValkey) -> None:
         """Start it again; queries go on without it, so a failure is told and tried again."""
+        what = "embedded Valkey's socket was removed" if valkey.alive() else "embedded Valkey died"
         try:
             valkey.start()
         except ClusterUnavailable as error:
@@ -305,7 +306,7 @@ class Supervisor:
         else:
             self._remember()
             self._said = ""
-            self._say("the embedded Valkey died; it was started again, nothing is lost")
+            self._say(f"the {what}; it was started again, nothing is lost")
 
     def _ray_has_ended(self) -> bool:
         return self._raylet is not None and self._raylet.has_ended()

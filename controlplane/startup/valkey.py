@@ -79,6 +79,11 @@ class EmbeddedValkey:
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    def reachable(self) -> bool:
+        """Whether it runs and its socket is there: without that only those reach it that are
+        connected already."""
+        return self.alive() and self.socket.exists()
+
     def stop(self) -> None:
         """End it and wait, for ``patience_s`` before it is killed; a second call does nothing."""
         process, self._process = self._process, None

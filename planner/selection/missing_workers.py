@@ -86,9 +86,18 @@ def _starting(
     kinds = list(kinds)
     counts = wanted.counts or {}
     asked = ", ".join(f"{counts[kind]} of {kind}" for kind in kinds)
+    being = "is" if sum(counts[kind] for kind in kinds) == 1 else "are"
+    if kinds and wanted.failed.issuperset(kinds):
+        return Refusal(
+            code=RefusalCode.NO_WORKERS,
+            message=(
+                f"no worker that could answer is running: {asked} {being} wanted and cannot be "
+                "started, which is tried again and again"
+            ),
+            reasons=reasons,
+        )
     wait_s = wanted.first_ms(kinds, met.now_ms) / 1_000
     awaited = helps and met.left_ms > 1_000 * wait_s
-    being = "is" if sum(counts[kind] for kind in kinds) == 1 else "are"
     return Refusal(
         code=RefusalCode.NO_WORKERS,
         message=(

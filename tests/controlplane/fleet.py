@@ -176,6 +176,8 @@ class LocalCluster:
         self.scaled: list[int] = []
         self.kept: list[int] = []
         """Cores that were kept for one more, each time that changed."""
+        self.failed_start = ""
+        """Why no worker starts any more; empty where they do."""
         self.gateways = 1
         self.zones: dict[str, str] = {}
         """By worker; set before it is started."""
@@ -194,6 +196,9 @@ class LocalCluster:
 
     async def targets(self, kinds: Iterable[str]) -> dict[str, int]:
         return {self._kind: self.count} if self._kind in set(kinds) else {}
+
+    async def failed_starts(self, kinds: Iterable[str]) -> dict[str, str]:
+        return {self._kind: self.failed_start} if self.failed_start else {}
 
     async def lend_room(self, cores: int, given: int) -> None:
         self.kept.append(cores)
@@ -237,7 +242,7 @@ class LocalCluster:
             for worker in staying[self.count :]:
                 worker.leaving = True
                 worker.process.terminate()
-            for _ in range(self.count - len(staying)):
+            for _ in range(0 if self.failed_start else self.count - len(staying)):
                 await self._spawn()
 
     async def _spawn(self) -> None:

@@ -302,6 +302,21 @@ class ChannelServer:
         self._server = await loop.create_server(lambda: Peer(self), host.strip("[]"), 0)
         return f"tcp:{host}:{self._server.sockets[0].getsockname()[1]}"
 
+    async def reopen(self) -> bool:
+        """Listen again at the same path where the socket's file was removed, such as by what cleans
+        up below ``/tmp``; connections that are there stay. Whether that was needed.
+
+        Raises:
+            Internal: that cannot be.
+        """
+        if self._path is None or self._server is None or self._path.exists():
+            return False
+        before, listener = self._server, _bind(self._path)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(lambda: Peer(self), sock=listener)
+        before.close()
+        return True
+
     def check(self) -> None:
         """Raise ``Internal`` when no connection can be made any more."""
         if self._server is None or not self._server.is_serving():

@@ -50,6 +50,8 @@ class LoopReport:
         """Of workers, and of gateways."""
         self.catalog_pace = AnswerPace()
         """Told of each look at the catalog."""
+        self.failed_starts: dict[str, str] = {}
+        """Why workers do not start, by kind, where none of that kind runs."""
         self.live_pace = AnswerPace()
         """Told of each look at the live state."""
 
@@ -70,7 +72,8 @@ class LoopReport:
         before any), ``plan_at``, when the newest plan was made, ``events``, how many of each kind
         were told by this control loop, ``rooms``, the disks of its machine, ``unwritable``, why the
         catalog cannot be written, and ``slow_ms`` and ``live_slow_ms``, what the catalog and the
-        live state take to answer where that is long.
+        live state take to answer where that is long; and ``failed_starts``, why workers do not
+        start, by kind, where none of that kind runs.
         """
         if not self._journal.troubled("turn"):
             self._turned_s = self._wall_s()
@@ -99,6 +102,7 @@ class LoopReport:
                     "unwritable": unwritable,
                     "slow_ms": slow_ms,
                     "live_slow_ms": live_slow_ms,
+                    "failed_starts": self.failed_starts,
                 }
             )
 

@@ -8,7 +8,7 @@ import pytest
 from ray.serve._private.common import DeploymentID, ReplicaState
 from ray.serve.exceptions import DeploymentUnavailableError
 
-from controlplane.cluster.ray_adapter import ServeCluster, WorkerAddress
+from controlplane.cluster.ray_adapter import ServeCluster, WorkerAddress, failed_starts
 from variants.errors import ClusterUnavailable
 
 W1 = WorkerAddress(id="w1", address="unix:/w1", device_kind="cpu-1")
@@ -297,3 +297,18 @@ async def test_an_application_that_serve_has_just_heard_of_is_not_deployed_again
     serve.applications["modelless-worker-spot"] = {"deployments": {}}
     cluster = ServeCluster(lambda _: Handle(), serve.details, Later(serve))
     assert await cluster.targets(["cpu-1", "spot"]) == {"cpu-1": 1}
+
+
+def test_a_start_that_failed_is_none_that_follows_a_loss() -> None:
+    def details(**worker: Any) -> dict[str, Any]:
+        deployments = {"deployments": {"worker": {"replicas": [], **worker}}}
+        return {"applications": {"modelless-worker-cpu-1": deployments}}
+
+    trace = "Traceback\n  File x\nOSError: [Errno 28] No space left on device"
+    lost = details(status_trigger="HEALTH_CHECK_FAILED", message="A replica died")
+    failing = details(status_trigger="REPLICA_STARTUP_FAILED", message=trace)
+    refusing = details(message="variants.errors.Conflict: MODELLESS_CORES is another one")
+
+    assert failed_starts(lost, ["cpu-1", "cpu-2"]) == {}
+    assert failed_starts(failing, ["cpu-1"]) == {"cpu-1": "[Errno 28] No space left on device"}
+    assert failed_starts(refusing, ["cpu-1"]) == {"cpu-1": "MODELLESS_CORES is another one"}

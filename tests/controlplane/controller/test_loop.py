@@ -313,6 +313,9 @@ class Silent:
             raise ClusterUnavailable("Ray Serve does not answer")
         return {**await self.cluster.targets(kinds), "gpu-9": 1}
 
+    async def failed_starts(self, kinds: Iterable[str]) -> dict[str, str]:
+        return await self.cluster.failed_starts(kinds)
+
     async def lend_room(self, cores: int, given: int) -> None:
         await self.cluster.lend_room(cores, given)
 

@@ -113,6 +113,28 @@ async def test_a_directory_that_is_empty_is_known(tmp_path: Path, port: int) -> 
             assert int(reply.headers["retry-after"]) == 6
 
 
+async def test_who_waits_is_told_when_it_is_known_that_no_worker_can_be_started(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was told at its deadline, a minute later."""
+    monkeypatch.setattr("controlplane.controller.loop.STARTS_EVERY_S", 0.1)
+    async with fleet(tmp_path, port=port) as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A])
+        async with gateway(it) as (of, client):
+            await eventually(lambda: held(of) is None)
+            it.cluster.failed_start = "disk full"
+            it.cluster.kill("w1")
+            reply = await ask(client, 100_000.0)
+
+    assert (reply.status_code, reply.json()["code"]) == (503, "NO_WORKERS")
+    assert "1 of cpu-1 is wanted and cannot be started" in reply.json()["error"]
+    assert "retry-after" not in reply.headers
+    [told] = [one for one in it.catalog.events(100) if one.kind == "start_failed"]
+    assert (told.subject, told.message) == (KIND, "disk full; it is tried again")
+
+
 async def test_who_is_refused_while_everything_is_stopped_is_told_so(
     tmp_path: Path, port: int
 ) -> None:

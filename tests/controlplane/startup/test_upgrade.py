@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 import typer
 
-from controlplane.cli.upgrading import only_one, telling_what_stays
+from controlplane.cli.upgrading import Stopped, only_one, pausing, telling_what_stays
 from controlplane.cluster.replicas import Deployment, Replicas
 from controlplane.live_state import REPLACING_TTL_S
+from controlplane.settings import load_settings
+from controlplane.startup.presence import write_state
 from controlplane.startup.served import Serving, serving
+from controlplane.startup.state_directory import take_lock
 from controlplane.startup.upgrade import Part, Upgrade
 from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded, StateUnavailable
 
@@ -449,3 +452,24 @@ def test_only_what_began_to_replace_says_what_stays(capsys: pytest.CaptureFixtur
         raise KeyboardInterrupt
     assert ended.value.exit_code == 130
     assert "Interrupted: what was replaced stays" in capsys.readouterr().err
+
+
+def test_what_is_stopped_meanwhile_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ray ended the command without a word, with the code of a failure."""
+    settings = load_settings(state_dir=tmp_path)
+    settings.run_dir.mkdir(parents=True)
+    lock = take_lock(settings.run_dir / "up.lock")
+    assert lock is not None
+    with lock:
+        write_state(settings, 7, set())
+        ready = settings.run_dir / "ready"
+        ready.write_text("7")
+        pause = pausing(settings)
+        pause(0.0)
+        ready.unlink()  # as `modelless down` has it at first
+        with pytest.raises(Stopped, match="is being stopped"), telling_what_stays():
+            pause(0.0)
+        assert capsys.readouterr().err == ""
+        pausing(settings)(0.0)  # a full disk may have left no such file

@@ -65,6 +65,16 @@ def test_after_a_kill_it_starts_again_and_is_empty(valkey: EmbeddedValkey) -> No
         assert client.get("word") is None
 
 
+def test_one_whose_socket_was_removed_is_started_again(valkey: EmbeddedValkey) -> None:
+    """Whoever was not connected by then never reached it again."""
+    valkey.start()
+    assert valkey.reachable()
+    valkey.socket.unlink()
+    assert (valkey.alive(), valkey.reachable()) == (True, False)
+    valkey.start()
+    assert valkey.reachable()
+
+
 def test_a_second_start_replaces_the_server(valkey: EmbeddedValkey) -> None:
     valkey.start()
     first = process_of(valkey)

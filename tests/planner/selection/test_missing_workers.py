@@ -1,6 +1,7 @@
 """Refusals while a worker is missing: none is wanted, wanted ones start, or it is unknown."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from planner.selection.missing_workers import may_change
 from planner.selection.refusal import load_wait_ms
@@ -194,3 +195,22 @@ def test_what_another_task_loads_there_counts() -> None:
     snapshot = build_snapshot(known, [(host, ())], transport_ms=0.0)
     code, _, retry_s = refused(snapshot, query())
     assert (code, retry_s) == (RefusalCode.COLD, 5.0)
+
+
+def test_nobody_waits_for_workers_that_cannot_be_started() -> None:
+    """Such a query was told so at its deadline."""
+    starting = replace(want({CPU: 2}, CPU), failed=frozenset({CPU}))
+    answer = select(fleet(starting), query(60_000.0), NOW_MS)
+
+    assert isinstance(answer, Refusal)
+    assert not answer.awaited
+    assert (answer.code, answer.message, answer.retry_after_s) == (
+        RefusalCode.NO_WORKERS,
+        "no worker that could answer is running: 2 of cpu-1 are wanted and cannot be started, "
+        "which is tried again and again",
+        None,
+    )
+    both = select(fleet(replace(want({CPU: 1, GPU: 1}, CPU, GPU), failed=frozenset({CPU}))),
+                  query(60_000.0), NOW_MS)  # fmt: skip
+    assert isinstance(both, Refusal)
+    assert both.awaited

@@ -755,6 +755,19 @@ async def test_a_task_above_its_share_leaves_room_once_the_other_was_refused(
         assert 0 < fewer < many
 
 
+async def test_a_worker_whose_socket_was_removed_listens_again(worker: WorkerConfig) -> None:
+    """It left, and so did all others of its machine: for seconds nothing answered."""
+    async with running(worker) as (host, connection):
+        before = socket_of(connection)
+        remove(connection)
+        await until(before.exists)
+        host.check()
+        assert sockets(worker) == [0o600]
+        another = await connect(f"unix:{before}", worker)
+        assert another.status.worker == connection.status.worker
+        another.close()
+
+
 async def test_the_health_check_sees_a_socket_that_was_removed(worker: WorkerConfig) -> None:
     from variants.errors import Internal
 

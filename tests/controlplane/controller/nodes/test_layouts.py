@@ -44,6 +44,9 @@ class TwoKinds:
     async def targets(self, kinds: Iterable[str]) -> dict[str, int]:
         return {ONE: self.of[ONE].count, TWO: self.of[TWO].count}
 
+    async def failed_starts(self, kinds: Iterable[str]) -> dict[str, str]:
+        return {}
+
     async def scale(self, kind: str, count: int) -> None:
         await self.of[DeviceKindName(kind)].scale(kind, count)
 
