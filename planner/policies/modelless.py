@@ -16,6 +16,7 @@ from planner.forecasting.peaks import DeclaredDemand, most
 from planner.policies.layout_watch import LayoutWatch
 from planner.policies.live_latency import LiveLatency
 from planner.reconcile.tick import tick
+from planner.selection.eligibility import answers
 from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.routes import EMPTY, RouteTable, resolve
 from planner.selection.snapshot import build_snapshot
@@ -103,8 +104,7 @@ class Modelless:
         self._layouts = LayoutWatch(setting.split)
         self._hourly = HourlyCarbon()
         self._catalog = self._hourly.at(setting.catalog, 0.0)
-        views = build_snapshot(setting.catalog, ()).tasks
-        self._steps = {name: view.accuracies for name, view in views.items()}
+        self._steps = steps_of(fleet)
 
     @property
     def layout_changes(self) -> Sequence[LayoutChange]:
@@ -156,7 +156,7 @@ class Modelless:
     def _refresh(self) -> Snapshot:
         snapshot = self._snapshot = build_snapshot(
             self._live.corrections.corrected(self._catalog),
-            ((worker.view, worker.ready) for worker in self._fleet.workers.values()),
+            [(worker.view, worker.ready) for worker in self._fleet.workers.values()],
             transport_ms=0.0,
             before=self._before,
             asked=self._fleet.asked,
@@ -262,7 +262,10 @@ class Modelless:
                 cast(LiveQueue, worker.queue).set_longest_batch(target.longest_batch_ms or None)
             replica = worker.replicas.get((task, variant))
             if replica is not None:
-                self._tell(replica, target)
+                # As ``_tell``, for speed: most have the share that they had.
+                replica.planned_qps = target.qps
+                if replica.queue.task_share.share != target.share:
+                    self._tell(replica, target)
 
     def begun(self, replica: Replica) -> None:
         """What the plan has loaded is told at once what it brings, as in the product."""
@@ -276,3 +279,14 @@ class Modelless:
         if replica.queue.task_share.share != target.share:
             queue = cast(LiveQueue, replica.worker.queue)
             queue.replan(replica.queue, self._live.table(replica), target.share)
+
+
+def steps_of(fleet: Fleet) -> dict[TaskName, tuple[float, ...]]:
+    """The accuracies of each task's variants, the steps of its SLO classes, as
+    ``TaskView.accuracies``."""
+    found: dict[TaskName, set[float]] = {}
+    for offers in fleet.offers.values():
+        for candidate in offers.values():
+            if answers(candidate, None):
+                found.setdefault(candidate.task, set()).add(candidate.accuracy)
+    return {task: tuple(sorted(accuracies)) for task, accuracies in found.items()}

@@ -179,6 +179,7 @@ def _placements(
 ) -> Iterable[Placement]:
     """What workers are to hold, with its share; what is as it was before is the same object,
     because that is most of it and objects take long to make."""
+    found: list[Placement] = []
     old = by_worker(before, planned)
     for memory in memories:
         id_ = memory.report.id
@@ -188,9 +189,11 @@ def _placements(
         known = {key: each.share for key, each in stay.items()}
         for key, share in planned_shares(memory.held, parts, known):
             if share == known.get(key):
-                yield stay[key]
+                found.append(stay[key])
             else:
-                yield Placement(worker=id_, task=key[0], variant=key[1], share=share)
+                task, variant = key
+                found.append(Placement(worker=id_, task=task, variant=variant, share=share))
+    return found
 
 
 def _keep(

@@ -139,16 +139,18 @@ class Relaxation:
         Returns the rows' indices, in the order of kinds.
         """
         load = self.options.problem.load
+        options, rates = self.options.all, self.options.rates
         by_kind: list[list[int]] = [[] for _ in self.opened]
+        times: list[list[float]] = [[] for _ in self.opened]
         for at, index in enumerate(self.columns):
-            by_kind[self.options.all[index].kind].append(at)
+            demand, _, kind, _, _, alone, *_ = options[index]
+            by_kind[kind].append(at)
+            times[kind].append(rates[demand] * alone.unit_ms / 1000)  # as ``Options.time``
         return [
-            self.program.row(
-                [*used, self.opened[kind]],
-                [*(self.options.time(self.columns[at]) for at in used), -load * factor],
-                high=0.0,
+            self.program.row([*used, opened], [*taken, -load * factor], high=0.0)
+            for used, taken, opened, factor in zip(
+                by_kind, times, self.opened, self._factors, strict=True
             )
-            for kind, (used, factor) in enumerate(zip(by_kind, self._factors, strict=True))
         ]
 
     def _add_copies(self, used: Sequence[int], copies: dict[int, list[tuple[int, float]]]) -> None:

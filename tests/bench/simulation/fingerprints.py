@@ -63,6 +63,11 @@ def cases() -> Iterator[Case]:
         yield Case(f"short memory, {rule}", setting, drawn, ("modelless",))
     setting = replace(_setting(short, Objective.ACCURACY), instant=True)
     yield Case("short memory, instant", setting, drawn, ("modelless",))
+    many = large()
+    drawn = draw(zipf(many, 0.4, 60), many, 0)
+    for objective in (Objective.COST, Objective.ACCURACY):
+        setting = _setting(many, objective)
+        yield Case(f"1,200 variants, {objective.value}", setting, drawn, ("modelless",))
 
 
 def _setting(
@@ -79,10 +84,11 @@ def _setting(
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.simulation.fingerprints")
     parser.add_argument("--policy", help="only this one")
+    parser.add_argument("--case", default="", help="only those whose name begins so")
     asked = parser.parse_args(arguments)
     for case in cases():
         for policy in case.policies:
-            if asked.policy in (None, policy):
+            if asked.policy in (None, policy) and case.name.startswith(asked.case):
                 report = simulate(case.setting, case.drawn.trace, policy, clock=lambda: 0.0)
                 print(
                     f"{case.name:32} {policy:16} {report.requests:8,} {digest(report)}", flush=True
