@@ -63,16 +63,22 @@ def no_worker(candidate: Candidate, any_of_kind: bool) -> str:
     return f"there is no worker of kind {candidate.device_kind}"
 
 
-def too_slow(run_ms: float, latency_ms: float, *, confirmed: bool = True) -> str:
-    """By profile: even on an idle worker that has it loaded. Transport is in ``run_ms``."""
+def too_slow(
+    run_ms: float, latency_ms: float, *, way_ms: float = 0.0, confirmed: bool = True
+) -> str:
+    """By profile: even on an idle worker that has it loaded. The way is in ``run_ms``."""
     ours, limit = apart(run_ms, latency_ms)
+    if run_ms - way_ms <= latency_ms:
+        return f"p95 {ours} ms > {limit} ms, as the way to the worker and back takes {ms(way_ms)}"
     by = "" if confirmed else ", by a profile that is being checked: no batch has confirmed it yet"
     return f"p95 {ours} ms > {limit} ms{by}"
 
 
-def too_late(run_ms: float, left_ms: float) -> str:
+def too_late(run_ms: float, left_ms: float, *, way_ms: float = 0.0) -> str:
+    """For the time that is left of the query's; the way is in ``run_ms``."""
     ours, limit = apart(run_ms, max(0.0, left_ms))
-    return f"p95 {ours} ms > {limit} ms left"
+    way = run_ms - way_ms <= left_ms
+    return f"p95 {ours} ms > {limit} ms left" + (f", {ms(way_ms)} of it the way" if way else "")
 
 
 def kept(wait_ms: float) -> str:

@@ -179,7 +179,7 @@ def event_kinds() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
                 name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-                if name in ("Event", "changed"):
+                if name in ("Event", "event_of"):
                     kinds |= {words(k.value) for k in node.keywords if k.arg == "kind"}
                 elif name in ("tell", "_tell", "_tell_failure"):
                     kinds |= {words(argument) for argument in node.args[:1]}

@@ -10,13 +10,20 @@ from controlplane.api.context import ApiContext
 from controlplane.api.path_parameters import TaskPath
 from controlplane.timestamps import timestamp
 from controlplane.views import catalog_views
-from controlplane.views.catalog_schemas import ImageChange, LabelsSchema, SloChange, TaskSchema
+from controlplane.views.catalog_schemas import (
+    ImageChange,
+    LabelsSchema,
+    SloChange,
+    TaskChange,
+    TaskSchema,
+)
 from planner.sentences import some_of
 from variants.catalog.validity.registrations import labelled
 from variants.errors import InvalidInput, NotFound, TaskNotFound
 from variants.figures import accuracy_floor
 from variants.types import Event, ImageScale, Slo, Task
 
+Told = Callable[[Task, Task], list[Event]]
 MOST_NAMES = 10
 """Of classes, in an event."""
 
@@ -26,15 +33,13 @@ async def changed(
     name: str,
     change: Callable[[Task], Task],
     *,
-    kind: str,
-    words: Callable[[Task, Task], str],
+    told: Told,
 ) -> TaskSchema:
     """Change a task, tell of it where that makes a difference, and show the task; of a task for
     rows of several lengths, change all its buckets.
 
     Args:
-        kind: of the event.
-        words: its message, from the task before and after.
+        told: events to tell, from the task before and after.
 
     Raises:
         InvalidInput: no task can be so.
@@ -45,15 +50,34 @@ async def changed(
             before, after = await asyncio.to_thread(context.catalog.change_task, part, change)
         except NotFound as error:  # somebody has removed it meanwhile
             raise TaskNotFound(error.message) from error
-        if after != before:
-            event = Event(at=timestamp(), kind=kind, subject=part, message=words(before, after))
+        for event in told(before, after) if after != before else ():
             await asyncio.to_thread(context.catalog.add_event, event)
     return catalog_views.task_rows(await context.snapshot(), name)[0]
 
 
 def changed_tasks_routes(context: ApiContext) -> APIRouter:
-    """``PATCH`` of a task's ``slo`` and ``image``, ``PUT`` of its ``labels``."""
+    """``PATCH`` of a task's ``slo`` and ``image``, or of both, ``PUT`` of its ``labels``."""
     routes = APIRouter(prefix="/v1", tags=["catalog"])
+
+    @routes.patch(
+        "/tasks/{task}",
+        summary="Change the default SLO of a task and how its pictures are read",
+        description="Both at once or neither; each as by its own path. What is left out stays.",
+    )
+    async def change_both(task: TaskPath, change: TaskChange) -> TaskSchema:
+        _refuse_empty(change)
+        slo = change.slo or SloChange.model_validate({})
+        image = change.image or ImageChange.model_validate({})
+        return await changed(
+            context,
+            task,
+            lambda one: replace(
+                one,
+                slo=slo.applied(one.slo),
+                image=image.applied(one.image) if image.model_fields_set else one.image,
+            ),
+            told=lambda before, after: [*_slo_told(before, after), *_image_told(before, after)],
+        )
 
     @routes.patch(
         "/tasks/{task}/slo",
@@ -68,8 +92,7 @@ def changed_tasks_routes(context: ApiContext) -> APIRouter:
             context,
             task,
             lambda one: replace(one, slo=change.applied(one.slo)),
-            kind="slo_changed",
-            words=lambda before, after: _words(before.slo, after.slo),
+            told=_slo_told,
         )
 
     @routes.patch(
@@ -85,8 +108,7 @@ def changed_tasks_routes(context: ApiContext) -> APIRouter:
             context,
             task,
             lambda one: replace(one, image=change.applied(one.image)),
-            kind="image_changed",
-            words=lambda before, after: f"{_scale(before.image)} -> {_scale(after.image)}",
+            told=_image_told,
         )
 
     @routes.put(
@@ -101,14 +123,37 @@ def changed_tasks_routes(context: ApiContext) -> APIRouter:
             context,
             task,
             lambda one: labelled(one, tuple(wanted.labels)),
-            kind="labels_changed",
-            words=lambda before, after: f"{_names(before.labels)} -> {_names(after.labels)}",
+            told=lambda before, after: [
+                event_of(
+                    after,
+                    kind="labels_changed",
+                    message=f"{_names(before.labels)} -> {_names(after.labels)}",
+                )
+            ],
         )
 
     return routes
 
 
-def _refuse_empty(change: SloChange | ImageChange) -> None:
+def event_of(task: Task, *, kind: str, message: str) -> Event:
+    """That something of a task was changed now."""
+    return Event(at=timestamp(), kind=kind, subject=task.name, message=message)
+
+
+def _slo_told(before: Task, after: Task) -> list[Event]:
+    if before.slo == after.slo:
+        return []
+    return [event_of(after, kind="slo_changed", message=_words(before.slo, after.slo))]
+
+
+def _image_told(before: Task, after: Task) -> list[Event]:
+    if before.image == after.image:
+        return []
+    words = f"{_scale(before.image)} -> {_scale(after.image)}"
+    return [event_of(after, kind="image_changed", message=words)]
+
+
+def _refuse_empty(change: SloChange | ImageChange | TaskChange) -> None:
     """
     Raises:
         InvalidInput: it changes nothing.

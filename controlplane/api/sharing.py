@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from fastapi import APIRouter
 
-from controlplane.api.changed_tasks import changed
+from controlplane.api.changed_tasks import changed, event_of
 from controlplane.api.context import ApiContext
 from controlplane.api.path_parameters import TaskPath
 from controlplane.views.catalog_schemas import SharingSchema, TaskSchema
@@ -34,8 +34,9 @@ def sharing_routes(context: ApiContext) -> APIRouter:
             context,
             name,
             lambda one: replace(one, sharing=sharing),
-            kind="sharing_changed",
-            words=lambda _, after: _words(after.sharing),
+            told=lambda _, after: [
+                event_of(after, kind="sharing_changed", message=_words(after.sharing))
+            ],
         )
 
     return routes

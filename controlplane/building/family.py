@@ -116,11 +116,17 @@ class Building:
             sources.training.save(self._training)
         built: dict[str, BuiltVariant] = {}
         skipped: list[SkippedVariant] = []
+        no_twin: dict[str, str] = {}
+        """Why kinds could not be built whose files others would have had."""
         with ExitStack() as stack:
             sandboxes: dict[str, Sandbox] = {}
             for kind in kinds:
                 name = variant_name(self._version.model, self._version.version, kind)
                 try:
+                    refused = no_twin.get(SAME_FILE.get(kind, ""))
+                    if refused is not None:
+                        meter.begin("build", f"{name} needs a file that could not be built")
+                        raise VariantNotBuilt(f"{name}: {refused}")
                     twin = built.get(SAME_FILE.get(kind, ""))
                     one = self._from_cache(kind, name, meter) if twin is None else None
                     if twin is not None:
@@ -134,6 +140,7 @@ class Building:
                     if kind == REFERENCE:
                         raise InvalidArtifact(error.message) from error
                     reason = error.message.removeprefix(f"{name}: ")
+                    no_twin[kind] = reason
                     skipped.append(SkippedVariant(name=name, reason=reason))
         return list(built.values()), skipped
 
@@ -147,8 +154,10 @@ class Building:
         try:
             note = self._before.take(kind, target)
         except VariantNotBuilt as error:
-            meter.begin("build", f"{name} could not be built before")
-            raise VariantNotBuilt(f"{name}: {error.message}") from error
+            meter.begin("build", f"{name} is not tried again, as it failed within the last hour")
+            raise VariantNotBuilt(
+                f"{name}: {error.message} (so it was within the last hour; --fresh tries again)"
+            ) from error
         if note is None:
             return None
         meter.begin("build", f"{name} was built before, taken from {self._before.folder}")

@@ -134,6 +134,15 @@ class ImageChange(Schema):
         return replace(image or ImageScale(), **listed)
 
 
+class TaskChange(Schema):
+    """New defaults of a task and of its pictures, at once; what is left out stays."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    slo: SloChange | None = None
+    image: ImageChange | None = None
+
+
 class ImageSchema(Schema):
     """What becomes of a picture that is the body of a query."""
 

@@ -96,9 +96,14 @@ def in_words(finding: Finding, met: Circumstances) -> str:
     run_ms = candidate.table.ms[query.rows] + met.transport_ms
     if obstacle is Obstacle.LATENCY:
         profile = (candidate.task, candidate.variant, candidate.device_kind)
-        return explain.too_slow(run_ms, query.latency_ms, confirmed=profile not in met.unconfirmed)
+        return explain.too_slow(
+            run_ms,
+            query.latency_ms,
+            way_ms=met.transport_ms,
+            confirmed=profile not in met.unconfirmed,
+        )
     if obstacle is Obstacle.LATE:
-        return explain.too_late(run_ms, met.left_ms)
+        return explain.too_late(run_ms, met.left_ms, way_ms=met.transport_ms)
     if max(wait_ms, 0.0) + run_ms <= met.left_ms:
         return explain.kept(max(wait_ms, 0.0))
     return explain.queued(wait_ms, run_ms, met.left_ms)

@@ -328,9 +328,10 @@ def _cast(where: str, array: NDArray[Any], wanted: np.dtype[Any]) -> NDArray[Any
     widened = array.dtype.kind in "iu" and wanted.kind == "f"
     rounded = array.dtype.kind == "f" and wanted.kind == "f"
     if array.dtype != wanted and not widened and not rounded:
+        fit = "fit into it" if array.dtype.kind in "iu" else "are such numbers"
         raise InvalidArtifact(
-            f"{where} has type {array.dtype}, not {wanted}; .astype({str(wanted)!r}) makes it that,"
-            " where its values are"
+            f"{where} has type {array.dtype}, and the model takes {wanted}: write it with"
+            f" .astype({str(wanted)!r}), if all its values {fit}"
         )
     with np.errstate(over="ignore"):
         cast = np.ascontiguousarray(array, dtype=wanted)

@@ -92,12 +92,17 @@ def set_defaults(
         )
     said: list[str] = []
     with connect(url) as client:
+        match bool(change), bool(image):
+            case True, True:  # both at once, or neither
+                row = client.patch(at("v1", "tasks", task), {"slo": change, "image": image})
+            case True, False:
+                row = client.patch(at("v1", "tasks", task, "slo"), change)
+            case _:
+                row = client.patch(at("v1", "tasks", task, "image"), image)
         if change:
-            row = client.patch(at("v1", "tasks", task, "slo"), change)
             said.append(slo_words(row["slo"]))
             said.extend(filter(None, [unanswered(row)]))
         if image:
-            row = client.patch(at("v1", "tasks", task, "image"), image)
             said.append(f"pictures are {image_words(row['image'])}")
     emit(row, output, lambda: typer.echo("\n".join(f"{task}: {words}" for words in said)))
 

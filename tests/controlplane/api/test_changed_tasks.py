@@ -87,6 +87,22 @@ async def test_a_task_says_what_becomes_of_pictures(
     ]
 
 
+async def test_both_change_at_once_or_neither_does(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    before = catalog.snapshot()
+    wrong = {"slo": {"latency_ms": 50}, "image": {"std": 0}}
+    refused: list[dict[str, Any]] = [wrong, {}, {"slo": {"m": 1}}, {"sharing": {}}]
+    for body in refused:
+        reply = await api.patch("/v1/tasks/digits", json=body)
+        assert (reply.status_code, reply.json()["code"]) == (400, "INVALID_INPUT")
+    assert (catalog.snapshot(), catalog.events(9)) == (before, ())
+    both = {"slo": {"latency_ms": 50}, "image": {"std": 0.5}}
+    reply = await api.patch("/v1/tasks/digits", json=both)
+    assert (reply.json()["slo"]["latency_ms"], reply.json()["image"]["std"]) == (50.0, [0.5])
+    assert {event.kind for event in catalog.events(9)} == {"slo_changed", "image_changed"}
+
+
 @pytest.mark.parametrize(
     "body",
     [{}, {"std": 0}, {"std": None}, {"mean": [1, 2, 3]}, {"mean": []}, {"mean": "a"}, {"m": 1}],

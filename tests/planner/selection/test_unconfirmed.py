@@ -1,5 +1,7 @@
 """Profiles that no batch has confirmed: what a refusal says of them."""
 
+from dataclasses import replace
+
 from planner.selection.select import select
 from planner.selection.snapshot import build_snapshot
 from planner.types import ProfileKey, Refusal, RefusalCode, Snapshot
@@ -40,6 +42,16 @@ def reasons(view: Snapshot) -> dict[str, str]:
 def test_a_reason_says_that_the_profile_behind_it_is_being_checked() -> None:
     quick = "p95 24 ms > 10 ms"
     assert reasons(seen(None, SLOW)) == {"quick": quick, "slow": f"p95 60 ms > 10 ms{CHECKED}"}
+
+
+def test_where_the_way_is_the_cause_the_profile_is_not_blamed() -> None:
+    view = replace(seen(None, SLOW), transport_ms=0.5)
+    asked = query(60.2, variant="slow")
+    refused = select(view, asked, NOW_MS)
+    assert isinstance(refused, Refusal)
+    assert refused.reasons["slow"] == (
+        "p95 60.5 ms > 60.2 ms, as the way to the worker and back takes 0.5 ms"
+    )
 
 
 def test_once_a_batch_has_run_it_says_so_no_more() -> None:
