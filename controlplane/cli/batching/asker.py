@@ -176,7 +176,7 @@ class Asker:
             await self._settle(connections, rows[half:], progress)
 
     def _refuse(self, row: Row, code: str, text: str) -> None:
-        self._journal.note([row.number], [error_line(row.number, code, text)])
+        self._journal.note([row.number], [error_line(row, code, text)])
         self._journal.refused += 1
 
     async def _refusal(

@@ -29,6 +29,8 @@ class Row:
     values: Mapping[str, Any]
     """Of each input an array in its type, without an axis for rows; empty where it is wrong."""
     wrong: str = ""
+    file: str = ""
+    """Name of the picture that it is, if it is one."""
 
 
 class RowsFile(Protocol):

@@ -133,7 +133,7 @@ def read_answer(asked: Batched, rows: Sequence[Row], answer: Answer) -> Answered
     first = next(iter(outputs.values())).reshape(len(rows), -1)
     lines = []
     for index, row in enumerate(rows):
-        line: dict[str, Any] = {"row": row.number}
+        line: dict[str, Any] = numbered(row)
         alone = {name: np.ascontiguousarray(output[index]) for name, output in outputs.items()}
         line["outputs"] = alone if len(alone) > 1 else next(iter(alone.values()))
         if len(asked.labels) == first.shape[1]:
@@ -160,6 +160,11 @@ def _read(answer: Answer) -> tuple[dict[str, Any], dict[str, Any]]:
     return document, outputs
 
 
-def error_line(number: int, code: str, text: str) -> bytes:
+def numbered(row: Row) -> dict[str, Any]:
+    """How the line of a row begins: with its number, and of a picture the name of its file."""
+    return {"row": row.number, **({"file": row.file} if row.file else {})}
+
+
+def error_line(row: Row, code: str, text: str) -> bytes:
     """The line of a row that is not answered."""
-    return orjson.dumps({"row": number, "error": text, "code": code})
+    return orjson.dumps({**numbered(row), "error": text, "code": code})

@@ -20,10 +20,11 @@ from controlplane.cli.render import (
     usd_per_million,
 )
 from controlplane.client.exchange import query_document
-from controlplane.client.pictures import picture_query
+from controlplane.client.pictures import picture_bytes, picture_query
 from planner.sentences import CHOSEN
 from variants.errors import InvalidInput
 from variants.figures import accuracy_floor, counted, figure
+from variants.images import numbers_in
 from variants.types import Prefer
 
 Row = Mapping[str, Any]
@@ -61,6 +62,17 @@ PriorityOption = Annotated[
 ]  # fmt: skip
 
 
+PictureMeanOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBERS",
+        help="How this picture becomes numbers, (value / 255 - mean) / std: '0.5', or one for each"
+        " channel; else as the task says.",
+    ),
+]
+PictureStdOption = Annotated[str | None, typer.Option(metavar="NUMBERS", help="Likewise.")]
+
+
 def query(
     task: TaskArgument,
     latency_ms: LatencyOption = None,
@@ -86,6 +98,8 @@ def query(
         str | None,
         typer.Option("--image", metavar="FILE", help="A picture in place of rows: PNG or JPEG."),
     ] = None,
+    image_mean: PictureMeanOption = None,
+    image_std: PictureStdOption = None,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -106,13 +120,14 @@ def query(
         raise InvalidInput("--row picks a row of a file: name it by --input")
     if image is not None and input is not None:
         raise InvalidInput("a query is of rows or of a picture: --input or --image, not both")
+    scale = _scale(image, image_mean, image_std)
     needs: dict[str, Any] = {
         "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
         "best_effort": best_effort, "priority": priority,
     }  # fmt: skip
     with connect(url) as client:
         if image is not None:
-            asked = picture_query(task, image, needs, variant=variant)
+            asked = picture_query(task, image, needs, variant=variant, **scale)
             reply, reason, place = client.ask_at(*asked)
             emit(reply, output, lambda: _show(reply, reason, place))
             return
@@ -146,6 +161,10 @@ def explain(
             help="How long these are, of a task for rows of several lengths; else the longest.",
         ),
     ] = None,
+    image: Annotated[
+        str | None,
+        typer.Option("--image", metavar="FILE", help="Of a query by this picture: one row."),
+    ] = None,
     url: UrlOption = "",
     json: JsonOption = False,
     output: OutputOption = Output.TABLE,
@@ -158,14 +177,37 @@ def explain(
     \b
     modelless explain digits --latency-ms 50 --accuracy 0.97
     """
+    if image is not None:
+        if rows != 1:
+            raise InvalidInput("a picture is one row: --rows or --image, not both")
+        picture_bytes(image)  # refused now if it is none that can be read
     asked = {"rows": rows} if length is None else {"rows": rows, "length": length}
     document = query_document(
         task, asked, latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
         best_effort=best_effort, variant=variant, priority=priority,
     )  # fmt: skip
     with connect(url) as client:
+        if image is not None and client.get(at("v1", "tasks", task)).get("image") is None:
+            raise InvalidInput(f"task {task!r} takes no pictures")
         told = client.post("/v1/explain", document)
     emit(told, Output.JSON if json else output, lambda: _show_explanation(told))
+
+
+def _scale(
+    image: str | None, mean: str | None, std: str | None
+) -> dict[str, tuple[float, ...] | None]:
+    """How a picture becomes numbers, as far as it is said.
+
+    Raises:
+        InvalidInput: a text is no number, or there is no picture.
+    """
+    if image is None and (mean is not None or std is not None):
+        raise InvalidInput("--image-mean and --image-std are of a picture: name it by --image")
+    texts = {"mean": mean, "std": std}
+    return {
+        name: None if text is None else numbers_in(text, f"--image-{name}")
+        for name, text in texts.items()
+    }
 
 
 def _show(reply: Mapping[str, Any], reason: str, place: str) -> None:

@@ -50,11 +50,33 @@ def parse_image(
     spec, geometry = image_input(task)
     document = {name: asked[name] for name in DOCUMENT if asked[name] is not None}
     query = query_v1(document, task, 1, received_ms, draw)
+    row = picture_row(body, spec, geometry, task.image, mean=asked["mean"], std=asked["std"])
+    return ParsedQuery(task, query, [row[None]])
+
+
+def picture_row(
+    body: bytes | bytearray,
+    spec: TensorSpec,
+    geometry: Geometry,
+    usual: ImageScale | None,
+    *,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> Tensor:
+    """A picture as a row ``spec.shape`` of an input.
+
+    Args:
+        usual: how pictures of the task become numbers, where ``mean`` and ``std`` say nothing.
+
+    Raises:
+        InvalidInput: it is no picture, or the numbers do not suit the input.
+        PayloadTooLarge: it has too many pixels.
+    """
     pixels = _pixels(body, geometry)
     if geometry.first:
         pixels = pixels.transpose(2, 0, 1)
-    row = _values(pixels, spec, geometry, task.image, asked["mean"], asked["std"])
-    return ParsedQuery(task, query, [np.ascontiguousarray(row).reshape(1, *spec.shape)])
+    row = _values(pixels, spec, geometry, usual, mean, std)
+    return np.ascontiguousarray(row).reshape(spec.shape)
 
 
 def _pixels(body: bytes | bytearray, geometry: Geometry) -> Tensor:

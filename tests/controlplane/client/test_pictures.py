@@ -97,7 +97,23 @@ async def test_the_command_line_asks_by_picture(
     assert (done.code, done.err) == (0, "")
     [row] = done.json()["outputs"]
     assert row == pytest.approx([4 * value for value in VALUES])
+    scaled = ("--image-mean", "0.5", "--image-std", "0.5", *options)
+    done = await asyncio.to_thread(
+        lambda: shell("query", "letters", "--image", str(file), *scaled, url=url)
+    )
+    [row] = done.json()["outputs"]
+    assert row == pytest.approx([2 * (value - 0.5) for value in VALUES])
+    explained = await asyncio.to_thread(
+        lambda: shell("explain", "letters", "--image", str(file), "--json", url=url)
+    )
+    assert (explained.code, explained.json()["rows"]) == (0, 1)
+    refused = await asyncio.to_thread(
+        lambda: shell("explain", "letters", "--image", str(file), "--rows", "2", url=url)
+    )
+    assert "a picture is one row: --rows or --image, not both" in refused.err
     for wrong, why in (
+        (("--image-mean", "0.5"), "--image-mean and --image-std are of a picture"),
+        (("--image", str(file), "--image-std", "a"), "--image-std must be a number, not 'a'"),
         (("--image", str(tmp_path / "none.png")), "cannot be read: No such file or directory"),
         (("--image", str(file), "--input", "-"), "--input or --image, not both"),
     ):

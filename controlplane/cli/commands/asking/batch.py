@@ -46,7 +46,10 @@ IN_FLIGHT = 2
 """One that runs and one on its way."""
 
 InputOption = Annotated[
-    Path, typer.Option("--input", "-i", metavar="FILE", help="Rows, as .npz or .jsonl.")
+    Path,
+    typer.Option(
+        "--input", "-i", metavar="FILE", help="Rows, as .npz or .jsonl, or a folder of pictures."
+    ),
 ]
 AnswersOption = Annotated[
     Path, typer.Option("--output", metavar="FILE", help="Their answers, as .npz or .jsonl.")
@@ -100,10 +103,12 @@ def batch(
 
     \b
     modelless batch digits --input rows.npz --output answers.jsonl
+    modelless batch digits --input pictures/ --output answers.jsonl
     """
     from controlplane.cli.batching.answers_files import write_answers
     from controlplane.cli.batching.asker import Asker, RowsPerQuery
     from controlplane.cli.batching.journal import Journal
+    from controlplane.cli.batching.pictures_folder import PictureRows
     from controlplane.cli.batching.rows_files import rows_file
     from controlplane.cli.batching.rows_query import Batched
 
@@ -111,7 +116,11 @@ def batch(
     access = access_to(url)
     with connected(access) as client:
         known = client.get(at("v1", "tasks", task))
-        rows = rows_file(input, known["inputs"])
+        rows: RowsFile
+        if input.is_dir():
+            rows = PictureRows(input, known["inputs"], known.get("image"))
+        else:
+            rows = rows_file(input, known["inputs"])
         asked = Batched(
             task=task, inputs=known["inputs"], labels=known["labels"], accuracy=accuracy,
             cost=cost, prefer=None if prefer is None else prefer.value, variant=variant,
@@ -187,7 +196,7 @@ class Batch:
 
 def _check(input: Path, answers: Path, *, replaced: bool) -> None:
     for option, path in (("--input", input), ("--output", answers)):
-        if path.suffix not in FORMATS:
+        if path.suffix not in FORMATS and not (path is input and path.is_dir()):
             raise InvalidInput(f"{option} {path} must end in {' or '.join(FORMATS)}")
     if input.resolve() == answers.resolve():
         raise InvalidInput("--output is the file of the rows")
@@ -201,14 +210,17 @@ def _begun(answers: Path) -> bool:
 
 def _about(asked: "Batched", input: Path) -> dict[str, Any]:
     """What has to be the same where an interrupted run is gone on with."""
-    found = input.stat()
+    from controlplane.cli.batching.pictures_folder import pictures_in
+
+    files = pictures_in(input) if input.is_dir() else [input]
+    found = [file.stat() for file in files]
     return {
         "task": asked.task,
         "needs": [asked.accuracy, asked.cost, asked.prefer],
         "variant": asked.variant,
         "file": input.name,
-        "bytes": found.st_size,
-        "changed": found.st_mtime_ns,
+        "bytes": sum(one.st_size for one in found),
+        "changed": max(one.st_mtime_ns for one in found),
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from controlplane.cli.batching.asker import GROWS_AFTER, Asker, RowsPerQuery, rows_that_fit
 from controlplane.cli.batching.journal import Journal
@@ -126,6 +127,46 @@ def test_a_row_that_is_refused_stands_alone_with_its_error(
     assert refused[5] == ("INVALID_INPUT", "the model knows no 5")
     assert refused[8][1].startswith("the line is not JSON")
     assert set(refused) == {5, 8}
+
+
+def picture(folder: Path, name: str, grey: int) -> None:
+    Image.new("RGB", (20, 30), (grey, grey, grey)).save(folder / name)
+
+
+def test_the_pictures_of_a_folder_are_rows(
+    gateway: Answering, shell: Shell, tmp_path: Path
+) -> None:
+    # What a pixel becomes is its value and a quarter.
+    scale = (f"--image-std={1 / 255}", "--image-mean=-0.001")
+    assert shell("tasks", "set", "digits", *scale, url=gateway.url).code == 0
+    folder, answers = tmp_path / "pictures", tmp_path / "answers.jsonl"
+    folder.mkdir()
+    picture(folder, "b.png", 3)
+    picture(folder, "a.JPG", 7)
+    (folder / "c.png").write_bytes(b"no picture")
+    (folder / "notes.txt").write_text("no row")
+
+    ended = batch(shell, gateway, folder, answers, "--rows-per-query", "4", "--json")
+
+    assert ended.code == 1
+    assert [one["rows"] for one in gateway.asked] == [[7, 3]]
+    found = answers_of(answers)
+    assert [(one["row"], one["file"]) for one in found] == [
+        (0, "a.JPG"),
+        (1, "b.png"),
+        (2, "c.png"),
+    ]
+    assert [one.get("label") for one in found] == ["7", "3", None]
+    assert found[2]["error"] == "the body is no image of these formats: PNG, JPEG"
+
+
+def test_a_folder_without_pictures_is_refused(
+    gateway: Answering, shell: Shell, tmp_path: Path
+) -> None:
+    (tmp_path / "pictures").mkdir()
+    ended = batch(shell, gateway, tmp_path / "pictures", tmp_path / "answers.jsonl")
+    assert ended.code == 2
+    assert "has no pictures: .jpeg, .jpg, .png" in ended.err
 
 
 def test_what_is_refused_for_now_is_asked_again(
