@@ -306,13 +306,13 @@ class Measuring:
         by_kind = {one.kind: one for one in ready}
         space = Space(kinds=tuple(by_kind), threads=self._threads, batch_sizes=self._sizes)
         search = Search(space, history=self._history)
-        telling = Telling(self._meter, 1, unit="points", over="measured")
         # The largest batch of each was timed once when it was judged. The last ones still run.
         for kind, one in reversed(by_kind.items()):
             self._meter.say("measure", f"timing the largest batch of {one.variant.name}")
             self._sample(search, space.largest(kind), one)
         self._meter.expect(search.left - len(ready))
         done, wanted = 0, search.left
+        telling = Telling(self._meter, 1, unit="points", over="measured")
         while (chosen := search.next()) is not None:
             one = by_kind[chosen.kind]
             what = f"{chosen.threads} threads, {chosen.batch_size} rows"
