@@ -240,7 +240,7 @@ def _rows_per_query(client: Client, asked: "Batched") -> int:
         cost=asked.cost, prefer=asked.prefer, variant=asked.variant,
     )  # fmt: skip
     explained = client.post("/v1/explain", document)
-    profiles = client.get("/v1/profiles", task=explained["task"])["profiles"]
+    profiles = client.get("/v1/profiles", task=explained.get("task", asked.task))["profiles"]
     return rows_that_fit(explained, profiles, MOST_MS)
 
 
