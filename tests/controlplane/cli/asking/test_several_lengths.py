@@ -124,7 +124,7 @@ def test_lengths_and_padding_as_they_are_written() -> None:
 def test_status_counts_the_tasks_that_answer_and_not_the_name_that_they_share(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    held = {"loaded": 2, "variants": 2}
+    held: dict[str, Any] = {"loaded": 2, "variants": 2}
     shared = {"name": "texts", "lengths": {"buckets": {"2": "texts.2"}}, **held}
     tasks = [{"name": "digits", "lengths": None, **held}, shared, {"name": "texts.2", **held}]
 
