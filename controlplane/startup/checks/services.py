@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from controlplane.settings import Settings
-from controlplane.startup.checks.finding import Finding, Say, fine, problem
+from controlplane.startup.checks.finding import Finding, Say, fine, problem, warning
 from controlplane.startup.checks.state import running_here
+from controlplane.views.storage_status import LIVE_STATE_SLOW
 from planner.sentences import some_of
 from variants.errors import ModellessError
 
@@ -21,6 +22,8 @@ SHOWN = 4
 
 
 CONNECT_S = 2.0
+SLOW_MS = 250.0
+"""From here on an answer of the live state is slow, as for the control loop."""
 
 REMEDIES = {
     "connection slots are reserved": "end some of its connections, or raise its `max_connections`",
@@ -96,7 +99,9 @@ def live_state(settings: Settings) -> Iterator[Finding]:
         with Redis.from_url(
             settings.redis_url, socket_connect_timeout=CONNECT_S, socket_timeout=CONNECT_S
         ) as client:
+            began_s = time.monotonic()
             client.ping()
+            took_ms = 1_000 * (time.monotonic() - began_s)
             refusal = _takes_nothing(client)
     except (RedisError, OSError, ValueError) as error:
         yield problem(
@@ -105,7 +110,13 @@ def live_state(settings: Settings) -> Iterator[Finding]:
             "start it, correct MODELLESS_REDIS_URL, or leave it empty for the embedded Valkey",
         )
     else:
-        if refusal is None:
+        if refusal is None and took_ms >= SLOW_MS:
+            yield warning(
+                "live state",
+                f"{where} takes {took_ms:,.0f} ms to answer: {LIVE_STATE_SLOW}",
+                "look at its load and at the way to it",
+            )
+        elif refusal is None:
             yield fine("live state", f"{where} answers")
         else:
             yield problem("live state", f"{where} answers, and {refusal[0]}", refusal[1])

@@ -111,7 +111,11 @@ def _shortage(one: CoreTime, ease: float) -> CoreShortage | None:
     ours = f"gateways and workers use {_cores(one.used)} of its {counted(one.cores, 'core')}"
     if (one.throttled or 0.0) >= ease * THROTTLED:
         of = "" if one.quota is None else f" of {counted_cores(one.quota)}"
-        why = f"a quota{of} held processes back in {_percent(one.throttled)} % of the time, {ours}"
+        share = _percent(one.throttled)
+        why = (
+            f"a quota{of} held processes back in {share} % of the time, gateways and workers use "
+            f"{one.used:.2f}"
+        )
         return CoreShortage(host=one.host, why=why, remedy="raise the quota, or ask less of it")
     if one.stolen is not None and one.stolen >= ease * STOLEN * one.cores:
         why = f"other machines had {_cores(one.stolen)} of them instead, {ours}"

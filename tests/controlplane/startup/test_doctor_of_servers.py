@@ -123,3 +123,15 @@ def test_a_database_without_space_left_is_a_problem(tmp_path: Path) -> None:
     assert (full.ok, full.remedy) == (False, "free some space on its disk")
     assert full.message.startswith("PostgreSQL can be read and not written: could not extend file")
     assert full.message.endswith("No space left on device")
+
+
+def test_a_redis_that_answers_slowly_is_warned_of(tmp_path: Path) -> None:
+    with redis_server() as url, Redis.from_url(url) as server:
+        settings = load_settings(state_dir=tmp_path, redis_url=url)
+        server.client_pause(1_500)
+        [slow] = services.live_state(settings)
+        [again] = services.live_state(settings)
+
+    assert (slow.ok, again.remedy) == (True, "")
+    assert slow.remedy == "look at its load and at the way to it"
+    assert "ms to answer: queries go on, gateways hear of new workers" in slow.message

@@ -56,7 +56,7 @@ def test_cores_that_a_hypervisor_took_were_not_free_either() -> None:
 def test_a_quota_and_a_hypervisor_are_named() -> None:
     assert said(replace(CALM, throttled=0.4, quota=0.25)) == (
         "The cores of h1 are short: a quota of 0.25 cores held processes back in 40 % of the time, "
-        "gateways and workers use 0.2 of its 2 cores; raise the quota, or ask less of it."
+        "gateways and workers use 0.20; raise the quota, or ask less of it."
     )
     assert said(replace(CALM, stolen=0.5)) == (
         "The cores of h1 are short: other machines had 0.5 of them instead, gateways and workers "
