@@ -120,7 +120,7 @@ def register(
     \b
     modelless register cnn.onnx --task digits --eval test.npz
     modelless register models/cnn --task digits --eval test.npz --watch
-    modelless register text.onnx --task sentiment --eval test.npz --lengths 16,64,256
+    modelless register text.onnx --task sentiment --eval test.npz --lengths 16,64
     """
     from controlplane.settings import load_settings
 

@@ -9,6 +9,7 @@ import pytest
 from tests import onnx_models as models
 from tests.controlplane.registry.test_registration import House
 from variants.buckets import bucketed_named
+from variants.checks.edges import Edges
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.types import OpenAxis, Stage, TensorSpec
 
@@ -90,6 +91,21 @@ def test_a_later_version_goes_into_all_lengths(known: Texts) -> None:
         ("texts.8", 2, Stage.CANARY),
     ]
     assert known.catalog.revision() == before + 1
+
+
+def test_inputs_get_other_names_before_lengths(tmp_path: Path) -> None:
+    house = Texts(tmp_path)
+    with np.load(house.rows) as rows:
+        renamed = {"words" if name == "values" else name: rows[name] for name in rows.files}
+    np.savez(tmp_path / "renamed.npz", **renamed)
+    house.register(
+        lengths=(4,),
+        edges=Edges(input_names=("words", "mask")),
+        pads=(("words", 7.0),),
+        evaluation=tmp_path / "renamed.npz",
+    )
+    (task,) = house.catalog.snapshot().tasks
+    assert [(one.name, one.shape) for one in task.inputs] == [("words", (4, 2)), ("mask", (4, 1))]
 
 
 def test_the_same_model_again_is_a_conflict_and_other_lengths_are(known: Texts) -> None:
