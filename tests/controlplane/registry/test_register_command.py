@@ -72,7 +72,7 @@ def test_it_registers_and_says_what(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     body = json.loads(done.stdout)
     assert body["versions"][0] | {"source": ""} == {
-        "model": "tiny", "version": 1, "stage": "live", "source": "",
+        "task": "shapes", "model": "tiny", "version": 1, "stage": "live", "source": "",
     }  # fmt: skip
     assert [v["name"] for v in body["variants"]] == ["tiny-v1-onnx-fp32", "tiny-v1-onnx-int8"]
     assert body["variants"][0]["accuracy"] == 1.0
