@@ -126,6 +126,7 @@ async def test_who_waits_is_told_when_it_is_known_that_no_worker_can_be_started(
             await eventually(lambda: held(of) is None)
             it.cluster.failed_start = "disk full"
             it.cluster.kill("w1")
+            await eventually(lambda: not of.known.workers)  # else it is lost with its worker
             reply = await ask(client, 100_000.0)
 
     assert (reply.status_code, reply.json()["code"]) == (503, "NO_WORKERS")
