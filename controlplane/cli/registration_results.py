@@ -201,8 +201,9 @@ def result_table(
     stages = ", ".join(f"{v.label} ({v.stage.value})" for v in versions)
     counted = ""
     if result.variants:
-        rows_judged = result.variants[0].accuracy_rows
-        counted = f"; accuracy on {rows_judged:,} rows, those for calibration left out"
+        judged = sorted({one.accuracy_rows for one in result.variants})  # by length, of buckets
+        span = " to ".join(f"{one:,}" for one in dict.fromkeys((judged[0], judged[-1])))
+        counted = f"; accuracy on {span} rows, those for calibration left out"
     typer.echo(f"task {name}: {stages} in {seconds:.1f} s{counted}")
     if quick and result.variants:
         for task in dict.fromkeys(one.task for one in result.variants):

@@ -101,6 +101,11 @@ def register(
     snapshot, meter = catalog.snapshot(), Meter(progress)
     adding = _Adding(catalog, store, snapshot, device_kinds, meter, limits, cache, scratch)
     buckets = bucketed_named(snapshot.tasks, task_name)
+    if request.edges.free_batch and (request.lengths is not None or buckets is not None):
+        raise InvalidInput(
+            "--free-batch tries rows of one length, and this model is for several: export it with"
+            " any number of rows"
+        )
     with work_folder(scratch) as work:
         files = tuple(with_weights(files, work, limits))
         if request.edges:

@@ -8,8 +8,9 @@ what that saves.
 
 Nothing of the project's own stays imported, so what is forked runs the sources as they are then.
 When packages were installed or removed since, it begins anew. There is one thread only, which is
-what makes forking safe: none can hold a lock that the fork would wait for. Where no process can be
-forked, the launcher (``worker_launcher.py``) becomes one, as Ray starts it.
+what makes forking safe: none can hold a lock that the fork would wait for. Two forks must not draw
+the same random ids, which is tried before the first. Where no process can be forked, the launcher
+(``worker_launcher.py``) becomes one, as Ray starts it.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -75,6 +76,7 @@ def main() -> None:
     worker, serve = sys.argv[2], sys.argv[3]
     sys.path[0] = os.path.dirname(worker)  # as for the program that will be run
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it has begun anew
     before = _installed()
     for name in BEFORE_RAY:
         with contextlib.suppress(ImportError):
@@ -85,15 +87,55 @@ def main() -> None:
         return
     os.environ.update({"RAY_RAYLET_PID": raylet, "RAY_JOB_ID": NO_JOB})
     runpy.run_path(worker, run_name="ray_default_worker")
-    runpy.run_path(serve, run_name="bare_serve")
+    with _no_random_ids():
+        runpy.run_path(serve, run_name="bare_serve")
     gc.collect()
     gc.freeze()  # so that the collector does not write to what is shared
-    if _threads() > 1:
+    if _threads() > 1 or _random_id() == _random_id():
         return
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them: Ray asks by their ids
     request = _requested(listener, before)
     if request is not None:
         _become(request)
+
+
+@contextlib.contextmanager
+def _no_random_ids() -> Iterator[None]:
+    """While this is entered, classes of actors get ids without Ray's generator of random numbers.
+
+    Serve has such classes. The generator is seeded when it is used first, in each process that is
+    forked before; afterwards all that are forked would call different things by the same ids.
+    """
+    from ray import actor
+
+    made = actor.ActorClassID
+
+    class Id:
+        @staticmethod
+        def from_random() -> Any:
+            return made(os.urandom(made.size()))
+
+    actor.ActorClassID = Id
+    try:
+        yield
+    finally:
+        actor.ActorClassID = made
+
+
+def _random_id() -> bytes:
+    """What a process that is forked now would call the first thing that it names."""
+    from ray._raylet import ObjectID
+
+    read, write = os.pipe()
+    forked = os.fork()
+    if not forked:
+        os.write(write, ObjectID.from_random().binary())
+        os._exit(0)
+    os.close(write)
+    with open(read, "rb") as file:
+        found = file.read()
+    os.waitpid(forked, 0)
+    return found
 
 
 def _requested(listener: socket.socket, before: object) -> Request | None:
@@ -102,21 +144,34 @@ def _requested(listener: socket.socket, before: object) -> Request | None:
         ready, _, _ = select.select([listener, sys.stdin], [], [])
         if sys.stdin in ready:
             return None
-        with contextlib.suppress(OSError, ValueError, EOFError, TypeError):
+        with contextlib.suppress(OSError, ValueError, EOFError, TypeError, KeyError):
             asked, _ = listener.accept()
             with asked:
                 if not _own(asked):
                     continue
                 if _installed() != before:
                     _begin_anew(listener)
-                request = _read(asked)
-                if _alike(request.said["environment"]):
-                    asked.sendall(TAKEN)
-                    if asked.recv(1) == GO and os.fork() == 0:
-                        listener.close()
-                        asked.sendall(STARTED)
-                        return request
-                request.close()
+                request, forked = _read(asked), False
+                try:
+                    forked = _alike(request.said["environment"]) and _forked(asked)
+                finally:
+                    if not forked:
+                        request.close()
+                if forked:
+                    listener.close()
+                    return request
+
+
+def _forked(asked: socket.socket) -> bool:
+    """Fork a process where the launcher still waits for one; whether this is it."""
+    asked.sendall(TAKEN)
+    if asked.recv(1) != GO or os.fork():
+        return False
+    try:
+        asked.sendall(STARTED)
+    except OSError:  # the launcher has ended, so nobody wants this process
+        os._exit(1)
+    return True
 
 
 def _threads() -> int:

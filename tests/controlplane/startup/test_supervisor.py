@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -84,7 +85,8 @@ def identity(process: subprocess.Popen[bytes]) -> tuple[int, float]:
 def test_whoever_claims_the_directory_is_found_there(settings: Settings) -> None:
     keeper = supervisor(settings)
     keeper.claim()
-    state = running(settings)
+    state: dict[str, Any] = dict(running(settings) or {})
+    assert set(state.pop("secrets")) == {"api_token", "database_url", "redis_url"}
     assert state == {
         "pid": os.getpid(),
         "url": base_url(settings),

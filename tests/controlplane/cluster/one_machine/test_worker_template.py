@@ -161,6 +161,45 @@ def test_what_was_ignored_and_blocked_stays_so(template: TemplateProcess, tmp_pa
     assert json.loads(done.stdout) == [template.pid, [int(signal.SIGHUP)], True]
 
 
+def named(template: TemplateProcess, folder: Path) -> tuple[int, str]:
+    """The parent of a process that is launched, and what it calls the first thing that it names."""
+    program = folder / "names.py"
+    program.write_text(
+        "import os\nfrom ray._raylet import ObjectID\n"
+        "print(os.getppid(), ObjectID.from_random().hex(), flush=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, *template.command, program],
+        env={**os.environ, "RAY_RAYLET_PID": str(os.getpid())},
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=120,
+    )
+    parent, name = done.stdout.split()
+    return int(parent), name.decode()
+
+
+def test_forked_processes_name_things_differently(
+    template: TemplateProcess, tmp_path: Path
+) -> None:
+    """Two of Ray's workers put the same object into its store, and a start stood still."""
+    found = [named(template, tmp_path) for _ in range(3)]
+    assert {parent for parent, _ in found} == {template.pid}
+    assert len({name for _, name in found}) == 3
+
+
+def test_where_random_numbers_were_drawn_before_nothing_is_forked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = tmp_path / "drawn.py"
+    drawn.write_text("from ray._raylet import ObjectID\nObjectID.from_random()\n")
+    monkeypatch.setattr("controlplane.cluster.one_machine.template_process.SERVE", drawn)
+    with a_template() as template:
+        found = [named(template, tmp_path) for _ in range(2)]
+        assert {parent for parent, _ in found} == {os.getpid()}
+        assert len({name for _, name in found}) == 2
+
+
 def test_a_process_that_ends_leaves_nothing_behind(
     template: TemplateProcess, program: Path
 ) -> None:

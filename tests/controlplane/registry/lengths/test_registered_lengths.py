@@ -108,6 +108,12 @@ def test_inputs_get_other_names_before_lengths(tmp_path: Path) -> None:
     assert [(one.name, one.shape) for one in task.inputs] == [("words", (4, 2)), ("mask", (4, 1))]
 
 
+def test_a_batch_is_not_freed_of_a_model_for_several_lengths(known: Texts) -> None:
+    for given in ({}, {"lengths": (4, 8)}, {"lengths": (4, 8), "task": "fresh"}):
+        with pytest.raises(InvalidInput, match="--free-batch tries rows of one length"):
+            known.register(edges=Edges(free_batch=True), **given)
+
+
 def test_the_same_model_again_is_a_conflict_and_other_lengths_are(known: Texts) -> None:
     before = known.catalog.snapshot()
     with pytest.raises(Conflict, match="registered already"):
