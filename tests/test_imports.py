@@ -61,6 +61,7 @@ RAY_FILES = {
     Path("controlplane/cluster/serve_applications.py"),
     Path("controlplane/cluster/one_machine/single_machine.py"),
     Path("controlplane/cluster/one_machine/spare_room.py"),
+    Path("controlplane/cluster/one_machine/worker_template.py"),
     Path("controlplane/app.py"),
 }
 MOST_MODULES = 16
