@@ -207,7 +207,10 @@ def test_a_quick_registration_trains_on_no_row_that_may_judge_later(house: House
         house.register(evaluation=rows, training=rows, calibration=house.rows, quick=True)
 
 
-@pytest.mark.parametrize("thoroughness", [Thoroughness.FULL, Thoroughness.SAMPLED])
+@pytest.mark.parametrize(
+    "thoroughness",
+    [pytest.param(Thoroughness.FULL, marks=pytest.mark.campaign), Thoroughness.SAMPLED],
+)
 def test_a_batch_that_is_too_large_is_left_out_and_told_of(
     house: House, thoroughness: Thoroughness
 ) -> None:
