@@ -4,6 +4,7 @@ other inputs and outputs where that was asked for."""
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from controlplane.building.types import RegistrationLimits
 from profiler.sandbox.sandbox import Sandbox, SandboxLimits
@@ -21,19 +22,12 @@ def with_weights(
     Raises:
         InvalidArtifact: a file cannot be read, or weights are not where it says.
     """
-    joined: list[ModelFile] = []
-    allowed = SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)
-    for number, file in enumerate(files):
-        if file.path.suffix != ".onnx" or not has_parts(file.path):
-            joined.append(file)
-            continue
-        target = folder / f"joined-{number}" / file.path.name
-        target.parent.mkdir()
-        given = {"path": str(file.path), "target": str(target), "size_mib": limits.model_mib}
-        with Sandbox(allowed) as sandbox:
-            sandbox.call("join", given, subject=file.model)
-        joined.append(replace(file, path=target))
-    return joined
+    return [
+        _rewritten("join", file, folder / f"joined-{number}", limits)
+        if file.path.suffix == ".onnx" and has_parts(file.path)
+        else file
+        for number, file in enumerate(files)
+    ]
 
 
 def with_edges(
@@ -46,25 +40,25 @@ def with_edges(
         InvalidInput: names are wrong, or a file is no ONNX file.
     """
     changed: list[ModelFile] = []
-    allowed = SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)
     for number, file in enumerate(files):
         if file.path.suffix != ".onnx":
             raise InvalidInput(
                 f"{file.path.name}: only inputs and outputs of ONNX files can be changed;"
                 " modelless.export names those of an archive by input_names and output_names"
             )
-        target = folder / str(number) / file.path.name
-        target.parent.mkdir()
-        with Sandbox(allowed) as sandbox:
-            sandbox.call(
-                "change",
-                {
-                    "path": str(file.path),
-                    "target": str(target),
-                    "edges": asdict(edges),
-                    "size_mib": limits.model_mib,
-                },
-                subject=file.model,
-            )
-        changed.append(replace(file, path=target))
+        own = folder / f"changed-{number}"
+        changed.append(_rewritten("change", file, own, limits, edges=asdict(edges)))
     return changed
+
+
+def _rewritten(
+    method: str, file: ModelFile, folder: Path, limits: RegistrationLimits, **further: Any
+) -> ModelFile:
+    """The file as a method of the sandbox writes it, in a new folder."""
+    folder.mkdir()
+    target = folder / file.path.name
+    given = {"path": str(file.path), "target": str(target), "size_mib": limits.model_mib}
+    allowed = SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)
+    with Sandbox(allowed) as sandbox:
+        sandbox.call(method, given | further, subject=file.model)
+    return replace(file, path=target)

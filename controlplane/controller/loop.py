@@ -425,11 +425,8 @@ class ControlLoop:
         if absent and self._clock_s() - self._starts_at_s >= STARTS_EVERY_S:
             self._starts_at_s = self._clock_s()
             with contextlib.suppress(ClusterUnavailable):
-                before, found = (
-                    self._report.failed_starts,
-                    await self._cluster.failed_starts(absent),
-                )
-                self._report.failed_starts = found
+                found = await self._cluster.failed_starts(absent)
+                before, self._report.failed_starts = self._report.failed_starts, found
                 for kind in sorted(found.keys() - before.keys()):
                     self._journal.tell("start_failed", kind, f"{found[kind]}; it is tried again")
         elif not absent:

@@ -109,9 +109,7 @@ def register(
     with work_folder(scratch) as work:
         files = tuple(with_weights(files, work, limits))
         if request.edges:
-            changed = work / "changed"
-            changed.mkdir()
-            files = tuple(with_edges(files, request.edges, changed, limits))
+            files = tuple(with_edges(files, request.edges, work, limits))
         parts = [(request, files)]
         if request.lengths is not None or buckets is not None:
             meter.begin("check", f"reading {request.path.name}")

@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from controlplane.controller.events.answer_pace import SLOW_MS
 from controlplane.settings import Settings
 from controlplane.startup.checks.finding import Finding, Say, fine, problem, warning
 from controlplane.startup.checks.state import running_here
@@ -22,8 +23,6 @@ SHOWN = 4
 
 
 CONNECT_S = 2.0
-SLOW_MS = 250.0
-"""From here on an answer of the live state is slow, as for the control loop."""
 
 REMEDIES = {
     "connection slots are reserved": "end some of its connections, or raise its `max_connections`",
