@@ -71,6 +71,29 @@ class Request:
         self.held = []
 
 
+class Settings:
+    """How Ray is set up here."""
+
+    def __init__(
+        self, environment: Iterable[tuple[bytes, bytes]], *, of_import: set[bytes]
+    ) -> None:
+        """
+        Args:
+            of_import: the names that importing Ray has set, as it does where nobody has set them.
+        """
+        self._all = _of_ray(environment)
+        self._of_import = {name: self._all[name] for name in of_import & self._all.keys()}
+
+    def forget_import(self) -> None:
+        """Take what importing Ray has set out of the environment."""
+        for name in self._of_import:
+            del os.environb[name]
+
+    def are_of(self, environment: Mapping[bytes, bytes]) -> bool:
+        """Whether Ray would be set up by this environment as it was here."""
+        return self._of_import | _of_ray(environment.items()) == self._all
+
+
 def main() -> None:
     listener = socket.socket(fileno=int(sys.argv[1]))
     worker, serve = sys.argv[2], sys.argv[3]
@@ -86,6 +109,7 @@ def main() -> None:
     if not raylet:
         return
     os.environ.update({"RAY_RAYLET_PID": raylet, "RAY_JOB_ID": NO_JOB})
+    given = set(os.environb)
     runpy.run_path(worker, run_name="ray_default_worker")
     with _no_random_ids():
         runpy.run_path(serve, run_name="bare_serve")
@@ -94,7 +118,8 @@ def main() -> None:
     if _threads() > 1 or _random_id() == _random_id():
         return
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them: Ray asks by their ids
-    request = _requested(listener, before)
+    settings = Settings(os.environb.items(), of_import=set(os.environb) - given)
+    request = _requested(listener, before, settings)
     if request is not None:
         _become(request)
 
@@ -138,7 +163,7 @@ def _random_id() -> bytes:
     return found
 
 
-def _requested(listener: socket.socket, before: object) -> Request | None:
+def _requested(listener: socket.socket, before: object, settings: Settings) -> Request | None:
     """Fork a process for each request. Returns the request in it, and None here, when all ends."""
     while True:
         ready, _, _ = select.select([listener, sys.stdin], [], [])
@@ -150,10 +175,11 @@ def _requested(listener: socket.socket, before: object) -> Request | None:
                 if not _own(asked):
                     continue
                 if _installed() != before:
+                    settings.forget_import()
                     _begin_anew(listener)
                 request, forked = _read(asked), False
                 try:
-                    forked = _alike(request.said["environment"]) and _forked(asked)
+                    forked = settings.are_of(request.said["environment"]) and _forked(asked)
                 finally:
                     if not forked:
                         request.close()
@@ -195,14 +221,9 @@ def _installed() -> object:
     return times
 
 
-def _alike(environment: Mapping[bytes, bytes]) -> bool:
-    """Whether Ray would be set up by this environment as it was here."""
-
-    def settings(given: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-        ours = {name: value for name, value in given if name.startswith(b"RAY_")}
-        return {name: value for name, value in ours.items() if name not in OF_A_WORKER}
-
-    return settings(environment.items()) == settings(os.environb.items())
+def _of_ray(environment: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    ours = {name: value for name, value in environment if name.startswith(b"RAY_")}
+    return {name: value for name, value in ours.items() if name not in OF_A_WORKER}
 
 
 def _begin_anew(listener: socket.socket) -> NoReturn:

@@ -207,6 +207,8 @@ def test_a_process_that_ends_leaves_nothing_behind(
     for _ in range(3):
         said = launched(template, program)
         assert said["parent"] == template.pid
+    # The kernel closes the files of what ends before it takes the process away.
+    psutil.wait_procs(psutil.Process(template.pid).children(), timeout=60)
     assert not psutil.Process(template.pid).children()
     assert set(os.listdir(f"/proc/{template.pid}/fd")) == files
 
@@ -220,6 +222,18 @@ def test_where_ray_is_set_up_otherwise_a_process_is_started_as_ray_does(
         assert not said["ray"]
         assert said["file"] == "from a pipe"
     assert launched(template, program)["parent"] == template.pid
+
+
+@pytest.mark.parametrize("raylet", [True, False])
+def test_what_importing_ray_sets_may_stand_in_the_environment_or_not(
+    program: Path, monkeypatch: pytest.MonkeyPatch, raylet: bool
+) -> None:
+    monkeypatch.delenv("RAY_CLIENT_MODE", raising=False)
+    with a_template() as template:
+        if raylet:  # whoever starts it has imported Ray in the meantime
+            monkeypatch.setenv("RAY_CLIENT_MODE", "0")
+        assert launched(template, program)["parent"] == template.pid
+        assert launched(template, program, RAY_CLIENT_MODE="1")["parent"] == os.getpid()
 
 
 def test_without_a_template_a_process_is_started_as_ray_does(program: Path) -> None:
