@@ -81,7 +81,7 @@ def start_and_serve(settings: Settings, example: str | None) -> None:
         with contextlib.suppress(OSError):  # a full disk must not keep anything running
             ready.unlink(missing_ok=True)
             if begun:
-                err.print("\nStopping: workers finish their queries")
+                err.print(f"\nStopping{': workers finish their queries' if serving else ''}")
         began = time.monotonic()
         keeper.stop()
         if begun:

@@ -16,6 +16,7 @@ from controlplane.cluster.control_store import ControlStoreWatch
 from controlplane.cluster.one_machine.single_machine import bare_ray
 from controlplane.cluster.one_machine.spare_room import keep
 from controlplane.cluster.one_machine.template_process import TemplateProcess
+from controlplane.cluster.patience import patience
 from controlplane.settings import Settings
 from variants.errors import ClusterUnavailable
 
@@ -23,6 +24,8 @@ TOKEN_FILE = "ray.token"  # noqa: S105 - a file name
 """In the state directory: the token of Ray, its own or that of the cluster."""
 REACH_S = 30.0
 """How long nothing may listen at the address of a cluster that is joined."""
+SHUTDOWN_S = 60.0
+"""How long Serve may take to end its applications; it gives their queries 30 s."""
 PROBE_S = 2.0
 """How long a cluster may take to say whether it knows a token; then Ray itself tries."""
 
@@ -63,6 +66,9 @@ def ray_environment(settings: Settings) -> dict[str, str]:
         environment["RAY_SERVE_CONTROL_LOOP_INTERVAL_S"] = "0.25"
         # Ray's dashboard, for which these are, is not there.
         environment["RAY_task_events_report_interval_ms"] = "0"
+        # Else ``ray.init`` waits for the first process of a worker, for ever and deaf to signals
+        # where these crash or hang.
+        environment["RAY_prestart_worker_first_driver"] = "0"
         environment |= {name: os.environ.get(name, value) for name, value in LOGS.items()}
     return environment
 
@@ -377,14 +383,25 @@ def logs_place(settings: Settings) -> str:
     return f"{node.get_logs_dir_path()} on each node"
 
 
-def stop_ray() -> None:
-    """End the Serve applications (workers drain) and leave or stop Ray."""
+def stop_ray(*, serving: bool) -> None:
+    """End the Serve applications (workers drain) and leave or stop Ray. For the main thread.
+
+    Args:
+        serving: whether there are applications. Where Serve's controller never began, what ends
+            them waits for it.
+
+    Raises:
+        TimeoutError: Serve does not answer; Ray is left or stopped all the same.
+    """
     ray = sys.modules.get("ray")
     # An interrupted import leaves a module without content, or none.
     if ray is not None and hasattr(ray, "is_initialized") and ray.is_initialized():
         from ray import serve
 
         # Without it there is nothing to end them by, and the call would wait for hours.
-        if answers(control_store()):
-            serve.shutdown()
-        ray.shutdown()
+        try:
+            if serving and answers(control_store()):
+                with patience(SHUTDOWN_S):
+                    serve.shutdown()
+        finally:
+            ray.shutdown()

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import Any
 
+from controlplane.cluster.patience import patience
 from controlplane.cluster.start_reports import Starting, failure, is_up, lacks_room
 from variants.errors import ClusterUnavailable
 
@@ -26,18 +27,27 @@ ANSWER_S = 5.0
 START_POLL_S = 0.2
 
 
-def deploy(
-    applications: Mapping[str, Any],
-    stopped: Callable[[], bool] = lambda: False,
-    say: Callable[[str], None] = lambda _: None,
-) -> None:
-    """Start Serve applications, by name: what ``controlplane.app`` builds.
+SLOW_S = 30.0
+"""After so long somebody who waits for Serve's own process is told what it is."""
 
-    Returns when they run, or as soon as ``stopped()``. Workers for which no node has room are
-    waited for only while there are none at all; ``say`` is told.
+
+BEGIN_S = 180.0
+"""How long Serve's own process may take to begin. On a busy machine that has been 20 s."""
+
+
+def deploy(
+    applications: Mapping[str, Any], logs: str, say: Callable[[str], None] = lambda _: None
+) -> None:
+    """Hand applications over to Serve, by name: what ``controlplane.app`` builds.
+
+    Returns when Serve knows them; ``until_running`` waits for their replicas. For the main thread,
+    which a handler of a signal may interrupt by raising. ``say`` is told when it takes long.
+
+    Args:
+        logs: where Ray's logs are, for the sentence of an error.
 
     Raises:
-        ClusterUnavailable: Serve does not start them; the sentence is the replica's own.
+        ClusterUnavailable: Serve does not begin, or does not take them.
     """
     from ray import serve
     from ray.serve.api import RunTarget
@@ -47,17 +57,39 @@ def deploy(
         for name, application in applications.items()
     ]
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    slow = f"Ray has not started its first process within {SLOW_S:g} s; it is waited for"
     try:
-        serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
-        serve.run_many(targets, wait_for_applications_running=False)
+        with patience(BEGIN_S, SLOW_S, lambda: say(slow)):
+            serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
+            serve.run_many(targets, wait_for_applications_running=False)
+    except TimeoutError as error:
+        raise ClusterUnavailable(
+            "Ray Serve could not start modelless: Ray has not started its first process within"
+            f" {BEGIN_S:g} s; `raylet.out` and the files `worker-*` say why, in {logs}"
+        ) from error
     except Exception as error:
         raise ClusterUnavailable(f"Ray Serve could not start modelless: {error}") from error
+
+
+def until_running(
+    names: Collection[str],
+    stopped: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Return when these applications run, or as soon as ``stopped()``.
+
+    Workers for which no node has room are waited for only while there are none at all; ``say`` is
+    told.
+
+    Raises:
+        ClusterUnavailable: Serve does not start them; the sentence is the replica's own.
+    """
     said: set[str] = set()
     while not stopped():
-        found = applications_now(applications)
+        found = applications_now(names)
         if (why := failure(found)) is not None:
             raise ClusterUnavailable(f"Ray Serve could not start modelless: {why}")
-        if len(found) == len(applications) and is_up(found):
+        if len(found) == len(names) and is_up(found):
             return
         for name in set(lacks_room(found)) - said:
             said.add(name)

@@ -36,6 +36,7 @@ from controlplane.cluster.serve_applications import (
     applications_now,
     deploy,
     gateway_nodes,
+    until_running,
 )
 from controlplane.cluster.start_reports import complaints
 from controlplane.gateway.listening import bind, other_place
@@ -90,6 +91,8 @@ class Supervisor:
         self._valkey: EmbeddedValkey | None = None
         self._template: TemplateProcess | None = None
         self._ray = False
+        self._deploying = False
+        """Whether Serve is waited for to take the applications."""
         self._raylet: RayletWatch | None = None
         self._joined = ""
         """Where the Ray is that was joined or started, for `modelless upgrade`."""
@@ -200,7 +203,11 @@ class Supervisor:
         on_end(self._interrupt)
         signal.signal(signal.SIGINT, self._interrupt)
         with self._step("Ray Serve") as done:
-            deploy(applications(settings, self._absent), self._stop.is_set, self._say)
+            made = applications(settings, self._absent)
+            self._deploying = True
+            deploy(made, logs_place(settings), self._say)
+            self._deploying = False
+            until_running(made, self._stop.is_set, self._say)
             if settings.ray_address and settings.gateway_nodes != "head":
                 nodes = gateway_nodes()
                 self.url = base_url(settings, nodes[0]) if nodes else self.url
@@ -288,6 +295,9 @@ class Supervisor:
                 self._say(news)
             if self._valkey is not None and not self._valkey.reachable():
                 self._restart_valkey(self._valkey)
+            if self._template is not None and self._template.renew():
+                self._remember()
+                self._say("the process that workers are forked from was killed; it runs again")
             if self._ray_has_ended():
                 where = " on this machine" if self._settings.ray_address else ""
                 raise ClusterUnavailable(
@@ -318,6 +328,8 @@ class Supervisor:
             self._say("killed on request; queries in flight are lost")
             self._started.end()
             os._exit(130)
+        if self._deploying:
+            raise KeyboardInterrupt
 
     # -- stop -----------------------------------------------------------------------------------
 
@@ -340,7 +352,8 @@ class Supervisor:
             with contextlib.suppress(StateUnavailable):
                 asyncio.run(_announce_end(self._settings.live_url))
             try:
-                stop_ray()
+                # On a machine of our own, what was never served ends with its processes.
+                stop_ray(serving=bool(self._settings.ray_address) or not self._deploying)
             except Exception as error:
                 self._say(f"Ray did not end by itself ({error}); its processes are ended")
             watchdog.cancel()

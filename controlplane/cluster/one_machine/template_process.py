@@ -4,6 +4,7 @@ import contextlib
 import socket
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +13,8 @@ TEMPLATE = Path(__file__).with_name("worker_template.py")
 SERVE = Path(__file__).parent.parent / "bare_serve.py"
 SOCKET = "workers.sock"
 END_S = 5.0
+RENEW_S = 60.0
+"""It is started again at most so often: it may have been killed for want of memory."""
 
 
 class TemplateProcess:
@@ -24,6 +27,9 @@ class TemplateProcess:
         """
         self._path = folder / SOCKET
         self._process: subprocess.Popen[bytes] | None = None
+        self._environment: dict[str, str] = {}
+        self._raylet: int | None = None
+        self._started_at = 0.0
 
     def start(self, environment: dict[str, str]) -> None:
         """Start it, and return while it imports; launchers wait for it.
@@ -31,6 +37,7 @@ class TemplateProcess:
         Raises:
             OSError: the folder cannot be used, or the process cannot be started.
         """
+        self._environment, self._started_at = environment, time.monotonic()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -55,10 +62,31 @@ class TemplateProcess:
 
     def serve(self, raylet: int) -> None:
         """Have it import Ray's own part, for the workers of a raylet, by its process id."""
+        self._raylet = raylet
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.write(f"{raylet}\n".encode())
                 self._process.stdin.flush()
+
+    def renew(self) -> bool:
+        """Start it again where a signal has ended it; whether that was so.
+
+        One that ended by itself could not be forked from, and would end again.
+        """
+        process = self._process
+        if process is None or self._raylet is None or (process.poll() or 0) >= 0:
+            return False
+        if time.monotonic() - self._started_at < RENEW_S:
+            return False
+        if process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+        try:
+            self.start(self._environment)
+        except OSError:
+            return False
+        self.serve(self._raylet)
+        return True
 
     @property
     def pid(self) -> int:

@@ -35,7 +35,7 @@ from controlplane.startup.processes import deaf_to_hang_ups, end_processes, is_a
 from controlplane.startup.state_directory import clear_files, clear_leftovers, prepare
 from controlplane.startup.supervisor import Supervisor, _announce_end
 from tests.ports import free_port
-from variants.errors import Conflict, InvalidInput, StateUnavailable
+from variants.errors import ClusterUnavailable, Conflict, InvalidInput, StateUnavailable
 
 STUBBORN = (
     "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
@@ -141,6 +141,40 @@ def test_what_is_said_while_it_runs_has_a_time(
     time, words = line[:19], line[19:]
     assert datetime.fromisoformat(time) <= datetime.now()
     assert words == " Ray's control store has died"
+
+
+class KilledTemplate:
+    """A template of workers that was killed once."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def renew(self) -> bool:
+        self.looks += 1
+        return self.looks == 1
+
+    def end(self) -> None:
+        pass
+
+
+def test_a_template_of_workers_that_runs_again_is_told_once(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(startup, "raylet_socket", lambda: "")
+    monkeypatch.setattr(startup, "WATCH_S", 0.01)
+    monkeypatch.setattr(Supervisor, "_ray_has_ended", lambda _: template.looks == 3)
+    said: list[str] = []
+    keeper = supervisor(settings.model_copy(update={"fork_workers": False}), said)
+    keeper.claim()
+    template = KilledTemplate()
+    monkeypatch.setattr(keeper, "_template", template)
+    try:
+        with pytest.raises(ClusterUnavailable):
+            keeper.watch()
+    finally:
+        keeper.stop()
+    [line] = said
+    assert line.endswith(" the process that workers are forked from was killed; it runs again")
 
 
 def test_commands_learn_what_the_running_one_was_told(settings: Settings, port: int) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from controlplane.cluster.one_machine import template_process
 from controlplane.cluster.one_machine.template_process import LAUNCHER, TemplateProcess
 from controlplane.cluster.one_machine.worker_launcher import GO, TAKEN
 from tests.integration.deployment import short_directory
@@ -293,6 +294,36 @@ def test_it_ends_with_whoever_started_it_and_what_was_forked_goes_on(tmp_path: P
             assert forked.status() != psutil.STATUS_ZOMBIE
         finally:
             forked.kill()
+
+
+def test_one_that_was_killed_is_started_again_but_not_at_once(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with a_template() as template:
+        first = template.pid
+        assert not template.renew()
+        psutil.Process(first).kill()
+        os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+        assert not template.renew()
+        assert launched(template, program)["parent"] == os.getpid()
+        monkeypatch.setattr(template_process, "RENEW_S", 0.0)
+        assert template.renew()
+        assert template.pid != first
+        assert launched(template, program)["parent"] == template.pid
+
+
+def test_one_that_ended_by_itself_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template_process, "RENEW_S", 0.0)
+    with short_directory() as folder:
+        broken = folder / "broken.py"
+        broken.write_text("raise SystemExit(3)")
+        monkeypatch.setattr(template_process, "TEMPLATE", broken)
+        template = TemplateProcess(folder)
+        template.start(dict(os.environ))
+        template.serve(os.getpid())
+        os.waitid(os.P_PID, template.pid, os.WEXITED | os.WNOWAIT)
+        assert not template.renew()
+        template.end()
 
 
 def test_what_is_sent_by_no_launcher_harms_nobody(template: TemplateProcess, program: Path) -> None:
