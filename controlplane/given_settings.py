@@ -152,7 +152,8 @@ class GivenSettings(BaseSettings):
     worker_memory_mib: float = Field(
         0,
         ge=0,
-        description="What variants may take on one worker without a GPU; 0: half of the memory, "
+        description="What variants may take on one worker without a GPU, beside an eighth of that, "
+        "and 1,024 at most, for the batch that runs; 0: half of the memory, "
         "or of a container's limit, shared.",
     )
     usd_per_core_hour: float = Field(0.04, ge=0, description="Price of one core for an hour.")

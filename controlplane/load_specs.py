@@ -6,7 +6,8 @@ from planner.selection.snapshot import latency_points, typical_points
 from planner.types import Candidate, ReplicaTarget
 from variants.artifacts.protocol import ArtifactStore
 from variants.errors import NotFound, TaskNotFound
-from variants.types import CatalogSnapshot, Profile, Task, Variant
+from variants.types import CatalogSnapshot, DeviceKindName, Profile, Task, Variant
+from variants.working_memory import counted_mib, own_working_mib
 from workers.types import LoadSpec
 
 
@@ -17,6 +18,7 @@ class Specs:
         self._store = store
         self._tasks: Mapping[str, Task] = {task.name: task for task in catalog.tasks}
         self._variants: Mapping[tuple[str, str], Variant] = {v.key: v for v in catalog.variants}
+        self._kinds = {kind.name: kind for kind in catalog.device_kinds}
         self._profiles: Mapping[tuple[str, str, str], Profile] = {
             (p.task, p.variant, p.device_kind): p for p in catalog.profiles
         }
@@ -38,7 +40,8 @@ class Specs:
             raise TaskNotFound(f"there is no task {task!r} any more")
         found = self._variants.get((task, variant))
         profile = self._profiles.get((task, variant, device_kind))
-        if found is None or profile is None:
+        kind = self._kinds.get(DeviceKindName(device_kind))
+        if found is None or profile is None or kind is None:
             raise NotFound(f"{task}/{variant} has no profile on {device_kind}")
         return LoadSpec(
             task=found.task,
@@ -49,7 +52,7 @@ class Specs:
             inputs=self._tasks[task].inputs,
             outputs=self._tasks[task].outputs,
             latency=tuple(latency_points(profile)),
-            memory_mib=profile.memory_mib,
+            memory_mib=counted_mib(profile, kind),
             load_s=profile.load_s,
             share=0.0 if target is None else target.share,
             planned_qps=None if target is None else target.qps,
@@ -58,6 +61,7 @@ class Specs:
             options=tuple(sorted(found.options.items())),
             typical=typical_points(profile),
             device_kind=device_kind,
+            own_working_mib=own_working_mib(profile, kind),
         )
 
     def of_candidate(self, candidate: Candidate) -> LoadSpec:

@@ -259,7 +259,7 @@ class Profile:
     points: tuple[LatencyPoint, ...]
     """Ascending by batch size; a batch above the last is forbidden."""
     memory_mib: float
-    """Memory that it takes of the device: the GPU's, or the CPU worker's."""
+    """Memory that it takes of the device: the GPU's, or the CPU worker's, as if it were alone."""
     load_s: float
     """Warm: its files are in the system's cache and its back end is imported."""
     source: ProfileSource = ProfileSource.MEASURED
@@ -278,6 +278,9 @@ class Profile:
     """Memory that a variant on a GPU takes of the host."""
     energy_j: float | None = None
     """Joules per row at the batch size of the highest throughput, where they can be read."""
+    working_mib: float | None = None
+    """Of ``memory_mib``: what batches take while they run, where the variants of a worker share
+    that (``variants.working_memory``)."""
     live: bool = False
     """Its latencies are those that workers see now: to decide by, not to be kept."""
 

@@ -20,6 +20,7 @@ from workers.execution.artifacts import Artifacts
 from workers.host import STOP_S, WorkerHost
 from workers.process.niceness import take_niceness
 from workers.process.release import generation, release
+from workers.runtimes.onnx_arena import ARENA
 from workers.types import ZONE_LABELS, WorkerConfig
 
 log = logging.getLogger(__name__)
@@ -175,6 +176,7 @@ class WorkerReplica(Replaceable):
             settings = replace(settings, listen=f"tcp:{get_node_ip_address()}")
         unique = serve.get_replica_context().replica_id.unique_id
         self._id = f"{settings.device_kind}-{unique}"
+        ARENA.share()
         self._host = WorkerHost(settings, self._id, secret=secret, artifacts=artifacts)
         self._device_kind = settings.device_kind
         self._address = ""

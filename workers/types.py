@@ -49,6 +49,8 @@ class LoadSpec:
     """(batch size, median in ms) of the profile, to notice when it is not true any more."""
     device_kind: str = ""
     """Of the worker, or that it is measured for."""
+    own_working_mib: float = 0.0
+    """Of the memory: what batches take beyond what all variants of a worker share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,8 @@ class Readings:
     """What loading it has cost."""
     weighed: Mapping[str, float] = field(default_factory=dict)
     """MiB that serving takes, by the batch sizes that were served: ``1,2,4``."""
+    working: Mapping[str, float] = field(default_factory=dict)
+    """Of these, what variants share; nothing where they share none."""
     profile: Profile | None = None
     """Once it was measured in full."""
 
@@ -125,6 +127,7 @@ def _values(readings: Readings) -> dict[str, Any]:
         "samples": {str(size): sample.rounds for size, sample in readings.samples.items()},
         "figures": None if readings.figures is None else asdict(readings.figures),
         "weighed": dict(readings.weighed),
+        "working": dict(readings.working),
         "profile": None if readings.profile is None else asdict(readings.profile),
     }
 
@@ -135,10 +138,13 @@ def _readings(values: Mapping[str, Any], variant: Variant) -> Readings:
         for size, rounds in values["samples"].items()
     }
     figures, profile = values["figures"], values["profile"]
+    if "working" not in values:  # kept before that was seen: it is weighed again
+        values, profile = {**values, "weighed": {}, "working": {}}, None
     return Readings(
         samples=samples,
         figures=None if figures is None else Figures(**figures),
         weighed=values["weighed"],
+        working=values["working"],
         profile=None if profile is None else _profile(profile, variant),
     )
 

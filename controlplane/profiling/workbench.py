@@ -15,6 +15,7 @@ from controlplane.building.types import RegistrationLimits
 from controlplane.profiling.notebook import Notebook, Readings
 from controlplane.profiling.staleness import host_of
 from profiler.evaluation.accuracy import Judgement
+from profiler.sandbox.measure import Weight
 from profiler.sandbox.probe import Figures, Probe, Settling, settle
 from profiler.sandbox.sandbox import Announce, ignored
 from profiler.timing.contention import Contention
@@ -75,9 +76,9 @@ class Workbench:
         self._loaded: set[VariantName] = set()
         """Variants for which a process was started."""
         self._memory_mib: dict[VariantName, float] = {}
-        self._weighed_mib: dict[VariantName, float] = {}
+        self._weighed: dict[VariantName, Weight] = {}
         """Memory of variants that were loaded anew, with only their profiled batch sizes run."""
-        self._weighings: dict[VariantName, dict[str, float]] = {}
+        self._weighings: dict[VariantName, dict[str, Weight]] = {}
         """All of these, by the batch sizes that were served: ``1,2,4``."""
         self._energy_j: dict[VariantName, Mapping[int, float]] = {}
         """Joules of a batch by its size, where they were measured."""
@@ -141,7 +142,10 @@ class Workbench:
             samples=before.samples,
             figures=before.figures,
         )
-        self._weighings[name] = dict(before.weighed)
+        self._weighings[name] = {
+            served: Weight(mib, before.working.get(served))
+            for served, mib in before.weighed.items()
+        }
         if before.profile is not None:
             self._profiles[name] = before.profile
         return probe
@@ -151,12 +155,18 @@ class Workbench:
         if self._notebook is None:
             return
         probe, name = self._probes[variant.name], variant.name
+        weighings = self._weighings[name]
         self._notebook.note_readings(
             variant,
             Readings(
                 samples=probe.samples,
                 figures=probe.figures,
-                weighed=self._weighings[name],
+                weighed={served: one.memory_mib for served, one in weighings.items()},
+                working={
+                    served: one.working_mib
+                    for served, one in weighings.items()
+                    if one.working_mib is not None
+                },
                 profile=self._profiles.get(name),
             ),
         )
@@ -242,7 +252,7 @@ class Workbench:
         if served not in known:
             known[served] = self.probe(variant, path).weigh(sizes)
             self._note(variant)
-        self._weighed_mib[variant.name] = known[served]
+        self._weighed[variant.name] = known[served]
 
     def samples(self, variant: Variant) -> Mapping[int, Sample]:
         """What was timed of it so far, by batch size."""
@@ -287,13 +297,15 @@ class Workbench:
         points = tuple(replace(p, energy_j=joules.get(p.batch_size)) for p in points)
         figures = self._probes[like.name].figures
         seen_mib = max(figures.memory_mib, self._memory_mib.get(like.name, 0.0))
+        weight = self._weighed.get(like.name, Weight(seen_mib))
         predicted = any(point.error for point in points)
         return Profile(
             task=self.task.name,
             variant=variant.name,
             device_kind=self.kind.name,
             points=points,
-            memory_mib=self._weighed_mib.get(like.name, seen_mib),
+            memory_mib=weight.memory_mib,
+            working_mib=weight.working_mib,
             host_memory_mib=figures.host_memory_mib,
             load_s=figures.load_s,
             cold_load_s=figures.cold_load_s,

@@ -348,7 +348,12 @@ class ProfileSchema(Schema):
     variant: str
     device_kind: str = Field(examples=["cpu-4"])
     points: list[PointSchema]
-    memory_mib: float
+    memory_mib: float = Field(description="What it takes as if it were alone.")
+    working_mib: float | None = Field(
+        None,
+        description="Of the memory, what batches take while they run and variants of a worker "
+        "share; null where they share none, or where that was not measured.",
+    )
     host_memory_mib: float | None = Field(description="Of a variant on a GPU.")
     load_s: float = Field(description="Warm: its files and its back end are in memory.")
     cold_load_s: float | None = Field(description="The first load in a new process.")
@@ -419,7 +424,9 @@ class OnDevice(Schema):
     energy_j: float | None = Field(
         None, description="Joules of one row, idle draw included; null where not measured."
     )
-    memory_mib: float
+    memory_mib: float = Field(
+        description="What it counts with in a worker's memory: without what variants share."
+    )
     load_s: float
     source: ProfileSource
     dominated: bool = Field(

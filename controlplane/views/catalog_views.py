@@ -34,6 +34,7 @@ from variants.types import (
     Variant,
     VariantName,
 )
+from variants.working_memory import counted_mib
 
 NOISE = 1.03
 """Two measurements of the same latency may differ by this factor."""
@@ -280,6 +281,8 @@ class _Measured(NamedTuple):
     latency_ms: tuple[float, ...]
     """Of batches of 1, 2, 4, ... rows, as planning counts them."""
     memory_mib: float
+    held_mib: float
+    """Without what batches take and variants share: what counts lies between the two."""
 
 
 def _measured(profile: Profile, accuracy: float) -> _Measured:
@@ -289,14 +292,15 @@ def _measured(profile: Profile, accuracy: float) -> _Measured:
         variant=profile.variant,
         latency_ms=latency_table(latency_points(profile)).doubling,
         memory_mib=profile.memory_mib,
+        held_mib=profile.memory_mib - (profile.working_mib or 0.0),
     )
 
 
 def _dominates(one: _Measured, other: _Measured) -> bool:
     if one.inaccuracy > other.inaccuracy or len(one.latency_ms) < len(other.latency_ms):
         return False
-    ours = (one.median_ms, one.memory_mib, *one.latency_ms)
-    theirs = (other.median_ms, other.memory_mib, *other.latency_ms)
+    ours = (one.median_ms, one.memory_mib, one.held_mib, *one.latency_ms)
+    theirs = (other.median_ms, other.memory_mib, other.held_mib, *other.latency_ms)
     pairs = list(zip(ours, theirs, strict=False))
     if any(mine > yours * NOISE for mine, yours in pairs):
         return False
@@ -327,7 +331,7 @@ def _on_device(
         max_batch_size=profile.points[-1].batch_size,
         price_usd_per_1k=None if kind is None else reservation_price(profile, kind),
         energy_j=first.energy_j,
-        memory_mib=profile.memory_mib,
+        memory_mib=profile.memory_mib if kind is None else counted_mib(profile, kind),
         load_s=profile.load_s,
         source=profile.source,
         dominated=dominated,

@@ -22,6 +22,7 @@ from variants.types import (
     VariantKey,
     WorkerId,
 )
+from variants.working_memory import counted_mib
 
 MOST_STEPS = 20_000
 """Tries of one replica on one worker, at one look at all arrangements together."""
@@ -83,9 +84,9 @@ def sizes_of(catalog: CatalogSnapshot) -> Sizes:
         if variant.key in pinned
         and stage_answers(stages[variant.task, variant.model, variant.version])
     }
-    kinds = {kind.name for kind in catalog.device_kinds}
+    kinds = {kind.name: kind for kind in catalog.device_kinds}
     return {
-        (profile.device_kind, key): profile.memory_mib
+        (profile.device_kind, key): counted_mib(profile, kinds[profile.device_kind])
         for profile in catalog.profiles
         if (key := (profile.task, profile.variant)) in answering
         and profile.device_kind in kinds

@@ -45,6 +45,7 @@ from variants.types import (
     VariantName,
     WorkerId,
 )
+from variants.working_memory import counted_mib
 
 MEASURED_MARGIN = 1.2
 """Factor on a measured p95, until live latency corrects it."""
@@ -354,7 +355,8 @@ def _candidate(
 ) -> Candidate:
     """The candidate of a source; the earlier one, made of ``old``, where it would be the same."""
     variant, canary, profile, kind, failed, carbon = source
-    ready, hosts = worker_index.of((variant.task, variant.name), kind, profile.memory_mib)
+    memory_mib = counted_mib(profile, kind)
+    ready, hosts = worker_index.of((variant.task, variant.name), kind, memory_mib)
     why = ""
     if failed:
         failing = dict(failed)
@@ -381,7 +383,7 @@ def _candidate(
         price_usd_per_1k=reservation_price(profile, kind),
         usd_per_hour=kind.usd_per_hour,
         table=table or latency_table(latency_points(profile)),
-        memory_mib=profile.memory_mib,
+        memory_mib=memory_mib,
         load_ms=profile.load_s * 1_000,
         canary=canary,
         ready=ready,

@@ -176,7 +176,8 @@ class HeldVariant:
 
     def weigh(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
         """``batch_sizes`` to the memory that serving them takes."""
-        return {"memory_mib": self._trial.weigh(arguments["batch_sizes"])}
+        weight = self._trial.weigh(arguments["batch_sizes"])
+        return {"memory_mib": None} if weight is None else weight._asdict()
 
     def energy(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
         """``batch_size`` and ``share`` to the joules that a batch takes, where they can be read."""

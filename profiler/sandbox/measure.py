@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from profiler.hardware_counters import DeviceMemory, PowerMeter, find_gpu, idle_watts, meter
 from profiler.timing.contention import Contention, Watch, contention_between, lost_s
 from profiler.timing.core_speed import EVERY_S, CoreSpeed
-from workers.runtimes.protocol import Runtime, Tensor, finish_loading
+from workers.runtimes.protocol import Runtime, Tensor, finish_loading, shares_working_memory
 from workers.runtimes.registry import make_runtime
 from workers.types import LoadSpec
 
@@ -67,6 +68,15 @@ class Turn:
     """Most memory that loading and running have added to the process so far."""
     device_mib: float | None
     """Most memory that they have taken of the GPU; None without a GPU."""
+
+
+class Weight(NamedTuple):
+    """What a variant takes of the memory, in MiB."""
+
+    memory_mib: float
+    """As if it were alone."""
+    working_mib: float | None = None
+    """What batches take of that while they run, where other variants can use it in between."""
 
 
 class Trial:
@@ -154,8 +164,8 @@ class Trial:
             device_mib=self._device_mib if self._gpu else None,
         )
 
-    def weigh(self, batch_sizes: Sequence[int]) -> float | None:
-        """MiB that it takes in a worker that serves these batch sizes; None on a GPU.
+    def weigh(self, batch_sizes: Sequence[int]) -> Weight | None:
+        """What it takes in a worker that serves these batch sizes; None on a GPU.
 
         It is loaded anew and runs each size twice, so that neither larger batches that were tried
         nor the rows that it was judged on count.
@@ -175,9 +185,13 @@ class Trial:
         for batch in batches:
             self.runtime.run(batch)
             self.runtime.run(batch)
-        running_mib = max(0.0, highest_mib() - before_mib - loaded_mib)
+        running_mib = (1 + ROAMING) * max(0.0, highest_mib() - before_mib - loaded_mib)
         file_mib = max(SESSION_MIB, Path(self._spec.path).stat().st_size / 2**20)
-        return round(max(max(0.0, loaded_mib) + (1 + ROAMING) * running_mib, file_mib), 3)
+        memory_mib = round(max(max(0.0, loaded_mib) + running_mib, file_mib), 3)
+        if not shares_working_memory(self.runtime):
+            return Weight(memory_mib)
+        # What of the file was not read yet will be held, too.
+        return Weight(memory_mib, round(min(running_mib, memory_mib - file_mib), 3))
 
     def energy(self, batch_size: int, share: float = 1.0) -> float | None:
         """Joules that a batch of that size takes, what the worker draws idle meanwhile included.

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from profiler.evaluation.accuracy import BATCH, Judgement
 from profiler.sandbox.limits import PATIENCE, MeasureLimits
+from profiler.sandbox.measure import Weight
 from profiler.sandbox.sandbox import Announce, Sandbox, SandboxLimits, ignored
 from profiler.timing.contention import Contention
 from profiler.timing.statistics import Round, Sample
@@ -226,16 +227,18 @@ class Probe:
         )
         return Judgement(**found)
 
-    def weigh(self, batch_sizes: Iterable[int]) -> float:
-        """MiB of the device that it takes in a worker that serves batches of these sizes.
+    def weigh(self, batch_sizes: Iterable[int]) -> Weight:
+        """What it takes of the device in a worker that serves batches of these sizes.
 
         It is loaded anew for that; on a GPU it is what was seen so far.
 
         Raises:
             InvalidArtifact: it failed.
         """
-        found = self._call("weigh", {"batch_sizes": sorted(batch_sizes)})["memory_mib"]
-        return self.figures.memory_mib if found is None else float(found)
+        found = self._call("weigh", {"batch_sizes": sorted(batch_sizes)})
+        if found["memory_mib"] is None:
+            return Weight(self.figures.memory_mib)
+        return Weight(**found)
 
     def energy(self, batch_sizes: Iterable[int], share: float = 1.0) -> dict[int, float]:
         """Joules of a batch of each of these sizes; ``share`` is the worker's part of what its

@@ -516,7 +516,7 @@ def test_numbers_that_no_picture_can_have_are_refused(catalog: Catalog, image: I
 def test_profiles_are_added_and_replaced(catalog: Catalog) -> None:
     catalog.register(registration(device_kinds=(kind(), kind("cpu-2"))))
     replaced = profile(points=points((1, 2.0)), source=ProfileSource.PREDICTED)
-    added = profile(kind="cpu-2")
+    added = profile(kind="cpu-2", working_mib=6.5)
     catalog.put_profiles((profile(memory_mib=99.0), added, replaced))
     assert catalog.snapshot().profiles == (replaced, added)
     assert catalog.revision() == 2

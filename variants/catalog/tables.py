@@ -126,6 +126,7 @@ profiles = Table(
     Column("energy_j", Double),
     Column("measured_on", Text, nullable=False, server_default=text("''")),
     Column("beside_load", Boolean, nullable=False, server_default=false()),
+    Column("working_mib", Double),
     ForeignKeyConstraint(["task", "variant"], [variants.c.task, variants.c.name]),
 )
 

@@ -99,6 +99,7 @@ def decode_load(value: dict[str, Any]) -> LoadSpec:
             options=tuple((str(key), str(text)) for key, text in value["options"]),
             typical=tuple((int(b), float(ms)) for b, ms in value.get("typical", ())),
             device_kind=str(value.get("device_kind", "")),
+            own_working_mib=float(value.get("own_working_mib", 0.0)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"a load message is wrong: {error!r}") from error

@@ -14,6 +14,7 @@ from workers.runtimes.cuda import Device, first_device
 from workers.runtimes.cuda_graphs import NO_NUMBER, NUMBER, Graphs
 from workers.runtimes.gpu_thread import GpuThread
 from workers.runtimes.idle_work import IdleWork
+from workers.runtimes.onnx_arena import ARENA
 from workers.runtimes.onnx_providers import CPU, PROVIDERS, gpu_session, records_graphs
 from workers.runtimes.options import Options
 from workers.runtimes.protocol import Tensor, rows_of
@@ -34,6 +35,9 @@ _PLACE = re.compile(r"\S+\.(?:cc|cpp|h):\d+ ")
 class OnnxRuntime:
     """A variant stored as an ONNX file.
 
+    In a worker, what batches take lies in one arena for all variants
+    (``workers.runtimes.onnx_arena``).
+
     Threads that wait for the next operator spin for ``SPIN_US`` and then sleep: longer, and they
     starve the process that feeds them. Outputs come in the order of the spec.
 
@@ -50,6 +54,7 @@ class OnnxRuntime:
     """
 
     keeps_inputs = False
+    shares_working_memory = True
 
     def __init__(
         self, spec: LoadSpec, threads: int, *, device: Callable[[], Device] = first_device
@@ -60,6 +65,8 @@ class OnnxRuntime:
         self._inputs = [tensor.name for tensor in spec.inputs]
         self._outputs = [tensor.name for tensor in spec.outputs]
         self._session: Any = None
+        self._in_arena = False
+        """Whether its batches are in the arena of all variants."""
         self._thread: GpuThread | None = None
         """That in which all runs, on a GPU."""
         self._graphs: Graphs | None = None
@@ -67,7 +74,7 @@ class OnnxRuntime:
         """Batch sizes that are yet to be recorded."""
         self.run_pieces: Callable[[Sequence[Sequence[Tensor]]], list[Tensor]] | None = None
         """Takes a batch in pieces, where rows are copied to a GPU in any case."""
-        self._call: Callable[[Sequence[str], Mapping[str, Tensor], None], list[Tensor]]
+        self._call: Callable[[Sequence[str], Mapping[str, Tensor], Any], list[Tensor]]
         self._call = self._unloaded
 
     def load(self) -> None:
@@ -95,6 +102,7 @@ class OnnxRuntime:
                     ort, self._spec, options, device=self._find_device, graphs=graphs
                 )
             else:
+                self._in_arena = ARENA.prepare(ort, options)
                 session = ort.InferenceSession(self._spec.path, options, providers=[CPU])
         except Exception as error:  # the binding raises a different type for each cause
             raise RuntimeFailed(f"{self._name} cannot be loaded: {_reason(error)}") from error
@@ -131,8 +139,9 @@ class OnnxRuntime:
             raise RuntimeFailed(f"{self._name} failed: {_reason(error)}") from error
 
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        options = ARENA.giving_back() if ARENA.gives_back and self._in_arena else None
         try:
-            return self._call(self._outputs, dict(zip(self._inputs, inputs, strict=True)), None)
+            return self._call(self._outputs, dict(zip(self._inputs, inputs, strict=True)), options)
         except RuntimeFailed:
             raise
         except Exception as error:  # as above
@@ -140,6 +149,8 @@ class OnnxRuntime:
 
     def close(self) -> None:
         self._call, self.run_pieces = self._unloaded, None
+        if self._session is not None and self._in_arena and self._spec.own_working_mib:
+            ARENA.gives_back = True
         thread, graphs, later = self._thread, self._graphs, self._later
         self._thread = self._graphs = self._session = self._later = None
         if later is not None:

@@ -21,6 +21,9 @@ class Runtime(Protocol):
     reads the inputs any more. Then large ones may lie in memory that the next query's are written
     to (``workers.channel.shared_memory``). Others are given bytes of their own.
 
+    A class may say ``shares_working_memory = True``: on a CPU, what a batch takes while it runs is
+    there afterwards for the batches of other variants of that class, and need not be there twice.
+
     A runtime that copies its inputs anyway may have a method ``run_pieces``: as ``run``, but with a
     list of tensors for each input, whose rows one after the other are the batch. Queries are then
     not put together before.
@@ -52,6 +55,11 @@ class Runtime(Protocol):
 def keeps_inputs(runtime: Runtime) -> bool:
     """Whether a runtime may read inputs after its batch: all may that do not say otherwise."""
     return getattr(runtime, "keeps_inputs", True) is not False
+
+
+def shares_working_memory(runtime: Runtime) -> bool:
+    """Whether what its batches take is there for others afterwards: no, unless it says so."""
+    return getattr(runtime, "shares_working_memory", False) is True
 
 
 def run_pieces(runtime: Runtime) -> Callable[[Sequence[Sequence[Tensor]]], list[Tensor]] | None:

@@ -66,7 +66,7 @@ def catalog_rows(variants: Iterable[Row], profiles: Iterable[Row]) -> list[dict[
             "device_kind": profile["device_kind"],
             "batch_size": point["batch_size"],
             "latency_ms": point["p50_ms"],
-            "memory_mib": profile["memory_mib"],
+            "memory_mib": _counted_mib(variant, profile),
             "load_s": profile["load_s"],
             "energy_j": point.get("energy_j"),
         }
@@ -74,6 +74,12 @@ def catalog_rows(variants: Iterable[Row], profiles: Iterable[Row]) -> list[dict[
         if (variant := known.get((profile["task"], profile["variant"]))) is not None
         for point in profile["points"]
     ]
+
+
+def _counted_mib(variant: Row, profile: Row) -> object:
+    """What plans count it with: without what the variants of a worker share."""
+    devices = {one["device_kind"]: one["memory_mib"] for one in variant.get("devices", ())}
+    return devices.get(profile["device_kind"], profile["memory_mib"])
 
 
 def device_rows(kinds: Iterable[Row], inventory: Iterable[Row]) -> list[dict[str, object]]:

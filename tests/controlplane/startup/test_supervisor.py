@@ -160,13 +160,13 @@ class KilledTemplate:
 def test_a_template_of_workers_that_runs_again_is_told_once(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    template = KilledTemplate()
     monkeypatch.setattr(startup, "raylet_socket", lambda: "")
     monkeypatch.setattr(startup, "WATCH_S", 0.01)
     monkeypatch.setattr(Supervisor, "_ray_has_ended", lambda _: template.looks == 3)
     said: list[str] = []
     keeper = supervisor(settings.model_copy(update={"fork_workers": False}), said)
     keeper.claim()
-    template = KilledTemplate()
     monkeypatch.setattr(keeper, "_template", template)
     try:
         with pytest.raises(ClusterUnavailable):

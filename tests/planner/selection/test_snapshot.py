@@ -49,6 +49,17 @@ def test_the_price_is_the_median_of_one_row_without_margin() -> None:
     assert candidate.load_ms == 2_000.0
 
 
+@pytest.mark.parametrize(
+    ("working_mib", "counted_mib"), [(None, 300.0), (80.0, 220.0), (250.0, 175.0)]
+)
+def test_what_the_variants_of_a_worker_share_is_not_counted(
+    working_mib: float | None, counted_mib: float
+) -> None:
+    measured = replace(profile("a", memory_mib=300.0), working_mib=working_mib)
+    assert kind().memory_mib == 1_000.0  # and an eighth of that may come on top
+    assert only(measured).memory_mib == counted_mib
+
+
 def test_a_predicted_profile_has_the_wider_margin_and_the_same_price() -> None:
     candidate = only(profile("a", 10, source=ProfileSource.PREDICTED))
     assert candidate.table.ms[1] == 15.0

@@ -35,6 +35,36 @@ for _ in range(3):
 """
 
 
+TOGETHER = """
+import sys
+from dataclasses import replace
+import numpy as np
+from profiler.sandbox.measure import resident_mib
+from tests.profiler.sandbox.test_probe import spec
+from workers.runtimes.onnx_arena import ARENA
+from workers.runtimes.registry import make_runtime
+from pathlib import Path
+
+ARENA.share()
+told = spec(Path(sys.argv[1]))
+variants = [make_runtime(replace(told, own_working_mib=mib), 1) for mib in (0.0, 0.0, 1.0)]
+for one in variants:
+    one.load()
+before = resident_mib()
+rows = [np.ones((size, 4), dtype=np.float32) for size in (64, 8, 33, 1)]
+for one in variants:
+    for batch in rows:
+        one.run([batch])
+    if one is variants[0]:
+        print(resident_mib() - before)
+print(resident_mib() - before)
+for one in variants[1:]:
+    one.close()
+    variants[0].run([rows[-1]])
+    print(resident_mib() - before)
+"""
+
+
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four numbers to three, by way of activations that are much larger than the weights."""
@@ -85,9 +115,23 @@ def test_batches_that_are_not_served_do_not_count(wide: Path, rows: Path) -> Non
         one.sample(64, seconds=0.001)
         one.judge()
         one.curve()
-        seen_mib, taken_mib = one.figures.memory_mib, one.weigh([4, 1])
-        larger_mib = one.weigh([1, 4, 16])
+        seen_mib, weight = one.figures.memory_mib, one.weigh([4, 1])
+        taken_mib, larger_mib = weight.memory_mib, one.weigh([1, 4, 16]).memory_mib
         assert one.sample(4, seconds=0.001).runs > 0  # it is loaded and may go on
     assert seen_mib > 64 * 2 * ROW_MIB
     assert 4 * 2 * ROW_MIB < taken_mib < seen_mib / 3
     assert taken_mib + 12 * 2 * ROW_MIB < larger_mib < seen_mib
+    assert weight.working_mib is not None
+    assert 3 * 2 * ROW_MIB < weight.working_mib < taken_mib
+
+
+def test_variants_of_a_worker_use_the_same_working_memory(wide: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", TOGETHER, str(wide)], check=True, capture_output=True, text=True
+    )
+    one, three, smaller, after = map(float, ran.stdout.split())
+    assert one > 64 * 2 * ROW_MIB
+    assert three < 1.2 * one
+    # Closing one that needs no more than its share gives nothing back, closing a larger one does.
+    assert smaller > 0.9 * one
+    assert after < one / 3

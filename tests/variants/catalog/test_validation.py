@@ -107,6 +107,8 @@ WRONG = [
     (point(p50_ms=2.5), "p50, p95 and p99 at batch size 1 that do not ascend"),
     (with_profile(memory_mib=-1.0), "the memory in the profile"),
     (with_profile(load_s=INF), "the load time in the profile"),
+    (with_profile(working_mib=-1.0), "the working memory in the profile"),
+    (with_profile(memory_mib=10.0, working_mib=10.5), "has more working memory than memory"),
     (with_profile(host="\0"), "the host of the profile"),
     (with_profile(task="letters"), "of task 'letters', which is not in this registration"),
     (with_profile(variant="nobody"), "variant 'nobody' of task 'digits', which is not in this"),

@@ -224,9 +224,12 @@ def check_profile(profile: Profile) -> None:
         (profile.cold_load_s, "the cold load time"),
         (profile.host_memory_mib, "the host's memory"),
         (profile.energy_j, "the energy"),
+        (profile.working_mib, "the working memory"),
     ):
         if optional is not None:
             _check_number(optional, f"{what} in {where}")
+    if (profile.working_mib or 0.0) > profile.memory_mib:
+        raise InvalidInput(f"{where} has more working memory than memory")
     _check_text(profile.host, f"the host of {where}")
     _check_text(profile.measured_at, f"the time of {where}")
     _check_text(profile.measured_on, f"the machine of {where}")

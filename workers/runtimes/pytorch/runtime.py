@@ -39,6 +39,8 @@ class TorchRuntime:
     """
 
     keeps_inputs = False
+    shares_working_memory = True
+    """The C library's memory: what a batch has given back is there for the next one."""
 
     def __init__(self, spec: LoadSpec, threads: int) -> None:
         self._spec = spec

@@ -1,6 +1,7 @@
 """What an installation knows, as planning files: the simulator reads what is exported."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from controlplane.files.catalog import read_catalog, read_devices
 from tests.controlplane.cli.shell import Shell
 from tests.controlplane.cli.test_commands import Gateway
 from variants.types import DeviceKindName, Stage, TaskName
+from variants.working_memory import counted_mib
 
 
 @pytest.fixture
@@ -39,6 +41,22 @@ def test_what_is_exported_is_read_as_it_was_known(
         assert (offer.model, offer.accuracy) == (variant.model_version, variant.accuracy)
         assert offer.memory_mib == profile.memory_mib
         assert offer.curve.latency_ms(1) == pytest.approx(profile.points[0].p50_ms)
+
+
+def test_memory_is_exported_as_plans_count_it(
+    gateway: Gateway, shell: Shell, tmp_path: Path
+) -> None:
+    known = gateway.catalog.snapshot()
+    (device,) = known.device_kinds
+    profile = replace(known.profiles[0], memory_mib=90.0, working_mib=40.0)
+    gateway.catalog.put_profiles((profile,))
+    catalog, devices = tmp_path / "catalog.csv", tmp_path / "devices.csv"
+
+    shell("export", "catalog", "--to", str(catalog), url=gateway.url)
+    shell("export", "devices", "--to", str(devices), url=gateway.url)
+
+    offers = {offer.variant: offer for offer in read_catalog(catalog, read_devices(devices))}
+    assert offers[profile.variant].memory_mib == counted_mib(profile, device) == 50.0
 
 
 def test_what_does_not_answer_is_left_out(gateway: Gateway, shell: Shell) -> None:
