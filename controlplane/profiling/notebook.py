@@ -12,7 +12,7 @@ from controlplane.building.build_cache import BuildCache
 from controlplane.building.work_keys import key_of, measuring_tools
 from profiler.evaluation.accuracy import Judgement
 from profiler.sandbox.limits import MeasureLimits
-from profiler.sandbox.probe import Figures
+from profiler.sandbox.probe import Figures, TooMuch
 from profiler.timing.statistics import Round, Sample
 from variants.types import (
     DeviceKind,
@@ -36,6 +36,8 @@ class Readings:
     """MiB that serving takes, by the batch sizes that were served: ``1,2,4``."""
     profile: Profile | None = None
     """Once it was measured in full."""
+    too_much: TooMuch | None = None
+    """From which batch size on none could be run."""
 
 
 class Notebook:
@@ -126,6 +128,7 @@ def _values(readings: Readings) -> dict[str, Any]:
         "figures": None if readings.figures is None else asdict(readings.figures),
         "weighed": dict(readings.weighed),
         "profile": None if readings.profile is None else asdict(readings.profile),
+        "too_much": None if readings.too_much is None else asdict(readings.too_much),
     }
 
 
@@ -135,11 +138,13 @@ def _readings(values: Mapping[str, Any], variant: Variant) -> Readings:
         for size, rounds in values["samples"].items()
     }
     figures, profile = values["figures"], values["profile"]
+    too_much = values.get("too_much")  # an earlier release did not keep it
     return Readings(
         samples=samples,
         figures=None if figures is None else Figures(**figures),
         weighed=values["weighed"],
         profile=None if profile is None else _profile(profile, variant),
+        too_much=None if too_much is None else TooMuch(**too_much),
     )
 
 
