@@ -28,17 +28,21 @@ from controlplane.registry.child_process import (
     settings_environment,
     start_group,
 )
-from controlplane.registry.uploads import Form, Spool, largest_form, receive_form
+from controlplane.registry.uploads import Form, Spool, Upload, largest_form, receive_form
 from controlplane.settings import Settings
 from controlplane.timestamps import timestamp
 from variants.disk import full_disk_explained
-from variants.errors import InvalidInput, NotFound, RateLimited, ReplicaLost
+from variants.errors import DeadlineExceeded, InvalidInput, NotFound, RateLimited, ReplicaLost
 from variants.types import NAME
 
 AT_ONCE = 2
 WAITING = 8
 """Registrations that wait for a place, with their form on disk."""
 LONGEST_S = 3_600.0
+"""How long a form may take to come."""
+SILENT_S = 3_600.0
+"""How long a registration may tell of nothing new, four times what a model may take for one step;
+while it goes on it may take as long as it needs."""
 BEAT_S = 5.0
 STALE = timedelta(seconds=30)
 EVALUATION_MIB = 512
@@ -97,10 +101,12 @@ class Registrations:
         settings: Settings,
         operations: Operations,
         command: Sequence[str] = (sys.executable, "-m", "controlplane.cli.main"),
+        silent_s: float = SILENT_S,
     ) -> None:
         self._settings = settings
         self._operations = operations
         self._command = tuple(command)
+        self._silent_s = silent_s
         self._places = asyncio.Semaphore(AT_ONCE)
         self._spool = Spool(AT_ONCE * largest_form(self._limits()))
         self._tasks: set[asyncio.Task[None]] = set()
@@ -145,7 +151,7 @@ class Registrations:
             raise RateLimited(f"{AT_ONCE} registrations are running; try again when one is done")
 
     async def _receive(
-        self, stream: AsyncIterator[bytes], content_type: str, upload: "Upload"
+        self, stream: AsyncIterator[bytes], content_type: str, upload: Upload
     ) -> Form:
         assert upload.directory is not None
         try:
@@ -201,7 +207,7 @@ class Registrations:
         return Path(tempfile.mkdtemp(dir=uploads))
 
     async def _run(
-        self, operation: dict[str, Any], arguments: Sequence[str], upload: "Upload"
+        self, operation: dict[str, Any], arguments: Sequence[str], upload: Upload
     ) -> None:
         """Run the child to its end, whatever that is, and leave the outcome behind."""
         beat = asyncio.create_task(self._beat(operation, upload))
@@ -212,7 +218,7 @@ class Registrations:
         try:
             outcome = await child
         except TimeoutError:
-            outcome = _failed("INVALID_INPUT", f"it took longer than {LONGEST_S:g} s", operation)
+            outcome = {"state": "failed", "error": error_body(self._stuck(), operation["id"])}
         except asyncio.CancelledError:
             outcome = _failed("REPLICA_LOST", "the gateway was stopped meanwhile", operation)
         except Exception as error:
@@ -226,15 +232,31 @@ class Registrations:
             await self._store(operation | outcome)
 
     async def _in_turn(
-        self, operation: dict[str, Any], arguments: Sequence[str], upload: "Upload"
+        self, operation: dict[str, Any], arguments: Sequence[str], upload: Upload
     ) -> dict[str, Any]:
         """Run the child when there is a place for it."""
-        async with self._places, asyncio.timeout(LONGEST_S):
-            return await self._child(operation, arguments, upload)
+        async with self._places, asyncio.timeout(self._silent_s) as silence:
+            return await self._child(operation, arguments, upload, silence)
+
+    def _stuck(self) -> DeadlineExceeded:
+        return DeadlineExceeded(
+            f"it told of nothing new for {self._silent_s:g} s and was ended; what was built and"
+            " measured until then is kept for another try"
+        )
 
     async def _child(
-        self, operation: dict[str, Any], arguments: Sequence[str], upload: "Upload"
+        self,
+        operation: dict[str, Any],
+        arguments: Sequence[str],
+        upload: Upload,
+        silence: asyncio.Timeout,
     ) -> dict[str, Any]:
+        """Run the child to its end.
+
+        Raises:
+            TimeoutError: it told of nothing new before ``silence`` was over, which begins anew with
+                each step of progress.
+        """
         assert upload.directory is not None
         child = await start_group(
             *self._command,
@@ -245,14 +267,17 @@ class Registrations:
         assert child.stderr is not None
         try:
             output, errors = await asyncio.gather(
-                read_all(child.stdout, _KEPT_BYTES), self._follow(operation, child.stderr)
+                read_all(child.stdout, _KEPT_BYTES),
+                self._follow(operation, child.stderr, silence),
             )
             code = await child.wait()
         finally:
             await end_group(child)
         return _outcome(code, output, errors, operation)
 
-    async def _follow(self, operation: dict[str, Any], stream: asyncio.StreamReader) -> list[str]:
+    async def _follow(
+        self, operation: dict[str, Any], stream: asyncio.StreamReader, silence: asyncio.Timeout
+    ) -> list[str]:
         """Turn progress lines into the operation's progress; return the lines that are not."""
         others: list[str] = []
         async for line in lines_of(stream):
@@ -264,12 +289,14 @@ class Registrations:
                 datetime.now(UTC) - datetime.fromisoformat(operation["updated_at"])
                 > timedelta(seconds=0.25)
             )
+            if step != operation["progress"]:
+                silence.reschedule(asyncio.get_running_loop().time() + self._silent_s)
             operation["progress"] = step
             if due:
                 await self._store(operation)
         return others
 
-    async def _beat(self, operation: dict[str, Any], upload: "Upload") -> None:
+    async def _beat(self, operation: dict[str, Any], upload: Upload) -> None:
         """Say that it still runs; a state that is gone for a moment does not end the work."""
         assert upload.directory is not None
         while True:
@@ -281,28 +308,6 @@ class Registrations:
     async def _store(self, operation: dict[str, Any]) -> None:
         operation["updated_at"] = timestamp()
         await self._operations.put_operation(operation["id"], operation)
-
-
-class Upload:
-    """A form on disk: its directory, and its share of the room for all."""
-
-    def __init__(self, spool: Spool) -> None:
-        self.directory: Path | None = None
-        self._spool = spool
-        self._size = 0
-
-    def take(self, size: int) -> None:
-        """Account for so many bytes more, or raise ``RateLimited``."""
-        self._spool.take(size)
-        self._size += size
-
-    async def remove(self) -> None:
-        """Leave nothing of it."""
-        if self.directory is not None:
-            remove = asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
-            await asyncio.shield(remove)
-        self._spool.give_back(self._size)
-        self._size = 0
 
 
 def register_arguments(form: Form) -> list[str]:

@@ -4,6 +4,7 @@ File names that a client sends are never used as paths: a file is stored under i
 """
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +57,28 @@ class Spool:
 
     def give_back(self, size: int) -> None:
         self._used -= size
+
+
+class Upload:
+    """A form on disk: its directory, and its share of the room for all."""
+
+    def __init__(self, spool: Spool) -> None:
+        self.directory: Path | None = None
+        self._spool = spool
+        self._size = 0
+
+    def take(self, size: int) -> None:
+        """Account for so many bytes more, or raise ``RateLimited``."""
+        self._spool.take(size)
+        self._size += size
+
+    async def remove(self) -> None:
+        """Leave nothing of it."""
+        if self.directory is not None:
+            remove = asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
+            await asyncio.shield(remove)
+        self._spool.give_back(self._size)
+        self._size = 0
 
 
 def largest_form(file_limits: Mapping[str, int]) -> int:

@@ -68,11 +68,14 @@ class Room:
         self.live = DictLive()
         self.registrations: Registrations | None = None
 
-    def serve(self, script: str) -> httpx.AsyncClient:
+    def serve(self, script: str, **options: float) -> httpx.AsyncClient:
         path = self.tmp_path / "child.py"
         path.write_text(textwrap.dedent(script))
         self.registrations = Registrations(
-            settings=self.settings, operations=self.live, command=(sys.executable, str(path))
+            settings=self.settings,
+            operations=self.live,
+            command=(sys.executable, str(path)),
+            **options,
         )
         api = build_api(
             ApiContext(
@@ -176,6 +179,39 @@ async def test_a_child_that_crashes_is_an_internal_error(room: Room) -> None:
 
     assert (operation["state"], operation["error"]["code"]) == ("failed", "INTERNAL")
     assert operation["error"]["error"] == "internal error"
+    assert room.uploads() == []
+
+
+PLODS = """
+    import json, sys, time
+    for done in range(8):
+        print(json.dumps({"step": "measure", "done": done}), file=sys.stderr, flush=True)
+        time.sleep(0.5)
+    print("{}")
+"""
+REPEATS = """
+    import json, sys, time
+    while True:
+        print(json.dumps({"step": "measure", "done": 1}), file=sys.stderr, flush=True)
+        time.sleep(0.2)
+"""
+
+
+async def test_a_registration_may_take_as_long_as_it_goes_on(room: Room) -> None:
+    """One of an hour was given up. This one takes 4 s, and may be silent for 3."""
+    async with room.serve(PLODS, silent_s=3.0) as client:
+        operation = await finished(client, await post(client))
+
+    assert operation["state"] == "succeeded"
+    assert operation["progress"]["done"] == 7
+
+
+async def test_one_that_tells_of_nothing_new_is_given_up(room: Room) -> None:
+    async with room.serve(REPEATS, silent_s=3.0) as client:
+        operation = await finished(client, await post(client))
+
+    assert (operation["state"], operation["error"]["code"]) == ("failed", "DEADLINE_EXCEEDED")
+    assert operation["error"]["error"].startswith("it told of nothing new for 3 s and was ended;")
     assert room.uploads() == []
 
 
