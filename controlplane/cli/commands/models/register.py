@@ -122,6 +122,7 @@ def register(
     modelless register models/cnn --task digits --eval test.npz --watch
     modelless register text.onnx --task sentiment --eval test.npz --lengths 16,64
     """
+    from controlplane.cli.state_settings import is_elsewhere
     from controlplane.settings import load_settings
 
     parsed = None if labels is None else parse_labels(labels)
@@ -132,7 +133,7 @@ def register(
     if sizes is not None and (watch or path.is_dir()):
         raise InvalidInput("--lengths is of a single .onnx file, not of a folder")
     settings = load_settings()
-    if _is_elsewhere(settings):
+    if is_elsewhere(settings):
         if watch or path.is_dir():
             raise InvalidInput(
                 f"only a single file can be registered at {settings.url} (MODELLESS_URL); for a"
@@ -233,14 +234,6 @@ def _register(
         output,
         lambda: result_table(result, seconds, on_cluster=on_cluster, quick=request.quick),
     )
-
-
-def _is_elsewhere(settings: "Settings") -> bool:
-    """Whether queries go to a gateway that does not serve the catalog of the settings."""
-    from controlplane.startup.presence import running
-
-    own = settings.catalog_url.startswith("sqlite") and running(settings) is None
-    return bool(settings.url) and own
 
 
 def _make_state_directory(settings: "Settings") -> None:
