@@ -197,7 +197,8 @@ def _register_there(
             path, task=task, evaluation=evaluation, **options,
             told=lambda one: show(Progress(**one)),
         )  # fmt: skip
-    emit(body, output, lambda: body_table(body, quick=bool(options["quick"])))
+    quick = bool(options["quick"])
+    emit(body, output, lambda: body_table(body, quick=quick, there=access.url))
 
 
 def _register(
