@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from variants.catalog.validity.registrations import MAX_AXES
+from variants.checks.class_names import class_names
 from variants.checks.onnx_walk import graphs, nodes, sparse_tensors, tensors
 from variants.errors import InvalidArtifact
 from variants.figures import apart
@@ -58,6 +59,8 @@ class OnnxInfo:
     opset: int
     parameters: int
     size_bytes: int
+    classes: tuple[str, ...] = ()
+    """Names of the classes in the order of the scores, where the file says them."""
 
 
 def check_model(path: Path, *, limits: OnnxLimits | None = None) -> OnnxInfo:
@@ -104,7 +107,12 @@ def check_model_bytes(data: bytes, *, where: str, limits: OnnxLimits | None = No
     if twice:
         raise InvalidArtifact(f"{where}: {twice[0]!r} names more than one input or output")
     return OnnxInfo(
-        inputs=inputs, outputs=outputs, opset=opset, parameters=parameters, size_bytes=len(data)
+        inputs=inputs,
+        outputs=outputs,
+        opset=opset,
+        parameters=parameters,
+        size_bytes=len(data),
+        classes=class_names(where, model),
     )
 
 
