@@ -298,7 +298,8 @@ class Client:
         of ``modelless register`` are, and ``name`` the model's, else that of the file. What was
         built and measured there of the same before is taken from the build cache, unless all is to
         be done ``fresh``. ``quick`` judges by few rows and measures little. ``told`` is called with
-        ``step``, ``done``, ``total`` and ``message`` as it goes on. After ``timeout_s``, if that is
+        ``step``, ``done``, ``total`` and ``message`` as it goes on, and with the ``operation`` that
+        DELETE ``/v1/operations/{operation}`` ends. After ``timeout_s``, if that is
         given, it is not waited for any more; it goes on there.
 
         Returns:

@@ -30,7 +30,8 @@ AWAY_S = 30.0
 
 File = str | PathLike[str]
 Told = Callable[[Mapping[str, Any]], None]
-"""Called with ``step``, ``done``, ``total`` and ``message`` whenever one of them has changed."""
+"""Called with ``step``, ``done``, ``total`` and ``message`` whenever one of them has changed, and
+``operation``: DELETE ``/v1/operations/{operation}`` ends it."""
 
 
 def form_of(
@@ -120,7 +121,7 @@ def register_there(
         progress = operation.get("progress")
         if progress and progress != shown:
             shown = progress
-            told(progress)
+            told({**progress, "operation": operation["id"]})
     return _result(operation, url)
 
 

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -188,15 +188,24 @@ def _register_there(
 
     access = access_to()
     print(f"sending {path.name} to {access.url}", file=sys.stderr)
+    operation = ""
+
+    def left() -> str:
+        ends = f"; DELETE {access.url}/v1/operations/{operation} ends it" if operation else ""
+        return f"what {access.url} has received it goes on with{ends}"
+
     with (
-        interruptible(f"what {access.url} has received it goes on with"),
+        interruptible(left),
         Client(access.url, token=access.token) as client,
         shown(progress) as show,
     ):
-        body = client.register(
-            path, task=task, evaluation=evaluation, **options,
-            told=lambda one: show(Progress(**one)),
-        )  # fmt: skip
+
+        def told(one: Mapping[str, Any]) -> None:
+            nonlocal operation
+            operation = one["operation"]
+            show(Progress(**{name: one[name] for name in ("step", "done", "total", "message")}))
+
+        body = client.register(path, task=task, evaluation=evaluation, **options, told=told)
     quick = bool(options["quick"])
     emit(body, output, lambda: body_table(body, quick=quick, there=access.url))
 
