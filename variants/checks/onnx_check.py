@@ -390,11 +390,13 @@ def _spec(file: str, side: str, value: Any) -> TensorSpec:
 
 
 def _numeric(outputs: Sequence[Any]) -> Sequence[Any]:
-    """Without the class's name that skl2onnx writes before the scores: no task has it."""
+    """Without the class's name that skl2onnx writes before the scores: no task has it. Scores that
+    are no tensor are left, with what is to be done about them."""
     from onnx import TensorProto
 
     types = [value.type.tensor_type for value in outputs]
-    if [each.elem_type for each in types] == [TensorProto.STRING, TensorProto.FLOAT]:
+    kinds = [each.elem_type for each in types]
+    if kinds in ([TensorProto.STRING, TensorProto.FLOAT], [TensorProto.STRING, 0]):
         return outputs[len(types[0].shape.dim) == 1 :]
     return outputs
 
