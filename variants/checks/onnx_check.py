@@ -193,10 +193,7 @@ def parse_model(where: str, data: bytes) -> Any:
 
     for beginning, what in _NOT_READ:
         if data.startswith(beginning):
-            raise InvalidArtifact(
-                f"{where}: {what}, which is never read; load the model where it was trained and"
-                " write it with modelless.export"
-            )
+            raise InvalidArtifact(f"{where}: {what}")
     try:
         model = onnx.load_model_from_string(data)
     except (DecodeError, ValueError) as error:
@@ -204,9 +201,14 @@ def parse_model(where: str, data: bytes) -> Any:
     return model
 
 
+_EXPORT_IT = (
+    "which is never read; load the model where it was trained and write it with modelless.export"
+)
 _NOT_READ = (
-    (b"PK\x03\x04", "is a zip archive, such as torch.save writes"),
-    (b"\x80", "is a pickle"),
+    (b"PK\x03\x04", f"is a zip archive, such as torch.save writes, {_EXPORT_IT}"),
+    (b"\x80", f"is a pickle, {_EXPORT_IT}"),
+    (b"version https://git-lfs", "is what Git LFS keeps in its place; `git lfs pull` fetches it"),
+    (b"<", "is a page of the web, not the model: what was it downloaded from"),
 )
 """How files begin that are often handed in for a model, and what they are. No ONNX model begins so:
 its first byte is the tag of a field of ``ModelProto``, a number of at most 25 and a wire type."""
