@@ -79,8 +79,8 @@ def write(path: Path, what: Any = None) -> Path:
     return path
 
 
-def endless() -> Any:
-    """Never finishes a run: a loop of 2^62 rounds."""
+def endless(rows: int = 0) -> Any:
+    """Never finishes a run of so many rows or more: a loop of 2^62 rounds."""
     body = helper.make_graph(
         [
             node("Identity", ("going",), "go_on"),
@@ -97,9 +97,19 @@ def endless() -> Any:
     return model(
         nodes=[
             node("MatMul", ("pixels", "weight"), "product"),
-            node("Loop", ("rounds", "yes", "product"), "scores", body=body),
+            node("Shape", ("pixels",), "rows", end=1),
+            node("Less", ("rows", "least"), "few"),
+            node("Where", ("few", "none", "many"), "rounds"),
+            node("Squeeze", ("rounds",), "limit"),
+            node("Loop", ("limit", "yes", "product"), "scores", body=body),
         ],
-        weights={"weight": WEIGHT, "rounds": np.array(2**62), "yes": np.array(True)},
+        weights={
+            "weight": WEIGHT,
+            "least": np.array([rows]),
+            "none": np.array([0]),
+            "many": np.array([2**62]),
+            "yes": np.array(True),
+        },
     )
 
 

@@ -7,7 +7,8 @@
     |   |-- InvalidArtifact     a model file or evaluation data that is refused
     |   |   |-- VariantNotBuilt one kind of variant cannot be made of it; others may
     |   |   |-- TrialKilled     what tried it was killed, which may be no fault of its own
-    |   |   `-- TrialTooLarge   what tried it took more memory than it may
+    |   |   |-- TrialTooLarge   what tried it took more memory than it may
+    |   |   `-- TrialTimedOut   what tried it did not finish in its time
     |   `-- PayloadTooLarge
     |-- Unauthenticated
     |-- Forbidden
@@ -95,6 +96,10 @@ class TrialKilled(InvalidArtifact):
 
 class TrialTooLarge(InvalidArtifact):
     """What was tried took more memory than it may, or than there was; less of it may go."""
+
+
+class TrialTimedOut(InvalidArtifact):
+    """What was tried did not finish in its time, and was stopped; less of it may."""
 
 
 class PayloadTooLarge(InvalidInput):

@@ -12,6 +12,9 @@ from variants.figures import counted
 from variants.types import Task, TensorSpec
 
 GREY, RGB = 1, 3
+SMALLEST = 8
+"""Pixels of each side of the smallest picture that a row without channels is taken for: fewer
+numbers are hardly one, such as the four of a flower."""
 _LONGEST = 200
 """Characters of a text with numbers that are looked at."""
 
@@ -49,12 +52,34 @@ def image_input(task: Task) -> tuple[TensorSpec, Geometry]:
         raise InvalidInput(f"task {task.name!r} has {len(task.inputs)} inputs, and an image is one")
     spec = task.inputs[0]
     geometry = geometry_of(spec.shape)
-    if geometry is None or spec.dtype == "bool":
+    if geometry is None or not _holds_pixels(spec):
         raise InvalidInput(
             f"task {task.name!r} takes no image: its input is {spec.dtype} {list(spec.shape)}, not"
             " numbers of [height, width], [1 or 3, height, width], [height, width, 1 or 3] or a"
-            " square"
+            " square, floats or uint8 where there are no channels"
         )
+    return spec, geometry
+
+
+def _holds_pixels(spec: TensorSpec) -> bool:
+    """Whether values from 0 to 255 fit its type, and it is likely that they are pixels: whole
+    numbers of more than a byte are that with channels only; others are ids, of words mostly."""
+    if spec.dtype.startswith("float") or spec.dtype == "uint8":
+        return True
+    return len(spec.shape) == 3 and spec.dtype not in ("bool", "int8")
+
+
+def described_picture(task: Task) -> tuple[TensorSpec, Geometry] | None:
+    """The input that takes a picture, for those who ask what a task takes; None where none is
+    likely to be sent: there is no such input, or it is too small and nobody has said how pictures
+    become its numbers."""
+    try:
+        spec, geometry = image_input(task)
+    except InvalidInput:
+        return None
+    small = min(geometry.height, geometry.width) < SMALLEST
+    if small and len(spec.shape) < 3 and task.image is None:
+        return None
     return spec, geometry
 
 

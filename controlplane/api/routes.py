@@ -213,6 +213,17 @@ def _registration_routes(context: ApiContext, registrations: Registrations) -> A
     async def operation(id: str) -> OperationSchema:
         return OperationSchema.model_validate(await registrations.read(id))
 
+    @routes.delete(
+        "/operations/{id}",
+        status_code=202,
+        summary="End a long-running request",
+        description="It fails with `CONFLICT` within seconds, and nothing of it is registered,"
+        " unless it is over by then. What it has built and measured is kept for another try.",
+        response_model_exclude_unset=True,
+    )
+    async def end_operation(id: str) -> OperationSchema:
+        return OperationSchema.model_validate(await registrations.end(id))
+
     @routes.post(
         "/models/{task}/{model}/versions/{version}/stage",
         summary="Promote or retire a version",

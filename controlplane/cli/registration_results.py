@@ -1,27 +1,34 @@
 """What commands print of a registration: as plain JSON values, and as a table for people."""
 
 from collections.abc import Mapping, Sequence, Sized
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from controlplane.cli import render
 from variants.figures import counted, figure
-from variants.types import Digest, Stage, TaskName
+from variants.types import Stage
 
 if TYPE_CHECKING:
     from controlplane.building.build_cache import BuildCache
     from controlplane.building.types import RegistrationResult
-    from variants.types import ModelVersion, Task, Variant
+    from variants.types import Task, Variant
 
 
 LEFT_OUT = ": left out"
-"""How the note of a variant ends of which larger batches took too much memory."""
+"""How the note of a variant ends of which larger batches took too much memory or time."""
 
 
 def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
     """What was registered, as plain JSON values."""
+    from controlplane.views.catalog_views import dominated
+
+    beaten = {
+        (task, *one)
+        for task, variants in _by_task(result.variants).items()
+        for one in dominated(variants, [p for p in result.profiles if p.task == task])
+    }
     return {
         "task": asked_name(result.task),
         "versions": [
@@ -44,6 +51,7 @@ def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
                 "precision": v.precision.value,
                 "accuracy": v.accuracy,
                 "accuracy_rows": v.accuracy_rows,
+                "note": v.note,
                 "size_bytes": v.size_bytes,
                 "artifact": v.artifact,
                 "profiles": [
@@ -51,6 +59,7 @@ def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
                         "device_kind": p.device_kind,
                         "memory_mib": p.memory_mib,
                         "load_s": p.load_s,
+                        "dominated": (p.task, p.device_kind, p.variant) in beaten,
                         "points": [asdict(point) for point in p.points],
                     }
                     for p in result.profiles
@@ -76,53 +85,24 @@ def asked_name(task: "Task") -> str:
     return task.name if task.bucket is None else task.bucket.of
 
 
-def what_it_answers(version: "ModelVersion") -> str:
+def what_it_answers(task: str, model: str, version: int, stage: str) -> str:
     """Which queries a version may answer from now on, and how to change that."""
-    named = f"{version.task} {version.model} {version.version}"
-    match version.stage:
+    label, named = f"{model}-v{version}", f"{task} {model} {version}"
+    match stage:
         case Stage.LIVE:
             return (
-                f"{version.label} may answer any query of {version.task} from now on;"
+                f"{label} may answer any query of {task} from now on;"
                 f" `modelless retire {named}` ends that, and `register --stage canary` would have"
                 " let it answer only queries that name one of its variants"
             )
         case Stage.CANARY:
             return (
-                f"{version.label} answers only queries that name one of its variants, until"
+                f"{label} answers only queries that name one of its variants, until"
                 f" `modelless canary {named} --share 5%` gives it a share of the others or"
                 f" `modelless promote {named}` makes it live"
             )
         case _:
-            return f"{version.label} answers nothing until `modelless promote {named}`"
-
-
-def body_table(body: Mapping[str, Any], *, quick: bool = False) -> None:
-    """Print what was registered elsewhere, from its plain JSON values; ``quick``: by few rows."""
-    rows = [
-        (
-            variant["name"],
-            profile["device_kind"],
-            render.percent(variant["accuracy"]),
-            render.ms(profile["points"][0]["p95_ms"]),
-            render.mib(profile["memory_mib"]),
-        )
-        for variant in body["variants"]
-        for profile in variant["profiles"]
-    ]
-    head = ("variant", "on", ">accuracy", ">p95 ms, 1 row", ">memory MiB")
-    render.table(head, rows, empty="Nothing was registered.")
-    for skipped in body["skipped"]:
-        typer.echo(render.printable(f"left out: {skipped['name']}: {skipped['reason']}"))
-    for sentence in body["doubts"]:
-        typer.echo(render.printable(f"doubtful: {sentence}"))
-    _say_reused(body.get("reused") or {})
-    for label in body["unchanged"]:
-        typer.echo(render.printable(f"unchanged: {label}"))
-    if stages := [f"{one['model']}-v{one['version']} ({one['stage']})" for one in body["versions"]]:
-        said = f"task {body['task']}: {', '.join(stages)} in {body['seconds']:.1f} s"
-        typer.echo(render.printable(said))
-    if quick and body["variants"]:
-        typer.echo(render.printable(_rest_of(body["task"])))
+            return f"{label} answers nothing until `modelless promote {named}`"
 
 
 def result_table(
@@ -133,37 +113,26 @@ def result_table(
     new: bool = True,
     quick: bool = False,
 ) -> None:
-    """Print it; on a cluster with a sentence on what is measured elsewhere.
+    """Print it, as ``body_table`` does; on a cluster with a word on what is measured elsewhere."""
+    body_table(result_body(result, seconds), new=new, quick=quick)
+    if on_cluster and result.variants:
+        typer.echo(
+            "measured on this machine; where workers run on others, the control loop has it"
+            " measured there: `modelless events list`"
+        )
+
+
+def body_table(
+    body: Mapping[str, Any], *, new: bool = True, quick: bool = False, there: str = ""
+) -> None:
+    """Print what was registered, from its plain JSON values.
 
     Args:
         new: whether its versions are, and not only some of their variants.
         quick: whether few rows judged it, and little was measured.
+        there: the URL of the gateway that did it; empty: it was done here.
     """
-    from controlplane.views.catalog_views import dominated
-
-    rows = []
-    beaten = {
-        (task, *one)
-        for task, variants in _by_task(result.variants).items()
-        for one in dominated(variants, [p for p in result.profiles if p.task == task])
-    }
-    for profile in result.profiles:
-        variant = next(v for v in result.variants if v.key == (profile.task, profile.variant))
-        fastest = max(point.batch_size / point.p50_ms for point in profile.points)
-        bucketed = result.task.bucket is not None
-        rows.append(
-            (
-                "" if (variant.task, profile.device_kind, variant.name) in beaten else "*",
-                f"{variant.task}/{variant.name}" if bucketed else variant.name,
-                profile.device_kind,
-                render.percent(variant.accuracy),
-                render.ms(profile.points[0].p95_ms),
-                f"{1000 * fastest:,.0f}",
-                render.mib(profile.memory_mib),
-                f"{1000 * profile.load_s:.1f}",
-                figure(variant.size_bytes / 2**20),
-            )
-        )
+    name, variants = body["task"], body["variants"]
     render.table(
         (
             "",
@@ -176,45 +145,59 @@ def result_table(
             ">load ms",
             ">file MiB",
         ),
-        rows,
+        [_row(name, variant, profile) for variant in variants for profile in variant["profiles"]],
         empty="Nothing was registered.",
     )
-    for skipped in result.skipped:
-        typer.echo(f"left out: {skipped.name}: {skipped.reason}")
-    for variant in result.variants:
-        if variant.note.endswith(LEFT_OUT):
-            typer.echo(f"{variant.name}: {variant.note.split('; ')[-1]}")
-    for sentence in result.doubts:
-        typer.echo(f"doubtful: {sentence}")
-    _say_reused({"built": result.reused.built, "measured": result.reused.measured})
-    for label in result.unchanged:
-        typer.echo(f"unchanged: {label}")
-    for sentence in result.repaired:
-        typer.echo(f"damaged in the store: {sentence}")
-    if not result.versions:
+    for skipped in body["skipped"]:
+        _say(f"left out: {skipped['name']}: {skipped['reason']}")
+    for variant in variants:
+        if (note := variant.get("note", "")).endswith(LEFT_OUT):
+            _say(f"{variant['name']}: {note.split('; ')[-1]}")
+    for sentence in body["doubts"]:
+        _say(f"doubtful: {sentence}")
+    _say_reused(body.get("reused") or {})
+    for label in body["unchanged"]:
+        _say(f"unchanged: {label}")
+    for sentence in body.get("repaired", ()):
+        _say(f"damaged in the store: {sentence}")
+    # Of a task of several lengths each length has a version, which is one for its clients.
+    versions = dict.fromkeys((v["model"], v["version"], v["stage"]) for v in body["versions"])
+    if not versions:
         return
-    name = asked_name(result.task)
-    versions = dict.fromkeys(
-        replace(one, task=TaskName(name), source=Digest(""), created_at="")
-        for one in result.versions
-    )
-    stages = ", ".join(f"{v.label} ({v.stage.value})" for v in versions)
-    counted = ""
-    if result.variants:
-        judged = sorted({one.accuracy_rows for one in result.variants})  # by length, of buckets
+    rows = ""
+    if variants:
+        judged = sorted({variant["accuracy_rows"] for variant in variants})
         span = " to ".join(f"{one:,}" for one in dict.fromkeys((judged[0], judged[-1])))
-        counted = f"; accuracy on {span} rows, those for calibration left out"
-    typer.echo(f"task {name}: {stages} in {seconds:.1f} s{counted}")
-    if quick and result.variants:
-        for task in dict.fromkeys(one.task for one in result.variants):
-            typer.echo(_rest_of(task))
+        rows = f"; accuracy on {span} rows, those for calibration left out"
+    stages = ", ".join(f"{model}-v{version} ({stage})" for model, version, stage in versions)
+    _say(f"task {name}: {stages} in {body['seconds']:.1f} s{rows}")
+    if quick:
+        for task in dict.fromkeys(variant["task"] for variant in variants):
+            _say(_rest_of(task, there))
     for version in versions if new else ():
-        typer.echo(what_it_answers(version))
-    if on_cluster and result.variants:
-        typer.echo(
-            "measured on this machine; where workers run on others, the control loop has it"
-            " measured there: `modelless events list`"
-        )
+        _say(what_it_answers(name, *version))
+
+
+def _row(name: str, variant: Mapping[str, Any], profile: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is said of a variant on a device kind; ``name`` is what clients ask."""
+    points = profile["points"]
+    fastest = max(point["batch_size"] / point["p50_ms"] for point in points)
+    bucketed = variant["task"] != name
+    return (
+        "" if profile.get("dominated") else "*",
+        f"{variant['task']}/{variant['name']}" if bucketed else variant["name"],
+        profile["device_kind"],
+        render.percent(variant["accuracy"]),
+        render.ms(points[0]["p95_ms"]),
+        f"{1000 * fastest:,.0f}",
+        render.mib(profile["memory_mib"]),
+        f"{1000 * profile['load_s']:.1f}",
+        figure(variant["size_bytes"] / 2**20),
+    )
+
+
+def _say(text: str) -> None:
+    typer.echo(render.printable(text))
 
 
 def _by_task(variants: "Sequence[Variant]") -> "dict[str, list[Variant]]":
@@ -234,11 +217,12 @@ def _say_reused(reused: Mapping[str, Sized]) -> None:
         )
 
 
-def _rest_of(task: str) -> str:
+def _rest_of(task: str, there: str) -> str:
     """What a quick registration has not done, and how to have it done."""
+    where = f", both on the machine of {there}" if there else ""
     return (
         f"quick: `modelless variants judge {task} --eval FILE` judges by all rows, and"
-        f" `modelless profile {task}` measures what was predicted"
+        f" `modelless profile {task}` measures what was predicted{where}"
     )
 
 

@@ -40,7 +40,7 @@ from controlplane.client.exchange import (
 )
 from controlplane.client.exporting.exported import Exported
 from controlplane.client.pictures import Picture, check_about, comma_separated, picture_query
-from controlplane.client.registering import REGISTER_S, File, Told, form_of, register_there
+from controlplane.client.registering import File, Told, form_of, register_there
 from variants.types import Prefer
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ class Client:
         image_mean: float | Iterable[float] | None = None,
         image_std: float | Iterable[float] | None = None,
         told: Told = lambda _: None,
-        timeout_s: float = REGISTER_S,
+        timeout_s: float | None = None,
     ) -> dict[str, Any]:
         """Hand a model to the gateway, which checks, builds and measures it, and wait for that.
 
@@ -298,8 +298,9 @@ class Client:
         of ``modelless register`` are, and ``name`` the model's, else that of the file. What was
         built and measured there of the same before is taken from the build cache, unless all is to
         be done ``fresh``. ``quick`` judges by few rows and measures little. ``told`` is called with
-        ``step``, ``done``, ``total`` and ``message`` as it goes on. After ``timeout_s`` it is not
-        waited for any more; it goes on there.
+        ``step``, ``done``, ``total`` and ``message`` as it goes on, and with the ``operation`` that
+        DELETE ``/v1/operations/{operation}`` ends. After ``timeout_s``, if that is
+        given, it is not waited for any more; it goes on there.
 
         Returns:
             ``task``, ``versions``, ``variants`` with their profiles, ``skipped`` with reasons,

@@ -7,6 +7,7 @@ operation has it. ``Client.register`` and ``modelless register`` for a gateway e
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from math import inf
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     import httpx
 
 PATH = "/v1/models"
-REGISTER_S = 3_600.0
-"""How long a registration is waited for: a gateway gives one up after an hour."""
 LOOK_EVERY_S = 0.5
 SEND_S = 60.0
 """How long a part of a file may take to be sent or answered."""
@@ -31,7 +30,8 @@ AWAY_S = 30.0
 
 File = str | PathLike[str]
 Told = Callable[[Mapping[str, Any]], None]
-"""Called with ``step``, ``done``, ``total`` and ``message`` whenever one of them has changed."""
+"""Called with ``step``, ``done``, ``total`` and ``message`` whenever one of them has changed, and
+``operation``: DELETE ``/v1/operations/{operation}`` ends it."""
 
 
 def form_of(
@@ -82,9 +82,10 @@ def register_there(
     fields: Mapping[str, str],
     files: Mapping[str, Path],
     told: Told,
-    timeout_s: float,
+    timeout_s: float | None,
 ) -> dict[str, Any]:
-    """Send the form and follow its operation to the end.
+    """Send the form and follow its operation to the end, without a ``timeout_s`` as long as it
+    goes on there.
 
     Raises:
         InvalidInput, InvalidArtifact, Conflict: why nothing was registered.
@@ -93,7 +94,7 @@ def register_there(
         Unreachable: no gateway is there.
         ModellessError: another error of the gateway, by its code.
     """
-    until_s = time.monotonic() + timeout_s
+    until_s = inf if timeout_s is None else time.monotonic() + timeout_s
     with ExitStack() as opened, typed_failures(url, SEND_S):
         parts = {
             part: (file.name, opened.enter_context(file.open("rb"))) for part, file in files.items()
@@ -120,7 +121,7 @@ def register_there(
         progress = operation.get("progress")
         if progress and progress != shown:
             shown = progress
-            told(progress)
+            told({**progress, "operation": operation["id"]})
     return _result(operation, url)
 
 

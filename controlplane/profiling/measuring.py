@@ -197,8 +197,11 @@ class Measuring:
         return replace(built, variant=variant)
 
     def _time_largest(self, variant: Variant, path: Path) -> None:
-        """Have an idea of its latency at the largest batch that there is memory for; of a slow
-        variant at the largest that is not too slow to be profiled.
+        """Have an idea of its latency at the largest batch that can be run; of a slow variant at
+        the largest that is not too slow to be profiled.
+
+        From above, as long as memory is short: that is soon found. A batch that does not end takes
+        all the time that a trial may, so after one of these it is tried from below.
 
         Raises:
             InvalidArtifact: it failed.
@@ -207,15 +210,19 @@ class Measuring:
         bench.time(variant, path, sizes[0])
         one_ms = bench.samples(variant)[sizes[0]].point.p50_ms
         if one_ms * sizes[-1] / sizes[0] <= self._slowest_ms:
-            any(bench.time(variant, path, size) for size in reversed(sizes))
-            return
+            for size in reversed(sizes):
+                if bench.time(variant, path, size):
+                    return
+                found = bench.too_much(variant)
+                if found is not None and found.time_s is not None:
+                    break
         for size in sizes[1:]:
             fits = bench.time(variant, path, size)
             if not fits or bench.samples(variant)[size].point.p50_ms > self._slowest_ms:
                 return
 
     def _leave_out_too_slow(self, ready: Sequence[BuiltVariant]) -> None:
-        """Batch sizes at which all variants are too slow, or one takes too much memory, are not
+        """Batch sizes at which all variants are too slow, or that one cannot run, are not
         sampled."""
         quick = [
             size
@@ -224,8 +231,8 @@ class Measuring:
             if size in self._sizes and sample.point.p50_ms <= self._slowest_ms
         ]
         largest = max(quick, default=self._sizes[0])
-        too_large = (self._bench.too_large(one.variant) for one in ready)
-        below = min((size for size in too_large if size), default=largest + 1)
+        too_much = (self._bench.too_much(one.variant) for one in ready)
+        below = min((found.batch_size for found in too_much if found), default=largest + 1)
         self._sizes = tuple(size for size in self._sizes if size <= largest and size < below)
 
     def _failed(self, built: BuiltVariant, error: InvalidArtifact) -> None:
@@ -289,11 +296,11 @@ class Measuring:
         return undominated(found)
 
     def _noted(self, variant: Variant, like: Variant) -> Variant:
-        """The variant with a word on batch sizes that took too much memory of ``like``."""
-        size = self._bench.too_large(like)
-        if size is None:
+        """The variant with a word on batch sizes that ``like`` could not run."""
+        found = self._bench.too_much(like)
+        if found is None:
             return variant
-        said = f"{counted(size, 'row')} at once and more take more memory than there is: left out"
+        said = f"{counted(found.batch_size, 'row')} at once and more {found.reason}: left out"
         return replace(variant, note="; ".join(filter(None, (variant.note, said))))
 
     def _with(self, variant: Variant, threads: int) -> Variant:

@@ -12,7 +12,7 @@ from controlplane.building.build_cache import BuildCache
 from controlplane.building.work_keys import key_of, measuring_tools
 from profiler.evaluation.accuracy import Judgement
 from profiler.sandbox.limits import MeasureLimits
-from profiler.sandbox.probe import Figures
+from profiler.sandbox.probe import Figures, TooMuch
 from profiler.timing.statistics import Round, Sample
 from variants.types import (
     DeviceKind,
@@ -38,6 +38,8 @@ class Readings:
     """Of these, what variants share; nothing where they share none."""
     profile: Profile | None = None
     """Once it was measured in full."""
+    too_much: TooMuch | None = None
+    """From which batch size on none could be run."""
 
 
 class Notebook:
@@ -129,6 +131,7 @@ def _values(readings: Readings) -> dict[str, Any]:
         "weighed": dict(readings.weighed),
         "working": dict(readings.working),
         "profile": None if readings.profile is None else asdict(readings.profile),
+        "too_much": None if readings.too_much is None else asdict(readings.too_much),
     }
 
 
@@ -138,7 +141,8 @@ def _readings(values: Mapping[str, Any], variant: Variant) -> Readings:
         for size, rounds in values["samples"].items()
     }
     figures, profile = values["figures"], values["profile"]
-    if "working" not in values:  # kept before that was seen: it is weighed again
+    too_much = values.get("too_much")  # an earlier release did not keep it
+    if "working" not in values:  # as little as this: it is weighed again
         values, profile = {**values, "weighed": {}, "working": {}}, None
     return Readings(
         samples=samples,
@@ -146,6 +150,7 @@ def _readings(values: Mapping[str, Any], variant: Variant) -> Readings:
         weighed=values["weighed"],
         working=values["working"],
         profile=None if profile is None else _profile(profile, variant),
+        too_much=None if too_much is None else TooMuch(**too_much),
     )
 
 

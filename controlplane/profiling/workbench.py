@@ -16,10 +16,12 @@ from controlplane.profiling.notebook import Notebook, Readings
 from controlplane.profiling.staleness import host_of
 from profiler.evaluation.accuracy import Judgement
 from profiler.sandbox.measure import Weight
-from profiler.sandbox.probe import Figures, Probe, Settling, settle
+from profiler.sandbox.probe import Figures, Probe, Settling, TooMuch, settle
 from profiler.sandbox.sandbox import Announce, ignored
 from profiler.timing.contention import Contention
 from profiler.timing.statistics import Sample
+from variants.errors import InvalidArtifact
+from variants.figures import counted
 from variants.metrics.metric import parse_metric
 from variants.types import (
     DeviceKind,
@@ -141,6 +143,7 @@ class Workbench:
             gpu=self.kind.gpu is not None,
             samples=before.samples,
             figures=before.figures,
+            too_much=before.too_much,
         )
         self._weighings[name] = {
             served: Weight(mib, before.working.get(served))
@@ -168,6 +171,7 @@ class Workbench:
                     if one.working_mib is not None
                 },
                 profile=self._profiles.get(name),
+                too_much=probe.too_much,
             ),
         )
 
@@ -213,20 +217,23 @@ class Workbench:
     def time(self, variant: Variant, path: Path, batch_size: int) -> bool:
         """Have an idea of its latency at one batch size: a turn, unless there was one before.
 
-        Returns whether there is memory for it.
+        Returns whether it could be run: there is memory for it, and it ends in its time.
 
         Raises:
             InvalidArtifact: as ``measure`` does.
         """
-        if batch_size not in self._known(variant, path).samples:
-            if self.probe(variant, path).sample_if_fits(batch_size) is None:
-                return False
+        known = self._known(variant, path)
+        if not known.can_run(batch_size):
+            return False
+        if batch_size not in known.samples:
+            sample = self.probe(variant, path).sample_if_fits(batch_size)
             self._note(variant)
+            return sample is not None
         return True
 
-    def too_large(self, variant: Variant) -> int | None:
-        """The smallest batch size for which memory was short, as far as was tried now."""
-        return self._probes[variant.name].too_large
+    def too_much(self, variant: Variant) -> TooMuch | None:
+        """The smallest batch size that could not be run, as far as was tried."""
+        return self._probes[variant.name].too_much
 
     def sample(self, variant: Variant, path: Path, batch_size: int) -> LatencyPoint:
         """Latency at one batch size, its median known as well as the limits want.
@@ -235,9 +242,15 @@ class Workbench:
             InvalidArtifact: as ``measure`` does.
         """
         if not self.timed_before(variant, path, batch_size):
-            for error in settle([(self.probe(variant, path), batch_size)]).values():
+            probe = self.probe(variant, path)
+            for error in settle([(probe, batch_size)]).values():
                 raise error
             self._note(variant)
+            if (found := probe.too_much) is not None and not probe.can_run(batch_size):
+                raise InvalidArtifact(
+                    f"{variant.name}: {counted(found.batch_size, 'row')} at once and more"
+                    f" {found.reason}"
+                )
         return self.samples(variant)[batch_size].point
 
     def weigh(self, variant: Variant, path: Path, points: Iterable[LatencyPoint]) -> None:

@@ -2,6 +2,7 @@
 
 from controlplane.building.types import RegistrationRequest
 from planner.sentences import some_of
+from variants.catalog.validity.registrations import check_labels
 from variants.checks.onnx_check import OnnxInfo, check_signature, describe
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.images import check_image
@@ -26,7 +27,8 @@ def joined_task(
         InvalidArtifact: the model has another signature, or its first output does not suit the
             metric.
         InvalidInput: an option of the request does not fit the model.
-        Conflict: the task has other labels, another metric or other defaults, of images too.
+        Conflict: the task has other labels, or in another order, another metric or other defaults,
+            of images too.
     """
     metric = None if request.metric is None else parse_metric(request.metric)
     if known is not None:
@@ -40,25 +42,46 @@ def joined_task(
         ):
             if given is not None and given != has:
                 raise Conflict(f"task {known.name!r} exists with {_other(what, known)}")
+        if is_reordered(info.classes, known.labels):
+            raise Conflict(
+                f"{where}: its scores are of {some_of(info.classes, MOST_LABELS)}, in this order,"
+                f" and those of task {known.name!r} of {some_of(known.labels, MOST_LABELS)}; train"
+                " it with the classes in that order, or register it for another task"
+            )
         return known
     metric = metric or TOP1
     outputs = _outputs(metric, info, where)
+    labels = request.labels
+    if labels is None and metric.classifies:
+        labels = info.classes
+    if is_reordered(info.classes, labels or ()):
+        raise InvalidInput(
+            f"{where} has its classes in another order than the labels that were given:"
+            f" {some_of(info.classes, MOST_LABELS)}; leave them out to have these"
+        )
     task = Task(
         name=TaskName(request.task),
         inputs=info.inputs,
         outputs=outputs,
-        labels=_labels(metric, request.labels or (), outputs[0], where),
+        labels=_labels(metric, labels or (), outputs[0], where),
         metric=str(metric),
         slo=request.slo or Slo(),
         image=request.image,
         bucket=request.bucket,
     )
+    check_labels(task)
     check_image(task)
     return task
 
 
+def is_reordered(classes: tuple[str, ...], labels: tuple[str, ...]) -> bool:
+    """Whether both name the same classes in another order, so that answers would be misnamed."""
+    return classes != labels and sorted(classes) == sorted(labels)
+
+
 def _other(what: str, known: Task) -> str:
     """What a task has that was to be another one, and what can be done about it."""
+    more = ""
     match what:
         case "defaults":
             return "other defaults, which stay; `modelless tasks set` changes them"
@@ -72,11 +95,13 @@ def _other(what: str, known: Task) -> str:
             has = f"another metric, which stays: {known.metric}"
         case _ if known.labels:
             has = f"other labels, which stay: {some_of(known.labels, MOST_LABELS)}"
+            more = f" (`modelless tasks label {known.name}` changes them)"
         case _:
-            has = "classes without names, which stay so"
+            has = "classes without names"
+            more = f" (`modelless tasks label {known.name}` names them)"
     return (
-        f"{has}; leave that option out, register for another task, or remove this one with all its"
-        f" models: `modelless tasks remove {known.name}`"
+        f"{has}; leave that option out{more}, register for another task, or remove this one with"
+        f" all its models: `modelless tasks remove {known.name}`"
     )
 
 

@@ -28,45 +28,46 @@ from controlplane.registry.child_process import (
     settings_environment,
     start_group,
 )
-from controlplane.registry.uploads import Form, Spool, largest_form, receive_form
+from controlplane.registry.uploads import (
+    FIELDS,
+    ROWS,
+    SWITCHES,
+    Form,
+    Spool,
+    Upload,
+    largest_form,
+    receive_form,
+    register_arguments,
+)
 from controlplane.settings import Settings
 from controlplane.timestamps import timestamp
 from variants.disk import full_disk_explained
-from variants.errors import InvalidInput, NotFound, RateLimited, ReplicaLost
-from variants.types import NAME
+from variants.errors import (
+    Conflict,
+    DeadlineExceeded,
+    InvalidInput,
+    NotFound,
+    RateLimited,
+    ReplicaLost,
+)
 
 AT_ONCE = 2
 WAITING = 8
 """Registrations that wait for a place, with their form on disk."""
 LONGEST_S = 3_600.0
+"""How long a form may take to come."""
+SILENT_S = 3_600.0
+"""How long a registration may tell of nothing new, four times what a model may take for one step;
+while it goes on it may take as long as it needs."""
 BEAT_S = 5.0
 STALE = timedelta(seconds=30)
 EVALUATION_MIB = 512
 _KEPT_BYTES = 1024 * 1024
 """Most bytes of the child's output that are kept; a result takes a few KiB."""
 
-ROWS = ("evaluation", "calibration", "training")
-"""Files of rows."""
-FIELDS = (
-    "labels",
-    "stage",
-    "metric",
-    "lengths",
-    "pad",
-    "latency_ms",
-    "accuracy",
-    "cost",
-    "prefer",
-    "image_mean",
-    "image_std",
-    "variants",
-    "measure",
-    "input_names",
-    "output_names",
-)
-"""Optional fields of the form, each an option of the same name."""
-SWITCHES = ("fresh", "quick", "free_batch", "cast_float16")
-"""Those that are true or false."""
+END = ":end"
+"""Behind an operation's id, where the gateway that runs it looks whether it is to end."""
+ENDED = "it was ended on demand; what was built and measured until then is kept for another try"
 LOST = (
     "the gateway that ran this registration has stopped; register again, which goes on from what"
     " was built and measured"
@@ -97,14 +98,19 @@ class Registrations:
         settings: Settings,
         operations: Operations,
         command: Sequence[str] = (sys.executable, "-m", "controlplane.cli.main"),
+        silent_s: float = SILENT_S,
     ) -> None:
         self._settings = settings
         self._operations = operations
         self._command = tuple(command)
+        self._silent_s = silent_s
         self._places = asyncio.Semaphore(AT_ONCE)
         self._spool = Spool(AT_ONCE * largest_form(self._limits()))
         self._tasks: set[asyncio.Task[None]] = set()
-        self._children: set[asyncio.Task[dict[str, Any]]] = set()
+        self._children: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        """By their operations."""
+        self._ended: set[str] = set()
+        """Operations that somebody wanted to end."""
         self._closed = False
 
     async def start(
@@ -145,7 +151,7 @@ class Registrations:
             raise RateLimited(f"{AT_ONCE} registrations are running; try again when one is done")
 
     async def _receive(
-        self, stream: AsyncIterator[bytes], content_type: str, upload: "Upload"
+        self, stream: AsyncIterator[bytes], content_type: str, upload: Upload
     ) -> Form:
         assert upload.directory is not None
         try:
@@ -168,7 +174,7 @@ class Registrations:
         Raises:
             NotFound: there is none of that id, or it is over for long.
         """
-        found = await self._operations.operation(id)
+        found = None if id.endswith(END) else await self._operations.operation(id)
         if found is None:
             raise NotFound(f"there is no operation {id[:128]!r}")
         operation = dict(found)
@@ -178,10 +184,30 @@ class Registrations:
             operation |= {"state": "failed", "error": error_body(lost, id)}
         return operation
 
+    async def end(self, id: str) -> dict[str, Any]:
+        """Have a registration end, whichever gateway runs it; return its state until then.
+
+        Raises:
+            NotFound: there is none of that id, or it is over for long.
+            Conflict: it is over.
+        """
+        operation = await self.read(id)
+        if operation["state"] != "running":
+            raise Conflict(f"the operation is over: it has {operation['state']}")
+        await self._operations.put_operation(id + END, {"id": id, "updated_at": timestamp()})
+        self._end(id)
+        return operation
+
+    def _end(self, id: str) -> None:
+        child = self._children.get(id)
+        if child is not None and id not in self._ended:
+            self._ended.add(id)
+            child.cancel()
+
     async def close(self) -> None:
         """End all children and wait until nothing is left of them."""
         self._closed = True
-        for child in list(self._children):
+        for child in list(self._children.values()):
             child.cancel()  # and not the tasks around them, which still have to leave the outcome
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -201,24 +227,27 @@ class Registrations:
         return Path(tempfile.mkdtemp(dir=uploads))
 
     async def _run(
-        self, operation: dict[str, Any], arguments: Sequence[str], upload: "Upload"
+        self, operation: dict[str, Any], arguments: Sequence[str], upload: Upload
     ) -> None:
         """Run the child to its end, whatever that is, and leave the outcome behind."""
         beat = asyncio.create_task(self._beat(operation, upload))
         child = asyncio.create_task(self._in_turn(operation, arguments, upload))
-        self._children.add(child)
+        self._children[operation["id"]] = child
         if self._closed:  # while the operation was being stored
             child.cancel()
         try:
             outcome = await child
         except TimeoutError:
-            outcome = _failed("INVALID_INPUT", f"it took longer than {LONGEST_S:g} s", operation)
+            outcome = {"state": "failed", "error": error_body(self._stuck(), operation["id"])}
         except asyncio.CancelledError:
             outcome = _failed("REPLICA_LOST", "the gateway was stopped meanwhile", operation)
+            if operation["id"] in self._ended:
+                outcome = _failed("CONFLICT", ENDED, operation)
         except Exception as error:
             outcome = {"state": "failed", "error": error_body(error, operation["id"])}
         finally:
-            self._children.discard(child)
+            del self._children[operation["id"]]
+            self._ended.discard(operation["id"])
             beat.cancel()
             await upload.remove()
         # The outcome is worth a last try even while the application is closing down.
@@ -226,15 +255,31 @@ class Registrations:
             await self._store(operation | outcome)
 
     async def _in_turn(
-        self, operation: dict[str, Any], arguments: Sequence[str], upload: "Upload"
+        self, operation: dict[str, Any], arguments: Sequence[str], upload: Upload
     ) -> dict[str, Any]:
         """Run the child when there is a place for it."""
-        async with self._places, asyncio.timeout(LONGEST_S):
-            return await self._child(operation, arguments, upload)
+        async with self._places, asyncio.timeout(self._silent_s) as silence:
+            return await self._child(operation, arguments, upload, silence)
+
+    def _stuck(self) -> DeadlineExceeded:
+        return DeadlineExceeded(
+            f"it told of nothing new for {self._silent_s:g} s and was ended; what was built and"
+            " measured until then is kept for another try"
+        )
 
     async def _child(
-        self, operation: dict[str, Any], arguments: Sequence[str], upload: "Upload"
+        self,
+        operation: dict[str, Any],
+        arguments: Sequence[str],
+        upload: Upload,
+        silence: asyncio.Timeout,
     ) -> dict[str, Any]:
+        """Run the child to its end.
+
+        Raises:
+            TimeoutError: it told of nothing new before ``silence`` was over, which begins anew with
+                each step of progress.
+        """
         assert upload.directory is not None
         child = await start_group(
             *self._command,
@@ -245,14 +290,17 @@ class Registrations:
         assert child.stderr is not None
         try:
             output, errors = await asyncio.gather(
-                read_all(child.stdout, _KEPT_BYTES), self._follow(operation, child.stderr)
+                read_all(child.stdout, _KEPT_BYTES),
+                self._follow(operation, child.stderr, silence),
             )
             code = await child.wait()
         finally:
             await end_group(child)
         return _outcome(code, output, errors, operation)
 
-    async def _follow(self, operation: dict[str, Any], stream: asyncio.StreamReader) -> list[str]:
+    async def _follow(
+        self, operation: dict[str, Any], stream: asyncio.StreamReader, silence: asyncio.Timeout
+    ) -> list[str]:
         """Turn progress lines into the operation's progress; return the lines that are not."""
         others: list[str] = []
         async for line in lines_of(stream):
@@ -264,84 +312,28 @@ class Registrations:
                 datetime.now(UTC) - datetime.fromisoformat(operation["updated_at"])
                 > timedelta(seconds=0.25)
             )
+            if step != operation["progress"]:
+                silence.reschedule(asyncio.get_running_loop().time() + self._silent_s)
             operation["progress"] = step
             if due:
                 await self._store(operation)
         return others
 
-    async def _beat(self, operation: dict[str, Any], upload: "Upload") -> None:
-        """Say that it still runs; a state that is gone for a moment does not end the work."""
+    async def _beat(self, operation: dict[str, Any], upload: Upload) -> None:
+        """Say that it still runs, and see whether it is to end; a state that is gone for a moment
+        does not end the work."""
         assert upload.directory is not None
         while True:
             await asyncio.sleep(BEAT_S)
             with contextlib.suppress(Exception):
                 os.utime(upload.directory)  # or it would be taken for one that was left behind
                 await self._store(operation)
+                if await self._operations.operation(operation["id"] + END) is not None:
+                    self._end(operation["id"])
 
     async def _store(self, operation: dict[str, Any]) -> None:
         operation["updated_at"] = timestamp()
         await self._operations.put_operation(operation["id"], operation)
-
-
-class Upload:
-    """A form on disk: its directory, and its share of the room for all."""
-
-    def __init__(self, spool: Spool) -> None:
-        self.directory: Path | None = None
-        self._spool = spool
-        self._size = 0
-
-    def take(self, size: int) -> None:
-        """Account for so many bytes more, or raise ``RateLimited``."""
-        self._spool.take(size)
-        self._size += size
-
-    async def remove(self) -> None:
-        """Leave nothing of it."""
-        if self.directory is not None:
-            remove = asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
-            await asyncio.shield(remove)
-        self._spool.give_back(self._size)
-        self._size = 0
-
-
-def register_arguments(form: Form) -> list[str]:
-    """The child's command line. A value never becomes an option: each is joined with ``=``.
-
-    Raises:
-        InvalidInput: a file or a field is missing, or a name cannot be one.
-    """
-    for name in ("model", "evaluation"):
-        if name not in form.files:
-            raise InvalidInput(f"the form lacks the file {name!r}")
-    task = form.fields.get("task", "")
-    if not NAME.fullmatch(task):
-        raise InvalidInput(f"the form's field 'task' is not a task name: {task[:128]!r}")
-    model = form.fields.get("name", "")
-    if not NAME.fullmatch(model):
-        raise InvalidInput(f"the form's field 'name' is not a model name: {model[:128]!r}")
-    arguments = ["register", str(form.files["model"]), f"--task={task}", f"--name={model}"]
-    arguments.append(f"--evaluation={form.files['evaluation']}")
-    for rows in ("calibration", "training"):
-        if rows in form.files:
-            arguments.append(f"--{rows}={form.files[rows]}")
-    if form.fields.get("labels", "").startswith("@"):
-        # On the command line this names a file; a caller from outside may not read ours.
-        raise InvalidInput("the form's field 'labels' must list the labels, separated by commas")
-    for field in FIELDS:
-        if field in form.fields:
-            arguments.append(f"--{field.replace('_', '-')}={form.fields[field]}")
-    for switch in SWITCHES:
-        match form.fields.get(switch, "false"):
-            case "true":
-                arguments.append(f"--{switch.replace('_', '-')}")
-            case "false":
-                pass
-            case other:
-                raise InvalidInput(
-                    f"the form's field {switch!r} is true or false, not {other[:128]!r}"
-                )
-    return [*arguments, "--output=json", "--progress=json"]
 
 
 def child_environment(settings: Settings, directory: Path) -> dict[str, str]:

@@ -350,6 +350,7 @@ def _info(values: dict[str, Any]) -> OnnxInfo:
         opset=values["opset"],
         parameters=values["parameters"],
         size_bytes=values["size_bytes"],
+        classes=tuple(values["classes"]),
     )
 
 

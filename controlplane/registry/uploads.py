@@ -1,9 +1,11 @@
-"""Receiving a form with large files: streamed to disk, bounded, nothing kept in memory.
+"""Receiving a form with large files: streamed to disk, bounded, nothing kept in memory; and what it
+asks for as a command line.
 
 File names that a client sends are never used as paths: a file is stored under its field's name.
 """
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +16,31 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 
 from variants.errors import InvalidInput, PayloadTooLarge, RateLimited
+from variants.types import NAME
 
 MAX_FIELD_BYTES = 64 * 1024
+ROWS = ("evaluation", "calibration", "training")
+"""Files of rows."""
+FIELDS = (
+    "labels",
+    "stage",
+    "metric",
+    "lengths",
+    "pad",
+    "latency_ms",
+    "accuracy",
+    "cost",
+    "prefer",
+    "image_mean",
+    "image_std",
+    "variants",
+    "measure",
+    "input_names",
+    "output_names",
+)
+"""Optional fields of the form, each an option of the same name."""
+SWITCHES = ("fresh", "quick", "free_batch", "cast_float16")
+"""Those that are true or false."""
 _OVERHEAD_BYTES = 1024 * 1024
 """Room for fields, boundaries and headers beside the files."""
 
@@ -56,6 +81,28 @@ class Spool:
 
     def give_back(self, size: int) -> None:
         self._used -= size
+
+
+class Upload:
+    """A form on disk: its directory, and its share of the room for all."""
+
+    def __init__(self, spool: Spool) -> None:
+        self.directory: Path | None = None
+        self._spool = spool
+        self._size = 0
+
+    def take(self, size: int) -> None:
+        """Account for so many bytes more, or raise ``RateLimited``."""
+        self._spool.take(size)
+        self._size += size
+
+    async def remove(self) -> None:
+        """Leave nothing of it."""
+        if self.directory is not None:
+            remove = asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
+            await asyncio.shield(remove)
+        self._spool.give_back(self._size)
+        self._size = 0
 
 
 def largest_form(file_limits: Mapping[str, int]) -> int:
@@ -213,3 +260,42 @@ class _Parts:
 
     def _finish(self) -> None:
         self.ended = True
+
+
+def register_arguments(form: Form) -> list[str]:
+    """The child's command line. A value never becomes an option: each is joined with ``=``.
+
+    Raises:
+        InvalidInput: a file or a field is missing, or a name cannot be one.
+    """
+    for name in ("model", "evaluation"):
+        if name not in form.files:
+            raise InvalidInput(f"the form lacks the file {name!r}")
+    task = form.fields.get("task", "")
+    if not NAME.fullmatch(task):
+        raise InvalidInput(f"the form's field 'task' is not a task name: {task[:128]!r}")
+    model = form.fields.get("name", "")
+    if not NAME.fullmatch(model):
+        raise InvalidInput(f"the form's field 'name' is not a model name: {model[:128]!r}")
+    arguments = ["register", str(form.files["model"]), f"--task={task}", f"--name={model}"]
+    arguments.append(f"--evaluation={form.files['evaluation']}")
+    for rows in ("calibration", "training"):
+        if rows in form.files:
+            arguments.append(f"--{rows}={form.files[rows]}")
+    if form.fields.get("labels", "").startswith("@"):
+        # On the command line this names a file; a caller from outside may not read ours.
+        raise InvalidInput("the form's field 'labels' must list the labels, separated by commas")
+    for name in FIELDS:
+        if name in form.fields:
+            arguments.append(f"--{name.replace('_', '-')}={form.fields[name]}")
+    for switch in SWITCHES:
+        match form.fields.get(switch, "false"):
+            case "true":
+                arguments.append(f"--{switch.replace('_', '-')}")
+            case "false":
+                pass
+            case other:
+                raise InvalidInput(
+                    f"the form's field {switch!r} is true or false, not {other[:128]!r}"
+                )
+    return [*arguments, "--output=json", "--progress=json"]

@@ -12,8 +12,7 @@ from controlplane.files.fields import MAX_LATENCY_MS
 from controlplane.views.schemas import Schema
 from variants.buckets import BucketedTask
 from variants.catalog.validity.sharing import LONGEST_TTL_S, MOST_MEMORY_MIB
-from variants.errors import InvalidInput
-from variants.images import image_input
+from variants.images import described_picture
 from variants.metrics.metric import parse_metric
 from variants.types import (
     DEFAULT_LATENCY_MS,
@@ -158,11 +157,11 @@ class ImageSchema(Schema):
 
     @classmethod
     def of(cls, task: Task) -> Self | None:
-        """None where the task takes no pictures."""
-        try:
-            spec, geometry = image_input(task)
-        except InvalidInput:
+        """None where no pictures are expected."""
+        found = described_picture(task)
+        if found is None:
             return None
+        spec, geometry = found
         scaled = spec.dtype.startswith("float")
         image = task.image or ImageScale()
         return cls(
@@ -234,7 +233,7 @@ class TaskSchema(Schema):
         None, description="How equal queries share answers; null: every query is run."
     )
     image: ImageSchema | None = Field(
-        None, description="What becomes of a picture as a query; null: the task takes none."
+        None, description="What becomes of a picture as a query; null: none are expected."
     )
     lengths: LengthsSchema | None = Field(
         None, description="Where rows may differ in length; null: all have one."

@@ -53,7 +53,7 @@ def _numbered(
     if not names:
         raise InvalidArtifact(
             f"{where} holds names, and the task's classes have none: --labels names them, in the"
-            " order of the model's scores"
+            " order of the model's scores, and `modelless tasks label` those of a task that exists"
         )
     numbers = {name: number for number, name in enumerate(names)}
     found = np.array([numbers.get(str(name), -1) for name in array], np.int64)

@@ -17,7 +17,7 @@ from profiler.sandbox.measure import Weight
 from profiler.sandbox.sandbox import Announce, Sandbox, SandboxLimits, ignored
 from profiler.timing.contention import Contention
 from profiler.timing.statistics import Round, Sample
-from variants.errors import InvalidArtifact, TrialTooLarge
+from variants.errors import InvalidArtifact, TrialTimedOut, TrialTooLarge
 from variants.metrics.metric import LABELS
 from variants.types import LatencyPoint
 from workers.types import LoadSpec
@@ -45,6 +45,22 @@ class Figures:
     """Most memory that was taken of the host, for a variant on a GPU."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TooMuch:
+    """The smallest batch size that a trial could not run; larger ones are not tried."""
+
+    batch_size: int
+    time_s: float | None = None
+    """Within which it did not finish; None: it took more memory than there was."""
+
+    @property
+    def reason(self) -> str:
+        """What such batches do, in words."""
+        if self.time_s is None:
+            return "take more memory than there is"
+        return f"do not finish within {self.time_s:g} s"
+
+
 class Probe:
     """A variant in a child process of its own.
 
@@ -68,6 +84,7 @@ class Probe:
         pinned: bool = False,
         samples: Mapping[int, Sample] | None = None,
         figures: Figures | None = None,
+        too_much: TooMuch | None = None,
     ) -> None:
         """
         Args:
@@ -80,6 +97,7 @@ class Probe:
             pinned: whether the process stays on ``threads`` cores. A worker does not pin.
             samples: what was sampled before, by batch size; it counts as if it had been just now.
             figures: what loading has cost then.
+            too_much: what could not be run then.
         """
         self._spec = asdict(spec) if isinstance(spec, LoadSpec) else dict(spec)
         self._threads = threads
@@ -95,8 +113,9 @@ class Probe:
         self._cores = cores_for(threads) if pinned else ()
         self._samples = dict(samples or {})
         self._figures = figures
-        self.too_large: int | None = None
-        """The smallest batch size that took more memory than there was, once one did."""
+        self._time_s = time_s
+        self.too_much = too_much
+        """From which batch size on none can be run, once one could not."""
 
     @property
     def name(self) -> str:
@@ -174,23 +193,28 @@ class Probe:
         return whole
 
     def sample_if_fits(self, batch_size: int) -> Sample | None:
-        """One turn of a batch size; None if it takes more memory than there is, and then the
-        variant is loaded again for smaller ones.
+        """One turn of a batch size; None if it takes more memory or more time than a trial may,
+        and then the variant is loaded again for smaller ones.
 
         Raises:
-            InvalidArtifact: the variant failed otherwise, or a single row is too large for it.
+            InvalidArtifact: the variant failed otherwise, or does so with the smallest batch.
         """
-        if self.too_large is not None and batch_size >= self.too_large:
+        if not self.can_run(batch_size):
             return None
         try:
             return self.sample(batch_size)
-        except TrialTooLarge:
+        except (TrialTooLarge, TrialTimedOut) as error:
             if batch_size <= min(self.limits.batch_sizes):
                 raise
-            self.too_large = batch_size
+            time_s = self._time_s if isinstance(error, TrialTimedOut) else None
+            self.too_much = TooMuch(batch_size=batch_size, time_s=time_s)
             self.__exit__()
             self.__enter__()
             return None
+
+    def can_run(self, batch_size: int) -> bool:
+        """Whether no batch of this size or a smaller one has failed for its size."""
+        return self.too_much is None or batch_size < self.too_much.batch_size
 
     def judge(
         self,
@@ -270,9 +294,8 @@ class Probe:
     def curve(self, told: Settling = lambda *_: None) -> tuple[LatencyPoint, ...]:
         """Latency at the batch sizes of the limits, in turns.
 
-        It ends before the first batch that is too slow or takes too much memory, or that is larger
-        than is of use. ``told`` is
-        called after each turn.
+        It ends before the first batch that is too slow or takes too much memory or time, or that
+        is larger than is of use. ``told`` is called after each turn.
 
         Raises:
             InvalidArtifact: the variant failed, or its process has ended.
@@ -292,7 +315,7 @@ class Probe:
         failures = settle([(self, size) for size in sizes], told)
         if failures:
             raise failures[self]
-        return tuple(self._samples[size].point for size in sizes)
+        return tuple(self._samples[size].point for size in sizes if self.can_run(size))
 
     def _weigh(self, found: Mapping[str, Any]) -> None:
         figures, here_mib = self.figures, float(found["memory_mib"])
@@ -317,28 +340,32 @@ def settle(
 ) -> dict[Probe, InvalidArtifact]:
     """Sample pairs of probe and batch size in turns until each is settled.
 
-    Returns the probes that failed, and how; the others go on without them. ``told`` is called after
-    each turn.
+    Returns the probes that failed, and how; the others go on without them. A probe whose batch is
+    found too large goes on with smaller ones. ``told`` is called after each turn.
     """
     failures: dict[Probe, InvalidArtifact] = {}
     pairs = list(wanted)
-    going = [(probe, size) for probe, size in pairs if not probe.settled(size)]
+    going = [(probe, size) for probe, size in pairs if _goes_on(probe, size)]
     while going:
         for probe, size in going:
             if probe in failures:
                 continue
             try:
-                probe.sample(size)
+                probe.sample_if_fits(size)
             except InvalidArtifact as error:
                 failures[probe] = error
             told(*_how_far(pairs))
-        going = [(p, size) for p, size in going if p not in failures and not p.settled(size)]
+        going = [(p, size) for p, size in going if p not in failures and _goes_on(p, size)]
     return failures
+
+
+def _goes_on(probe: Probe, batch_size: int) -> bool:
+    return probe.can_run(batch_size) and not probe.settled(batch_size)
 
 
 def _how_far(pairs: Sequence[tuple[Probe, int]]) -> tuple[int, int, float]:
     """What ``Settling`` is called with: a batch size not yet settled is as far as its rounds."""
-    settled = [probe.settled(size) for probe, size in pairs]
+    settled = [not _goes_on(probe, size) for probe, size in pairs]
     shares = [
         1.0 if over else min(MOST, probe.rounds(size) / probe.limits.rounds)
         for (probe, size), over in zip(pairs, settled, strict=True)

@@ -24,6 +24,7 @@ from variants.errors import (
     InvalidArtifact,
     ModellessError,
     TrialKilled,
+    TrialTimedOut,
     TrialTooLarge,
     VariantNotBuilt,
 )
@@ -162,6 +163,8 @@ class Sandbox:
         Raises:
             VariantNotBuilt: the child said so.
             TrialKilled: somebody else killed the child, as far as is known.
+            TrialTimedOut: neither a result nor progress came in time.
+            TrialTooLarge: it took more memory than it may, or than there was.
             InvalidArtifact: the child refused, failed, crashed, or went over a limit.
         """
         process = self._process
@@ -182,7 +185,7 @@ class Sandbox:
                 break
         except TimeoutError:
             self._end()
-            raise InvalidArtifact(
+            raise TrialTimedOut(
                 f"{subject}: did not finish within {self._limits.time_s:g} s and was stopped"
             ) from None
         except MemoryError:

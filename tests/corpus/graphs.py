@@ -66,6 +66,17 @@ def archive_under_another_name(folder: Path) -> Path:
     return written(folder, data.getvalue())
 
 
+@bad(Step.CHECK, r"net-v1: net.onnx: is what Git LFS keeps in its place; `git lfs pull` fetches")
+def pointer_of_git_lfs(folder: Path) -> Path:
+    said = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 9\n"
+    return written(folder, said.encode())
+
+
+@bad(Step.CHECK, r"net-v1: net.onnx: is a page of the web, not the model")
+def page_of_a_download(folder: Path) -> Path:
+    return written(folder, b"<!DOCTYPE html><html><body>Sign in</body></html>")
+
+
 @bad(Step.CHECK, r"net-v1: net.onnx: is not an ONNX model")
 def zeros(folder: Path) -> Path:
     return written(folder, bytes(4096))

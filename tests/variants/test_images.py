@@ -7,7 +7,14 @@ import pytest
 from tests.variants.catalog_builders import task
 from variants.catalog.validity.registrations import check_task
 from variants.errors import InvalidInput
-from variants.images import Geometry, expects_images, geometry_of, numbers_in
+from variants.images import (
+    Geometry,
+    described_picture,
+    expects_images,
+    geometry_of,
+    image_input,
+    numbers_in,
+)
 from variants.types import ImageScale, Task, TensorSpec
 
 
@@ -57,6 +64,38 @@ def test_a_task_of_floats_may_have_a_mean_and_std(image: ImageScale) -> None:
 def test_numbers_that_no_picture_can_have_are_refused(wrong: Task, text: str) -> None:
     with pytest.raises(InvalidInput, match=text):
         check_task(wrong)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((64,), "int64"),  # ids of words: a task of texts was said to take pictures
+        ((16, 16), "int32"),
+        ((3, 8, 8), "int8"),
+        ((3, 8, 8), "bool"),
+    ],
+)
+def test_numbers_that_are_hardly_pixels_are_no_picture(shape: tuple[int, ...], dtype: str) -> None:
+    with pytest.raises(InvalidInput, match=f"takes no image: its input is {dtype}"):
+        image_input(taking(*shape, dtype=dtype))
+    assert described_picture(taking(*shape, dtype=dtype)) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((64,), "float32"), ((8, 8), "uint8"), ((3, 8, 8), "int32"), ((4, 4, 1), "float16")],
+)
+def test_pictures_are_described_where_they_are_likely(shape: tuple[int, ...], dtype: str) -> None:
+    task = taking(*shape, dtype=dtype)
+    assert described_picture(task) == image_input(task)
+
+
+def test_of_a_few_numbers_somebody_has_to_say_that_they_are_a_picture() -> None:
+    """A task of four measures of a flower was said to take pictures of 2 x 2."""
+    assert described_picture(taking(4)) is None
+    assert described_picture(taking(16, 4)) is None
+    said = taking(4, image=ImageScale())
+    assert described_picture(said) == image_input(said)
 
 
 def test_pictures_are_expected_where_channels_are_or_somebody_has_said_so() -> None:

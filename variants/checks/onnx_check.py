@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from variants.catalog.validity.registrations import MAX_AXES
+from variants.checks.class_names import class_names
 from variants.checks.onnx_walk import graphs, nodes, sparse_tensors, tensors
 from variants.errors import InvalidArtifact
 from variants.figures import apart
@@ -58,6 +59,8 @@ class OnnxInfo:
     opset: int
     parameters: int
     size_bytes: int
+    classes: tuple[str, ...] = ()
+    """Names of the classes in the order of the scores, where the file says them."""
 
 
 def check_model(path: Path, *, limits: OnnxLimits | None = None) -> OnnxInfo:
@@ -104,7 +107,12 @@ def check_model_bytes(data: bytes, *, where: str, limits: OnnxLimits | None = No
     if twice:
         raise InvalidArtifact(f"{where}: {twice[0]!r} names more than one input or output")
     return OnnxInfo(
-        inputs=inputs, outputs=outputs, opset=opset, parameters=parameters, size_bytes=len(data)
+        inputs=inputs,
+        outputs=outputs,
+        opset=opset,
+        parameters=parameters,
+        size_bytes=len(data),
+        classes=class_names(where, model),
     )
 
 
@@ -185,10 +193,7 @@ def parse_model(where: str, data: bytes) -> Any:
 
     for beginning, what in _NOT_READ:
         if data.startswith(beginning):
-            raise InvalidArtifact(
-                f"{where}: {what}, which is never read; load the model where it was trained and"
-                " write it with modelless.export"
-            )
+            raise InvalidArtifact(f"{where}: {what}")
     try:
         model = onnx.load_model_from_string(data)
     except (DecodeError, ValueError) as error:
@@ -196,9 +201,14 @@ def parse_model(where: str, data: bytes) -> Any:
     return model
 
 
+_EXPORT_IT = (
+    "which is never read; load the model where it was trained and write it with modelless.export"
+)
 _NOT_READ = (
-    (b"PK\x03\x04", "is a zip archive, such as torch.save writes"),
-    (b"\x80", "is a pickle"),
+    (b"PK\x03\x04", f"is a zip archive, such as torch.save writes, {_EXPORT_IT}"),
+    (b"\x80", f"is a pickle, {_EXPORT_IT}"),
+    (b"version https://git-lfs", "is what Git LFS keeps in its place; `git lfs pull` fetches it"),
+    (b"<", "is a page of the web, not the model: what was it downloaded from"),
 )
 """How files begin that are often handed in for a model, and what they are. No ONNX model begins so:
 its first byte is the tag of a field of ``ModelProto``, a number of at most 25 and a wire type."""
@@ -382,11 +392,13 @@ def _spec(file: str, side: str, value: Any) -> TensorSpec:
 
 
 def _numeric(outputs: Sequence[Any]) -> Sequence[Any]:
-    """Without the class's name that skl2onnx writes before the scores: no task has it."""
+    """Without the class's name that skl2onnx writes before the scores: no task has it. Scores that
+    are no tensor are left, with what is to be done about them."""
     from onnx import TensorProto
 
     types = [value.type.tensor_type for value in outputs]
-    if [each.elem_type for each in types] == [TensorProto.STRING, TensorProto.FLOAT]:
+    kinds = [each.elem_type for each in types]
+    if kinds in ([TensorProto.STRING, TensorProto.FLOAT], [TensorProto.STRING, 0]):
         return outputs[len(types[0].shape.dim) == 1 :]
     return outputs
 

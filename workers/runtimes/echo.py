@@ -12,6 +12,7 @@ from workers.types import LoadSpec
 
 SLEEP_SLACK_S = 0.000_15
 """The last part of a wait is spent yielding: a sleep alone overshoots by up to this."""
+HANGS_S = 3_600.0
 
 
 class EchoRuntime:
@@ -29,6 +30,7 @@ class EchoRuntime:
         crash_value: for fault injection. The process ends by ``SIGABRT`` if its first input
             holds this number.
         exit_value: the same, and it ends without a trace.
+        hang_rows: for fault injection. A batch of so many rows or more takes ``HANGS_S``.
     """
 
     keeps_inputs = False
@@ -48,6 +50,7 @@ class EchoRuntime:
             self._left = _number(options.get("fail_after"))
             self._crash = _number(options.get("crash_value"))
             self._exit = _number(options.get("exit_value"))
+            self._hang_rows = _number(options.get("hang_rows"))
         except ValueError as error:
             raise RuntimeFailed(f"{self._name} has a wrong option: {error}") from error
         time.sleep(load_s)
@@ -89,7 +92,10 @@ class EchoRuntime:
     def _time_s(self, inputs: Sequence[Tensor]) -> float:
         if not self._loaded:
             raise RuntimeFailed(f"{self._name} is not loaded")
-        return self._batch_s + self._row_s * rows_of(inputs)
+        rows = rows_of(inputs)
+        if self._hang_rows is not None and rows >= self._hang_rows:
+            return HANGS_S
+        return self._batch_s + self._row_s * rows
 
     def _check(self, inputs: Sequence[Tensor]) -> None:
         has = [(str(tensor.dtype), tensor.shape[1:]) for tensor in inputs]

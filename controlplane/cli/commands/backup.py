@@ -11,7 +11,7 @@ import typer
 from controlplane.cli import render
 from controlplane.cli.outcome import DONE, REFUSED, Output, OutputOption, emit
 from controlplane.cli.progress import ProgressOption, ProgressStyle, interruptible, shown
-from controlplane.cli.state_settings import StateDir, read_settings
+from controlplane.cli.state_settings import StateDir, installed, read_settings
 from controlplane.timestamps import timestamp
 from variants.errors import Conflict
 from variants.types import Event
@@ -45,7 +45,7 @@ def backup(
     from controlplane.backups.writing import write_backup
     from controlplane.cluster.head import store_of
 
-    settings = read_settings(state_dir=state_dir)
+    settings = installed(read_settings(state_dir=state_dir))
     began = time.monotonic()
     with interruptible("no backup was made"), shown(progress) as show:
         made = write_backup(

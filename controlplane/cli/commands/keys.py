@@ -10,7 +10,7 @@ from controlplane import client_keys
 from controlplane.cli.gateway_client import UrlOption, connect
 from controlplane.cli.outcome import NotRunning, Output, OutputOption, emit
 from controlplane.cli.render import printable, table
-from controlplane.cli.state_settings import StateDir, read_settings
+from controlplane.cli.state_settings import StateDir, installed, is_elsewhere, read_settings
 from controlplane.client_keys import Role
 from variants.errors import ModellessError
 
@@ -68,8 +68,10 @@ def add_key(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Make a key. It is shown this once; the file keeps its digest."""
-    file = _file(state_dir)
-    key = client_keys.add(file, name, weight, role)
+    settings = read_settings(state_dir=state_dir)
+    if is_elsewhere(settings):  # else it may be one that has not been started yet
+        installed(settings)
+    key = client_keys.add(settings.client_keys_path, name, weight, role)
     row = {"name": name, "weight": weight, "role": role, "key": key}
     emit(row, output, lambda: typer.echo(row["key"]))
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from controlplane.client.exporting.agreement import close
 from controlplane.client.exporting.exported import Exported, ExportError, check_names
 from controlplane.client.exporting.onnx_file import BATCH, OnnxAnswers, cleaned, serialized
+from variants.checks.class_names import write_class_names
 from variants.checks.onnx_check import OnnxInfo, check_model
 from variants.errors import InvalidArtifact
 
@@ -49,7 +50,7 @@ def export_classifier(
     rows = rows_of(example_inputs)
     with silenced():
         classes, predicted, wanted = _answers(model, rows)
-        onnx = _as_onnx(model, names, rows, len(classes))
+        onnx = _as_onnx(model, names, rows, classes)
     different, difference = compare(onnx, names, rows, classes, predicted, wanted)
     info = write_checked(onnx, target, "the classifier's ONNX")
     return Exported(
@@ -161,8 +162,9 @@ def no_onnx(model: Any, error: Exception) -> ExportError:
     return ExportError(f"{type(model).__name__} has no ONNX form: {reason}")
 
 
-def _as_onnx(model: Any, names: Sequence[str], rows: Rows, classes: int) -> bytes:
-    """ONNX with ``names`` as its one input and its one output."""
+def _as_onnx(model: Any, names: Sequence[str], rows: Rows, classes: Rows) -> bytes:
+    """ONNX with ``names`` as its one input and its one output. Classes that are texts are named in
+    it; numbers are no names."""
     made = converted(model, names[0], rows, {id(model): {"zipmap": False}})
     try:
         scores = OnnxAnswers(serialized(made))({names[0]: rows})
@@ -172,7 +174,10 @@ def _as_onnx(model: Any, names: Sequence[str], rows: Rows, classes: int) -> byte
         raise no_onnx(model, error) from error
     found = made.graph.output[1].name
     given = scores[found].reshape(len(rows), -1)
-    _keep_scores(made, found, names[1], given.shape[1], classes, _is_swapped(model, rows, given))
+    swapped = _is_swapped(model, rows, given)
+    _keep_scores(made, found, names[1], given.shape[1], len(classes), swapped)
+    if all(isinstance(one, str) for one in classes):
+        write_class_names(made, [str(one) for one in classes])
     return serialized(made)
 
 

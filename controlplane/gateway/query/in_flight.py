@@ -16,6 +16,7 @@ from controlplane.gateway.query.query_errors import (
     expired_error,
     lethal_error,
     refusal_error,
+    silence,
     worker_error,
 )
 from planner import sentences as explain
@@ -375,14 +376,17 @@ class InFlight(OneAnswer):
         if self.path.awaiting.give_up(self):
             self.fail(expired_error(query, WHILE_STARTING))
             return
+        why = ""
         if worker is not None:
-            silent_ms = min(query.latency_ms, SILENCE_S * 1000)
-            expected_ms = self.path.clock_ms() + silent_ms
+            now_ms = self.path.clock_ms()
+            expected_ms = now_ms + min(query.latency_ms, SILENCE_S * 1000)
             worker.busy_until_ms = max(worker.busy_until_ms, expected_ms)
             connection = self.path.connections.get(worker.id)
             if connection is not None and 1_000 * connection.heard_s < self.sent_ms:
+                why = silence(now_ms - 1_000 * connection.heard_s)
                 self.path.unheard(worker.id)
-        self.fail(expired_error(query) if self.refusal is None else refusal_error(self.refusal))
+        error = expired_error(query, why) if self.refusal is None else refusal_error(self.refusal)
+        self.fail(error)
 
 
 def _worker_may_come(refusal: Refusal) -> bool:

@@ -17,14 +17,25 @@ from variants.errors import (
     TaskNotFound,
     VariantNotLoadable,
 )
-from variants.figures import figure
+from variants.figures import figure, seconds
 from workers.types import ReplyCode
+
+NOTABLE_MS = 1_500.0
+"""A worker reports once a second; one that was silent for so long is worth a word."""
 
 
 def expired_error(query: Query, why: str = "") -> DeadlineExceeded:
     """The error of a query whose deadline has passed; ``why`` is added to its sentence."""
     more = f": {why}" if why else ""
     return DeadlineExceeded(f"not answered within {figure(query.latency_ms, 3)} ms{more}")
+
+
+def silence(heard_ms: float) -> str:
+    """Why a query was not answered whose worker was last heard so long ago; empty where that is
+    less than what workers are silent for now and then."""
+    if heard_ms < NOTABLE_MS:
+        return ""
+    return f"the worker that would answer has said nothing for {seconds(heard_ms)}"
 
 
 def lethal_error(variant: str, blocked_ms: float) -> InvalidInput:

@@ -124,6 +124,7 @@ def test_a_file_that_is_not_there_is_said(shell: Shell, tmp_path: Path) -> None:
 
     assert ended.code == 2
     assert f"{missing} cannot be read: No such file or directory" in ended.err
+    open_catalog(f"sqlite:///{tmp_path / 'x' / 'catalog.db'}").close()
     nowhere = shell("backup", str(tmp_path / "no" / "b.tar"), "--progress", "none")
     assert nowhere.code == 2
     assert "cannot be written: No such file or directory" in nowhere.err

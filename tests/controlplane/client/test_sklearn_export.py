@@ -89,6 +89,22 @@ def test_without_probabilities_the_predicted_class_scores_highest(
     assert best.tolist() == classifier.predict(ROWS[kept]).tolist()
 
 
+@pytest.mark.parametrize(
+    ("classes", "named"),
+    [(NAMES, ("ash", "beech", "oak")), (NAMES.astype(object), ("ash", "beech", "oak"))],
+)
+def test_names_of_classes_travel_in_the_file(
+    classes: NDArray[Any], named: tuple[str, ...], tmp_path: Path
+) -> None:
+    file = export(GaussianNB().fit(ROWS, classes), ROWS, tmp_path / "trees.onnx").path
+    assert check_model(file).classes == named
+
+
+def test_numbers_of_classes_are_no_names(tmp_path: Path) -> None:
+    file = export(GaussianNB().fit(ROWS, CLASSES), ROWS, tmp_path / "trees.onnx").path
+    assert check_model(file).classes == ()
+
+
 def test_names_are_as_they_were_given(tmp_path: Path) -> None:
     model = GaussianNB().fit(ROWS, CLASSES)
     exported = export(

@@ -71,7 +71,10 @@ async def test_the_only_worker_is_asked_though_it_says_nothing(served: Served) -
     known = served.gateway.known.workers
     await until(lambda: bool(known.silent))
 
-    assert (await served.ask(query(1, slo=SHORT))).error[:2] == (504, "DEADLINE_EXCEEDED")
+    refused = await served.ask(query(1, slo=SHORT))
+    assert refused.error[:2] == (504, "DEADLINE_EXCEEDED")
+    told = "not answered within 200 ms: the worker that would answer has said nothing for "
+    assert refused.json["error"].startswith(told)
     waiting = asyncio.create_task(served.ask(query(2)))
     await until(lambda: served.in_flight == 1)
     stopped.send_signal(signal.SIGCONT)

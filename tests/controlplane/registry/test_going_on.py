@@ -12,6 +12,7 @@ from controlplane.building.build_cache import BuildCache
 from controlplane.building.types import RegistrationRequest, RegistrationResult, Thoroughness
 from controlplane.registry.extension import extend
 from controlplane.registry.registration import Progress, register
+from profiler.sandbox.probe import Probe
 from tests import onnx_models as models
 from tests.controlplane.registry.test_registration import CPU, QUICK, BrokenCatalog, House
 from variants.artifacts.storing_notes import StoringNotes
@@ -96,6 +97,20 @@ def test_what_is_taken_is_what_was_measured(house: House) -> None:
     assert taken.variants[0].accuracy == 1.0
     assert [p.points for p in taken.profiles] == [p.points for p in again.profiles]
     assert all(point.p50_ms > 0 for profile in taken.profiles for point in profile.points)
+
+
+def test_what_could_not_be_run_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was, with all the time that a trial may take."""
+    house = House(tmp_path)
+    models.write(house.model, models.greedy(125))
+    said = [trying(house, kinds=()).variants[0].note]
+    house.catalog.remove_task(TaskName("shapes"))
+    monkeypatch.setattr(Probe, "__enter__", lambda _: pytest.fail("something is measured"))
+    again = trying(house, kinds=())
+    assert "rows at once and more take more memory than there is: left out" in said[0]
+    assert [again.variants[0].note] == said
 
 
 def test_whoever_wants_it_anew_gets_it_anew(house: House) -> None:

@@ -68,11 +68,14 @@ class Room:
         self.live = DictLive()
         self.registrations: Registrations | None = None
 
-    def serve(self, script: str) -> httpx.AsyncClient:
+    def serve(self, script: str, **options: float) -> httpx.AsyncClient:
         path = self.tmp_path / "child.py"
         path.write_text(textwrap.dedent(script))
         self.registrations = Registrations(
-            settings=self.settings, operations=self.live, command=(sys.executable, str(path))
+            settings=self.settings,
+            operations=self.live,
+            command=(sys.executable, str(path)),
+            **options,
         )
         api = build_api(
             ApiContext(
@@ -177,6 +180,84 @@ async def test_a_child_that_crashes_is_an_internal_error(room: Room) -> None:
     assert (operation["state"], operation["error"]["code"]) == ("failed", "INTERNAL")
     assert operation["error"]["error"] == "internal error"
     assert room.uploads() == []
+
+
+PLODS = """
+    import json, sys, time
+    for done in range(8):
+        print(json.dumps({"step": "measure", "done": done}), file=sys.stderr, flush=True)
+        time.sleep(0.5)
+    print("{}")
+"""
+REPEATS = """
+    import json, sys, time
+    while True:
+        print(json.dumps({"step": "measure", "done": 1}), file=sys.stderr, flush=True)
+        time.sleep(0.2)
+"""
+
+
+async def test_a_registration_may_take_as_long_as_it_goes_on(room: Room) -> None:
+    """One of an hour was given up. This one takes 4 s, and may be silent for 3."""
+    async with room.serve(PLODS, silent_s=3.0) as client:
+        operation = await finished(client, await post(client))
+
+    assert operation["state"] == "succeeded"
+    assert operation["progress"]["done"] == 7
+
+
+async def test_one_that_tells_of_nothing_new_is_given_up(room: Room) -> None:
+    async with room.serve(REPEATS, silent_s=3.0) as client:
+        operation = await finished(client, await post(client))
+
+    assert (operation["state"], operation["error"]["code"]) == ("failed", "DEADLINE_EXCEEDED")
+    assert operation["error"]["error"].startswith("it told of nothing new for 3 s and was ended;")
+    assert room.uploads() == []
+
+
+async def test_a_registration_is_ended_on_demand(room: Room) -> None:
+    async with room.serve(SLEEPS) as client:
+        started = await post(client)
+        pids = room.settings.state_dir / "pids"
+        async with asyncio.timeout(120):
+            while not pids.exists() or not pids.read_text():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        ended = await client.delete(started.headers["location"])
+        operation = await finished(client, started)
+        again = await client.delete(started.headers["location"])
+
+    assert (ended.status_code, ended.json()["state"]) == (202, "running")
+    assert (operation["state"], operation["error"]["code"]) == ("failed", "CONFLICT")
+    assert operation["error"]["error"].startswith("it was ended on demand; what was built")
+    assert not any(alive(int(pid)) for pid in pids.read_text().split())
+    assert room.uploads() == []
+    assert (again.status_code, again.json()["code"]) == (409, "CONFLICT")
+
+
+async def test_the_gateway_that_runs_a_registration_ends_it_for_another_one(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controlplane.registry.operations.BEAT_S", 0.1)
+    async with room.serve(SLEEPS) as client:
+        started = await post(client)
+        running = room.registrations
+        async with room.serve(SLEEPS) as other:
+            assert (await other.delete(started.headers["location"])).status_code == 202
+        operation = await finished(client, started)
+        assert running is not None
+        await running.close()
+
+    assert (operation["state"], operation["error"]["code"]) == ("failed", "CONFLICT")
+
+
+async def test_what_no_operation_is_cannot_be_ended_or_read(room: Room) -> None:
+    async with room.serve(SUCCEEDS) as client:
+        started = await post(client)
+        await finished(client, started)
+        room.live.operations["a:end"] = {"id": "a"}
+        for id in ("none", "a:end"):
+            assert (await client.delete(f"/v1/operations/{id}")).status_code == 404
+            assert (await client.get(f"/v1/operations/{id}")).status_code == 404
 
 
 async def test_a_third_registration_at_once_is_refused(room: Room) -> None:

@@ -18,7 +18,13 @@ from controlplane.building.build_cache import BuildCache
 from controlplane.building.doubt import doubt, short_of_default
 from controlplane.building.types import RegistrationResult
 from controlplane.cli.model_options import parse_labels
-from controlplane.cli.registration_results import left_behind, result_table, what_it_answers
+from controlplane.cli.registration_results import (
+    body_table,
+    left_behind,
+    result_body,
+    result_table,
+    what_it_answers,
+)
 from profiler.evaluation.labelled_rows import LabelledRows
 from tests import onnx_models as models
 from tests.controlplane.builders import digits_catalog
@@ -149,7 +155,7 @@ def version(stage: Stage) -> ModelVersion:
     ],
 )
 def test_a_version_that_does_not_take_over_says_what_would_let_it(stage: Stage, words: str) -> None:
-    assert what_it_answers(version(stage)) == words
+    assert what_it_answers("t", "a", 2, stage) == words
 
 
 @pytest.mark.parametrize("new", [True, False])
@@ -164,6 +170,45 @@ def test_which_queries_it_answers_is_said_of_new_versions_alone(
     said = capsys.readouterr().out
     assert "task t: a-v2 (live) in 1.0 s" in said
     assert ("may answer any query" in said) is new
+
+
+def test_what_was_registered_elsewhere_is_told_in_as_many_words(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Which queries it may answer, what was left out of it and its throughput were not."""
+    catalog = digits_catalog().snapshot()
+    variants = tuple(
+        replace(one, note="64 rows at once and more do not finish within 900 s: left out")
+        for one in catalog.variants
+    )
+    result = RegistrationResult(
+        task=catalog.tasks[0],
+        versions=catalog.versions,
+        variants=variants,
+        profiles=catalog.profiles,
+        doubts=("it is doubtful",),
+        repaired=("an artifact was repaired",),
+    )
+    result_table(result, 1.0, on_cluster=False)
+    here = capsys.readouterr().out
+    assert "may answer any query of digits from now on" in here
+    assert f"{variants[0].name}: 64 rows at once and more do not finish" in here
+    body_table(json.loads(json.dumps(result_body(result, 1.0))))
+    assert capsys.readouterr().out == here
+
+
+def test_a_quick_registration_elsewhere_says_where_the_rest_is_done(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    catalog = digits_catalog().snapshot()
+    result = RegistrationResult(
+        task=catalog.tasks[0],
+        versions=catalog.versions,
+        variants=catalog.variants,
+        profiles=catalog.profiles,
+    )
+    body_table(result_body(result, 1.0), quick=True, there="http://a:8000")
+    assert "was predicted, both on the machine of http://a:8000\n" in capsys.readouterr().out
 
 
 def test_what_is_no_better_than_guessing_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -225,6 +225,24 @@ def test_a_batch_that_is_too_large_is_left_out_and_told_of(
     assert (variant.accuracy_rows, variant.note) == (24, said)
 
 
+@pytest.mark.parametrize(
+    "thoroughness",
+    [pytest.param(Thoroughness.FULL, marks=pytest.mark.campaign), Thoroughness.SAMPLED],
+)
+def test_a_batch_that_does_not_end_is_left_out_and_told_of(
+    house: House, thoroughness: Thoroughness
+) -> None:
+    """Judging runs eight rows, then sixteen."""
+    models.write(house.model, models.endless(rows=32))
+    measure = replace(QUICK.measure, batch_sizes=(1, 2, 4, 8, 16, 32))
+    limits = replace(QUICK, measure=measure, trial_s=8)
+    house.register(kinds=(), measure=thoroughness, limits=limits)
+    snapshot = house.catalog.snapshot()
+    (variant,), (profile,) = snapshot.variants, snapshot.profiles
+    assert profile.points[-1].batch_size == 16
+    assert variant.note == "32 rows at once and more do not finish within 8 s: left out"
+
+
 def test_a_file_is_registered_with_other_edges_and_known_again(house: House) -> None:
     tensor, half = models.tensor, TensorProto.FLOAT16
     model = models.model(

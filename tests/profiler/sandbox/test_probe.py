@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from profiler.hardware_counters import DeviceMemory, PowerMeter, Reading
 from profiler.sandbox.limits import MeasureLimits
 from profiler.sandbox.measure import Trial
-from profiler.sandbox.probe import CALM, Probe, cores_for, settle
+from profiler.sandbox.probe import CALM, Probe, TooMuch, cores_for, settle
 from tests import onnx_models as models
 from variants.errors import InvalidArtifact
 from variants.types import Digest, TaskName, TensorSpec, VariantName
@@ -189,6 +190,27 @@ def test_a_variant_that_hangs_is_stopped(tmp_path: Path, data: Path) -> None:
         with pytest.raises(InvalidArtifact, match="did not finish within 3 s and was stopped"):
             one.sample(1)
         assert not psutil.pid_exists(pid)
+
+
+@pytest.mark.usefixtures("no_process_stays")
+def test_a_batch_that_does_not_end_ends_the_curve_before_it(tmp_path: Path, data: Path) -> None:
+    """It failed the whole variant, which answers smaller batches."""
+    limits = replace(QUICK, batch_sizes=(1, 2, 4, 8))
+    hanging = spec(tmp_path / "e", "echo", hang_rows="4")
+    with probe(hanging, data, limits, time_s=5) as one:
+        assert [point.batch_size for point in one.curve()] == [1, 2]
+        assert one.too_much == TooMuch(batch_size=4, time_s=5)
+        assert one.sample_if_fits(8) is None
+
+
+def test_a_batch_found_too_large_is_given_up_and_smaller_ones_are_settled(
+    tmp_path: Path, data: Path
+) -> None:
+    hanging = spec(tmp_path / "e", "echo", hang_rows="4")
+    with probe(hanging, data, time_s=5) as one:
+        assert settle([(one, 1), (one, 4)]) == {}
+        assert one.settled(1)
+        assert 4 not in one.samples
 
 
 @pytest.mark.usefixtures("no_process_stays")

@@ -11,7 +11,7 @@ from controlplane.cli.commands.residency.durations import duration_s
 from controlplane.cli.confirmation import YesOption, confirm
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import clock, mib, table
-from controlplane.cli.state_settings import StateDir, read_settings
+from controlplane.cli.state_settings import StateDir, installed, read_settings
 from controlplane.timestamps import timestamp_of
 from variants.errors import InvalidInput
 from variants.figures import counted
@@ -69,7 +69,7 @@ def unused(
     from controlplane.cluster.head import store_of
     from controlplane.registry.leftover_artifacts import delete_unused, look_for_unused
 
-    settings = read_settings(state_dir=state_dir)
+    settings = installed(read_settings(state_dir=state_dir))
     others = also_used_by or []
     if alone and others:
         raise InvalidInput(

@@ -59,6 +59,7 @@ def build(
     modelless variants build digits cnn --eval test.npz --variants openvino-int8
     """
     from controlplane.building.build_cache import cache_in
+    from controlplane.cli.state_settings import installed
     from controlplane.cluster.head import notes_of, store_of
     from controlplane.machine import kinds_to_register
     from controlplane.profiling.measuring_lock import measuring_first
@@ -67,7 +68,7 @@ def build(
     from controlplane.startup.presence import as_running
     from variants.catalog.sql import open_catalog
 
-    settings = as_running(load_settings())
+    settings = as_running(installed(load_settings()))
     request = RegistrationRequest(
         path=Path(),
         task=task,

@@ -54,6 +54,7 @@ def judge(
     modelless variants judge digits --eval this_month.npz --dry-run
     """
     from controlplane.building.build_cache import cache_in
+    from controlplane.cli.state_settings import installed
     from controlplane.cluster.head import store_of
     from controlplane.machine import machine_kinds
     from controlplane.profiling.judging import changes, judge_again
@@ -64,7 +65,7 @@ def judge(
     from controlplane.views.catalog_views import find_task
     from variants.catalog.sql import open_catalog
 
-    settings = as_running(load_settings())
+    settings = as_running(installed(load_settings()))
     with (
         interruptible("no accuracy was changed"),
         measuring_first(settings.run_dir, say_waits),

@@ -70,6 +70,7 @@ def profile(
     modelless profile                       what needs it
     modelless profile digits --plot p.html  and draw the task's variants
     """
+    from controlplane.cli.state_settings import installed
     from controlplane.cluster.head import store_of
     from controlplane.machine import machine_kinds
     from controlplane.plots.family import family_drawing
@@ -84,7 +85,7 @@ def profile(
 
     if plot is not None:
         check_target(plot)
-    settings = as_running(load_settings())
+    settings = as_running(installed(load_settings()))
     on_cluster = bool(settings.ray_address)
     began = time.monotonic()
     measured = 0

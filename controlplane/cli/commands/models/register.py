@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -122,6 +122,7 @@ def register(
     modelless register models/cnn --task digits --eval test.npz --watch
     modelless register text.onnx --task sentiment --eval test.npz --lengths 16,64
     """
+    from controlplane.cli.state_settings import is_elsewhere
     from controlplane.settings import load_settings
 
     parsed = None if labels is None else parse_labels(labels)
@@ -132,7 +133,7 @@ def register(
     if sizes is not None and (watch or path.is_dir()):
         raise InvalidInput("--lengths is of a single .onnx file, not of a folder")
     settings = load_settings()
-    if _is_elsewhere(settings):
+    if is_elsewhere(settings):
         if watch or path.is_dir():
             raise InvalidInput(
                 f"only a single file can be registered at {settings.url} (MODELLESS_URL); for a"
@@ -187,16 +188,26 @@ def _register_there(
 
     access = access_to()
     print(f"sending {path.name} to {access.url}", file=sys.stderr)
+    operation = ""
+
+    def left() -> str:
+        ends = f"; DELETE {access.url}/v1/operations/{operation} ends it" if operation else ""
+        return f"what {access.url} has received it goes on with{ends}"
+
     with (
-        interruptible(f"what {access.url} has received it goes on with"),
+        interruptible(left),
         Client(access.url, token=access.token) as client,
         shown(progress) as show,
     ):
-        body = client.register(
-            path, task=task, evaluation=evaluation, **options,
-            told=lambda one: show(Progress(**one)),
-        )  # fmt: skip
-    emit(body, output, lambda: body_table(body, quick=bool(options["quick"])))
+
+        def told(one: Mapping[str, Any]) -> None:
+            nonlocal operation
+            operation = one["operation"]
+            show(Progress(**{name: one[name] for name in ("step", "done", "total", "message")}))
+
+        body = client.register(path, task=task, evaluation=evaluation, **options, told=told)
+    quick = bool(options["quick"])
+    emit(body, output, lambda: body_table(body, quick=quick, there=access.url))
 
 
 def _register(
@@ -233,14 +244,6 @@ def _register(
         output,
         lambda: result_table(result, seconds, on_cluster=on_cluster, quick=request.quick),
     )
-
-
-def _is_elsewhere(settings: "Settings") -> bool:
-    """Whether queries go to a gateway that does not serve the catalog of the settings."""
-    from controlplane.startup.presence import running
-
-    own = settings.catalog_url.startswith("sqlite") and running(settings) is None
-    return bool(settings.url) and own
 
 
 def _make_state_directory(settings: "Settings") -> None:

@@ -10,7 +10,7 @@ import typer
 from controlplane.cli import render
 from controlplane.cli.outcome import DONE, REFUSED, Output, OutputOption, emit
 from controlplane.cli.progress import ProgressOption, ProgressStyle, interruptible, shown
-from controlplane.cli.state_settings import StateDir, read_settings
+from controlplane.cli.state_settings import StateDir, installed, read_settings
 
 if TYPE_CHECKING:
     from controlplane.registry.repairing import Repair
@@ -44,7 +44,7 @@ def repair(
     from variants.catalog.sql import open_catalog
     from variants.errors import NotFound
 
-    settings = read_settings(state_dir=state_dir)
+    settings = installed(read_settings(state_dir=state_dir))
     began = time.monotonic()
     with (
         interruptible("what was repaired is kept"),

@@ -70,7 +70,8 @@ def test_values_of_grey_pixels() -> None:
         fractions
     )
     assert row(body, task_with(2, 2, dtype="uint8")).tolist() == GREY
-    assert row(body, task_with(4, dtype="int64")).tolist() == [0, 51, 102, 255]
+    whole = row(body, task_with(1, 2, 2, dtype="int64"))
+    assert whole.ravel().tolist() == [0, 51, 102, 255]
     assert row(body, task_with(4), image_mean="0.5", image_std="0.25").tolist() == pytest.approx(
         [-2.0, -1.2, -0.4, 2.0]
     )
@@ -153,6 +154,7 @@ def test_what_headers_ask_for() -> None:
         (picture(np.eye(64) * 255)[:60], TASK, {}, InvalidInput, "the image cannot be read: "),
         (picture(GREY), task_with(5), {}, InvalidInput, "takes no image: its input is float32 [5]"),
         (picture(GREY), task_with(4, dtype="bool"), {}, InvalidInput, "takes no image"),
+        (picture(GREY), task_with(4, dtype="int64"), {}, InvalidInput, "takes no image"),
         (
             picture(GREY),
             replace(TASK, inputs=TASK.inputs * 2),
