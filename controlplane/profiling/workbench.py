@@ -19,6 +19,7 @@ from profiler.sandbox.probe import Figures, Probe, Settling, settle
 from profiler.sandbox.sandbox import Announce, ignored
 from profiler.timing.contention import Contention
 from profiler.timing.statistics import Sample
+from variants.buckets import positions_axis
 from variants.metrics.metric import parse_metric
 from variants.types import (
     DeviceKind,
@@ -265,6 +266,7 @@ class Workbench:
         found = self.probe(variant, path).judge(
             parse_metric(metric).truth,
             metric=metric,
+            along=positions_axis(self.task),
             keep=keep,
             reference=reference,
             announce=announce,

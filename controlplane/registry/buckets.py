@@ -13,8 +13,9 @@ from profiler.evaluation.rows_by_length import fit_rows
 from profiler.sandbox.sandbox import Sandbox, SandboxLimits
 from variants.buckets import BucketedTask, bucket_name
 from variants.errors import Conflict, InvalidInput
+from variants.metrics.metric import LABELS, TOP1, parse_metric
 from variants.model_files import ModelFile
-from variants.types import LengthBucket, OpenAxis, TaskName
+from variants.types import FollowingAxis, LengthBucket, OpenAxis, TaskName
 
 MOST_LENGTHS = 16
 
@@ -64,8 +65,10 @@ def by_length(
                     f"task {request.task!r} has other open axes, or other padding, which stay:"
                     " leave --pad out, or register for another task"
                 )
+            outputs = _following(found["outputs"], known)
+            truth = _truth(request, found["first"], outputs, known)
             rows = {
-                part: _fitted(given, own, axes, length)
+                part: _fitted(given, own, axes, length, truth)
                 for part, given in (
                     ("evaluation", request.evaluation),
                     ("calibration", request.calibration),
@@ -73,7 +76,9 @@ def by_length(
                 )
                 if given is not None
             }
-            bucket = LengthBucket(of=TaskName(request.task), length=length, axes=axes)
+            bucket = LengthBucket(
+                of=TaskName(request.task), length=length, axes=axes, outputs=outputs
+            )
             own_request = replace(
                 request,
                 path=path,
@@ -123,8 +128,42 @@ def _axes(
     )
 
 
-def _fitted(given: Path, folder: Path, axes: Sequence[OpenAxis], length: int) -> Path:
+def _following(
+    found: Sequence[tuple[str, int]], known: BucketedTask | None
+) -> tuple[FollowingAxis, ...]:
+    """The outputs that are as long as the rows; of a task that is known those that it has."""
+    names = None if known is None else {spec.name for spec in known.face.outputs}
+    return tuple(
+        FollowingAxis(output=name, axis=axis)
+        for name, axis in found
+        if names is None or name in names
+    )
+
+
+def _truth(
+    request: RegistrationRequest,
+    first: str,
+    outputs: Sequence[FollowingAxis],
+    known: BucketedTask | None,
+) -> tuple[str, int] | None:
+    """The array of a file of rows with what is right at each position, and the axis of a row along
+    which it has positions; None where a row is judged as a whole."""
+    judged = first if known is None else known.face.outputs[0].name
+    along = next((one.axis for one in outputs if one.output == judged), None)
+    if along is None:
+        return None
+    metric = parse_metric(request.metric or (str(TOP1) if known is None else known.face.metric))
+    return (metric.truth, 0 if metric.truth == LABELS else along)
+
+
+def _fitted(
+    given: Path,
+    folder: Path,
+    axes: Sequence[OpenAxis],
+    length: int,
+    truth: tuple[str, int] | None,
+) -> Path:
     """The rows of a file that a bucket takes. Sentences name the file, so its name says which."""
     target = folder / f"{given.stem} up to {length}.npz"
-    fit_rows(given, target, axes, length)
+    fit_rows(given, target, axes, length, truth)
     return target

@@ -1,5 +1,7 @@
 """The task that a model joins, and whether its first output is what the task's metric judges."""
 
+from collections.abc import Mapping
+
 from controlplane.building.types import RegistrationRequest
 from planner.sentences import some_of
 from variants.checks.onnx_check import OnnxInfo, check_signature, describe
@@ -42,7 +44,8 @@ def joined_task(
                 raise Conflict(f"task {known.name!r} exists with {_other(what, known)}")
         return known
     metric = metric or TOP1
-    outputs = _outputs(metric, info, where)
+    along = {} if request.bucket is None else {o.output: o.axis for o in request.bucket.outputs}
+    outputs = _outputs(metric, info, along, where)
     task = Task(
         name=TaskName(request.task),
         inputs=info.inputs,
@@ -80,14 +83,19 @@ def _other(what: str, known: Task) -> str:
     )
 
 
-def _outputs(metric: Metric, info: OnnxInfo, where: str) -> tuple[TensorSpec, ...]:
+def _outputs(
+    metric: Metric, info: OnnxInfo, along: Mapping[str, int], where: str
+) -> tuple[TensorSpec, ...]:
     """The outputs of a new task: the model's, without a class before the scores of classes.
+
+    Args:
+        along: outputs that are as long as the rows, to the axis of a row.
 
     Raises:
         InvalidArtifact: the metric cannot judge the first one.
     """
     first, *others = info.outputs
-    wrong = check_output(metric, first)
+    wrong = check_output(metric, first, along.get(first.name))
     if wrong is None:
         return info.outputs
     # What skl2onnx writes of its own accord: the class, then the probability of each.
@@ -111,10 +119,10 @@ def _labels(
         raise InvalidInput(
             f"labels name the classes of a classifier; a task of the metric {metric} has none"
         )
-    if labels and len(labels) != output.shape[0]:
+    if labels and len(labels) != output.shape[-1]:
         raise InvalidInput(
             f"{len(labels)} labels were given, but output {output.name!r} of {where} has "
-            f"{output.shape[0]} classes"
+            f"{output.shape[-1]} classes"
         )
     if len(set(labels)) != len(labels):
         raise InvalidInput("a label is given twice")
