@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from variants.errors import InvalidInput
-from variants.types import LengthBucket, OpenAxis, Task, TaskName, TensorSpec
+from variants.types import FollowingAxis, LengthBucket, OpenAxis, Task, TaskName, TensorSpec
 
 OPEN = -1
 """The size of an open axis in the signature of a bucketed task."""
@@ -22,7 +22,8 @@ class BucketedTask:
     """Buckets under the name that clients ask."""
 
     face: Task
-    """How clients see it: the shortest bucket under the shared name, its open axes ``OPEN``."""
+    """How clients see it: the shortest bucket under the shared name, its open axes, and those of
+    outputs that follow them, ``OPEN``."""
     buckets: tuple[Task, ...]
     """Ascending by length, at least one."""
 
@@ -55,6 +56,11 @@ class BucketedTask:
     def inputs_at(self, length: int) -> tuple[TensorSpec, ...]:
         """The inputs of rows of a length."""
         return _inputs_at(self.face.inputs, self.axes, length)
+
+    @property
+    def following(self) -> tuple[FollowingAxis, ...]:
+        """Of the outputs that are as long as the rows."""
+        return bucket_of(self.buckets[0]).outputs
 
 
 class TaskTable(dict[TaskName, Task]):
@@ -97,17 +103,36 @@ def read_bucket(document: Mapping[str, Any] | None) -> LengthBucket | None:
     """A bucket from plain JSON values, as ``dataclasses.asdict`` gives them."""
     if document is None:
         return None
-    axes = tuple(OpenAxis(**axis) for axis in document["axes"])
-    return LengthBucket(of=TaskName(document["of"]), length=document["length"], axes=axes)
+    return LengthBucket(
+        of=TaskName(document["of"]),
+        length=document["length"],
+        axes=tuple(OpenAxis(**axis) for axis in document["axes"]),
+        outputs=tuple(FollowingAxis(**axis) for axis in document.get("outputs", ())),
+    )
+
+
+def following_axes(task: Task) -> dict[str, int]:
+    """Outputs that are as long as the rows, to the axis of a row along which they are: of a bucket,
+    or of the face of several."""
+    if task.bucket is not None:
+        return {one.output: one.axis for one in task.bucket.outputs}
+    return {spec.name: spec.shape.index(OPEN) for spec in task.outputs if OPEN in spec.shape}
+
+
+def positions_axis(task: Task) -> int | None:
+    """The axis of a row of the first output along which each position is judged by itself; None
+    where a row is judged as a whole."""
+    return following_axes(task).get(task.outputs[0].name)
 
 
 def _bucketed(name: TaskName, buckets: list[Task]) -> BucketedTask:
     ascending = tuple(sorted(buckets, key=lambda task: bucket_of(task).length))
-    shortest = ascending[0]
+    shortest, of = ascending[0], bucket_of(ascending[0])
     face = replace(
         shortest,
         name=name,
-        inputs=_inputs_at(shortest.inputs, bucket_of(shortest).axes, OPEN),
+        inputs=_inputs_at(shortest.inputs, of.axes, OPEN),
+        outputs=_at(shortest.outputs, {one.output: one.axis for one in of.outputs}, OPEN),
         bucket=None,
     )
     return BucketedTask(face=face, buckets=ascending)
@@ -118,10 +143,16 @@ def _inputs_at(
     inputs: tuple[TensorSpec, ...], axes: tuple[OpenAxis, ...], length: int
 ) -> tuple[TensorSpec, ...]:
     """Inputs with this size along their open axes."""
-    of = {axis.input: axis.axis for axis in axes}
+    return _at(inputs, {axis.input: axis.axis for axis in axes}, length)
+
+
+def _at(
+    specs: tuple[TensorSpec, ...], axes: Mapping[str, int], size: int
+) -> tuple[TensorSpec, ...]:
+    """Tensors with this size along these axes of a row, by name."""
     return tuple(
         spec
-        if (axis := of.get(spec.name)) is None
-        else replace(spec, shape=(*spec.shape[:axis], length, *spec.shape[axis + 1 :]))
-        for spec in inputs
+        if (axis := axes.get(spec.name)) is None
+        else replace(spec, shape=(*spec.shape[:axis], size, *spec.shape[axis + 1 :]))
+        for spec in specs
     )

@@ -136,6 +136,15 @@ class OpenAxis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FollowingAxis:
+    """The axis of an output that is as long as the rows: a label or a vector for each position."""
+
+    output: str
+    axis: int
+    """Of one row, the batch axis left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LengthBucket:
     """What makes a task the one for rows of up to a length, of several such tasks.
 
@@ -148,6 +157,9 @@ class LengthBucket:
     length: int
     axes: tuple[OpenAxis, ...]
     """One for each input that has such an axis, in the order of the inputs."""
+    outputs: tuple[FollowingAxis, ...] = ()
+    """One for each output that is as long as the rows, in the order of the outputs. What answers a
+    row is cut back to the row's own length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,12 +167,13 @@ QUERY: dict[str, Any] = {
                         },
                         "labels": {
                             "type": "array",
-                            "items": {"type": "string"},
-                            "description": "One per row, where the task has labels.",
+                            "items": {"oneOf": [{"type": "string"}, {"type": "array"}]},
+                            "description": "One per row, where the task has labels; of a task that"
+                            " answers each position of a row, a list of them per row.",
                         },
                         "scores": {
                             "type": "array",
-                            "items": {"type": "number"},
+                            "items": {"oneOf": [{"type": "number"}, {"type": "array"}]},
                             "description": "Of each label.",
                         },
                     },

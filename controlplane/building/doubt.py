@@ -7,31 +7,33 @@ scores. Or it is less accurate than its task asks for where a query names no acc
 from collections.abc import Iterable
 
 from profiler.evaluation.labelled_rows import LabelledRows
+from variants.buckets import positions_axis
 from variants.figures import accuracies, accuracy_text
 from variants.metrics.metric import MetricKind, parse_metric
 from variants.metrics.scoring import constant
-from variants.types import Registration, Variant
+from variants.types import Registration, Task, Variant
 
 
-def doubt(label: str, metric: str, variants: Iterable[Variant], rows: LabelledRows) -> str:
+def doubt(label: str, task: Task, variants: Iterable[Variant], rows: LabelledRows) -> str:
     """A sentence where none of the variants is better than always answering the same; else
     empty."""
     best = max((variant.accuracy for variant in variants), default=None)
-    by, truth = parse_metric(metric), rows.truth
+    by, truth, along = parse_metric(task.metric), rows.truth, positions_axis(task)
     if best is None or truth is None or by.kind is MetricKind.TOP5:
         return ""
-    same = constant(by, truth)
+    same = constant(by, truth, along)
     if best > same:
         return ""
     if by.kind is MetricKind.TOP1:
+        which = "rows" if along is None else "positions"
         return (
-            f"{label} is right in {accuracy_text(best)} of the rows, and always saying the most"
+            f"{label} is right in {accuracy_text(best)} of the {which}, and always saying the most"
             f" frequent label would be in {accuracy_text(same)}: are the labels those of its"
             " scores, in their order?"
         )
     asked = "labels" if by.kind is MetricKind.NEAREST else "targets"
     return (
-        f"the accuracy of {label} by {metric} is {accuracy_text(best)}, and always answering the"
+        f"the accuracy of {label} by {by} is {accuracy_text(best)}, and always answering the"
         f" same would have {accuracy_text(same)}: are the {asked} those of its rows, in their"
         " order?"
     )

@@ -192,6 +192,7 @@ class Building:
                     "floor": sources.floor,
                     "metric": sources.metric,
                     "judged_output": sources.judged_output,
+                    "along": sources.along,
                 },
                 subject=name,
             )

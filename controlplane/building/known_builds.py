@@ -73,5 +73,6 @@ class KnownBuilds:
             floor=sources.floor,
             metric=sources.metric,
             judged_output=sources.judged_output,
+            along=sources.along,
             tools=building_tools(kind, trains=sources.training is not None),
         )

@@ -27,6 +27,8 @@ class Sources:
     metric: str = "top1"
     judged_output: str = ""
     """Name of the task's first output, which the metric is of."""
+    along: int | None = None
+    """The axis of a row of it along which each position is judged by itself."""
 
     @property
     def has(self) -> frozenset[Needs]:

@@ -190,20 +190,32 @@ def read_answer(
         first = outputs[signature.outputs[0]]
         found["outputs"] = first if len(outputs) == 1 else outputs
         if signature.labels:
-            scores = np.reshape(first, (len(first), -1))
-            found["labels"] = [signature.labels[at] for at in scores.argmax(axis=1).tolist()]
-            found["scores"] = scores.max(axis=1).tolist()
+            scores, named = np.asarray(first), signature.labels
+            if scores.ndim == 3:  # of each position of a row
+                found["labels"] = [[named[at] for at in row] for row in scores.argmax(2).tolist()]
+                found["scores"] = scores.max(axis=2).tolist()
+            else:
+                scores = scores.reshape(len(scores), -1)
+                found["labels"] = [named[at] for at in scores.argmax(axis=1).tolist()]
+                found["scores"] = scores.max(axis=1).tolist()
     return reply_of(found, response, url)
 
 
 def as_arrays(reply: Reply) -> Reply:
-    """A reply to JSON with its outputs as arrays."""
-    import numpy as np
-
+    """A reply to JSON with its outputs as arrays; where these are of several lengths, with a list
+    of an array for each row."""
     outputs = reply.outputs
     if isinstance(outputs, dict):
-        return replace(reply, outputs={name: np.array(each) for name, each in outputs.items()})
-    return replace(reply, outputs=np.array(outputs))
+        return replace(reply, outputs={name: _array(each) for name, each in outputs.items()})
+    return replace(reply, outputs=_array(outputs))
+
+
+def _array(rows: list[Any]) -> Any:
+    import numpy as np
+
+    apart = [np.array(row) for row in rows]
+    alike = len({row.shape for row in apart}) == 1
+    return np.stack(apart) if alike else apart
 
 
 def nested(flat: list[Any], shape: list[int]) -> list[Any]:

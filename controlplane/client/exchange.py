@@ -40,11 +40,14 @@ class Reply:
 
     outputs: Any
     """Nested lists with one row for each that was asked, or an array of them, if that was asked
-    for; a dictionary of them by name where the task has several outputs."""
-    labels: tuple[str, ...] = ()
-    """The best class of each row, where the task has labels."""
-    scores: tuple[float, ...] = ()
-    """Its score."""
+    for; a dictionary of them by name where the task has several outputs. Rows of outputs that are
+    as long as those that were asked may differ in length: then it is a list of an array for each.
+    """
+    labels: tuple[Any, ...] = ()
+    """The best class of each row, where the task has labels; a list of them, one for each position
+    of the row, where the task answers each."""
+    scores: tuple[Any, ...] = ()
+    """Its score, or a list of them."""
     variant: str
     model_version: str
     worker: str

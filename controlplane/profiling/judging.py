@@ -89,7 +89,7 @@ def judge_again(
     meter.finish("measure", "judged")
     labels = dict.fromkeys(variant.model_version for variant in now)
     versions = {label: [one for one in now if one.model_version == label] for label in labels}
-    said = (doubt(label, task.metric, each, rows) for label, each in versions.items())
+    said = (doubt(label, task, each, rows) for label, each in versions.items())
     return Judged(
         before=tuple(before),
         now=tuple(now),

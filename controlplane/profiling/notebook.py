@@ -14,6 +14,7 @@ from profiler.evaluation.accuracy import Judgement
 from profiler.sandbox.limits import MeasureLimits
 from profiler.sandbox.probe import Figures, TooMuch
 from profiler.timing.statistics import Round, Sample
+from variants.buckets import positions_axis
 from variants.types import (
     DeviceKind,
     LatencyPoint,
@@ -95,6 +96,7 @@ class Notebook:
             variant,
             what="judgement",
             metric=self._task.metric,
+            along=positions_axis(self._task),
             reference=reference,
             has_scores=scores is not None,
         )

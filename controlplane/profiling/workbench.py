@@ -20,6 +20,7 @@ from profiler.sandbox.probe import Figures, Probe, Settling, TooMuch, settle
 from profiler.sandbox.sandbox import Announce, ignored
 from profiler.timing.contention import Contention
 from profiler.timing.statistics import Sample
+from variants.buckets import positions_axis
 from variants.errors import InvalidArtifact
 from variants.figures import counted
 from variants.metrics.metric import parse_metric
@@ -288,6 +289,7 @@ class Workbench:
         found = self.probe(variant, path).judge(
             parse_metric(metric).truth,
             metric=metric,
+            along=positions_axis(self.task),
             keep=keep,
             reference=reference,
             announce=announce,

@@ -8,13 +8,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from controlplane.building.family import digest_of
 from controlplane.building.types import RegistrationLimits, RegistrationRequest
 from profiler.evaluation.rows_by_length import fit_rows
 from profiler.sandbox.sandbox import Sandbox, SandboxLimits
 from variants.buckets import BucketedTask, bucket_name
 from variants.errors import Conflict, InvalidInput
+from variants.metrics.metric import LABELS, TOP1, parse_metric
 from variants.model_files import ModelFile
-from variants.types import LengthBucket, OpenAxis, TaskName
+from variants.types import (
+    FollowingAxis,
+    LengthBucket,
+    ModelVersion,
+    OpenAxis,
+    Stage,
+    TaskName,
+)
 
 MOST_LENGTHS = 16
 
@@ -36,7 +45,8 @@ def by_length(
     Raises:
         InvalidArtifact: the model does not leave one axis open, or the rows are refused.
         InvalidInput: lengths or padding cannot be.
-        Conflict: the buckets that there are have other lengths.
+        Conflict: the buckets that there are have other padding, or lengths are added with another
+            model than they have.
     """
     lengths = _lengths(request, known)
     source = files[0]
@@ -64,8 +74,10 @@ def by_length(
                     f"task {request.task!r} has other open axes, or other padding, which stay:"
                     " leave --pad out, or register for another task"
                 )
+            outputs = _following(found["outputs"], known)
+            truth = _truth(request, found["first"], outputs, known)
             rows = {
-                part: _fitted(given, own, axes, length)
+                part: _fitted(given, own, axes, length, truth)
                 for part, given in (
                     ("evaluation", request.evaluation),
                     ("calibration", request.calibration),
@@ -73,7 +85,9 @@ def by_length(
                 )
                 if given is not None
             }
-            bucket = LengthBucket(of=TaskName(request.task), length=length, axes=axes)
+            bucket = LengthBucket(
+                of=TaskName(request.task), length=length, axes=axes, outputs=outputs
+            )
             own_request = replace(
                 request,
                 path=path,
@@ -92,13 +106,97 @@ def _lengths(request: RegistrationRequest, known: BucketedTask | None) -> tuple[
     lengths = tuple(sorted(set(request.lengths)))
     if not 1 <= len(lengths) <= MOST_LENGTHS or lengths[0] < 1:
         raise InvalidInput(f"--lengths has 1 to {MOST_LENGTHS} lengths, each 1 or more")
-    if known is not None and known.lengths != lengths:
-        has = ", ".join(map(str, known.lengths))
-        raise Conflict(
-            f"task {request.task!r} has the lengths {has}, which stay; leave --lengths out, or"
-            " register for another task"
+    if known is None:
+        return lengths
+    together = tuple(sorted({*lengths, *known.lengths}))
+    if len(together) > MOST_LENGTHS:
+        raise InvalidInput(
+            f"task {request.task!r} would have {len(together)} lengths, and {MOST_LENGTHS} are"
+            " possible"
         )
-    return lengths
+    return together
+
+
+def as_in_the_others(
+    parts: Sequence[tuple[RegistrationRequest, tuple[ModelFile, ...]]],
+    known: BucketedTask | None,
+    versions: Sequence[ModelVersion],
+    limit_mib: float,
+) -> list[tuple[RegistrationRequest, tuple[ModelFile, ...]]]:
+    """The same, where buckets that lack a model which others have get it as these have it: with its
+    number, its stage, and what their tasks have.
+
+    So a length is added to a task: by registering again what it has.
+
+    Args:
+        parts: what ``by_length`` has made.
+        versions: all that are registered.
+        limit_mib: of a model's file.
+
+    Raises:
+        Conflict: a length is added with a model that no bucket has or that is not live, or with
+            other labels or another metric.
+    """
+    if known is None:
+        return list(parts)
+    there = {bucket.name for bucket in known.buckets}
+    same = [_version_in(versions, request, files[0], limit_mib) for request, files in parts]
+    found = [version for version in same if version is not None]
+    added = [request for request, _ in parts if request.task not in there]
+    if not found:
+        if added:
+            raise Conflict(
+                f"a length is added with the file of a model that {known.name!r} has, and this one"
+                " is none of them: register it without --lengths first"
+            )
+        return list(parts)
+    _check_added(added, known, found)
+    live = next((one for one in found if one.stage is Stage.LIVE), found[0])
+    face = known.face
+    made = []
+    for (request, files), version in zip(parts, same, strict=True):
+        if version is not None:
+            made.append((request, files))
+            continue
+        new = request.task not in there
+        as_others = replace(
+            request,
+            stage=live.stage,
+            labels=face.labels or None if new else request.labels,
+            metric=face.metric if new else request.metric,
+            slo=(request.slo or face.slo) if new else request.slo,
+        )
+        made.append((as_others, (replace(files[0], version=live.version),)))
+    return made
+
+
+def _version_in(
+    versions: Sequence[ModelVersion],
+    request: RegistrationRequest,
+    file: ModelFile,
+    limit_mib: float,
+) -> ModelVersion | None:
+    """The version that a file is in the bucket of a request."""
+    own = [one for one in versions if (one.task, one.model) == (request.task, file.model)]
+    digest = digest_of(file.path, limit_mib) if own else None
+    return next((one for one in own if one.source == digest), None)
+
+
+def _check_added(
+    added: Sequence[RegistrationRequest], known: BucketedTask, found: Sequence[ModelVersion]
+) -> None:
+    for request in added:
+        for what, given, has in (
+            ("labels", request.labels, known.face.labels),
+            ("metric", request.metric, known.face.metric),
+        ):
+            if given is not None and given != has:
+                raise Conflict(f"the other buckets of {known.name!r} have other {what}")
+    if added and all(one.stage is not Stage.LIVE for one in found):
+        raise Conflict(
+            f"{found[0].label!r} is {found[0].stage} in the other buckets of {known.name!r}: a"
+            " length is added with a live version first, or no query of it would be answered"
+        )
 
 
 def _axes(
@@ -123,8 +221,42 @@ def _axes(
     )
 
 
-def _fitted(given: Path, folder: Path, axes: Sequence[OpenAxis], length: int) -> Path:
+def _following(
+    found: Sequence[tuple[str, int]], known: BucketedTask | None
+) -> tuple[FollowingAxis, ...]:
+    """The outputs that are as long as the rows; of a task that is known those that it has."""
+    names = None if known is None else {spec.name for spec in known.face.outputs}
+    return tuple(
+        FollowingAxis(output=name, axis=axis)
+        for name, axis in found
+        if names is None or name in names
+    )
+
+
+def _truth(
+    request: RegistrationRequest,
+    first: str,
+    outputs: Sequence[FollowingAxis],
+    known: BucketedTask | None,
+) -> tuple[str, int] | None:
+    """The array of a file of rows with what is right at each position, and the axis of a row along
+    which it has positions; None where a row is judged as a whole."""
+    judged = first if known is None else known.face.outputs[0].name
+    along = next((one.axis for one in outputs if one.output == judged), None)
+    if along is None:
+        return None
+    metric = parse_metric(request.metric or (str(TOP1) if known is None else known.face.metric))
+    return (metric.truth, 0 if metric.truth == LABELS else along)
+
+
+def _fitted(
+    given: Path,
+    folder: Path,
+    axes: Sequence[OpenAxis],
+    length: int,
+    truth: tuple[str, int] | None,
+) -> Path:
     """The rows of a file that a bucket takes. Sentences name the file, so its name says which."""
     target = folder / f"{given.stem} up to {length}.npz"
-    fit_rows(given, target, axes, length)
+    fit_rows(given, target, axes, length, truth)
     return target

@@ -1,5 +1,7 @@
 """The task that a model joins, and whether its first output is what the task's metric judges."""
 
+from collections.abc import Mapping
+
 from controlplane.building.types import RegistrationRequest
 from planner.sentences import some_of
 from variants.catalog.validity.registrations import check_labels
@@ -50,7 +52,8 @@ def joined_task(
             )
         return known
     metric = metric or TOP1
-    outputs = _outputs(metric, info, where)
+    along = {} if request.bucket is None else {o.output: o.axis for o in request.bucket.outputs}
+    outputs = _outputs(metric, info, along, where)
     labels = request.labels
     if labels is None and metric.classifies:
         labels = info.classes
@@ -105,14 +108,19 @@ def _other(what: str, known: Task) -> str:
     )
 
 
-def _outputs(metric: Metric, info: OnnxInfo, where: str) -> tuple[TensorSpec, ...]:
+def _outputs(
+    metric: Metric, info: OnnxInfo, along: Mapping[str, int], where: str
+) -> tuple[TensorSpec, ...]:
     """The outputs of a new task: the model's, without a class before the scores of classes.
+
+    Args:
+        along: outputs that are as long as the rows, to the axis of a row.
 
     Raises:
         InvalidArtifact: the metric cannot judge the first one.
     """
     first, *others = info.outputs
-    wrong = check_output(metric, first)
+    wrong = check_output(metric, first, along.get(first.name))
     if wrong is None:
         return info.outputs
     # What skl2onnx writes of its own accord: the class, then the probability of each.
@@ -136,10 +144,10 @@ def _labels(
         raise InvalidInput(
             f"labels name the classes of a classifier; a task of the metric {metric} has none"
         )
-    if labels and len(labels) != output.shape[0]:
+    if labels and len(labels) != output.shape[-1]:
         raise InvalidInput(
             f"{len(labels)} labels were given, but output {output.name!r} of {where} has "
-            f"{output.shape[0]} classes"
+            f"{output.shape[-1]} classes"
         )
     if len(set(labels)) != len(labels):
         raise InvalidInput("a label is given twice")

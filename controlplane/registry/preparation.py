@@ -40,6 +40,7 @@ from profiler.evaluation.labelled_rows import LabelledRows, read_task_rows, spli
 from profiler.sandbox.child import tensor_specs
 from profiler.sandbox.sandbox import Sandbox, SandboxLimits
 from variants.artifacts.protocol import ArtifactStore
+from variants.buckets import positions_axis
 from variants.builders.registry import make_builder, variant_name
 from variants.checks.onnx_check import OnnxInfo
 from variants.errors import InvalidArtifact, InvalidInput, VariantNotLoadable
@@ -158,7 +159,7 @@ class Preparation:
             registration=registration,
             artifacts=(*first, *dict.fromkeys(one.path for one in measured)),
             skipped=(*skipped, *not_measured),
-            doubt=doubt(version.label, task.metric, variants.values(), rows),
+            doubt=doubt(version.label, task, variants.values(), rows),
             reused=Reused(
                 built=tuple(one.variant.name for one in built if one.known), measured=tuple(known)
             ),
@@ -201,6 +202,7 @@ class Preparation:
             floor=task.slo.accuracy,
             metric=task.metric,
             judged_output=task.outputs[0].name,
+            along=positions_axis(task),
         )
 
     def _larger(self, onnx: Path) -> Path | None:

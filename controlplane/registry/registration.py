@@ -27,7 +27,7 @@ from controlplane.building.types import (
 )
 from controlplane.building.work_folder import work_folder
 from controlplane.profiling.workbench import now
-from controlplane.registry.buckets import by_length
+from controlplane.registry.buckets import as_in_the_others, by_length
 from controlplane.registry.preparation import STEPS_EXPECTED, preparation_for
 from controlplane.registry.repairing import Mending
 from controlplane.registry.storing import commit, result_of
@@ -113,7 +113,8 @@ def register(
         parts = [(request, files)]
         if request.lengths is not None or buckets is not None:
             meter.begin("check", f"reading {request.path.name}")
-            parts = by_length(request, files, buckets, work, limits)
+            by = by_length(request, files, buckets, work, limits)
+            parts = as_in_the_others(by, buckets, snapshot.versions, limits.model_mib)
         found = [adding.prepare(one, of_it, work) for one, of_it in parts]
         prepared = [one for each in found for one in each.prepared]
         known = [one.task for one in found if one.task is not None]
@@ -121,7 +122,9 @@ def register(
         if nothing and not prepared and not any(one.repaired for one in found):
             raise nothing[0]
         if prepared:
-            write = partial(catalog.register, joins=bool(known))
+            names = {one.name for one in known}
+            joins = all(one.registration.task.name in names for one in prepared)
+            write = partial(catalog.register, joins=joins)
             commit(prepared, catalog, store, meter, write, notes, together=len(parts) > 1)
     return result_of(
         prepared,

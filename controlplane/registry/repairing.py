@@ -27,6 +27,7 @@ from controlplane.profiling.measuring import kind_of
 from controlplane.registry.damage import AGAIN, Damage, artifacts_of, damages
 from controlplane.registry.preparation import Preparation, checked
 from variants.artifacts.protocol import ArtifactStore
+from variants.buckets import positions_axis
 from variants.builders.registry import BUILDERS
 from variants.errors import InvalidArtifact, NotFound, VariantNotLoadable
 from variants.model_files import ModelFile
@@ -139,6 +140,7 @@ class Repairing:
             floor=task.slo.accuracy,
             metric=task.metric,
             judged_output=task.outputs[0].name,
+            along=positions_axis(task),
         )
 
     def _version_of(self, variant: Variant) -> ModelVersion:

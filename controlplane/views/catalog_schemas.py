@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field
 
 from controlplane.files.fields import MAX_LATENCY_MS
 from controlplane.views.schemas import Schema
-from variants.buckets import BucketedTask
+from variants.buckets import BucketedTask, positions_axis
 from variants.catalog.validity.sharing import LONGEST_TTL_S, MOST_MEMORY_MIB
 from variants.images import described_picture
 from variants.metrics.metric import parse_metric
@@ -181,12 +181,20 @@ class OpenAxisSchema(Schema):
     pad: float = Field(description="What fills up.", examples=[0.0])
 
 
+class FollowingAxisSchema(Schema):
+    """An axis along which an output is as long as the rows."""
+
+    output: str = Field(examples=["tags"])
+    axis: int = Field(description="Of one row, from 0.", examples=[0])
+
+
 class BucketSchema(Schema):
     """What makes a task one for rows of up to a length."""
 
     of: str = Field(description="The name that clients ask.", examples=["sentiment"])
     length: int = Field(examples=[64])
     axes: list[OpenAxisSchema]
+    outputs: list[FollowingAxisSchema]
 
 
 class LengthsSchema(Schema):
@@ -197,6 +205,9 @@ class LengthsSchema(Schema):
         examples=[{16: "sentiment.16", 64: "sentiment.64"}],
     )
     axes: list[OpenAxisSchema] = Field(description="Where the task's inputs have -1.")
+    outputs: list[FollowingAxisSchema] = Field(
+        description="Where its outputs have -1: they are as long as each row."
+    )
 
     @classmethod
     def of(cls, task: BucketedTask) -> Self:
@@ -204,6 +215,7 @@ class LengthsSchema(Schema):
         return cls(
             buckets=dict(zip(task.lengths, names, strict=True)),
             axes=[OpenAxisSchema.model_validate(axis) for axis in task.axes],
+            outputs=[FollowingAxisSchema.model_validate(axis) for axis in task.following],
         )
 
 
@@ -260,7 +272,9 @@ class TaskSchema(Schema):
             outputs=[TensorSchema.of(spec) for spec in task.outputs],
             labels=list(task.labels),
             metric=task.metric,
-            accuracy_means=parse_metric(task.metric).means,
+            accuracy_means=parse_metric(task.metric).means(
+                by_position=positions_axis(task) is not None
+            ),
             slo=SloSchema.of(task.slo),
             models=models,
             variants=variants,

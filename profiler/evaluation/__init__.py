@@ -5,7 +5,7 @@ labels ``(rows,)``, or targets ``(rows, *shape)`` of the first output. Out: accu
 agreement with the model itself. Read ``labelled_rows`` (reading and splitting files), then
 ``accuracy`` (running a variant over rows, and judging its first output). ``freed_batch`` tries a
 model whose batch was fixed, and ``rows_by_length`` has the rows of a file for tasks of several
-lengths.
+lengths; ``position_truth`` has what is right where each position of a row is judged by itself.
 
 Imports ``variants`` and ``workers.runtimes``.
 """

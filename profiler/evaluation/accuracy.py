@@ -136,20 +136,30 @@ def check_alone(runtime: Runtime, rows: Sequence[Tensor], scores: Tensor) -> Non
         )
 
 
-def judge(outputs: Tensor, truth: Tensor, metric: str, reference: Tensor | None) -> Judgement:
+def judge(
+    outputs: Tensor,
+    truth: Tensor,
+    metric: str,
+    reference: Tensor | None,
+    along: int | None = None,
+) -> Judgement:
     """Compare a first output ``(rows, *shape)`` with labels ``(rows,)`` or targets
     ``(rows, *shape)``, and with the reference's output ``(rows, *shape)``.
+
+    Args:
+        along: the axis of a row along which each position is judged by itself; labels are then
+            ``(rows, positions)``.
 
     Raises:
         InvalidArtifact: there are too few rows for the metric.
         InvalidInput: there is no such metric.
     """
     by = parse_metric(metric)
-    scored = score(by, outputs, truth)
+    scored = score(by, outputs, truth, along)
     return Judgement(
         accuracy=scored.accuracy,
         rows=scored.rows,
-        agreement=None if reference is None else agreement(by, outputs, reference),
+        agreement=None if reference is None else agreement(by, outputs, reference, along, truth),
         note=scored.note,
     )
 

@@ -2,7 +2,8 @@
 
 A file holds one array per input of the task, its first axis counting rows, and what is right: an
 array ``labels`` of whole numbers or of names of classes, or an array ``targets`` like the task's
-first output. Which one it is, the task's metric says. Sizes are checked from the declarations
+first output. Which one it is, the task's metric says. Where positions are judged one by one, there
+is a label or a target for each (``position_truth``). Sizes are checked from the declarations
 before anything is read, also those that arrays have in the task's types, and pickle never is.
 """
 
@@ -19,12 +20,20 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from profiler.evaluation.position_truth import (
+    ByPosition,
+    position_labels,
+    position_targets,
+    within_rows,
+)
 from profiler.evaluation.right_classes import right_classes
+from variants.buckets import bucket_of, positions_axis
 from variants.checks.onnx_check import check_file
 from variants.checks.zip_layout import LARGEST_ENTRY, directory_of
 from variants.errors import InvalidArtifact
 from variants.figures import apart
 from variants.metrics.metric import LABELS, TARGETS, Metric, MetricKind, parse_metric
+from variants.metrics.positions import Flags, positions_first
 from variants.types import Task, TensorSpec
 
 MAX_MIB = 512.0
@@ -46,7 +55,8 @@ NAMES = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledRows:
     """Input arrays by name, each ``(rows, *shape)`` of the task's type, and labels ``(rows,)`` or
-    targets ``(rows, *shape)`` of the first output's type."""
+    targets ``(rows, *shape)`` of the first output's type; of a task that is judged position by
+    position labels ``(rows, positions)``, as ``variants.metrics.positions`` has both."""
 
     inputs: dict[str, NDArray[Any]]
     labels: NDArray[np.int64] | None = None
@@ -105,11 +115,15 @@ def read_task_rows(path: Path, task: Task, *, unlabelled: bool = False) -> Label
         InvalidArtifact: one sentence with the first thing that is wrong; it names the file.
     """
     metric, output = parse_metric(task.metric), task.outputs[0]
+    by, along = None, positions_axis(task)
+    if along is not None:
+        by = ByPosition(axes=bucket_of(task).axes, along=along, length=output.shape[along])
     if metric.classifies:
-        classes = output.shape[0]
-        names = task.labels
-        return read_rows(path, task.inputs, classes=classes, names=names, unlabelled=unlabelled)
-    return read_rows(path, task.inputs, judged=(metric, output), unlabelled=unlabelled)
+        classes, names = output.shape[-1], task.labels
+        return read_rows(
+            path, task.inputs, classes=classes, names=names, by=by, unlabelled=unlabelled
+        )
+    return read_rows(path, task.inputs, judged=(metric, output), by=by, unlabelled=unlabelled)
 
 
 def read_rows(
@@ -119,6 +133,7 @@ def read_rows(
     classes: int | None = None,
     names: Sequence[str] = (),
     judged: tuple[Metric, TensorSpec] | None = None,
+    by: ByPosition | None = None,
     unlabelled: bool = False,
     max_mib: float = MAX_MIB,
 ) -> LabelledRows:
@@ -126,7 +141,8 @@ def read_rows(
     ``[0, classes)`` are required too; with a metric that judges no classes and the first output,
     ``judged``, the labels or targets of that metric.
 
-    ``unlabelled`` rows may come with labels or targets or without.
+    ``unlabelled`` rows may come with labels or targets or without. Where positions are judged one
+    by one, ``by`` says how, and labels are ``(rows, positions)``.
 
     Floats are cast to the task's precision and integers to floats, and labels may be ``names`` of
     the classes; nothing else is converted.
@@ -152,20 +168,23 @@ def read_rows(
             hint = f", and the metric {judged[0]} judges by the right first output of each row"
         raise InvalidArtifact(f"{path.name}: lacks the array {missing[0]!r}; it has {has}{hint}")
     rows = {spec.name: _input(path, arrays[spec.name], spec) for spec in inputs}
-    labels = targets = None
-    if right and judged is not None and truth == TARGETS:
-        targets = _targets(path, arrays[TARGETS], *judged)
-    elif right:
-        where = f"{path.name}: array {LABELS!r}"
-        labels = right_classes(where, arrays[LABELS], classes, names)
     counts = {name: len(array) for name, array in rows.items()}
-    if right:
+    if right and arrays[truth].ndim:
         counts[truth] = len(arrays[truth])
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise InvalidArtifact(f"{path.name}: its arrays differ in their number of rows: {told}")
     if not next(iter(counts.values())):
         raise InvalidArtifact(f"{path.name}: has no rows")
+    inside = within_rows(rows, by) if by is not None else None
+    labels = targets = None
+    where = f"{path.name}: array {truth!r}"
+    if right and judged is not None and truth == TARGETS:
+        targets = _targets(path, arrays[TARGETS], *judged, by, inside)
+    elif right and inside is not None:
+        labels = position_labels(where, arrays[LABELS], classes, names, inside)
+    elif right:
+        labels = right_classes(where, arrays[LABELS], classes, names)
     return LabelledRows(inputs=rows, labels=labels, targets=targets)
 
 
@@ -323,8 +342,10 @@ def _wanted(spec: TensorSpec) -> str:
     return f"({', '.join(['rows', *map(str, spec.shape)])})"
 
 
-def _cast(where: str, array: NDArray[Any], wanted: np.dtype[Any]) -> NDArray[Any]:
-    """The same numbers in another type, finite and contiguous."""
+def _cast(
+    where: str, array: NDArray[Any], wanted: np.dtype[Any], *, finite: bool = True
+) -> NDArray[Any]:
+    """The same numbers in another type, contiguous, and finite unless that is looked at later."""
     widened = array.dtype.kind in "iu" and wanted.kind == "f"
     rounded = array.dtype.kind == "f" and wanted.kind == "f"
     if array.dtype != wanted and not widened and not rounded:
@@ -335,14 +356,22 @@ def _cast(where: str, array: NDArray[Any], wanted: np.dtype[Any]) -> NDArray[Any
         )
     with np.errstate(over="ignore"):
         cast = np.ascontiguousarray(array, dtype=wanted)
-    if wanted.kind == "f" and not np.isfinite(cast).all():
+    if finite and wanted.kind == "f" and not np.isfinite(cast).all():
         row = int(np.argmin(np.isfinite(cast).reshape(len(cast), -1).all(1)))
         raise InvalidArtifact(f"{where} is not finite in row {row}, which no query can be")
     return cast
 
 
-def _targets(path: Path, array: NDArray[Any], metric: Metric, output: TensorSpec) -> NDArray[Any]:
-    """The array ``(rows, *output.shape)`` in the first output's type, finite.
+def _targets(
+    path: Path,
+    array: NDArray[Any],
+    metric: Metric,
+    output: TensorSpec,
+    by: ByPosition | None,
+    inside: Flags | None,
+) -> NDArray[Any]:
+    """The array ``(rows, *output.shape)`` in the first output's type, finite but for NaN at
+    positions that are not judged, where these are judged one by one.
 
     Of one number a row it may be ``(rows,)`` or ``(rows, 1)``, whatever the output is.
     """
@@ -353,12 +382,18 @@ def _targets(path: Path, array: NDArray[Any], metric: Metric, output: TensorSpec
             f"{where} has shape {array.shape}, not {_wanted(output)}, that of output"
             f" {output.name!r}"
         )
-    cast = _cast(where, array.reshape(len(array), *output.shape), np.dtype(output.dtype))
+    wanted, shaped = np.dtype(output.dtype), array.reshape(len(array), *output.shape)
+    if by is not None and inside is not None:
+        cast = position_targets(where, _cast(where, shaped, wanted, finite=False), by, inside)
+        vectors, places = positions_first(cast, by.along), "row {}, position {}"
+    else:
+        cast = _cast(where, shaped, wanted)
+        vectors, places = cast.reshape(len(cast), -1), "row {}"
     if metric.kind is MetricKind.COSINE:
-        zero = np.flatnonzero(~cast.reshape(len(cast), -1).any(axis=1))
+        zero = np.argwhere(~vectors.any(axis=-1))
         if len(zero):
             raise InvalidArtifact(
-                f"{where} is all zeros in row {zero[0]}: such a vector has no direction, and the"
-                " metric cosine compares directions"
+                f"{where} is all zeros in {places.format(*zero[0])}: such a vector has no"
+                " direction, and the metric cosine compares directions"
             )
     return cast

@@ -1,6 +1,6 @@
 """The right classes of evaluation rows, which files say by numbers or by names."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,19 @@ NAMED = 8
 
 
 def right_classes(
-    where: str, array: NDArray[Any], classes: int | None, names: Sequence[str] = ()
+    where: str,
+    array: NDArray[Any],
+    classes: int | None,
+    names: Sequence[str] = (),
+    place: Callable[[int], str] = "row {}".format,
 ) -> NDArray[np.int64]:
     """The array ``(rows,)`` as numbers of classes, each in ``[0, classes)``.
 
     Texts are names of classes: their numbers are their places in ``names``. Where there are no
     classes, as for neighbours, any integers or texts do, the same ones for what is alike.
+
+    Args:
+        place: what an element of the array is called in a sentence.
 
     Raises:
         InvalidArtifact: one sentence, which begins with ``where``.
@@ -30,7 +37,7 @@ def right_classes(
             told += " makes one number for each row"
         raise InvalidArtifact(told)
     if array.dtype.kind == "U":
-        return _numbered(where, array, classes, names)
+        return _numbered(where, array, classes, names, place)
     if array.dtype.kind not in "iu":
         raise InvalidArtifact(
             f"{where} has type {array.dtype}; labels are integers, from 0, or names of classes"
@@ -39,14 +46,18 @@ def right_classes(
         wrong = np.flatnonzero((array < 0) | (array >= classes))
         if len(wrong):
             raise InvalidArtifact(
-                f"{where} has {array[wrong[0]]} in row {wrong[0]}; "
+                f"{where} has {array[wrong[0]]} in {place(int(wrong[0]))}; "
                 f"the task's labels are 0 to {classes - 1}"
             )
     return array.astype(np.int64)
 
 
 def _numbered(
-    where: str, array: NDArray[Any], classes: int | None, names: Sequence[str]
+    where: str,
+    array: NDArray[Any],
+    classes: int | None,
+    names: Sequence[str],
+    place: Callable[[int], str],
 ) -> NDArray[np.int64]:
     if classes is None:
         return np.unique(array, return_inverse=True)[1].astype(np.int64)
@@ -60,7 +71,7 @@ def _numbered(
     if len(wrong := np.flatnonzero(found < 0)):
         told = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
         raise InvalidArtifact(
-            f"{where} has {str(array[wrong[0]])[:80]!r} in row {wrong[0]}; the task's classes are"
-            f" called {told}"
+            f"{where} has {str(array[wrong[0]])[:80]!r} in {place(int(wrong[0]))}; the task's"
+            f" classes are called {told}"
         )
     return found

@@ -12,14 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiler.evaluation.labelled_rows import read_arrays
+from profiler.evaluation.position_truth import UNSAID, row_lengths
 from variants.errors import InvalidArtifact
+from variants.metrics.positions import IGNORED
 from variants.types import OpenAxis
 
 
-def fit_rows(path: Path, target: Path, axes: Sequence[OpenAxis], length: int) -> None:
+def fit_rows(
+    path: Path,
+    target: Path,
+    axes: Sequence[OpenAxis],
+    length: int,
+    truth: tuple[str, int] | None = None,
+) -> None:
     """Write the rows of a file that are not longer than this, each exactly so long.
 
     What is wrong with the file is left as it is, for whoever reads the rows of a task to refuse.
+
+    Args:
+        truth: where positions are judged one by one, the array with what is right, and the axis of
+            its rows along which they are.
 
     Raises:
         InvalidArtifact: the file is no such file, or all its rows are longer.
@@ -32,7 +44,7 @@ def fit_rows(path: Path, target: Path, axes: Sequence[OpenAxis], length: int) ->
     }
     counts = {len(arrays[name]) for name in open_axes}
     if len(counts) == 1 and counts != {0}:
-        lengths = np.max([_lengths(arrays[name], axis) for name, axis in open_axes.items()], axis=0)
+        lengths = row_lengths(arrays, list(open_axes.values()))
         kept = np.flatnonzero(lengths <= length)
         if not len(kept):
             raise InvalidArtifact(
@@ -45,24 +57,33 @@ def fit_rows(path: Path, target: Path, axes: Sequence[OpenAxis], length: int) ->
             for name, array in arrays.items()
         }
         for name, axis in open_axes.items():
-            arrays[name] = _of_length(arrays[name], axis, length)
+            pad = np.asarray(axis.pad).astype(arrays[name].dtype)
+            arrays[name] = _of_length(arrays[name], axis.axis, length, pad)
+        if truth is not None and truth[0] in arrays and arrays[truth[0]].ndim > truth[1] + 1:
+            name, along = truth
+            arrays[name] = _truth_of_length(arrays[name], along, length)
     np.savez(target, **arrays)  # type: ignore[arg-type]
 
 
-def _lengths(rows: NDArray[Any], axis: OpenAxis) -> NDArray[np.int64]:
-    """How long each row is, at least 1."""
-    along = np.moveaxis(rows, axis.axis + 1, 1)
-    used = (along != np.asarray(axis.pad).astype(rows.dtype)).reshape(*along.shape[:2], -1).any(2)
-    ends: NDArray[np.int64] = np.where(used, np.arange(1, used.shape[1] + 1), 1).max(1, initial=1)
-    return ends
+def _truth_of_length(rows: NDArray[Any], along: int, length: int) -> NDArray[Any]:
+    """Labels or targets cut off or filled up with what says that nothing is judged."""
+    match rows.dtype.kind:
+        case "i" | "u":
+            return _of_length(rows.astype(np.int64), along, length, IGNORED)
+        case "f":
+            return _of_length(rows, along, length, np.nan)
+        case "U":
+            return _of_length(rows, along, length, UNSAID)
+        case _:  # is refused where rows are read
+            return rows
 
 
-def _of_length(rows: NDArray[Any], axis: OpenAxis, length: int) -> NDArray[Any]:
-    """The rows cut off or filled up; what is cut off is padding."""
-    at = axis.axis + 1
+def _of_length(rows: NDArray[Any], axis: int, length: int, pad: Any) -> NDArray[Any]:
+    """The rows cut off or filled up along an axis of theirs; what is cut off is padding."""
+    at = axis + 1
     cut = rows[(slice(None),) * at + (slice(length),)]
     missing = length - cut.shape[at]
     if not missing:
         return cut
     widths = [(0, missing if one == at else 0) for one in range(rows.ndim)]
-    return np.pad(cut, widths, constant_values=np.asarray(axis.pad).astype(rows.dtype))
+    return np.pad(cut, widths, constant_values=pad)

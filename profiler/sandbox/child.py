@@ -100,20 +100,22 @@ def join(arguments: Arguments, announce: Announce) -> dict[str, Any]:
 
 def fix_axis(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     """``path``, ``size_mib``, ``length`` and ``target``, where the model with that size is written,
-    to the open ``axes``: pairs of an input's name and an axis of its rows."""
+    to the open ``axes``: pairs of an input's name and an axis of its rows; the same of ``outputs``
+    that are as long, and the name of the ``first`` output."""
     from variants.checks.open_axis import fix_axis as fixed
 
     path = Path(arguments["path"])
     check_file(path, limit_mib=arguments["size_mib"])
-    data, axes = fixed(path.read_bytes(), int(arguments["length"]), where=path.name)
-    Path(arguments["target"]).write_bytes(data)
-    return {"axes": axes}
+    found = fixed(path.read_bytes(), int(arguments["length"]), where=path.name)
+    Path(arguments["target"]).write_bytes(found.data)
+    return {"axes": found.inputs, "outputs": found.outputs, "first": found.first}
 
 
 def build(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     """``kind``, ``source``, ``target``, ``calibration`` to the builder's note and the file's size.
 
-    Where given: ``program``, ``training``, ``teacher``, ``floor``, ``metric``, ``judged_output``.
+    Where given: ``program``, ``training``, ``teacher``, ``floor``, ``metric``, ``judged_output``,
+    ``along``.
     Rows come as npz files, labels or targets as their array of that name.
     """
     metric = parse_metric(arguments.get("metric") or "top1")
@@ -129,7 +131,11 @@ def build(arguments: Arguments, announce: Announce) -> dict[str, Any]:
         training_labels=training_labels,
         teacher=_path(arguments.get("teacher")),
         floor=arguments.get("floor"),
-        judged=Judged(metric=metric, output=arguments.get("judged_output") or None),
+        judged=Judged(
+            metric=metric,
+            output=arguments.get("judged_output") or None,
+            along=arguments.get("along"),
+        ),
     )
     built = make_builder(arguments["kind"]).build(material, target)
     return {"size_bytes": target.stat().st_size, **asdict(built)}
@@ -184,7 +190,8 @@ class HeldVariant:
         return {"energy_j": self._trial.energy(arguments["batch_size"], arguments["share"])}
 
     def judge(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
-        """``truth`` (an array of the data), ``metric``, ``reference`` and ``keep`` (npy files).
+        """``truth`` (an array of the data), ``metric``, ``along``, ``reference`` and ``keep`` (npy
+        files).
 
         The first output is compared with the reference's, and kept, where files are named.
         """
@@ -200,7 +207,7 @@ class HeldVariant:
             check_alone(self._trial.runtime, self._rows, scores)
         else:
             reference = np.load(arguments["reference"], allow_pickle=False)
-        return asdict(judge(scores, truth, arguments["metric"], reference))
+        return asdict(judge(scores, truth, arguments["metric"], reference, arguments["along"]))
 
 
 def seldom(announce: Announce, total: int) -> Callable[[int], None]:

@@ -221,6 +221,7 @@ class Probe:
         truth: str = LABELS,
         *,
         metric: str = "top1",
+        along: int | None = None,
         reference: Path | None = None,
         keep: Path | None = None,
         batch_size: int = BATCH,
@@ -231,6 +232,8 @@ class Probe:
         Args:
             truth: which array of the data has the labels or targets.
             metric: as the catalog writes it.
+            along: the axis of a row of the first output along which positions are judged one by
+                one.
             reference: the first output that another probe has kept, of the same rows.
             keep: a ``.npy`` file to write the first output to.
             announce: called with the rows that are answered, and with how many there are.
@@ -243,6 +246,7 @@ class Probe:
             {
                 "truth": truth,
                 "metric": metric,
+                "along": along,
                 "reference": str(reference or ""),
                 "keep": str(keep or ""),
                 "batch_size": batch_size,

@@ -7,10 +7,18 @@ import pytest
 
 from tests.variants.buckets import AXES, bucket
 from tests.variants.catalog_builders import task
-from variants.buckets import TaskTable, bucketed_named, bucketed_tasks, read_bucket
+from tests.variants.tagging import tagging
+from variants.buckets import (
+    TaskTable,
+    bucketed_named,
+    bucketed_tasks,
+    following_axes,
+    positions_axis,
+    read_bucket,
+)
 from variants.catalog.validity.buckets import check_bucket
 from variants.errors import InvalidInput
-from variants.types import LengthBucket, OpenAxis, TaskName
+from variants.types import FollowingAxis, LengthBucket, OpenAxis, TaskName
 
 
 def test_buckets_of_one_name_are_one_task_to_its_clients() -> None:
@@ -58,6 +66,47 @@ def test_a_bucket_is_read_back_from_json() -> None:
     assert read_bucket(None) is None
 
 
+def test_a_bucket_of_outputs_that_are_as_long_is_read_back_and_one_from_before_has_none() -> None:
+    own = tagging(4).bucket
+    assert own is not None
+    document = json.loads(json.dumps(asdict(own)))
+    assert read_bucket(document) == own
+    del document["outputs"]
+    assert read_bucket(document) == replace(own, outputs=())
+
+
+def test_outputs_that_are_as_long_are_open_to_clients_and_of_one_size_in_a_bucket() -> None:
+    tags = bucketed_named([tagging(8), tagging(4)], "tags")
+    assert tags is not None
+    assert [spec.shape for spec in tags.face.outputs] == [(-1, 3), (1,), (2, -1)]
+    for one in (tags.face, *tags.buckets):
+        assert following_axes(one) == {"scores": 0, "turned": 1}
+        assert positions_axis(one) == 0
+    assert following_axes(bucket(4)) == following_axes(task("digits")) == {}
+    assert positions_axis(bucket(4)) is None
+
+
+def test_who_judges_a_row_as_a_whole_may_give_more_for_its_positions() -> None:
+    scores, whole, turned = tagging(4).outputs
+    assert positions_axis(tagging(4, outputs=(whole, scores, turned))) is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        FollowingAxis(output="no", axis=0),
+        FollowingAxis(output="scores", axis=1),
+        FollowingAxis(output="whole", axis=0),
+        FollowingAxis(output="turned", axis=2),
+    ],
+)
+def test_an_output_that_is_not_as_long_is_refused(wrong: FollowingAxis) -> None:
+    own = tagging(4).bucket
+    assert own is not None
+    with pytest.raises(InvalidInput, match=f"no output {wrong.output!r} with an axis {wrong.axis}"):
+        check_bucket(tagging(4, bucket=replace(own, outputs=(wrong,))))
+
+
 def test_other_axes_than_the_first_may_be_open() -> None:
     axes = (OpenAxis(input="x", axis=1),)
     inputs = (replace(bucket(4).inputs[0], name="x", shape=(3, 4, 2)),)
@@ -91,5 +140,6 @@ def test_a_bucket_that_contradicts_its_task_is_refused(
 
 def test_a_sound_bucket_and_no_bucket_are_fine() -> None:
     check_bucket(bucket(4))
+    check_bucket(tagging(4))
     check_bucket(task("digits"))
     assert bucket(4).bucket == LengthBucket(of=TaskName("texts"), length=4, axes=AXES)

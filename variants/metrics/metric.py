@@ -59,12 +59,14 @@ class Metric:
         """The array that a file of rows has beside the inputs: ``LABELS`` or ``TARGETS``."""
         return LABELS if self.classifies or self.kind is MetricKind.NEAREST else TARGETS
 
-    @property
-    def means(self) -> str:
-        """What an accuracy by this metric is, in a clause."""
-        if self.kind is not MetricKind.WITHIN:
-            return _MEANS[self.kind]
-        return f"share of the rows of which every number is within {self._tolerance} of its target"
+    def means(self, *, by_position: bool = False) -> str:
+        """What an accuracy by this metric is, in a clause.
+
+        Args:
+            by_position: whether each position of a row is judged by itself.
+        """
+        one, many = ("position", "positions") if by_position else ("row", "rows")
+        return _MEANS[self.kind].format(one=one, many=many, tolerance=self._tolerance)
 
 
 TOP1 = Metric(kind=MetricKind.TOP1)
@@ -77,17 +79,23 @@ class Judged:
     metric: Metric = TOP1
     output: str | None = None
     """Name of the output that the metric is of; None: the model's first one."""
+    along: int | None = None
+    """The axis of a row of that output along which each position is judged by itself; None: a row
+    is judged as a whole."""
 
 
 CLASSES = Judged()
 """The first output has the scores of a classifier."""
 
 _MEANS = {
-    MetricKind.TOP1: "share of the rows whose highest score is that of the right class",
-    MetricKind.TOP5: "share of the rows whose right class has one of the five highest scores",
+    MetricKind.TOP1: "share of the {many} whose highest score is that of the right class",
+    MetricKind.TOP5: "share of the {many} whose right class has one of the five highest scores",
+    MetricKind.WITHIN: "share of the {many} of which every number is within {tolerance} of its"
+    " target",
     MetricKind.R2: "coefficient of determination (R²) of the targets, 0 where it is negative",
     MetricKind.COSINE: "mean cosine similarity of vector and target, 0 where it is negative",
-    MetricKind.NEAREST: "share of the rows whose nearest other row, by cosine, has the same label",
+    MetricKind.NEAREST: "share of the {many} whose nearest other {one}, by cosine, has the same"
+    " label",
 }
 
 _WITHIN = re.compile(r"within:(?P<number>[0-9.eE+-]{1,40})(?P<percent>%?)")
@@ -123,13 +131,24 @@ def _within(text: str) -> Metric:
     return Metric(kind=MetricKind.WITHIN, tolerance=number, relative=found["percent"] == "%")
 
 
-def check_output(metric: Metric, spec: TensorSpec) -> str | None:
+def check_output(metric: Metric, spec: TensorSpec, along: int | None = None) -> str | None:
     """Why a task of this metric cannot have such a first output, in a clause; None when it can.
 
     A classifier has a score for each class; the others have real numbers of any shape.
+
+    Args:
+        along: the axis of a row along which each position is judged by itself. Classes stand behind
+            it, and what compares directions needs a vector at each position.
     """
     real = spec.dtype.startswith("float")
-    if metric.classifies:
+    if along is not None:
+        if metric.classifies:
+            fits = along == 0 and len(spec.shape) == 2 and spec.shape[1] >= 2 and real
+            return None if fits else "must be scores, float [batch, positions, classes]"
+        vectors = metric.kind in (MetricKind.COSINE, MetricKind.NEAREST)
+        if vectors and len(spec.shape) < 2:
+            return f"must have a vector for each position for the metric {metric}"
+    elif metric.classifies:
         if len(spec.shape) == 1 and spec.shape[0] >= 2 and real:
             return None
         return "must be scores, float [batch, classes]"

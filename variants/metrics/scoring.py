@@ -2,9 +2,14 @@
 
 Outputs are ``(rows, *shape)`` and finite. Behind the first axis they are taken as one list of
 numbers. Everything is computed in float64.
+
+Where each position of a row is judged by itself (``along``, an axis of a row), positions stand for
+rows in all of this. Outputs and targets are then those of the positions that are judged
+(``variants.metrics.positions``), and what counts as so many judged rows are still rows: positions
+of one row are not independent of each other, so an interval from their number would be too narrow.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +18,7 @@ from numpy.typing import NDArray
 from variants.errors import InvalidArtifact
 from variants.figures import figure
 from variants.metrics.metric import Metric, MetricKind
+from variants.metrics.positions import at_positions, judged_positions, truth_at
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -48,12 +54,31 @@ class Scored:
     """A clause for people, where the number alone would mislead."""
 
 
-def score(metric: Metric, outputs: Array, truth: Array) -> Scored:
-    """Judge a first output ``(rows, *shape)`` by labels ``(rows,)`` or targets ``(rows, *shape)``.
+def score(metric: Metric, outputs: Array, truth: Array, along: int | None = None) -> Scored:
+    """Judge a first output ``(rows, *shape)`` by labels ``(rows,)`` or targets ``(rows, *shape)``;
+    with ``along`` by labels ``(rows, positions)`` or targets, position by position.
 
     Raises:
         InvalidArtifact: there are too few rows for the metric.
     """
+    if along is None:
+        return _score(metric, outputs, truth)
+    flags = judged_positions(truth, along)
+    rows = int(flags.any(axis=1).sum())
+    if metric.kind is MetricKind.NEAREST:  # before they are copied
+        flags = _only(flags, _spread(int(flags.sum()), NEAREST_ROWS))
+    found = _score(metric, at_positions(outputs, flags, along), truth_at(truth, flags, along))
+    return replace(found, rows=rows)
+
+
+def _only(flags: Flags, chosen: NDArray[np.intp]) -> Flags:
+    """Of the places that are marked only those of these numbers."""
+    kept = np.zeros(flags.size, np.bool_)
+    kept[np.flatnonzero(flags)[chosen]] = True
+    return kept.reshape(flags.shape)
+
+
+def _score(metric: Metric, outputs: Array, truth: Array) -> Scored:
     match metric.kind:
         case MetricKind.TOP1:
             return _share(top1(outputs, truth), len(truth))
@@ -71,8 +96,15 @@ def score(metric: Metric, outputs: Array, truth: Array) -> Scored:
             return _clipped("the mean cosine similarity", cosine, len(truth))
 
 
-def agreement(metric: Metric, outputs: Array, reference: Array) -> float:
-    """The share of the rows that ``outputs`` answer as ``reference`` does, both ``(rows, *shape)``.
+def agreement(
+    metric: Metric,
+    outputs: Array,
+    reference: Array,
+    along: int | None = None,
+    truth: Array | None = None,
+) -> float:
+    """The share of the rows that ``outputs`` answer as ``reference`` does, both ``(rows, *shape)``;
+    with ``along`` of the positions, of all or of those that ``truth`` judges.
 
     What counts as the same, by the task's metric:
 
@@ -83,6 +115,13 @@ def agreement(metric: Metric, outputs: Array, reference: Array) -> float:
     - ``cosine``, ``nearest``: the vectors have a cosine of at least ``SAME_COSINE``, or both are
       zero.
     """
+    if along is not None:
+        flags = (
+            np.ones((len(outputs), outputs.shape[along + 1]), np.bool_)
+            if truth is None
+            else judged_positions(truth, along)
+        )
+        outputs, reference = (at_positions(one, flags, along) for one in (outputs, reference))
     return float(_same(metric, outputs, reference).mean())
 
 
@@ -100,9 +139,12 @@ def _same(metric: Metric, outputs: Array, reference: Array) -> Flags:
     return np.asarray((cosines(given, wanted) >= SAME_COSINE) | both_zero)
 
 
-def constant(metric: Metric, truth: Array) -> float:
+def constant(metric: Metric, truth: Array, along: int | None = None) -> float:
     """The accuracy of a model that answers every row the same, as well as such a model can; of
-    ``within``, that of one which always answers the median. ``truth`` is as for ``score``."""
+    ``within``, that of one which always answers the median. ``truth`` is as for ``score``, and with
+    ``along`` every position is answered the same."""
+    if along is not None:
+        truth = truth_at(truth, judged_positions(truth, along), along)
     match metric.kind:
         case MetricKind.R2:
             return 0.0

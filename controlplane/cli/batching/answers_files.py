@@ -25,7 +25,8 @@ def write_answers(journal: Journal, output: Path, specs: Sequence[Spec], count: 
     """Put the lines of a run in their order into ``output``: ``.jsonl``, or arrays in ``.npz``.
 
     Args:
-        specs: the outputs of the task.
+        specs: the outputs of the task. Those that are as long as the rows have the length of the
+            longest there; an array of them has zeros behind the end of a row.
         count: all rows.
 
     Raises:
@@ -58,12 +59,12 @@ def _write_arrays(
             widths[name] = max(widths[name], len(_text(row, name)))
     with zipfile.ZipFile(file, "w") as archive:
         for spec in specs:
-            name, shape = spec["name"], spec["shape"]
-            zeros = np.zeros(shape)
+            name, shape, dtype = spec["name"], spec["shape"], np.dtype(spec["dtype"])
+            zeros = np.zeros(shape, dtype)
             member = f"output_{name}" if name in (*TEXTS, *NUMBERS) else name
             _write(
-                archive, member, np.dtype(spec["dtype"]), [count, *shape],
-                (_output(row, name, zeros) for row in map(orjson.loads, lines())),
+                archive, member, dtype, [count, *shape],
+                (_output(row, name, zeros, dtype) for row in map(orjson.loads, lines())),
             )  # fmt: skip
         for name in NUMBERS:
             _write(
@@ -77,10 +78,15 @@ def _write_arrays(
             )  # fmt: skip
 
 
-def _output(row: dict[str, Any], name: str, missing: Any) -> Any:
+def _output(row: dict[str, Any], name: str, missing: Any, dtype: Any) -> Any:
     """An output of a row; one that is alone has no name in its line."""
     found = row.get("outputs", missing)
-    return found[name] if isinstance(found, dict) else found
+    own = np.asarray(found[name] if isinstance(found, dict) else found, dtype)
+    if own.shape == missing.shape:
+        return own
+    whole = missing.copy()
+    whole[tuple(map(slice, own.shape))] = own
+    return whole
 
 
 def _text(row: dict[str, Any], name: str) -> str:

@@ -4,7 +4,7 @@ This protocol is what has a priority, and it takes and gives numbers as raw byte
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,15 +39,21 @@ class Batched:
     """Of a task for rows of several lengths the open axes, as ``/v1/tasks`` has them."""
     lengths: Sequence[int] = ()
     """Of its buckets, ascending."""
+    following: Mapping[str, int] = field(default_factory=dict)
+    """Its outputs that are as long as the rows, to the axis of a row."""
 
     def bucket(self, row: Row) -> int:
         """The length of the bucket that takes a row, or its own where none is that long; 0 of a
         task for rows of one length. Rows of one bucket go into one query."""
         if not self.axes:
             return 0
-        first = self.axes[0]
-        length = int(row.values[first["input"]].shape[first["axis"]])
+        length = self.length(row)
         return next((one for one in self.lengths if one >= length), length)
+
+    def length(self, row: Row) -> int:
+        """Of a row, where rows differ in it."""
+        first = self.axes[0]
+        return int(row.values[first["input"]].shape[first["axis"]])
 
     @property
     def path(self) -> str:
@@ -130,17 +136,36 @@ def read_answer(asked: Batched, rows: Sequence[Row], answer: Answer) -> Answered
             raise ValueError("it has another number of rows")
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"what answered is not modelless: {error}") from error
-    first = next(iter(outputs.values())).reshape(len(rows), -1)
     lines = []
     for index, row in enumerate(rows):
         line: dict[str, Any] = numbered(row)
-        alone = {name: np.ascontiguousarray(output[index]) for name, output in outputs.items()}
-        line["outputs"] = alone if len(alone) > 1 else next(iter(alone.values()))
-        if len(asked.labels) == first.shape[1]:
-            best = int(first[index].argmax())
-            line |= {"label": asked.labels[best], "score": first[index][best]}
+        alone = {name: _own(asked, row, name, output[index]) for name, output in outputs.items()}
+        first = next(iter(alone.values()))
+        line["outputs"] = alone if len(alone) > 1 else first
+        line |= _named(asked.labels, first)
         lines.append(orjson.dumps(line | made, option=orjson.OPT_SERIALIZE_NUMPY))
     return Answered(lines, str(made["variant"]), run_ms)
+
+
+def _own(asked: Batched, row: Row, name: str, output: Any) -> Any:
+    """What of a row's output is its own: all rows of a query were as long as the longest."""
+    axis = asked.following.get(name)
+    if axis is not None:
+        output = output[(slice(None),) * axis + (slice(asked.length(row)),)]
+    return np.ascontiguousarray(output)
+
+
+def _named(labels: Sequence[str], first: Any) -> dict[str, Any]:
+    """The best class of a row by its first output, or of each of its positions."""
+    if not labels:
+        return {}
+    if first.ndim == 2 and first.shape[1] == len(labels):
+        best = first.argmax(axis=1).tolist()
+        return {"labels": [labels[one] for one in best], "scores": first.max(axis=1)}
+    if first.size != len(labels):
+        return {}
+    at = int(first.argmax())
+    return {"label": labels[at], "score": first.reshape(-1)[at]}
 
 
 def _read(answer: Answer) -> tuple[dict[str, Any], dict[str, Any]]:

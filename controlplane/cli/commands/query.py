@@ -1,7 +1,7 @@
 """``query`` and ``explain``: ask for a task within an SLO, and why the answer is what it is."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -213,10 +213,14 @@ def _scale(
 def _show(reply: Mapping[str, Any], reason: str, place: str) -> None:
     answers: list[tuple[str, str]] = []
     if reply.get("labels"):
-        scores = reply.get("scores") or [None] * len(reply["labels"])
-        pairs = zip(reply["labels"], scores, strict=True)
-        texts = [label if score is None else f"{label} ({score:.4g})" for label, score in pairs]
-        answers.append(("label", ", ".join(texts[:20]) + (", ..." if len(texts) > 20 else "")))
+        labels = reply["labels"]
+        scores = reply.get("scores") or [None] * len(labels)
+        if isinstance(labels[0], list):  # of each position
+            rows = list(map(label_words, labels, scores))
+            more = [f"... {len(rows) - SHOWN_ROWS} more rows"] if len(rows) > SHOWN_ROWS else []
+            answers.append(("labels", "\n".join([*rows[:SHOWN_ROWS], *more])))
+        else:
+            answers.append(("label", label_words(labels, scores)))
     else:
         answers += output_lines(reply["outputs"])
     details(
@@ -236,6 +240,17 @@ def _show(reply: Mapping[str, Any], reason: str, place: str) -> None:
     )
 
 
+def label_words(labels: Sequence[str], scores: Sequence[float | None] | None) -> str:
+    """The first of some labels, with their scores where these are known."""
+    known = scores or [None] * len(labels)
+    texts = [
+        label if score is None else f"{label} ({score:.4g})"
+        for label, score in zip(labels, known, strict=True)
+    ]
+    return ", ".join(texts[:SHOWN_LABELS]) + (", ..." if len(texts) > SHOWN_LABELS else "")
+
+
+SHOWN_LABELS = 20
 SHOWN_ROWS = 20
 SHOWN_NUMBERS = 8
 """Numbers of an axis that are shown; of a longer one the first ones and its length."""

@@ -328,7 +328,10 @@ def _length_words(row: Row) -> str:
         return f"rows of up to {bucket['length']} of {bucket['of']}"
     lengths = row["lengths"]
     pads = ", ".join(f"{one['input']} with {one['pad']:g}" for one in lengths["axes"])
-    return f"{pads} up to the shortest of {', '.join(lengths['buckets'].values())}"
+    said = f"{pads} up to the shortest of {', '.join(lengths['buckets'].values())}"
+    if following := [one["output"] for one in lengths.get("outputs", ())]:
+        said += f"; as long as each row: {', '.join(following)}"
+    return said
 
 
 def _variants(row: Row) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from controlplane.gateway.canaries.arms import Arm
 from controlplane.http_errors import request_id
 from planner.sentences import NAMED, some_of
+from variants.buckets import positions_axis
 from variants.errors import Conflict, InvalidInput, NotFound
 from variants.figures import counted
 from variants.metrics.metric import MetricKind, parse_metric
@@ -101,8 +102,9 @@ class RecentAnswers:
         if self._ids[at] is not None:
             self._forget(at)
             self._oldest = (at + 1) % self._most
-        if best_classes(task.metric):
-            scores = self._scores[at] = _by_itself(outputs[0])
+        first = outputs[0]
+        if best_classes(task.metric) and first.ndim == 2:
+            scores = self._scores[at] = _by_itself(first)
             self._size_bytes += scores.nbytes
         self._ids[at] = id_
         self._tasks[at] = task
@@ -133,9 +135,13 @@ class RecentAnswers:
         task, scores = self._tasks[at], self._scores[at]
         assert task is not None
         if scores is None:
+            why = (
+                f"its accuracy is by {task.metric}"
+                if positions_axis(task) is None
+                else "it answers each position of a row"
+            )
             raise InvalidInput(
-                f"task {task.name!r} has no classes that could be right or wrong: its accuracy is"
-                f" by {task.metric}"
+                f"task {task.name!r} has no classes of rows that could be right or wrong: {why}"
             )
         rows = scores.reshape(len(scores), -1)
         if len(labels) != len(rows):

@@ -1,7 +1,8 @@
-"""Rows of several lengths, filled up to that of a bucket.
+"""Rows of several lengths, filled up to that of a bucket, and answers that are cut back.
 
 In: rows as lists or as tensors, each as long as it is. Out: how long they are, and tensors of the
-length of the bucket that takes them (``filling``).
+length of the bucket that takes them (``filling``). Outputs that are as long as the rows go the
+other way: in with the bucket's length, out with each row's own (``cutting``).
 
 Imports ``variants`` and the type of a tensor. The packages that read queries, ``query`` and
 ``grpc``, call it where a query names a task of several lengths.

@@ -78,6 +78,7 @@ def described(parsed: ParsedQuery) -> tuple[dict[str, Any], list[memoryview]]:
         "tensors": [[tensor.dtype.str, tensor.shape] for tensor in parsed.tensors],
         "v2": None if v2 is None else [v2.id, v2.outputs, sorted(v2.binary), dict(v2.classes)],
         "asked_as": v2.face.name if isinstance(v2, AskedAs) else None,
+        "lengths": parsed.lengths,
     }
     return answer, chunks
 
@@ -107,7 +108,10 @@ def parsed_of(
         tensor: Tensor = np.ndarray(shape, np.dtype(dtype), data, at)
         at += tensor.nbytes + -tensor.nbytes % 8
         tensors.append(tensor)
-    return ParsedQuery(task, query, tensors, _v2_of(answer["v2"], answer["asked_as"], task))
+    v2, lengths = _v2_of(answer["v2"], answer["asked_as"], task), answer["lengths"]
+    return ParsedQuery(
+        task, query, tensors, v2, lengths=None if lengths is None else tuple(lengths)
+    )
 
 
 def _v2_of(value: list[Any] | None, asked_as: str | None, task: Task) -> V2Request | None:

@@ -53,8 +53,11 @@ def read_rows(inputs: Any, specs: Sequence[TensorSpec], booleans: bool) -> list[
     return same_rows(found, specs)
 
 
-def filled_rows(task: BucketedTask, inputs: Any, booleans: bool) -> tuple[Task, list[Tensor]]:
-    """The bucket that rows of several lengths go to, and its tensors, as ``read_rows`` has them.
+def filled_rows(
+    task: BucketedTask, inputs: Any, booleans: bool
+) -> tuple[Task, list[Tensor], list[int]]:
+    """The bucket that rows of several lengths go to, its tensors, as ``read_rows`` has them, and
+    how long each row was.
 
     Raises:
         InvalidInput: the inputs do not fit, or a row is too long.
@@ -77,7 +80,7 @@ def filled_rows(task: BucketedTask, inputs: Any, booleans: bool) -> tuple[Task, 
             found[spec.name] = filled(
                 rows, lengths, spec, axis, lambda some, at: _checked_rows(some, at, booleans)
             )
-    return bucket, same_rows(found, bucket.inputs)
+    return bucket, same_rows(found, bucket.inputs), lengths
 
 
 def _checked_rows(rows: Any, spec: TensorSpec, booleans: bool) -> Tensor:

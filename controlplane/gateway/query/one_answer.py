@@ -7,11 +7,12 @@ the client's socket; or an error is. What leads there is in ``in_flight``.
 from collections.abc import Sequence
 
 from controlplane.gateway.canaries.arms import Arm
+from controlplane.gateway.lengths.cutting import cut, cut_apart
 from controlplane.gateway.protection.compression import packed
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_context import QueryContext, Respond
 from controlplane.gateway.query.query_errors import expired_error
-from controlplane.gateway.query.replies import JSON, ReplyMetadata, encode_v1
+from controlplane.gateway.query.replies import JSON, ReplyMetadata, encode_v1, encode_v1_apart
 from planner.types import Candidate, PlacedReason, Reason, WorkerView
 from workers.channel.reply import Reply
 from workers.runtimes.protocol import Tensor
@@ -153,13 +154,28 @@ def encode(
     parsed: ParsedQuery, outputs: Sequence[Tensor], metadata: ReplyMetadata
 ) -> tuple[bytes, bytes]:
     """The body of an answer and its header lines."""
-    if parsed.v2 is None:
+    if parsed.lengths is not None:
+        body, headers = _encode_cut(parsed, parsed.lengths, outputs, metadata)
+    elif parsed.v2 is None:
         body, headers = encode_v1(parsed.task, outputs, metadata), JSON
     else:
         body, headers = parsed.v2.encode(parsed.task, outputs, metadata)
     if parsed.takes and headers.startswith(JSON):  # raw tensors hardly become shorter
         return packed(body, headers, parsed.takes)
     return body, headers
+
+
+def _encode_cut(
+    parsed: ParsedQuery,
+    lengths: Sequence[int],
+    outputs: Sequence[Tensor],
+    metadata: ReplyMetadata,
+) -> tuple[bytes, bytes]:
+    """The same where outputs are cut back to the rows' own lengths."""
+    task = parsed.task
+    if parsed.v2 is None:
+        return encode_v1_apart(task, cut_apart(task, outputs, lengths), metadata), JSON
+    return parsed.v2.encode(task, cut(task, outputs, lengths[0]), metadata)
 
 
 def _answered(_status: int, _body: bytes, _headers: bytes) -> None:

@@ -58,6 +58,9 @@ class ParsedQuery(NamedTuple):
     """How to answer, when it was asked over the Open Inference Protocol."""
     takes: bytes = b""
     """The coding in which the answer may be compressed; empty: it may not."""
+    lengths: tuple[int, ...] | None = None
+    """Of its rows before they were filled up, where outputs are as long and are cut back to them.
+    Over the Open Inference Protocol all rows of a query have the same."""
 
 
 def parse_v1(
@@ -106,9 +109,10 @@ def _read_v1(
     except AskedByLength as asked:
         if "inputs" not in document:
             raise InvalidInput("'inputs' is missing: a list of rows") from None
-        task, tensors = filled_rows(asked.task, document["inputs"], booleans)
+        task, tensors, lengths = filled_rows(asked.task, document["inputs"], booleans)
         query = query_v1(document, task, len(tensors[0]), received_ms, draw)
-        return ParsedQuery(task, query, tensors)
+        cut = tuple(lengths) if asked.task.following else None
+        return ParsedQuery(task, query, tensors, lengths=cut)
     if "inputs" not in document:
         raise InvalidInput("'inputs' is missing: a list of rows")
     tensors = read_rows(document["inputs"], task.inputs, booleans)

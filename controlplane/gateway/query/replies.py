@@ -5,6 +5,7 @@ Outputs come as arrays of shape (rows, *shape of the output), in the order of th
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,8 @@ import orjson
 
 from controlplane.gateway.query.datatypes import BYTES, V2_NAMES, best_classes, bytes_of
 from planner.types import PlacedReason, Reason
+from variants.buckets import following_axes
+from variants.metrics.positions import positions_first
 from variants.types import Task
 from workers.runtimes.protocol import Tensor
 
@@ -72,11 +75,16 @@ class V2Request:
                 yield spec.name, V2_NAMES[spec.dtype], list(tensor.shape), tensor
                 continue
             labels = task.labels if spec is task.outputs[0] else ()
-            rows = best_classes(tensor, count, labels)
+            places, apart = [len(tensor)], tensor
+            if (axis := following_axes(task).get(spec.name)) is not None:  # of each position
+                apart = positions_first(tensor, axis)
+                places = list(apart.shape[:2])
+                apart = apart.reshape(prod(places), -1)
+            rows = best_classes(apart, count, labels)
             yield (
                 spec.name,
                 BYTES,
-                [len(rows), len(rows[0])],
+                [*places, len(rows[0])],
                 [text for row in rows for text in row],
             )
 
@@ -106,7 +114,8 @@ def encode_v1(task: Task, outputs: Sequence[Tensor], metadata: ReplyMetadata) ->
     """The body of a reply to ``/v1/query``.
 
     Where the task has labels, the first output holds scores, of shape (rows, labels), and the reply
-    says the best label of each row and its score.
+    says the best label of each row and its score; or of each position of each row, where it has
+    shape (rows, positions, labels).
     """
     first = outputs[0]
     reply = _as_dict(metadata)
@@ -117,7 +126,9 @@ def encode_v1(task: Task, outputs: Sequence[Tensor], metadata: ReplyMetadata) ->
     )
     labels = task.labels
     if labels:
-        if first.size == len(labels):  # one row, as nearly always
+        if first.ndim == 3:
+            _name_positions(reply, first, labels)
+        elif first.size == len(labels):  # one row, as nearly always
             best = int(first.argmax())
             reply["labels"] = (labels[best],)
             reply["scores"] = first.reshape(-1)[best : best + 1]
@@ -126,6 +137,33 @@ def encode_v1(task: Task, outputs: Sequence[Tensor], metadata: ReplyMetadata) ->
             reply["labels"] = [labels[index] for index in scores.argmax(axis=1).tolist()]
             reply["scores"] = scores.max(axis=1)
     return orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def encode_v1_apart(
+    task: Task, outputs: Sequence[Tensor | list[Tensor]], metadata: ReplyMetadata
+) -> bytes:
+    """The same where rows have lengths of their own, and outputs that are as long an array for each
+    row."""
+    reply = _as_dict(metadata)
+    named = dict(zip((spec.name for spec in task.outputs), outputs, strict=True))
+    reply["outputs"] = named if len(named) > 1 else outputs[0]
+    if task.labels and isinstance(outputs[0], list):
+        _name_positions(reply, outputs[0], task.labels)
+    elif task.labels:
+        best = [row.argmax() for row in outputs[0]]
+        reply["labels"] = [task.labels[index] for index in best]
+        reply["scores"] = [row[index] for row, index in zip(outputs[0], best, strict=True)]
+    return orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _name_positions(
+    reply: dict[str, Any], scores: Sequence[Tensor] | Tensor, labels: Sequence[str]
+) -> None:
+    """Say the best label of each position of each row, by scores (positions, labels), and its
+    score."""
+    best = [row.argmax(axis=1).tolist() for row in scores]
+    reply["labels"] = [[labels[index] for index in row] for row in best]
+    reply["scores"] = [row.max(axis=1) for row in scores]
 
 
 def _as_dict(metadata: ReplyMetadata) -> dict[str, Any]:

@@ -130,7 +130,8 @@ def _read_by_length(
 
 
 def at_length(asked: BucketedTask, shapes: Mapping[str, Any]) -> tuple[Task, Task]:
-    """The bucket that takes tensors of these shapes, and the same as if it had just their length.
+    """The bucket that takes tensors of these shapes, and the same as if its inputs had just their
+    length.
 
     Args:
         shapes: by the names of inputs, with rows first, as a client gives them. What is no shape is
@@ -148,13 +149,23 @@ def at_length(asked: BucketedTask, shapes: Mapping[str, Any]) -> tuple[Task, Tas
 
 def filled_query(asked: BucketedTask, bucket: Task, parsed: ParsedQuery) -> ParsedQuery:
     """A query that was read at the length of its own rows, filled up for its bucket."""
-    axes = {axis.input: axis for axis in asked.axes}
+    axes, first = {axis.input: axis for axis in asked.axes}, asked.axes[0]
+    read = next(
+        tensor.shape[first.axis + 1]
+        for spec, tensor in zip(bucket.inputs, parsed.tensors, strict=True)
+        if spec.name == first.input
+    )
     tensors = [
         tensor if (axis := axes.get(spec.name)) is None else filled_tensor(tensor, spec, axis)
         for spec, tensor in zip(bucket.inputs, parsed.tensors, strict=True)
     ]
     assert parsed.v2 is not None
-    return parsed._replace(task=bucket, tensors=tensors, v2=AskedAs.of(parsed.v2, asked.face))
+    return parsed._replace(
+        task=bucket,
+        tensors=tensors,
+        v2=AskedAs.of(parsed.v2, asked.face),
+        lengths=(read,) * len(tensors[0]) if asked.following else None,
+    )
 
 
 def _read_v2(

@@ -55,6 +55,7 @@ async def test_it_is_shown_beside_its_buckets(api: httpx.AsyncClient) -> None:
             {"input": "ids", "axis": 0, "pad": 1.0},
             {"input": "mask", "axis": 0, "pad": 0.0},
         ],
+        "outputs": [],
     }
     assert (shown["texts"]["models"], shown["texts"]["best_accuracy"]) == (1, 0.9)
     assert shown["texts.4"]["bucket"]["of"] == "texts"

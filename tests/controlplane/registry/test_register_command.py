@@ -213,9 +213,10 @@ def test_a_quick_registration_elsewhere_says_where_the_rest_is_done(
 
 def test_what_is_no_better_than_guessing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     def judged(accuracy: float) -> str:
-        made = replace(digits_catalog().snapshot().variants[0], accuracy=accuracy)
+        known = digits_catalog().snapshot()
+        made = replace(known.variants[0], accuracy=accuracy)
         rows = LabelledRows(inputs={}, labels=np.array([0, 1, 1, 1]))
-        return doubt("a-v2", "top1", [made], rows)
+        return doubt("a-v2", known.tasks[0], [made], rows)
 
     assert judged(0.8) == ""
     said = judged(0.08)

@@ -1,28 +1,37 @@
-"""A transformer for rows of several lengths: registered, asked in every way, and removed again."""
+"""Transformers for rows of several lengths: registered, asked in every way, and removed again.
+
+One gives scores for a row, the other for each token of it.
+"""
 
 import subprocess
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import onnxruntime
 import pytest
 
 import modelless
+from controlplane.gateway.grpc.messages import ModelInferRequest
 from modelless import InvalidInput
 from tests.integration.deployment import CLI, Deployment, environment
+from tests.integration.one_worker.test_grpc import channel, infer
 from tests.integration.one_worker.test_other_models import command
 
 pytestmark = pytest.mark.integration
 
+__all__ = ["channel"]
 LENGTHS = (8, 24)
 FP32 = "encoder-v1-onnx-fp32"
 
 
-def export(folder: Path) -> Path:
-    """An encoder with attention over as many tokens as a row has, and rows with random labels."""
+def export(folder: Path, *, tags: bool = False) -> Path:
+    """An encoder with attention over as many tokens as a row has, and rows with random labels; with
+    ``tags`` it has scores for each token, and labels are what it says, but behind a row's end."""
     import torch
     from torch import nn
 
@@ -40,23 +49,30 @@ def export(folder: Path) -> Path:
             away = (1.0 - mask[:, None].float()) * -1e9
             x = x + torch.softmax(asked @ known.transpose(1, 2) / 4 + away, -1) @ worth
             kept = mask[:, :, None].float()
-            scores: torch.Tensor = self.head((x * kept).sum(1) / kept.sum(1))
-            return scores
+            mean = (x * kept).sum(1) / kept.sum(1)
+            scores: torch.Tensor = self.head(x if tags else mean)
+            return (scores, mean) if tags else scores
 
-    one = torch.ones(2, 5, dtype=torch.int64)
+    made, one = Encoder().eval(), torch.ones(2, 5, dtype=torch.int64)
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens", max=64)}
     with warnings.catch_warnings():  # of PyTorch's own, about axes that share a name
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            Encoder().eval(), (one, one), folder / "encoder.onnx", dynamo=True,
-            input_names=["ids", "mask"], output_names=["scores"], external_data=False,
+            made, (one, one.clone()),  # one tensor for both would be one input
+            folder / "encoder.onnx", dynamo=True, input_names=["ids", "mask"],
+            output_names=["scores", "mean"][: 1 + tags], external_data=False,
             dynamic_shapes={"ids": sizes, "mask": sizes}, verbose=False,
         )  # fmt: skip
     draw = np.random.default_rng(0)
     ids, mask = np.zeros((60, 24), np.int64), np.zeros((60, 24), np.int64)
     for row, length in enumerate([*draw.integers(1, 9, 30), *draw.integers(9, 25, 30)]):
         ids[row, :length], mask[row, :length] = draw.integers(1, 50, length), 1
-    np.savez(folder / "rows.npz", ids=ids, mask=mask, labels=draw.integers(0, 3, 60))
+    labels = draw.integers(0, 3, 60)
+    if tags:
+        with torch.no_grad():
+            said = made(torch.tensor(ids), torch.tensor(mask))[0].argmax(-1).numpy()
+        labels = np.where(mask == 1, said, (said + 1) % 3)
+    np.savez(folder / "rows.npz", ids=ids, mask=mask, labels=labels)
     return folder / "encoder.onnx"
 
 
@@ -65,20 +81,34 @@ def session(
     digits: Deployment, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[onnxruntime.InferenceSession]:
     """The model itself, which takes rows as they are; it is served as ``texts``."""
-    folder = tmp_path_factory.mktemp("texts")
-    model = export(folder)
+    with served(digits, "texts", tmp_path_factory.mktemp("texts")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def tagger(
+    digits: Deployment, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[onnxruntime.InferenceSession]:
+    """The same of the model that has scores for each token; it is served as ``tags``."""
+    with served(digits, "tags", tmp_path_factory.mktemp("tags")) as made:
+        yield made
+
+
+@contextmanager
+def served(digits: Deployment, task: str, folder: Path) -> Iterator[onnxruntime.InferenceSession]:
+    model = export(folder, tags=task == "tags")
     command(
-        digits, "register", model, "--task", "texts", "--eval", folder / "rows.npz",
-        "--lengths", ",".join(map(str, LENGTHS)), "--variants", "onnx-fp32",
+        digits, "register", model, "--task", task, "--eval", folder / "rows.npz", "--labels",
+        "a,b,c", "--lengths", ",".join(map(str, LENGTHS)), "--variants", "onnx-fp32",
         "--measure", "sampled",
     )  # fmt: skip
     digits.until(
-        lambda: digits.request("GET", "/v2/models/texts/ready").status == 200, "all lengths"
+        lambda: digits.request("GET", f"/v2/models/{task}/ready").status == 200, "all lengths"
     )
     yield onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    assert digits.request("DELETE", "/v1/tasks/texts").status == 200
+    assert digits.request("DELETE", f"/v1/tasks/{task}").status == 200
     digits.until(
-        lambda: digits.request("GET", "/v2/models/texts").status == 404, "the end of the task"
+        lambda: digits.request("GET", f"/v2/models/{task}").status == 404, "the end of the task"
     )
 
 
@@ -149,3 +179,83 @@ def test_each_length_answers_what_it_holds(
     assert digits.get("/v2/models/texts")["inputs"][0]["shape"] == [-1, -1]
     stats = digits.get("/v2/models/texts/stats")["model_stats"]
     assert {one["name"] for one in stats} == {"texts"}
+
+
+# -- scores for each token -------------------------------------------------------------------------
+
+
+def tagged(session: onnxruntime.InferenceSession, *rows: list[int]) -> list[Any]:
+    """The scores of the tokens of each row, as the model gives them without padding."""
+    return [itself(session, ids) for ids in rows]
+
+
+def masked(*rows: list[int]) -> dict[str, Any]:
+    return {"ids": list(rows), "mask": [[1] * len(ids) for ids in rows]}
+
+
+def test_each_row_gets_the_scores_of_its_own_tokens(
+    digits: Deployment, tagger: onnxruntime.InferenceSession
+) -> None:
+    rows = [row(3), row(24), row(1), row(9)]
+    expected = tagged(tagger, *rows)
+    with modelless.Client(f"http://127.0.0.1:{digits.port}") as client:
+        reply = client.query("tags", masked(*rows), variant=FP32, arrays=True)
+        assert [len(one) for one in reply.outputs["scores"]] == [3, 24, 1, 9]
+        for found, own in zip(reply.outputs["scores"], expected, strict=True):
+            np.testing.assert_allclose(found, own, atol=1e-5)
+        assert reply.outputs["mean"].shape == (4, 16)
+        names = [["abc"[best] for best in own.argmax(1)] for own in expected]
+        assert list(reply.labels) == names
+        many = np.array([row(6)] * 16)
+        reply = client.query(
+            "tags", {"ids": many, "mask": np.ones_like(many)}, variant=FP32, arrays=True
+        )
+        np.testing.assert_allclose(reply.outputs["scores"], tagged(tagger, row(6)) * 16, atol=1e-5)
+
+
+def test_only_tokens_are_judged(digits: Deployment, tagger: onnxruntime.InferenceSession) -> None:
+    # Behind the end of a row every label is wrong.
+    found = digits.get("/v1/tasks/tags/variants")["variants"]
+    assert {one["accuracy"] for one in found} == {1.0}
+    said = digits.get("/v1/tasks/tags")["accuracy_means"]
+    assert said.startswith("share of the positions")
+
+
+@pytest.mark.parametrize("length", [1, 8, 9, 24])
+def test_the_protocol_gives_the_same_over_http_and_grpc(
+    digits: Deployment, tagger: onnxruntime.InferenceSession, channel: grpc.Channel, length: int
+) -> None:
+    given = np.array([row(length)] * 2, np.int64)
+    (expected,) = tagged(tagger, row(length))
+    tensors = {"ids": given, "mask": np.ones_like(given)}
+    form = {"datatype": "INT64", "shape": [2, length]}
+    inputs = [{"name": name, **form, "data": each.tolist()} for name, each in tensors.items()]
+    answer = digits.request("POST", f"/v2/models/tags/versions/{FP32}/infer", {"inputs": inputs})
+    scores, mean = answer.body["outputs"]
+    assert (scores["shape"], mean["shape"]) == ([2, length, 3], [2, 16])
+    found = np.reshape(scores["data"], scores["shape"])
+    np.testing.assert_allclose(found, [expected, expected], atol=1e-5)
+    request = ModelInferRequest(model_name="tags", model_version=FP32)
+    for name, each in tensors.items():
+        request.inputs.add(name=name, **form)
+        request.raw_input_contents.append(each.tobytes())
+    reply = infer(channel, request)
+    assert [list(one.shape) for one in reply.outputs] == [[2, length, 3], [2, 16]]
+    found = np.frombuffer(reply.raw_output_contents[0], "<f4").reshape(2, length, 3)
+    np.testing.assert_allclose(found, [expected, expected], atol=1e-5)
+
+
+def test_other_lengths_and_wrong_rows_are_refused(
+    digits: Deployment, tagger: onnxruntime.InferenceSession
+) -> None:
+    metadata = digits.get("/v2/models/tags")
+    assert [one["shape"] for one in metadata["outputs"]] == [[-1, -1, 3], [-1, 16]]
+    with modelless.Client(f"http://127.0.0.1:{digits.port}") as client:
+        for given, why in (
+            (masked(row(3), row(25)), "rows of up to 24"),
+            ({"ids": [row(3)], "mask": [[1] * 4]}, "row 0 has the length 3 in input 'ids' and 4"),
+            ({"ids": [["a"]], "mask": [[1]]}, "must hold int64 numbers, not text"),
+            ({"ids": [[]], "mask": [[]]}, "is empty"),
+        ):
+            with pytest.raises(InvalidInput, match=why):
+                client.query("tags", given)

@@ -43,7 +43,7 @@ def test_metrics_are_read_and_written(
     assert str(metric) == written
     assert parse_metric(written) == metric
     assert (metric.truth, metric.counts_rows) == (truth, counts_rows)
-    assert metric.means
+    assert metric.means()
 
 
 @given(st.floats(1e-30, 1e30), st.sampled_from(["", "%"]))

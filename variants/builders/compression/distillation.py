@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from variants.builders.activations import row_count
 from variants.builders.compression import graph as graphs
 from variants.builders.compression.scores import (
+    check_trainable,
     output_name,
     scores_output,
     training_targets,
@@ -86,7 +87,8 @@ def _compare(model: Any, taught: Any, material: Material) -> None:
 
 
 def _check(model: Any, teacher: Any, judged: Judged) -> None:
-    """Refuse a teacher of another task."""
+    """Refuse a teacher of another task, and answers that are not trained for."""
+    check_trainable(judged)
     own, other = ([_signature(value) for value in one.graph.input] for one in (model, teacher))
     if sorted(own) != sorted(other):
         raise VariantNotBuilt("the teacher takes other inputs than the model")

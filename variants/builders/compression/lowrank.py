@@ -36,7 +36,7 @@ class OnnxLowRank:
     ``loss`` is the accuracy that may be lost, for a classifier the share of rows: by labels or
     targets where they are known, else by the model's own answers. If the rows that the model was
     trained on are given, ``loss_before_tuning`` may be lost at first, and what is left is tuned,
-    for ``limit_s`` seconds at most.
+    for ``limit_s`` seconds at most; not where each position of a row is judged by itself.
     """
 
     runtime = "onnx"
@@ -71,7 +71,8 @@ class OnnxLowRank:
         found = layers(model, held.rows if held else {})
         if not found:
             raise VariantNotBuilt("the model has no linear layer that could be split")
-        tuned = bool(row_count(material.training)) and find_spec("torch") is not None
+        trains = bool(row_count(material.training)) and judged.along is None
+        tuned = trains and find_spec("torch") is not None
         loss = self.loss_before_tuning if tuned else self.loss
         ranks = least_ranks(model, found, held, loss=loss)
         saved = sum(layer.saved(ranks[layer.output]) for layer in found if layer.output in ranks)

@@ -76,8 +76,10 @@ def training_targets(
     time for training.
 
     Raises:
-        VariantNotBuilt: the labels are not classes of the teacher, or it cannot be run.
+        VariantNotBuilt: the labels are not classes of the teacher, or it cannot be run; or its
+            answers are judged position by position.
     """
+    check_trainable(judged)
     work = max(1, sum(multiply_adds(teacher).values()))
     if not judged.metric.classifies:
         rows, chosen = spread(rows, max(1, int(TAUGHT_SHARE * limit_s * RATE / work)))
@@ -103,19 +105,21 @@ class Trial:
 
     rows: Rows
     truth: Arrays
-    """``(rows,)`` classes that count as right; else the labels or targets of the metric."""
+    """``(rows,)`` classes that count as right; else the labels or targets of the metric, where
+    positions are judged one by one as ``variants.metrics.positions`` has them."""
     judged: Judged = CLASSES
     alike: bool = False
     """Whether ``truth`` are a model's own outputs, which others are to be like."""
 
     def right(self, model: Any) -> float:
         """Accuracy of a model on the rows: of a classifier the share that it answers rightly."""
-        if self.judged.metric.classifies:
+        metric, along = self.judged.metric, self.judged.along
+        if metric.classifies and along is None:
             return float((answers(model, self.rows) == self.truth).mean())
         outputs = outputs_of(model, self.rows, self.judged)
         if self.alike:
-            return agreement(self.judged.metric, outputs, self.truth)
-        return score(self.judged.metric, outputs, self.truth).accuracy
+            return agreement(metric, outputs, self.truth, along)
+        return score(metric, outputs, self.truth, along).accuracy
 
 
 def trial(model: Any, rows: Rows, labels: Arrays | None, judged: Judged = CLASSES) -> Trial | None:
@@ -129,7 +133,7 @@ def trial(model: Any, rows: Rows, labels: Arrays | None, judged: Judged = CLASSE
         return None
     work = max(1, sum(multiply_adds(model).values()))
     rows, chosen = spread(rows, int(min(TRIAL_ROWS, max(32, TRIAL_WORK / work))))
-    if judged.metric.classifies:
+    if judged.metric.classifies and judged.along is None:
         return Trial(rows=rows, truth=answers(model, rows) if labels is None else labels[chosen])
     if labels is None:
         own = outputs_of(model, rows, judged)
@@ -137,13 +141,22 @@ def trial(model: Any, rows: Rows, labels: Arrays | None, judged: Judged = CLASSE
     return Trial(rows=rows, truth=labels[chosen], judged=judged)
 
 
+def check_trainable(judged: Judged) -> None:
+    """
+    Raises:
+        VariantNotBuilt: answers are judged position by position, which training knows nothing of.
+    """
+    if judged.along is not None:
+        raise VariantNotBuilt("cannot be trained: each position of a row is judged by itself")
+
+
 def output_name(model: Any, judged: Judged) -> str:
-    """Name of the output that is judged, of a model that is no classifier."""
+    """Name of the output that is judged, of a model that has no scores for a row as a whole."""
     return judged.output or str(model.graph.output[0].name)
 
 
 def outputs_of(model: Any, rows: Rows, judged: Judged) -> Any:
-    """``(rows, *shape)``: the output that is judged, of a model that is no classifier."""
+    """``(rows, *shape)``: the output that is judged, of such a model."""
     return _whole(model, output_name(model, judged), rows)
 
 

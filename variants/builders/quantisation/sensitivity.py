@@ -46,7 +46,8 @@ class Judge:
     are known, else by what the fp32 model says. Of a classifier right answers are counted.
 
     Args:
-        labels: ``(rows,)``, or targets ``(rows, *shape)``, as the metric wants them; or None.
+        labels: ``(rows,)``, or targets ``(rows, *shape)``, as the metric wants them; or None. Where
+            positions are judged one by one, they are as ``variants.metrics.positions`` has them.
     """
 
     def __init__(
@@ -57,7 +58,8 @@ class Judge:
         judged: Judged = CLASSES,
     ) -> None:
         self.rows, chosen = spread(rows, ROWS)
-        self._metric, self._output = judged.metric, judged.output
+        self._metric, self._output, self._along = judged.metric, judged.output, judged.along
+        self._counts = judged.metric.classifies and judged.along is None
         self.outputs = self.answered(original, self.rows)
         known = labels is not None and len(labels) >= len(chosen)
         self._truth = labels[chosen] if labels is not None and known else None
@@ -67,22 +69,22 @@ class Judge:
 
     def answered(self, model: Any, rows: Tensors) -> NDArray[Any]:
         """The output of a ``ModelProto`` that is judged, ``(rows, *shape)``."""
-        return first_outputs(model, rows, None if self._metric.classifies else self._output)
+        return first_outputs(model, rows, None if self._counts else self._output)
 
     def share(self, model: Any) -> float:
         """Accuracy of a ``ModelProto``, in [0, 1]."""
         return self._accuracy(self.answered(model, self.rows)) or 0.0
 
     def _accuracy(self, outputs: NDArray[Any]) -> float | None:
-        if self._metric.classifies:
+        if self._counts:
             answers = _answers(outputs)
             if answers is None:
                 return None
             right = _answers(self.outputs) if self._truth is None else self._truth
             return float(np.mean(answers == right))
         if self._truth is None:
-            return agreement(self._metric, outputs, self.outputs)
-        return score(self._metric, outputs, self._truth).accuracy
+            return agreement(self._metric, outputs, self.outputs, self._along)
+        return score(self._metric, outputs, self._truth, self._along).accuracy
 
 
 def quantise(

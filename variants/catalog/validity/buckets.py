@@ -38,6 +38,14 @@ def check_bucket(task: Task) -> None:
         raise InvalidInput(f"{where} is a bucket without an open axis")
     for axis in bucket.axes:
         _check_axis(where, axis, specs.get(axis.input), bucket.length)
+    given = {spec.name: spec.shape for spec in task.outputs}
+    for one in bucket.outputs:
+        shape = given.get(one.output, ())
+        if not 0 <= one.axis < len(shape) or shape[one.axis] != bucket.length:
+            raise InvalidInput(
+                f"{where} has no output {one.output!r} with an axis {one.axis} of the length"
+                f" {bucket.length}"
+            )
 
 
 def _check_axis(where: str, axis: OpenAxis, spec: TensorSpec | None, length: int) -> None:

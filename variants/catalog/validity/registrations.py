@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from variants.buckets import positions_axis
 from variants.catalog.validity.buckets import check_bucket
 from variants.catalog.validity.sharing import check_sharing
 from variants.errors import Conflict, InvalidInput, NotFound
@@ -391,7 +392,8 @@ def check_labels(task: Task) -> None:
     if len(set(task.labels)) != len(task.labels):
         raise InvalidInput(f"{where} has the same label for two classes")
     output = task.outputs[0]
-    classes = math.prod(output.shape)
+    by_position = positions_axis(task) is not None
+    classes = output.shape[-1] if by_position else math.prod(output.shape)
     if len(task.labels) != classes:
         raise InvalidInput(
             f"{where} has {len(task.labels)} labels, but output {output.name!r} "

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,10 +29,12 @@ from controlplane.cli.progress import (
 )
 from controlplane.cli.render import console, details, percent, printable, seconds, table
 from controlplane.client.exchange import query_document
+from variants.buckets import OPEN
 from variants.errors import InvalidInput, ModellessError
 from variants.figures import counted
 
 if TYPE_CHECKING:
+    from controlplane.cli.asking.rows import Spec
     from controlplane.cli.batching.asker import Asker
     from controlplane.cli.batching.journal import Journal
     from controlplane.cli.batching.rows_files import RowsFile
@@ -139,7 +141,7 @@ def batch(
         asker = Asker(asked, journal, access, rows_per_query=in_query, in_flight=in_flight)
         with _ends_early(journal, rows.count, answers):
             _ask(asker, journal, rows, progress)
-            write_answers(journal, answers, known["outputs"], rows.count)
+            write_answers(journal, answers, _whole(known["outputs"], asked.lengths), rows.count)
         journal.remove()
     done = Batch(
         rows=rows.count, refused=journal.refused, resumed=before, rows_per_query=in_query.now,
@@ -194,6 +196,14 @@ class Batch:
             table(["ANSWERED BY", ">ROWS", ">OF ALL NOW"], rows, empty="")
 
 
+def _whole(outputs: "Sequence[Spec]", lengths: Sequence[int]) -> "list[Spec]":
+    """Outputs of a task; those that are as long as the rows with the length of the longest."""
+    return [
+        {**one, "shape": [lengths[-1] if size == OPEN else size for size in one["shape"]]}
+        for one in outputs
+    ]
+
+
 def _check(input: Path, answers: Path, *, replaced: bool) -> None:
     for option, path in (("--input", input), ("--output", answers)):
         if path.suffix not in FORMATS and not (path is input and path.is_dir()):
@@ -227,7 +237,11 @@ def _about(asked: "Batched", input: Path) -> dict[str, Any]:
 def _lengths(task: Mapping[str, Any]) -> dict[str, Any]:
     """Where rows of a task may differ in length, and at which lengths they are answered."""
     found = task.get("lengths") or {"axes": (), "buckets": {}}
-    return {"axes": found["axes"], "lengths": sorted(map(int, found["buckets"]))}
+    return {
+        "axes": found["axes"],
+        "lengths": sorted(map(int, found["buckets"])),
+        "following": {one["output"]: one["axis"] for one in found.get("outputs", ())},
+    }
 
 
 def _rows_per_query(client: Client, asked: "Batched") -> int:

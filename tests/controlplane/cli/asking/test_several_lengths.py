@@ -13,6 +13,7 @@ from controlplane.cli.batching.journal import Journal
 from controlplane.cli.batching.rows_files import Row, rows_file
 from controlplane.cli.batching.rows_query import Batched, query_of
 from controlplane.cli.commands.lifecycle import _print_tasks
+from controlplane.cli.commands.tasks import _length_words
 from controlplane.cli.gateway_client import Access
 from controlplane.cli.model_options import parse_lengths, parse_pads
 from variants.errors import InvalidInput
@@ -132,3 +133,14 @@ def test_status_counts_the_tasks_that_answer_and_not_the_name_that_they_share(
 
     rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if " of 2" in line]
     assert rows == ["digits", "texts.2"]
+
+
+def test_a_task_says_which_outputs_are_as_long_as_its_rows() -> None:
+    lengths: dict[str, Any] = {
+        "buckets": {"2": "tags.2", "4": "tags.4"},
+        "axes": [{"input": "ids", "axis": 0, "pad": 1.0}],
+    }
+    shared = "ids with 1 up to the shortest of tags.2, tags.4"
+    assert _length_words({"lengths": lengths}) == shared  # as older gateways have it
+    following = {**lengths, "outputs": [{"output": "tags", "axis": 0}]}
+    assert _length_words({"lengths": following}) == f"{shared}; as long as each row: tags"

@@ -8,6 +8,7 @@ import pytest
 
 from controlplane.gateway.canaries.recent_answers import LONGEST_MS, RecentAnswers
 from tests.variants.catalog_builders import task
+from tests.variants.tagging import tagging
 from variants.errors import Conflict, InvalidInput, NotFound
 from variants.types import TensorSpec
 
@@ -66,6 +67,14 @@ def test_a_task_without_classes_has_none_to_be_right(metric: str) -> None:
     answers.note(b"r-1", task(labels=(), metric=metric), "mlp", [scores(0)], None, 0.0)
     with pytest.raises(InvalidInput, match=f"has no classes .*: its accuracy is by {metric}"):
         answers.judge("r-1", ["0"], 0.0)
+
+
+def test_a_task_that_answers_each_position_has_no_class_for_a_row() -> None:
+    answers = RecentAnswers()
+    given = [np.zeros((1, 4, 3), np.float32)]
+    answers.note(b"r-1", tagging(4, outputs=tagging(4).outputs[:1]), "mlp", given, None, 0.0)
+    with pytest.raises(InvalidInput, match=r"has no classes of rows .*: it answers each position"):
+        answers.judge("r-1", ["O"], 0.0)
 
 
 def test_among_the_best_five_is_right_where_the_accuracy_counts_so() -> None:

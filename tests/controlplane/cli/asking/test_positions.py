@@ -1,0 +1,97 @@
+"""Answers for each position of a row: as files of them have them, and as they are shown."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from controlplane.cli.asking.connections import Answer
+from controlplane.cli.batching.answers_files import write_answers
+from controlplane.cli.batching.journal import Journal
+from controlplane.cli.batching.rows_files import Row
+from controlplane.cli.batching.rows_query import Batched, error_line, read_answer
+from controlplane.cli.commands.asking.batch import _lengths, _whole
+from controlplane.cli.commands.query import _show
+
+TASK: dict[str, Any] = {
+    "lengths": {
+        "buckets": {"2": "tags.2", "4": "tags.4"},
+        "axes": [{"input": "ids", "axis": 0, "pad": 0.0}],
+        "outputs": [{"output": "tags", "axis": 0}],
+    },
+    "outputs": [
+        {"name": "tags", "dtype": "float32", "shape": [-1, 2]},
+        {"name": "whole", "dtype": "float32", "shape": [1]},
+    ],
+}
+TAGS = Batched(
+    task="tags",
+    inputs=[{"name": "ids", "dtype": "int64", "shape": [-1]}],
+    labels=["out", "in"],
+    **_lengths(TASK),
+)
+SCORES = np.array([[[1, 2], [4, 3], [5, 6]], [[8, 7], [0, 0], [0, 0]]], np.float32)
+MADE = {"variant": "v", "accuracy": 0.9, "run_ms": 1.0}
+
+
+def rows() -> list[Row]:
+    """The first is three long and the second one."""
+    return [Row(number=n, values={"ids": np.ones(size, np.int64)}) for n, size in enumerate((3, 1))]
+
+
+def answered() -> list[bytes]:
+    """Their lines: both were asked in one query, as long as the longer one."""
+    entries, raw = [], b""
+    for name, values in (("tags", SCORES), ("whole", np.array([[0.5], [1.5]], np.float32))):
+        size = {"binary_data_size": values.nbytes}
+        entry = {"name": name, "datatype": "FP32", "shape": list(values.shape), "parameters": size}
+        entries.append(entry)
+        raw += values.tobytes()
+    head = json.dumps({"outputs": entries, "parameters": MADE}).encode()
+    headers = {b"inference-header-content-length": b"%d" % len(head)}
+    answer = Answer(status=200, headers=headers, body=head + raw, sent_s=0.0, done_s=1.0)
+    return read_answer(TAGS, rows(), answer).lines
+
+
+def test_a_line_has_what_is_of_its_row() -> None:
+    first, second = map(json.loads, answered())
+    assert first["outputs"] == {"tags": [[1, 2], [4, 3], [5, 6]], "whole": [0.5]}
+    assert (first["labels"], first["scores"]) == (["in", "out", "in"], [2.0, 4.0, 6.0])
+    assert second["outputs"]["tags"] == [[8.0, 7.0]]
+    assert (second["labels"], second["scores"]) == (["out"], [8.0])
+
+
+def test_an_array_of_answers_is_as_long_as_the_longest_rows_may_be(tmp_path: Path) -> None:
+    output = tmp_path / "answers.npz"
+    with Journal(output, {}, resume=False) as journal:
+        lines = [*answered(), error_line(Row(number=2, values={}), "INVALID_INPUT", "no")]
+        journal.note(range(3), lines)
+        write_answers(journal, output, _whole(TASK["outputs"], TAGS.lengths), 3)
+    with np.load(output) as found:
+        assert found["tags"].tolist() == [
+            [[1, 2], [4, 3], [5, 6], [0, 0]],
+            [[8, 7], [0, 0], [0, 0], [0, 0]],
+            [[0, 0]] * 4,
+        ]
+        assert found["whole"].tolist() == [[0.5], [1.5], [0.0]]
+        assert found["code"].tolist() == ["", "", "INVALID_INPUT"]
+
+
+@pytest.mark.parametrize("count", [2, 25])
+def test_labels_of_positions_are_shown_row_by_row(
+    capsys: pytest.CaptureFixture[str], count: int
+) -> None:
+    reply = {
+        "outputs": [[[0.1, 0.9]]] * count,
+        "labels": [["in", "out"], ["in"] * 30] * (count // 2) + [["out"]] * (count % 2),
+        "scores": [[0.9, 0.8], [0.5] * 30] * (count // 2) + [[0.7]] * (count % 2),
+        "variant": "v", "model_version": "m-v1", "worker": "w", "batch_size": 1, "queue_ms": 0.0,
+        "run_ms": 1.0, "accuracy": 0.9, "cost_usd_per_1k": 0.1, "slo_met": True,
+    }  # fmt: skip
+    _show(reply, "", "")
+    shown = capsys.readouterr().out
+    assert "in (0.9), out (0.8)" in shown
+    assert "in (0.5), ..." in shown
+    assert ("... 5 more rows" in shown) is (count == 25)
