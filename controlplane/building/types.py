@@ -7,6 +7,7 @@ from pathlib import Path
 from profiler.sandbox.limits import MeasureLimits
 from variants.checks.edges import Edges
 from variants.types import (
+    DeviceKind,
     ImageScale,
     LengthBucket,
     ModelVersion,
@@ -128,6 +129,8 @@ class RegistrationResult:
     versions: tuple[ModelVersion, ...]
     variants: tuple[Variant, ...]
     profiles: tuple[Profile, ...]
+    device_kinds: tuple[DeviceKind, ...] = ()
+    """Those that they were measured on."""
     skipped: tuple[SkippedVariant, ...] = ()
     unchanged: tuple[str, ...] = ()
     """Versions of the folder that were registered before, with the same bytes."""

@@ -23,7 +23,9 @@ LEFT_OUT = ": left out"
 def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
     """What was registered, as plain JSON values."""
     from controlplane.views.catalog_views import dominated
+    from variants.working_memory import counted_mib
 
+    kinds = {kind.name: kind for kind in result.device_kinds}
     beaten = {
         (task, *one)
         for task, variants in _by_task(result.variants).items()
@@ -57,7 +59,9 @@ def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
                 "profiles": [
                     {
                         "device_kind": p.device_kind,
-                        "memory_mib": p.memory_mib,
+                        "memory_mib": counted_mib(p, kinds[p.device_kind])
+                        if p.device_kind in kinds
+                        else p.memory_mib,
                         "load_s": p.load_s,
                         "dominated": (p.task, p.device_kind, p.variant) in beaten,
                         "points": [asdict(point) for point in p.points],

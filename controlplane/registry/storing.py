@@ -100,6 +100,9 @@ def result_of(
         versions=tuple(one.version for one in registrations),
         variants=tuple(variant for one in registrations for variant in one.variants),
         profiles=tuple(profile for one in registrations for profile in one.profiles),
+        device_kinds=tuple(
+            {kind.name: kind for one in registrations for kind in one.device_kinds}.values()
+        ),
         skipped=tuple(skipped for one in prepared for skipped in one.skipped),
         unchanged=unchanged,
         doubts=tuple(

@@ -211,6 +211,19 @@ def test_a_quick_registration_elsewhere_says_where_the_rest_is_done(
     assert "was predicted, both on the machine of http://a:8000\n" in capsys.readouterr().out
 
 
+def test_memory_is_told_as_plans_count_it() -> None:
+    catalog = digits_catalog().snapshot()
+    (kind,) = catalog.device_kinds
+    profile = replace(catalog.profiles[0], memory_mib=90.0, working_mib=40.0)
+    (made,) = [one for one in catalog.variants if one.name == profile.variant]
+    result = RegistrationResult(
+        task=catalog.tasks[0], versions=(), variants=(made,), profiles=(profile,)
+    )
+    for known, counted in ((), 90.0), ((kind,), 50.0):
+        body = result_body(replace(result, device_kinds=known), 1.0)
+        assert body["variants"][0]["profiles"][0]["memory_mib"] == counted
+
+
 def test_what_is_no_better_than_guessing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     def judged(accuracy: float) -> str:
         known = digits_catalog().snapshot()
