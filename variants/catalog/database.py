@@ -179,7 +179,7 @@ def why_full(url: str) -> str:
     if engine.dialect.name == "sqlite":
         return ""
     try:
-        with poller(engine).connect() as connection:
+        with engine.connect() as connection:  # in one transaction, which drops it
             connection.execute(text("CREATE TEMP TABLE modelless_room (number int) ON COMMIT DROP"))
             connection.execute(text(FILLS_ROOM))
             connection.rollback()
