@@ -73,8 +73,9 @@ def read_until(words: str, process: "subprocess.Popen[str]") -> None:
     raise AssertionError(f"it ended without saying {words!r}")
 
 
-@pytest.mark.parametrize("launcher", [CRASH, HANG])
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("launcher", "how"), [(CRASH, signal.SIGINT), (HANG, signal.SIGTERM)], ids=["crash", "hang"]
+)
 def test_it_ends_when_it_is_told_to(launcher: str, how: signal.Signals) -> None:
     with starting(launcher, 0.5, PATIENT_S) as process:
         read_until(SLOW, process)

@@ -157,11 +157,19 @@ class KilledTemplate:
         pass
 
 
+class NoNews:
+    """A control store that runs."""
+
+    def look(self) -> None:
+        pass
+
+
 def test_a_template_of_workers_that_runs_again_is_told_once(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     template = KilledTemplate()
     monkeypatch.setattr(startup, "raylet_socket", lambda: "")
+    monkeypatch.setattr(startup, "watch_control_store", lambda _: NoNews())
     monkeypatch.setattr(startup, "WATCH_S", 0.01)
     monkeypatch.setattr(Supervisor, "_ray_has_ended", lambda _: template.looks == 3)
     said: list[str] = []
