@@ -19,6 +19,7 @@ Keys, all below ``modelless:``
 ``history``          list of JSON: how ten seconds went at a gateway; the last ones; expires
 ``gateways``         set: the ids of gateways that wrote, expired ones included
 ``operation:<id>``   JSON: progress of a registration over REST; expires after a day
+``operations``       set: their ids
 ``mark``             left by the control loop: where it is missing, everything was lost
 ``changed``          channel: something above, or the catalog, changed; or all is being stopped
 ``asked``            channel of JSON: what a gateway asks all others, under a token
@@ -235,15 +236,7 @@ class LiveState:
 
     async def gateways(self) -> dict[str, dict[str, Any]]:
         """What all gateways that wrote in the last 10 s have counted, by gateway."""
-        members = await self._call(self._redis.smembers(f"{PREFIX}gateways"))
-        names = sorted(member.decode() for member in members)
-        if not names:
-            return {}
-        values = await self._call(self._redis.mget([f"{PREFIX}gateway:{n}" for n in names]))
-        found = dict(zip(names, values, strict=True))
-        if expired := [name for name, value in found.items() if value is None]:
-            await self._call(self._redis.srem(f"{PREFIX}gateways", *expired))
-        return {name: _decode(value) for name, value in found.items() if value is not None}
+        return await self._members("gateways", "gateway")
 
     async def put_history(self, sample: Mapping[str, Any]) -> None:
         """Keep how ten seconds went at one gateway, beside what all of them left before."""
@@ -260,10 +253,18 @@ class LiveState:
         return [_decode(value) for value in found]
 
     async def put_operation(self, operation: str, state: Mapping[str, Any]) -> None:
-        await self._put(f"operation:{operation}", state, expires_s=OPERATION_TTL_S)
+        pipeline = self._redis.pipeline(transaction=False)
+        key = f"{PREFIX}operation:{operation}"
+        pipeline.set(key, orjson.dumps(state), ex=OPERATION_TTL_S)
+        pipeline.sadd(f"{PREFIX}operations", operation)
+        await self._write(_executed(pipeline))
 
     async def operation(self, operation: str) -> dict[str, Any] | None:
         return await self._get(f"operation:{operation}")
+
+    async def all_operations(self) -> dict[str, dict[str, Any]]:
+        """All that have not expired, by their ids."""
+        return await self._members("operations", "operation")
 
     async def notify(self, what: str) -> None:
         """Announce a change, or ``ENDING``, to all readers of ``changes``."""
@@ -330,6 +331,18 @@ class LiveState:
 
     async def _put(self, key: str, value: Any, *, expires_s: int | None = None) -> None:
         await self._write(self._redis.set(PREFIX + key, orjson.dumps(value), ex=expires_s))
+
+    async def _members(self, names_key: str, kind: str) -> dict[str, dict[str, Any]]:
+        """What is kept of a set's members, by their names; those that have expired leave it."""
+        members = await self._call(self._redis.smembers(PREFIX + names_key))
+        names = sorted(member.decode() for member in members)
+        if not names:
+            return {}
+        values = await self._call(self._redis.mget([f"{PREFIX}{kind}:{name}" for name in names]))
+        found = dict(zip(names, values, strict=True))
+        if expired := [name for name, value in found.items() if value is None]:
+            await self._call(self._redis.srem(PREFIX + names_key, *expired))
+        return {name: _decode(value) for name, value in found.items() if value is not None}
 
     async def _get(self, key: str) -> dict[str, Any] | None:
         value = await self._call(self._redis.get(PREFIX + key))

@@ -36,7 +36,7 @@ from controlplane.dashboard.pages import ICONS, PAGES, entity_tag, read_icon, re
 from controlplane.registry.operations import Registrations
 from controlplane.views import catalog_views
 from controlplane.views.catalog_schemas import StageChange, VersionSchema
-from controlplane.views.schemas import OperationSchema
+from controlplane.views.schemas import OperationSchema, OperationsSchema
 from variants.errors import NotFound
 from variants.types import Event, ModelName, TaskName
 
@@ -204,6 +204,16 @@ def _registration_routes(context: ApiContext, registrations: Registrations) -> A
         )
         response.headers["Location"] = f"/v1/operations/{operation['id']}"
         return OperationSchema.model_validate(operation)
+
+    @routes.get(
+        "/operations",
+        summary="Long-running requests of the last day",
+        description="The newest first: registrations over REST, through all gateways.",
+        response_model_exclude_unset=True,
+    )
+    async def operations() -> OperationsSchema:
+        found = [OperationSchema.model_validate(one) for one in await registrations.all()]
+        return OperationsSchema(operations=found)
 
     @routes.get(
         "/operations/{id}",

@@ -361,7 +361,10 @@ class Measuring:
         try:
             point = self._bench.sample(variant, built.path, chosen.batch_size)
         except InvalidArtifact as error:
-            if chosen.threads == self._threads[0]:
+            found = self._bench.too_much(variant)
+            if found is not None and chosen.batch_size >= found.batch_size:
+                search.leave_out(chosen.kind, chosen.threads, above=found.batch_size - 1)
+            elif chosen.threads == self._threads[0]:
                 self._failed(built, error)
                 search.leave_out(chosen.kind)
             else:

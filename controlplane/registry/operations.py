@@ -80,6 +80,9 @@ class Operations(Protocol):
     async def operation(self, id: str, /) -> Mapping[str, Any] | None:
         """The operation, or None when there is none or it has expired."""
 
+    async def all_operations(self) -> Mapping[str, Mapping[str, Any]]:
+        """All that have not expired, by their ids."""
+
     async def put_operation(self, id: str, body: Mapping[str, Any], /) -> None:
         """Store an operation as plain JSON values, for at least an hour."""
 
@@ -148,7 +151,10 @@ class Registrations:
 
     def _refuse_at(self, limit: int) -> None:
         if len(self._tasks) >= limit or self._closed:
-            raise RateLimited(f"{AT_ONCE} registrations are running; try again when one is done")
+            raise RateLimited(
+                f"{AT_ONCE} registrations are running; try again when one is done: GET"
+                " /v1/operations lists them"
+            )
 
     async def _receive(
         self, stream: AsyncIterator[bytes], content_type: str, upload: Upload
@@ -177,12 +183,13 @@ class Registrations:
         found = None if id.endswith(END) else await self._operations.operation(id)
         if found is None:
             raise NotFound(f"there is no operation {id[:128]!r}")
-        operation = dict(found)
-        silent = datetime.now(UTC) - datetime.fromisoformat(operation["updated_at"])
-        if operation["state"] == "running" and silent > STALE:
-            lost = ReplicaLost(LOST)
-            operation |= {"state": "failed", "error": error_body(lost, id)}
-        return operation
+        return _as_now(found)
+
+    async def all(self) -> list[dict[str, Any]]:
+        """Those of the last day, the newest first."""
+        found = await self._operations.all_operations()
+        known = (_as_now(one) for id, one in found.items() if not id.endswith(END))
+        return sorted(known, key=lambda one: str(one["created_at"]), reverse=True)
 
     async def end(self, id: str) -> dict[str, Any]:
         """Have a registration end, whichever gateway runs it; return its state until then.
@@ -354,6 +361,16 @@ def _new_operation(form: Form) -> dict[str, Any]:
         "created_at": now,
         "updated_at": now,
     }
+
+
+def _as_now(found: Mapping[str, Any]) -> dict[str, Any]:
+    """An operation as it was stored, or lost with the gateway that ran it."""
+    operation = dict(found)
+    silent = datetime.now(UTC) - datetime.fromisoformat(operation["updated_at"])
+    if operation["state"] == "running" and silent > STALE:
+        lost = ReplicaLost(LOST)
+        operation |= {"state": "failed", "error": error_body(lost, operation["id"])}
+    return operation
 
 
 def _failed(code: str, message: str, operation: Mapping[str, Any]) -> dict[str, Any]:

@@ -208,3 +208,9 @@ class OperationSchema(Schema):
     error: ErrorBody | None = Field(None, description="With failed: why.")
     created_at: str
     updated_at: str
+
+
+class OperationsSchema(Schema):
+    """Long-running requests, the newest first."""
+
+    operations: list[OperationSchema]

@@ -189,6 +189,8 @@ async def test_what_is_being_replaced_expires(live: LiveState, url: str) -> None
 async def test_operations_expire_after_a_day(live: LiveState, url: str) -> None:
     await live.put_operation("o1", {"state": "running"})
     assert await live.operation("o1") == {"state": "running"}
+    await live.put_operation("o2", {"state": "failed"})
+    assert await live.all_operations() == {"o1": {"state": "running"}, "o2": {"state": "failed"}}
     async with aioredis.Redis.from_url(url) as client:
         assert 0 < await client.ttl("modelless:operation:o1") <= OPERATION_TTL_S
 
@@ -259,6 +261,7 @@ async def call_each(live: LiveState) -> list[str]:
         live.gateways(),
         live.put_operation("o1", {}),
         live.operation("o1"),
+        live.all_operations(),
         live.notify("plan"),
         anext(live.changes()),
     )
@@ -280,7 +283,7 @@ async def test_a_killed_server_is_told_at_once_and_used_again_when_it_is_back(
     with pytest.raises(StateUnavailable):
         await asyncio.wait_for(listening, TIMEOUT_S)
     began_s = monotonic()
-    assert await call_each(live) == ["StateUnavailable"] * 9
+    assert await call_each(live) == ["StateUnavailable"] * 10
     assert monotonic() - began_s < TIMEOUT_S
 
     server.start()
@@ -311,7 +314,7 @@ async def test_a_server_that_hangs_is_given_up_in_bounded_time(tmp_path: Path) -
     assert server.pid is not None
     os.kill(server.pid, signal.SIGSTOP)
     try:
-        assert await asyncio.wait_for(call_each(live), TIMEOUT_S) == ["StateUnavailable"] * 9
+        assert await asyncio.wait_for(call_each(live), TIMEOUT_S) == ["StateUnavailable"] * 10
     finally:
         os.kill(server.pid, signal.SIGCONT)
     await eventually(answers)

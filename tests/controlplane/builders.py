@@ -188,6 +188,9 @@ class DictLive:
     async def operation(self, id: str, /) -> Mapping[str, Any] | None:
         return self.operations.get(id)
 
+    async def all_operations(self) -> Mapping[str, Mapping[str, Any]]:
+        return self.operations
+
     async def put_operation(self, id: str, body: Mapping[str, Any], /) -> None:
         self.operations[id] = dict(body)
 

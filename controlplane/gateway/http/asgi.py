@@ -86,6 +86,9 @@ class LiveReads:
     async def operation(self, id: str, /) -> Mapping[str, Any] | None:
         return await self._live.operation(id)
 
+    async def all_operations(self) -> Mapping[str, Mapping[str, Any]]:
+        return await self._live.all_operations()
+
     async def put_operation(self, id: str, body: Mapping[str, Any], /) -> None:
         await self._live.put_operation(id, body)
 

@@ -250,6 +250,30 @@ async def test_the_gateway_that_runs_a_registration_ends_it_for_another_one(
     assert (operation["state"], operation["error"]["code"]) == ("failed", "CONFLICT")
 
 
+async def test_operations_are_listed_the_newest_first(room: Room) -> None:
+    """Whoever was refused for two that run could not find out which."""
+    async with room.serve(SLEEPS) as client:
+        first, second = [(await post(client, FORM | {"name": name})).json() for name in "ab"]
+        refused = await post(client)
+        running = (await client.get("/v1/operations")).json()["operations"]
+        location = f"/v1/operations/{first['id']}"
+        await client.delete(location)
+        async with asyncio.timeout(120):
+            while (await client.get(location)).json()["state"] == "running":  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        after = (await client.get("/v1/operations")).json()["operations"]
+
+    assert "GET /v1/operations lists them" in refused.json()["error"]
+    assert [(one["id"], one["subject"], one["state"]) for one in running] == [
+        (second["id"], "digits/b", "running"),
+        (first["id"], "digits/a", "running"),
+    ]
+    assert [(one["id"], one["state"]) for one in after] == [
+        (second["id"], "running"),
+        (first["id"], "failed"),
+    ]
+
+
 async def test_what_no_operation_is_cannot_be_ended_or_read(room: Room) -> None:
     async with room.serve(SUCCEEDS) as client:
         started = await post(client)

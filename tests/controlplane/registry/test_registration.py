@@ -31,7 +31,7 @@ from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.protocol import Catalog
 from variants.checks.edges import Edges
-from variants.errors import Conflict, InvalidArtifact, InvalidInput, StateUnavailable
+from variants.errors import Conflict, InvalidArtifact, InvalidInput, StateUnavailable, TrialTimedOut
 from variants.types import (
     DeviceKind,
     DeviceKindName,
@@ -241,6 +241,25 @@ def test_a_batch_that_does_not_end_is_left_out_and_told_of(
     (variant,), (profile,) = snapshot.variants, snapshot.profiles
     assert profile.points[-1].batch_size == 16
     assert variant.note == "32 rows at once and more do not finish within 8 s: left out"
+
+
+def test_a_batch_that_ended_once_and_then_does_not_is_left_out_of_a_sample(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where others take the memory or the processor meanwhile: the whole variant was refused."""
+    sample = Probe.sample
+
+    def stuck(probe: Probe, batch_size: int, **options: Any) -> Sample:
+        if batch_size >= 16 and probe.rounds(batch_size):
+            raise TrialTimedOut(f"{probe.name}: did not finish")
+        return sample(probe, batch_size, **options)
+
+    monkeypatch.setattr(Probe, "sample", stuck)
+    measure = replace(QUICK.measure, batch_sizes=(1, 2, 4, 8, 16, 32))
+    house.register(kinds=(), measure=Thoroughness.SAMPLED, limits=replace(QUICK, measure=measure))
+    (variant,), (profile,) = house.catalog.snapshot().variants, house.catalog.snapshot().profiles
+    assert 1 <= profile.points[-1].batch_size < 32
+    assert variant.note.endswith("at once and more do not finish within 60 s: left out")
 
 
 def test_a_file_is_registered_with_other_edges_and_known_again(house: House) -> None:
