@@ -75,6 +75,11 @@ def wrong_value(error: Mapping[str, Any]) -> str:
     return str(error["msg"]).removeprefix("Value error, ")
 
 
+def as_share(name: str) -> str:
+    """What is added where a value of that name is wrong: a share may be meant as a percentage."""
+    return ", such as 0.97 for 97 %" if name == "accuracy" else ""
+
+
 def default_state_dir() -> Path:
     return Path(os.environ.get("MODELLESS_STATE_DIR") or Path.home() / ".modelless")
 

@@ -15,7 +15,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controlplane.dashboard.error_page import error_page, wants_page
-from controlplane.given_settings import NO_VALUE, wrong_value
+from controlplane.given_settings import NO_VALUE, as_share, wrong_value
 from controlplane.http_errors import STATUS, error_body, error_headers, request_id, status_of
 from controlplane.views.schemas import ErrorBody
 from variants.errors import InvalidInput, ModellessError, NotFound, PayloadTooLarge
@@ -149,7 +149,7 @@ def readable(error: RequestValidationError) -> str:
     if kind == "missing":
         return f"{place} lacks {name!r}" if name else f"the {place} is missing"
     if kind in NO_VALUE:
-        message = wrong_value(first)
+        message = wrong_value(first) + as_share(path[-1] if path else "")
     elif kind == "extra_forbidden":
         return f"{place} has no field {name!r}"
     else:

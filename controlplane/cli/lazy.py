@@ -69,12 +69,12 @@ def _in_plain_words(error: typer.BadParameter) -> None:
     """Say what is wrong with a value as the settings say it, where Typer has it from pydantic."""
     from pydantic import ValidationError
 
-    from controlplane.given_settings import wrong_value
+    from controlplane.given_settings import as_share, wrong_value
 
     if isinstance(error.__cause__, ValidationError):
         error.message = wrong_value(error.__cause__.errors()[0])
-        if error.param is not None and error.param.name == "accuracy":
-            error.message += ", such as 0.97 for 97 %"
+        if error.param is not None:
+            error.message += as_share(error.param.name or "")
 
 
 def _argument_name(argument: Any) -> str:

@@ -60,6 +60,16 @@ async def test_defaults_that_no_query_can_have_are_refused(
     assert (catalog.snapshot(), catalog.events(9)) == (before, ())
 
 
+async def test_a_percentage_in_place_of_a_share_is_told_so(api: httpx.AsyncClient) -> None:
+    """As a query is, and an option of the command line."""
+    reply = await api.patch(PATH, json={"accuracy": 97})
+    assert (reply.status_code, reply.json()["error"]) == (
+        400, "body 'accuracy' is wrong: it must be at most 1, such as 0.97 for 97 %",
+    )  # fmt: skip
+    latency = await api.patch(PATH, json={"latency_ms": -1})
+    assert latency.json()["error"] == "body 'latency_ms' is wrong: it must be more than 0"
+
+
 async def test_an_unknown_task_has_no_defaults(api: httpx.AsyncClient) -> None:
     reply = await api.patch("/v1/tasks/letters/slo", json={"latency_ms": 5})
     assert (reply.status_code, reply.json()["code"]) == (404, "TASK_NOT_FOUND")
