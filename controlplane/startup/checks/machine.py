@@ -2,7 +2,7 @@
 
 import resource
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import psutil
 
@@ -180,11 +180,10 @@ def _replicas(settings: Settings) -> list[psutil.Process]:
     """The gateways and workers of this machine. Where an installation runs on the state directory,
     what others run does not count."""
     state = running_here(settings) or {}
-    of = str(state.get("ray") or "")
     return [
         process
         for process in psutil.process_iter(("pid", "name", "nice", "cmdline"))
-        if answers_queries(process.info["cmdline"] or ()) and of in ("", _ray_of(process))
+        if answers_queries(process.info["cmdline"] or ()) and _is_of(process, state)
     ]
 
 
@@ -206,15 +205,21 @@ def niceness(settings: Settings) -> Iterator[Finding]:
         yield fine("niceness", f"0 in each of {len(replicas)} gateways and workers on this machine")
 
 
-def _ray_of(process: psutil.Process) -> str:
-    """The address of the Ray whose raylet has started a process; empty where that is not seen."""
+def _is_of(process: psutil.Process, state: Mapping[str, object]) -> bool:
+    """Whether a process belongs to the installation of this state; where there is none, any does.
+
+    On one machine it is a descendant of ``modelless up``: of its raylet, or forked from the
+    template that it has started. On a cluster it was started by a raylet of the cluster that was
+    joined.
+    """
+    if not (of := str(state.get("ray") or "")):
+        return True
     try:
-        parent = process.parent()
-        arguments = parent.cmdline() if parent is not None else []
+        above = process.parents()
+        raylet = above[0].cmdline() if above else []
     except psutil.Error:
-        return ""
-    given = [one.removeprefix(GCS) for one in arguments if one.startswith(GCS)]
-    return given[0] if given else ""
+        return False
+    return f"{GCS}{of}" in raylet or state.get("pid") in [one.pid for one in above]
 
 
 def answers_queries(command: Sequence[str]) -> bool:

@@ -637,10 +637,22 @@ def test_replicas_of_another_installation_do_not_count(settings: Settings) -> No
     settings.run_dir.mkdir(parents=True)
     lock = take_lock(settings.run_dir / "up.lock")
     assert lock is not None
-    with lock, replica(15):
+    with lock, replica(15), subprocess.Popen(["sleep", "60"]) as other:
+        write_state(settings, other.pid, set(), ray="127.0.0.1:1")
+        [finding] = machine.niceness(settings)
+        other.kill()
+    assert (finding.ok, finding.message) == (True, "no gateway or worker runs on this machine")
+
+
+def test_replicas_below_what_runs_count_whoever_has_started_them(settings: Settings) -> None:
+    """Those that are forked from a template have no raylet above them."""
+    settings.run_dir.mkdir(parents=True)
+    lock = take_lock(settings.run_dir / "up.lock")
+    assert lock is not None
+    with lock, replica(0):
         write_state(settings, os.getpid(), set(), ray="127.0.0.1:1")
         [finding] = machine.niceness(settings)
-    assert (finding.ok, finding.message) == (True, "no gateway or worker runs on this machine")
+    assert finding.message == "0 in each of 1 gateways and workers on this machine"
 
 
 def test_only_what_answers_queries_of_ours_is_looked_at() -> None:

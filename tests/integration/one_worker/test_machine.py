@@ -21,6 +21,17 @@ from workers.process.niceness import YIELDING
 pytestmark = pytest.mark.integration
 
 
+def test_the_doctor_sees_what_answers_queries(digits: Deployment) -> None:
+    ran = subprocess.run(
+        [*CLI, "doctor", "-o", "json"],
+        env=environment(digits.state_dir, digits.port),
+        capture_output=True,
+        text=True,
+    )
+    [found] = [one for one in json.loads(ran.stdout) if one["name"] == "niceness"]
+    assert found["message"] == "0 in each of 2 gateways and workers on this machine"
+
+
 def test_everything_listens_on_loopback_only(digits: Deployment) -> None:
     pids = {p.pid for p in digits.processes()} | {digits.process.pid}
     listening = [
