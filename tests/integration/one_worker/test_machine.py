@@ -27,6 +27,7 @@ def test_the_doctor_sees_what_answers_queries(digits: Deployment) -> None:
         env=environment(digits.state_dir, digits.port),
         capture_output=True,
         text=True,
+        check=False,  # it may find something else
     )
     [found] = [one for one in json.loads(ran.stdout) if one["name"] == "niceness"]
     assert found["message"] == "0 in each of 2 gateways and workers on this machine"
