@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from controlplane.building.build_cache import BuildCache
@@ -193,6 +193,7 @@ class Building:
                     "metric": sources.metric,
                     "judged_output": sources.judged_output,
                     "along": sources.along,
+                    "bucket": None if sources.bucket is None else asdict(sources.bucket),
                 },
                 subject=name,
             )

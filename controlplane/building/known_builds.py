@@ -1,6 +1,7 @@
 """What was built before of one version, kind by kind, in the build cache."""
 
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 from controlplane.building.build_cache import BuildCache
@@ -74,5 +75,6 @@ class KnownBuilds:
             metric=sources.metric,
             judged_output=sources.judged_output,
             along=sources.along,
+            bucket=None if sources.bucket is None else asdict(sources.bucket),
             tools=building_tools(kind, trains=sources.training is not None),
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 from controlplane.building.digests import file_digest
 from profiler.evaluation.labelled_rows import LabelledRows
 from variants.builders.protocol import Needs
+from variants.types import LengthBucket
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,8 @@ class Sources:
     """Name of the task's first output, which the metric is of."""
     along: int | None = None
     """The axis of a row of it along which each position is judged by itself."""
+    bucket: LengthBucket | None = None
+    """Where the model is for one of several lengths."""
 
     @property
     def has(self) -> frozenset[Needs]:
@@ -36,6 +39,7 @@ class Sources:
             Needs.PROGRAM: self.program,
             Needs.TRAINING: self.training,
             Needs.TEACHER: self.teacher,
+            Needs.LENGTHS: self.bucket,
         }
         return frozenset(need for need, found in there.items() if found is not None)
 

@@ -203,6 +203,7 @@ class Preparation:
             metric=task.metric,
             judged_output=task.outputs[0].name,
             along=positions_axis(task),
+            bucket=task.bucket,
         )
 
     def _larger(self, onnx: Path) -> Path | None:

@@ -141,6 +141,7 @@ class Repairing:
             metric=task.metric,
             judged_output=task.outputs[0].name,
             along=positions_axis(task),
+            bucket=task.bucket,
         )
 
     def _version_of(self, variant: Variant) -> ModelVersion:

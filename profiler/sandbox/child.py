@@ -24,6 +24,7 @@ import numpy as np
 from profiler.evaluation.accuracy import answers, check_alone, judge, wants_memory
 from profiler.evaluation.freed_batch import try_rows
 from profiler.sandbox.measure import Trial, pin
+from variants.buckets import read_bucket
 from variants.builders.protocol import Material
 from variants.builders.registry import make_builder
 from variants.checks.edges import Edges
@@ -115,7 +116,7 @@ def build(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     """``kind``, ``source``, ``target``, ``calibration`` to the builder's note and the file's size.
 
     Where given: ``program``, ``training``, ``teacher``, ``floor``, ``metric``, ``judged_output``,
-    ``along``.
+    ``along``, ``bucket``.
     Rows come as npz files, labels or targets as their array of that name.
     """
     metric = parse_metric(arguments.get("metric") or "top1")
@@ -136,6 +137,7 @@ def build(arguments: Arguments, announce: Announce) -> dict[str, Any]:
             output=arguments.get("judged_output") or None,
             along=arguments.get("along"),
         ),
+        bucket=read_bucket(arguments.get("bucket")),
     )
     built = make_builder(arguments["kind"]).build(material, target)
     return {"size_bytes": target.stat().st_size, **asdict(built)}

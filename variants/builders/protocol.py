@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from variants.metrics.metric import CLASSES, Judged
-from variants.types import Precision
+from variants.types import LengthBucket, Precision
 
 Rows = Mapping[str, NDArray[Any]]
 """Input name to an array ``(rows, *shape)``; all arrays have the same number of rows."""
@@ -21,6 +21,7 @@ class Needs(Enum):
     PROGRAM = "a PyTorch program; export the model with modelless.export"
     TRAINING = "the rows that the model was trained on"
     TEACHER = "a larger model of the task to learn from"
+    LENGTHS = "a model for rows of several lengths; register it with --lengths"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,8 @@ class Material:
     """The task's default accuracy floor in [0, 1]: what falls below it is of little use."""
     judged: Judged = CLASSES
     """What accuracy is in this task, and of which output."""
+    bucket: LengthBucket | None = None
+    """Where the source is for one of several lengths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

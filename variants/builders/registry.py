@@ -25,6 +25,7 @@ BUILDERS: Mapping[str, Entry] = Entries(
     GROUP,
     {
         "onnx-fp32": Entry(target="variants.builders.onnx_fp32:OnnxFp32"),
+        "onnx-fp32-open": Entry(target="variants.builders.onnx_open:OnnxFp32Open"),
         "onnx-fp16": Entry(target="variants.builders.onnx_fp16:OnnxFp16"),
         "onnx-int8": Entry(target="variants.builders.quantisation.onnx_int8:OnnxInt8"),
         "onnx-int8-entropy": Entry(target="variants.builders.quantisation.onnx_int8:entropy"),

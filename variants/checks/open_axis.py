@@ -11,7 +11,10 @@ from typing import Any
 from variants.checks.onnx_check import parse_model
 from variants.checks.onnx_walk import graphs
 from variants.errors import InvalidArtifact
+from variants.types import LengthBucket
 
+LENGTH = "length"
+"""What an axis is called that is opened again."""
 HOW = (
     "give that axis the same name in all inputs, such as"
     " dynamic_axes={'ids': {0: 'batch', 1: 'tokens'}, 'mask': {0: 'batch', 1: 'tokens'}}"
@@ -166,6 +169,27 @@ def _sizes_of_outputs(
 def _set(dim: Any, size: int) -> None:
     dim.Clear()
     dim.dim_value = size
+
+
+def open_again(data: bytes, bucket: LengthBucket) -> bytes:
+    """The model of a bucket with its axis open, the same one for all buckets of a model.
+
+    Raises:
+        InvalidArtifact: it is none of that bucket.
+    """
+    model = parse_model("the model", data)
+    axes = {axis.input: axis.axis for axis in bucket.axes}
+    axes |= {axis.output: axis.axis for axis in bucket.outputs}
+    values = {value.name: value for value in (*model.graph.input, *model.graph.output)}
+    for name, axis in axes.items():
+        dims = [dim for at, dim in _dims(values[name]) if at == axis + 1] if name in values else []
+        if [dim.dim_value for dim in dims] != [bucket.length]:
+            raise InvalidArtifact(
+                f"the model has no axis {axis} of the length {bucket.length} in {name!r}"
+            )
+        dims[0].Clear()
+        dims[0].dim_param = LENGTH
+    return bytes(model.SerializeToString(deterministic=True))
 
 
 def _fix_everywhere(model: Any, symbol: str, length: int) -> None:

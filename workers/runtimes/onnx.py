@@ -18,6 +18,7 @@ from workers.runtimes.onnx_arena import ARENA
 from workers.runtimes.onnx_providers import CPU, PROVIDERS, gpu_session, records_graphs
 from workers.runtimes.options import Options
 from workers.runtimes.protocol import Tensor, rows_of
+from workers.runtimes.sharing.sessions import OPEN
 from workers.runtimes.signature import Signature
 from workers.types import LoadSpec
 
@@ -46,6 +47,8 @@ class OnnxRuntime:
 
     Options, as text:
         threads: how many compute one batch; default all that are given.
+        session: ``shared``: with all variants of this file and as many threads that this process
+            has loaded, so that its weights are there once; default ``own``.
         provider: ``cuda`` or ``tensorrt``: on the GPU, or not at all; default the CPU.
         tf32: with a provider, 1: products of fp32 numbers may be rounded; default 0.
         graphs: with ``cuda``, 0: none are recorded; default 1.
@@ -67,6 +70,8 @@ class OnnxRuntime:
         self._session: Any = None
         self._in_arena = False
         """Whether its batches are in the arena of all variants."""
+        self._shares: tuple[str, int] | None = None
+        """What its session is made of, where others may use it too."""
         self._thread: GpuThread | None = None
         """That in which all runs, on a GPU."""
         self._graphs: Graphs | None = None
@@ -82,6 +87,7 @@ class OnnxRuntime:
         told = Options(self._spec)
         threads = told.threads(self._threads)
         on_gpu = bool(told.text("provider") and told.choice("provider", PROVIDERS, ""))
+        shared = told.choice("session", ("own", "shared"), "own") == "shared" and not on_gpu
         import onnxruntime as ort
 
         options = ort.SessionOptions()
@@ -103,10 +109,20 @@ class OnnxRuntime:
                 )
             else:
                 self._in_arena = ARENA.prepare(ort, options)
-                session = ort.InferenceSession(self._spec.path, options, providers=[CPU])
+
+                def make() -> Any:
+                    return ort.InferenceSession(self._spec.path, options, providers=[CPU])
+
+                made_of = (self._spec.artifact, threads)
+                session = OPEN.take(made_of, make) if shared else make()
+                self._shares = made_of if shared else None
         except Exception as error:  # the binding raises a different type for each cause
             raise RuntimeFailed(f"{self._name} cannot be loaded: {_reason(error)}") from error
-        self._check_signature(session)
+        try:
+            self._check_signature(session)
+        except RuntimeFailed:
+            self.close()
+            raise
         self._session = session
         # The public method checks names on each call and doubles the cost of a small model: 11 us
         # against 5. The names were checked above; the binding checks types and shapes itself.
@@ -148,6 +164,9 @@ class OnnxRuntime:
             raise RuntimeFailed(f"{self._name} failed: {_reason(error)}") from error
 
     def close(self) -> None:
+        shares, self._shares = self._shares, None
+        if shares is not None:
+            OPEN.leave(shares)
         self._call, self.run_pieces = self._unloaded, None
         if self._session is not None and self._in_arena and self._spec.own_working_mib:
             ARENA.gives_back = True

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.integration
 
 __all__ = ["channel"]
 LENGTHS = (8, 24)
-FP32 = "encoder-v1-onnx-fp32"
+FP32, OPENED = "encoder-v1-onnx-fp32", "encoder-v1-onnx-fp32-open"
 
 
 def export(folder: Path, *, tags: bool = False) -> Path:
@@ -99,7 +99,8 @@ def served(digits: Deployment, task: str, folder: Path) -> Iterator[onnxruntime.
     model = export(folder, tags=task == "tags")
     command(
         digits, "register", model, "--task", task, "--eval", folder / "rows.npz", "--labels",
-        "a,b,c", "--lengths", ",".join(map(str, LENGTHS)), "--variants", "onnx-fp32",
+        "a,b,c", "--lengths", ",".join(map(str, LENGTHS)), "--variants",
+        "onnx-fp32" if task == "texts" else "onnx-fp32,onnx-fp32-open",
         "--measure", "sampled",
     )  # fmt: skip
     digits.until(
@@ -193,13 +194,14 @@ def masked(*rows: list[int]) -> dict[str, Any]:
     return {"ids": list(rows), "mask": [[1] * len(ids) for ids in rows]}
 
 
+@pytest.mark.parametrize("variant", [FP32, OPENED])
 def test_each_row_gets_the_scores_of_its_own_tokens(
-    digits: Deployment, tagger: onnxruntime.InferenceSession
+    digits: Deployment, tagger: onnxruntime.InferenceSession, variant: str
 ) -> None:
     rows = [row(3), row(24), row(1), row(9)]
     expected = tagged(tagger, *rows)
     with modelless.Client(f"http://127.0.0.1:{digits.port}") as client:
-        reply = client.query("tags", masked(*rows), variant=FP32, arrays=True)
+        reply = client.query("tags", masked(*rows), variant=variant, arrays=True)
         assert [len(one) for one in reply.outputs["scores"]] == [3, 24, 1, 9]
         for found, own in zip(reply.outputs["scores"], expected, strict=True):
             np.testing.assert_allclose(found, own, atol=1e-5)
@@ -208,7 +210,7 @@ def test_each_row_gets_the_scores_of_its_own_tokens(
         assert list(reply.labels) == names
         many = np.array([row(6)] * 16)
         reply = client.query(
-            "tags", {"ids": many, "mask": np.ones_like(many)}, variant=FP32, arrays=True
+            "tags", {"ids": many, "mask": np.ones_like(many)}, variant=variant, arrays=True
         )
         np.testing.assert_allclose(reply.outputs["scores"], tagged(tagger, row(6)) * 16, atol=1e-5)
 
@@ -217,6 +219,7 @@ def test_only_tokens_are_judged(digits: Deployment, tagger: onnxruntime.Inferenc
     # Behind the end of a row every label is wrong.
     found = digits.get("/v1/tasks/tags/variants")["variants"]
     assert {one["accuracy"] for one in found} == {1.0}
+    assert {one["name"] for one in found} >= {FP32, OPENED}
     said = digits.get("/v1/tasks/tags")["accuracy_means"]
     assert said.startswith("share of the positions")
 

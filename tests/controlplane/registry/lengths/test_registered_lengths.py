@@ -8,6 +8,7 @@ import pytest
 
 from tests import onnx_models as models
 from tests.controlplane.registry.test_registration import House
+from tests.controlplane.registry.test_repairing import repaired, spoil
 from variants.buckets import bucketed_named
 from variants.checks.edges import Edges
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
@@ -169,3 +170,19 @@ def test_a_model_without_an_open_axis_has_no_lengths(house: House) -> None:
 @pytest.fixture
 def house(tmp_path: Path) -> House:
     return House(tmp_path)
+
+
+def test_one_file_for_all_lengths_is_stored_once_and_mended(tmp_path: Path) -> None:
+    house = Texts(tmp_path)
+    house.register(lengths=(4, 8), kinds=("onnx-fp32-open",))
+    snapshot = house.catalog.snapshot()
+    opened = [one for one in snapshot.variants if one.name == "text-v1-onnx-fp32-open"]
+    assert [one.task for one in opened] == ["texts.4", "texts.8"]
+    assert {one.accuracy for one in opened} == {1.0}
+    assert {one.agreement for one in opened} == {1.0}
+    (artifact,) = {one.artifact for one in opened}
+    assert len({one.artifact for one in snapshot.variants}) == 3
+    # It is made again from the source of a length.
+    spoil(house.store.place(artifact))
+    assert repaired(house) == [(True, "rebuilt from its source, the same to the byte")]
+    house.store.sound(artifact)
