@@ -23,10 +23,18 @@ def own_working_mib(profile: Profile, kind: DeviceKind) -> float:
     return max(0.0, (profile.working_mib or 0.0) - shared_mib(kind))
 
 
-def counted_mib(profile: Profile, kind: DeviceKind) -> float:
-    """What a variant counts with in the memory of a worker, in MiB.
+def held_mib(profile: Profile) -> float:
+    """What a variant takes while none of its batches runs, in MiB."""
+    return profile.memory_mib - (profile.working_mib or 0.0)
+
+
+def counted_mib(profile: Profile, kind: DeviceKind | None) -> float:
+    """What a variant counts with in the memory of a worker of a kind, in MiB; as if it were alone
+    where the kind is not known.
 
     The sum over what is loaded may be ``kind.memory_mib``. What is really taken is at most
     ``shared_mib`` more: the largest of all batches is, and the rest of it is counted.
     """
-    return profile.memory_mib - (profile.working_mib or 0.0) + own_working_mib(profile, kind)
+    return (
+        profile.memory_mib if kind is None else held_mib(profile) + own_working_mib(profile, kind)
+    )

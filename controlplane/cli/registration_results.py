@@ -59,9 +59,7 @@ def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
                 "profiles": [
                     {
                         "device_kind": p.device_kind,
-                        "memory_mib": counted_mib(p, kinds[p.device_kind])
-                        if p.device_kind in kinds
-                        else p.memory_mib,
+                        "memory_mib": counted_mib(p, kinds.get(p.device_kind)),
                         "load_s": p.load_s,
                         "dominated": (p.task, p.device_kind, p.variant) in beaten,
                         "points": [asdict(point) for point in p.points],

@@ -12,6 +12,7 @@ from controlplane.building.build_cache import BuildCache
 from controlplane.building.work_keys import key_of, measuring_tools
 from profiler.evaluation.accuracy import Judgement
 from profiler.sandbox.limits import MeasureLimits
+from profiler.sandbox.measure import Weight
 from profiler.sandbox.probe import Figures, TooMuch
 from profiler.timing.statistics import Round, Sample
 from variants.buckets import positions_axis
@@ -33,10 +34,8 @@ class Readings:
     """By batch size."""
     figures: Figures | None = None
     """What loading it has cost."""
-    weighed: Mapping[str, float] = field(default_factory=dict)
-    """MiB that serving takes, by the batch sizes that were served: ``1,2,4``."""
-    working: Mapping[str, float] = field(default_factory=dict)
-    """Of these, what variants share; nothing where they share none."""
+    weighed: Mapping[str, Weight] = field(default_factory=dict)
+    """What serving takes, by the batch sizes that were served: ``1,2,4``."""
     profile: Profile | None = None
     """Once it was measured in full."""
     too_much: TooMuch | None = None
@@ -130,8 +129,7 @@ def _values(readings: Readings) -> dict[str, Any]:
     return {
         "samples": {str(size): sample.rounds for size, sample in readings.samples.items()},
         "figures": None if readings.figures is None else asdict(readings.figures),
-        "weighed": dict(readings.weighed),
-        "working": dict(readings.working),
+        "weights": {served: list(one) for served, one in readings.weighed.items()},
         "profile": None if readings.profile is None else asdict(readings.profile),
         "too_much": None if readings.too_much is None else asdict(readings.too_much),
     }
@@ -143,14 +141,14 @@ def _readings(values: Mapping[str, Any], variant: Variant) -> Readings:
         for size, rounds in values["samples"].items()
     }
     figures, profile = values["figures"], values["profile"]
-    too_much = values.get("too_much")  # an earlier release did not keep it
-    if "working" not in values:  # as little as this: it is weighed again
-        values, profile = {**values, "weighed": {}, "working": {}}, None
+    # An earlier release did not keep these; without weights it is weighed again.
+    too_much, weights = values.get("too_much"), values.get("weights")
+    if weights is None:
+        profile = None
     return Readings(
         samples=samples,
         figures=None if figures is None else Figures(**figures),
-        weighed=values["weighed"],
-        working=values["working"],
+        weighed={served: Weight(*one) for served, one in (weights or {}).items()},
         profile=None if profile is None else _profile(profile, variant),
         too_much=None if too_much is None else TooMuch(**too_much),
     )

@@ -146,10 +146,7 @@ class Workbench:
             figures=before.figures,
             too_much=before.too_much,
         )
-        self._weighings[name] = {
-            served: Weight(mib, before.working.get(served))
-            for served, mib in before.weighed.items()
-        }
+        self._weighings[name] = dict(before.weighed)
         if before.profile is not None:
             self._profiles[name] = before.profile
         return probe
@@ -159,18 +156,12 @@ class Workbench:
         if self._notebook is None:
             return
         probe, name = self._probes[variant.name], variant.name
-        weighings = self._weighings[name]
         self._notebook.note_readings(
             variant,
             Readings(
                 samples=probe.samples,
                 figures=probe.figures,
-                weighed={served: one.memory_mib for served, one in weighings.items()},
-                working={
-                    served: one.working_mib
-                    for served, one in weighings.items()
-                    if one.working_mib is not None
-                },
+                weighed=self._weighings[name],
                 profile=self._profiles.get(name),
                 too_much=probe.too_much,
             ),

@@ -34,7 +34,7 @@ from variants.types import (
     Variant,
     VariantName,
 )
-from variants.working_memory import counted_mib
+from variants.working_memory import counted_mib, held_mib
 
 NOISE = 1.03
 """Two measurements of the same latency may differ by this factor."""
@@ -292,7 +292,7 @@ def _measured(profile: Profile, accuracy: float) -> _Measured:
         variant=profile.variant,
         latency_ms=latency_table(latency_points(profile)).doubling,
         memory_mib=profile.memory_mib,
-        held_mib=profile.memory_mib - (profile.working_mib or 0.0),
+        held_mib=held_mib(profile),
     )
 
 
@@ -331,7 +331,7 @@ def _on_device(
         max_batch_size=profile.points[-1].batch_size,
         price_usd_per_1k=None if kind is None else reservation_price(profile, kind),
         energy_j=first.energy_j,
-        memory_mib=profile.memory_mib if kind is None else counted_mib(profile, kind),
+        memory_mib=counted_mib(profile, kind),
         load_s=profile.load_s,
         source=profile.source,
         dominated=dominated,

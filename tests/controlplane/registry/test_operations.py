@@ -108,6 +108,15 @@ async def post(
     return await client.post("/v1/models", data=form, files=files)
 
 
+async def pids_written(room: Room) -> Path:
+    """The file in which a child that ``SLEEPS`` has written the numbers of its processes."""
+    pids = room.settings.state_dir / "pids"
+    async with asyncio.timeout(120):
+        while not pids.exists() or not pids.read_text():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return pids
+
+
 async def finished(client: httpx.AsyncClient, started: httpx.Response) -> dict[str, Any]:
     """The operation once it is over."""
     assert started.status_code == 202, started.text
@@ -218,10 +227,7 @@ async def test_one_that_tells_of_nothing_new_is_given_up(room: Room) -> None:
 async def test_a_registration_is_ended_on_demand(room: Room) -> None:
     async with room.serve(SLEEPS) as client:
         started = await post(client)
-        pids = room.settings.state_dir / "pids"
-        async with asyncio.timeout(120):
-            while not pids.exists() or not pids.read_text():  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        pids = await pids_written(room)
         ended = await client.delete(started.headers["location"])
         operation = await finished(client, started)
         again = await client.delete(started.headers["location"])
@@ -253,14 +259,12 @@ async def test_the_gateway_that_runs_a_registration_ends_it_for_another_one(
 async def test_operations_are_listed_the_newest_first(room: Room) -> None:
     """Whoever was refused for two that run could not find out which."""
     async with room.serve(SLEEPS) as client:
-        first, second = [(await post(client, FORM | {"name": name})).json() for name in "ab"]
+        started = [await post(client, FORM | {"name": name}) for name in "ab"]
+        first, second = (one.json() for one in started)
         refused = await post(client)
         running = (await client.get("/v1/operations")).json()["operations"]
-        location = f"/v1/operations/{first['id']}"
-        await client.delete(location)
-        async with asyncio.timeout(120):
-            while (await client.get(location)).json()["state"] == "running":  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await client.delete(started[0].headers["location"])
+        await finished(client, started[0])
         after = (await client.get("/v1/operations")).json()["operations"]
 
     assert "GET /v1/operations lists them" in refused.json()["error"]
@@ -295,10 +299,7 @@ async def test_a_third_registration_at_once_is_refused(room: Room) -> None:
 async def test_closing_ends_the_child_and_its_children(room: Room) -> None:
     async with room.serve(SLEEPS) as client:
         started = await post(client)
-        pids = room.settings.state_dir / "pids"
-        async with asyncio.timeout(120):
-            while not pids.exists() or not pids.read_text():  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        pids = await pids_written(room)
         assert room.registrations is not None
         await room.registrations.close()
         operation = (await client.get(started.headers["location"])).json()
