@@ -222,6 +222,21 @@ class ServeCluster:
             self._undeployed -= {kind}
         await _scale(kind, "worker", WORKER_APP + kind, count)
 
+    async def end_worker(self, worker: str, kind: str) -> None:
+        """End the process of a worker, on whichever node; Ray Serve starts another one.
+
+        Ray asks it to end itself first, and its node ends it five seconds later. One that is gone
+        already is no error.
+
+        Raises:
+            ClusterUnavailable: Ray does not answer.
+        """
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await asyncio.to_thread(_end_worker, worker, kind)
+        except TimeoutError as error:
+            raise ClusterUnavailable("Ray's control store does not answer") from error
+
     async def scale_gateways(self, count: int) -> None:
         """Tell Ray Serve how many gateways to run.
 
@@ -244,6 +259,24 @@ class ServeCluster:
                 await asyncio.to_thread(*((keep, cores, given) if cores else (give_up,)))
         except TimeoutError as error:
             raise ClusterUnavailable("Ray's control store does not answer") from error
+
+
+def _end_worker(worker: str, kind: str) -> None:
+    """End a worker as the actor that it is to Ray."""
+    import ray
+    from ray.exceptions import RayError
+    from ray.serve._private.common import DeploymentID, ReplicaID
+    from ray.serve._private.constants import SERVE_NAMESPACE
+
+    deployment = DeploymentID(name="worker", app_name=WORKER_APP + kind)
+    replica = ReplicaID(unique_id=worker.removeprefix(f"{kind}-"), deployment_id=deployment)
+    try:
+        actor = ray.get_actor(replica.to_full_id_str(), namespace=SERVE_NAMESPACE)
+    except ValueError:  # there is none of that name any more
+        return
+    except RayError as error:
+        raise ClusterUnavailable(f"worker {worker} cannot be ended: {last_line(error)}") from error
+    ray.kill(actor)
 
 
 async def _scale(what: str, deployment: str, application: str, count: int) -> None:

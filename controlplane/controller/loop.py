@@ -29,6 +29,10 @@ from controlplane.controller.forecaster_training import ForecasterTraining
 from controlplane.controller.gateway_scaling import GatewayScaler
 from controlplane.controller.leader_writes import LeaderWrites
 from controlplane.controller.learned_state import LearnedState
+from controlplane.controller.met_workers.roster import Roster
+from controlplane.controller.met_workers.silent_workers import SilentWorkers
+from controlplane.controller.met_workers.worker_pool import WorkerPool
+from controlplane.controller.met_workers.worker_reports import Reports
 from controlplane.controller.nodes.kinds_now import Applications
 from controlplane.controller.nodes.lent_workers import LentWorkers
 from controlplane.controller.nodes.node_counts import NodeAutoscaler, NodeCounts
@@ -38,8 +42,6 @@ from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.controller.plan_applier import PlanApplier
 from controlplane.controller.profile_checks import ProfileChecks
 from controlplane.controller.reprofiling import MeasuringOf, Reprofiling
-from controlplane.controller.roster import Roster
-from controlplane.controller.worker_pool import Reports, WorkerPool
 from controlplane.controller.zone_counts import KindZones, ZoneCounts
 from controlplane.live_latency import LiveLatency
 from controlplane.live_state import LiveState
@@ -132,6 +134,7 @@ class ControlLoop:
         self._zones = ZoneCounts()
         self._kind_zones = KindZones()
         self._journal = Journal(catalog)
+        self._silent = SilentWorkers(self._pool, cluster, self._journal)
         self._learned = LearnedState(catalog, self._journal, clock_s, wall_s)
         self._change_limits = ChangeLimits()
         self._calendar = PeakCalendar(self._journal, wall_s)
@@ -184,6 +187,7 @@ class ControlLoop:
             await self._nodes.close()
             await self._gateways.close()
             await self._reprofiling.close()
+            await self._silent.close()
             await self._applier.close()
 
     @property
@@ -281,6 +285,7 @@ class ControlLoop:
         await self._refresh_catalog()
         await self._refresh_targets()
         await self._meet(await self._roster.workers(self._running))
+        self._silent.look(self._clock_s())
         self._recorder.ask_on_demand(self._pool)
         absent = await self._node_counts.absent()
         autoscaled = self._node_counts.autoscaled

@@ -14,7 +14,7 @@ from functools import partial
 
 from controlplane.backoff import Backoff
 from controlplane.controller.events.journal import Journal
-from controlplane.controller.worker_pool import WorkerPool
+from controlplane.controller.met_workers.worker_pool import WorkerPool
 from planner.doubtful_profiles import (
     NONE,
     DoubtfulProfiles,

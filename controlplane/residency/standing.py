@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from controlplane.controller.worker_pool import report_of
+from controlplane.controller.met_workers.worker_reports import report_of
 from planner.residency.frozen_plan import frozen_by
 from planner.residency.pins import Arrangement, arrange
 from planner.types import WorkerReport

@@ -15,8 +15,8 @@ import httpx
 from controlplane.cluster.kinds.node import Node
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.loop import ControlLoop
+from controlplane.controller.met_workers.worker_pool import WorkerPool
 from controlplane.controller.nodes.node_counts import NodeAutoscaler
-from controlplane.controller.worker_pool import WorkerPool
 from controlplane.gateway.gateway import Gateway
 from controlplane.live_state import LiveState
 from controlplane.settings import Settings, load_settings
@@ -210,6 +210,10 @@ class LocalCluster:
 
     async def nodes(self) -> tuple[Node, ...]:
         return ()
+
+    async def end_worker(self, worker: str, kind: str) -> None:
+        assert kind == self._kind
+        self.kill(worker)
 
     async def scale_gateways(self, count: int) -> None:
         self.gateways = count

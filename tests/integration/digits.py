@@ -81,6 +81,31 @@ def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+def check_stopped_worker(digits: Service, stop: Callable[[], None]) -> None:
+    """One of several hangs: others answer, and the control loop has it replaced."""
+    held = {one["worker"]: digits.ready(one) for one in digits.workers()}
+
+    def silent() -> str:
+        return next((w["worker"] for w in digits.workers() if w["silent_s"] is not None), "")
+
+    def replaced() -> bool:
+        there = {one["worker"]: digits.ready(one) for one in digits.workers()}
+        new = there.keys() - held.keys()
+        return hangs not in there and any(there[one] == held[hangs] for one in new)
+
+    with Load(digits, GOOD, clients=4, pause_s=0.02) as load:
+        digits.until(lambda: load.snapshot()["200"] > 100, "load")
+        stop()
+        hangs: str = digits.until(silent, "a silent worker")
+        digits.until(replaced, "another worker")
+        before = load.snapshot()["200"]
+        digits.until(lambda: load.snapshot()["200"] > before + 100, "service")
+    assert load.untyped == []
+    lost = digits.get("/v1/events?kind=worker_lost&limit=1000")["events"]
+    [told] = [one["message"] for one in lost if one["subject"] == hangs]
+    assert "it said nothing for 10 s and was ended" in told
+
+
 def check_killed_worker(digits: Service, kill: Callable[[int], None] = kill) -> None:
     (worker,) = digits.workers()
     with Load(digits, GOOD, clients=8) as load:

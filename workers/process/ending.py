@@ -94,6 +94,14 @@ class WatchedProcess:
         mask, *_, status = INFO.unpack(asked)
         return int(status) if mask & EXIT else None
 
+    def kill(self) -> bool:
+        """End it at once, whatever it does; returns whether this process may, and it was there."""
+        try:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        except (OSError, AttributeError):
+            return False
+        return True
+
     async def ending(self) -> tuple[bool, int | None]:
         """Whether it has ended, and its status where the kernel tells; waits for that a moment."""
         loop = asyncio.get_running_loop()
@@ -129,9 +137,18 @@ def ending_words(status: int | None, page: str) -> str:
     elif told is Evidence.OUT_OF_MEMORY and (status is None or _killed(status)):
         words = words or "its process is gone"
         words += "; the kernel has just killed one for want of memory"
-    if words and (variant := _running(content, where)):
-        words += f", while it ran {variant}"
-    return words
+    return words and words + ran_words(page)
+
+
+def ran_words(page: str) -> str:
+    """``, while it ran digits/mlp``; empty where that was nothing, or is not known.
+
+    Args:
+        page: what a process keeps of what it runs (``workers.process.last_batch``).
+    """
+    content = read_page(page)
+    variant = _running(content, Path(page)) if content else ""
+    return f", while it ran {variant}" if variant else ""
 
 
 def _status_words(status: int) -> str:

@@ -23,7 +23,7 @@ from controlplane.controller.events.succession import (
     remembered,
     took_over,
 )
-from controlplane.controller.worker_pool import WorkerPool
+from controlplane.controller.met_workers.worker_pool import WorkerPool
 from variants.catalog.protocol import Catalog
 from variants.errors import ModellessError
 from variants.types import Plan

@@ -24,7 +24,7 @@ from random import Random
 from statistics import median
 from time import process_time
 
-from controlplane.controller.worker_pool import Reports
+from controlplane.controller.met_workers.worker_reports import Reports
 from planner.reconcile.live_profiles import scaled
 from planner.reconcile.tick import tick
 from planner.solver.greedy import greedy

@@ -7,7 +7,7 @@ import signal
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Sequence
 from contextlib import asynccontextmanager, closing
-from math import log2
+from math import inf, log2
 from pathlib import Path
 from time import monotonic, time
 from typing import Any, cast
@@ -21,7 +21,8 @@ from controlplane.cluster.autoscaling.ray_autoscaler import ClusterNode
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.events.recorder import StatusRecorder
 from controlplane.controller.loop import ONE_MORE
-from controlplane.controller.worker_pool import WorkerPool
+from controlplane.controller.met_workers import silent_workers, worker_pool
+from controlplane.controller.met_workers.worker_pool import WorkerPool
 from controlplane.live_state import PREFIX
 from planner.types import Decision
 from tests.controlplane.fleet import (
@@ -142,7 +143,10 @@ def crash_twice(folder: Path, *why: str) -> None:
         crashes.close()
 
 
-async def test_a_stopped_worker_is_not_planned_for_until_it_goes_on(tmp_path: Path) -> None:
+async def test_a_stopped_worker_is_not_planned_for_until_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silent_workers, "END_AFTER_S", inf)  # a busy machine may take its time
     async with fleet(tmp_path, workers=2) as it:
         it.register("a")
         it.control()
@@ -157,6 +161,21 @@ async def test_a_stopped_worker_is_not_planned_for_until_it_goes_on(tmp_path: Pa
         await eventually(lambda: placed() == {"w1"})
         it.cluster.signal("w2", signal.SIGCONT)
         await eventually(lambda: placed() == {"w1", "w2"})
+
+
+async def test_a_stopped_worker_is_ended_after_a_while_and_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(silent_workers, "END_AFTER_S", worker_pool.SILENT_S)
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A])
+        it.cluster.signal("w1", signal.SIGSTOP)
+        await it.until_ready(w2=[A])
+        await eventually(lambda: "worker_lost" in it.kinds_of_events())
+        [told] = [one.message for one in it.catalog.events(100) if one.kind == "worker_lost"]
+    assert told.startswith("worker w1 is gone: it said nothing for 3 s and was ended")
 
 
 async def test_a_lost_worker_leaves_the_directory_before_the_next_tick(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 They share no directory.
 """
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.deployment import Load
-from tests.integration.digits import GOOD
+from tests.integration.deployment import Load, title
+from tests.integration.digits import GOOD, check_stopped_worker
 from tests.integration.machines.lab import PASSWORD, lab, register
 from tests.integration.machines.ray_up import RayUp, kill_raylet
 
@@ -67,6 +68,17 @@ def test_the_gateway_listens_where_the_documents_say(cluster: RayUp) -> None:
     assert ("127.0.0.1", 8000) in cluster.head.listening()
     others = [worker.listening() for worker in cluster.workers]
     assert [port for found in others for _, port in found if port == 8000] == []
+
+
+def test_a_worker_that_hangs_on_another_machine_is_ended_and_replaced(cluster: RayUp) -> None:
+    gateway = cluster.gateway
+    gateway.until(lambda: sum(map(bool, map(gateway.ready, gateway.workers()))) == 2, "two workers")
+    [worker] = [
+        process
+        for process in cluster.workers[0].processes()
+        if title(process).startswith("ray::ServeReplica:modelless-worker")
+    ]
+    check_stopped_worker(gateway, lambda: worker.send_signal(signal.SIGSTOP))
 
 
 def test_a_machine_dies_under_load_and_one_that_joins_takes_its_place(cluster: RayUp) -> None:

@@ -1,9 +1,12 @@
 """Two workers, and one of them leaves under load."""
 
+import os
+import signal
+
 import pytest
 
 from tests.integration.deployment import BUSY, Deployment, Load
-from tests.integration.digits import GOOD
+from tests.integration.digits import GOOD, check_stopped_worker
 
 pytestmark = pytest.mark.integration
 
@@ -42,6 +45,10 @@ def test_a_worker_that_is_drained_is_replaced_and_no_query_is_lost(two: Deployme
     assert load.outcomes.keys() <= {"200", *BUSY}
     kinds = {one["kind"] for one in two.get("/v1/events?limit=1000")["events"]}
     assert {"worker_told_to_leave", "worker_draining", "worker_left", "worker_joined"} <= kinds
+
+
+def test_a_worker_that_hangs_is_ended_and_replaced(two: Deployment) -> None:
+    check_stopped_worker(two, lambda: os.kill(two.workers()[0]["pid"], signal.SIGSTOP))
 
 
 def test_shrinking_from_two_workers_to_one_loses_no_query_and_no_worker(two: Deployment) -> None:

@@ -10,7 +10,7 @@ import pytest
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.recorder import StatusRecorder
 from controlplane.controller.events.status_events import Departure
-from controlplane.controller.worker_pool import WorkerPool
+from controlplane.controller.met_workers.worker_pool import WorkerPool
 from tests.controlplane.builders import worker
 from variants.catalog.memory import MemoryCatalog
 from variants.errors import DeadlineExceeded

@@ -6,7 +6,7 @@ from typing import cast
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.recorder import StatusRecorder
 from controlplane.controller.events.status_events import ENDED, Departure
-from controlplane.controller.worker_pool import WorkerPool
+from controlplane.controller.met_workers.worker_pool import WorkerPool
 from tests.controlplane.builders import worker
 from variants.catalog.memory import MemoryCatalog
 from workers.types import WorkerStatus

@@ -10,10 +10,11 @@ from time import monotonic
 import pytest
 
 from controlplane.cluster.ray_adapter import WorkerAddress
-from controlplane.controller import worker_pool
-from controlplane.controller.worker_pool import WorkerPool
+from controlplane.controller.met_workers import worker_pool
+from controlplane.controller.met_workers.worker_pool import WorkerPool
 from tests.workers.builders import config, process, running, secret_of, until
 from variants.errors import DeadlineExceeded
+from variants.types import WorkerId
 from workers.channel.client import WorkerConnection
 
 
@@ -139,3 +140,35 @@ async def test_a_connection_that_breaks_while_the_process_lives_says_so(
     await until(lambda: not pool.statuses())
     await asyncio.sleep(0.3)
     assert pool.departures()["w1"].broke == "the worker closed the connection"
+
+
+async def test_one_that_is_stopped_is_ended_and_its_departure_says_why(
+    tmp_path: Path, pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with process(config(tmp_path), "w1") as (child, address):
+        await pool.meet([at(address, "w1")])
+        assert pool.silent() == {}
+        child.send_signal(signal.SIGSTOP)
+        monkeypatch.setattr(worker_pool, "SILENT_S", 0.5)
+        await until(lambda: pool.silent().keys() == {"w1"})
+
+        assert pool.end(WorkerId("w1"), "it said nothing and was ended")
+
+        await until(lambda: not pool.statuses())
+        assert await child.wait() == -signal.SIGKILL
+    assert pool.departures()["w1"].broke == "it said nothing and was ended"
+
+
+async def test_the_process_of_one_on_another_machine_is_left_to_the_cluster(
+    tmp_path: Path, pool: WorkerPool
+) -> None:
+    async with running(config(tmp_path)) as (_, there):
+        await pool.meet([at(there.address, "w1")])
+        pool._processes.pop(WorkerId("w1")).close()
+        assert not pool.end(WorkerId("w1"), "it said nothing and was ended")
+        pool.close()
+
+
+async def test_one_that_has_left_meanwhile_is_ended_already(pool: WorkerPool) -> None:
+    assert pool.end(WorkerId("w1"), "it said nothing and was ended")
+    assert pool.departures() == {}

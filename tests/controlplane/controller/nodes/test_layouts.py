@@ -50,6 +50,9 @@ class TwoKinds:
     async def scale(self, kind: str, count: int) -> None:
         await self.of[DeviceKindName(kind)].scale(kind, count)
 
+    async def end_worker(self, worker: str, kind: str) -> None:
+        await self.of[DeviceKindName(kind)].end_worker(worker, kind)
+
     async def scale_gateways(self, count: int) -> None:
         """There is one."""
 

@@ -13,14 +13,12 @@ from typing import Protocol
 
 from controlplane.backoff import Backoff
 from controlplane.controller.events.status_events import Departure
-from planner.reconcile.unchanged import alike
-from planner.types import ReplicaReport, WorkerReport
 from variants.errors import DeadlineExceeded, ReplicaLost
-from variants.types import DeviceKindName, WorkerId
+from variants.types import WorkerId
 from workers.channel.client import WorkerConnection
 from workers.channel.pool import ConnectionPool
-from workers.process.ending import WatchedProcess, ending_words
-from workers.types import Occurrence, ReplicaStatus, WorkerStatus
+from workers.process.ending import WatchedProcess, ending_words, ran_words
+from workers.types import Occurrence, WorkerStatus
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +62,8 @@ class WorkerPool:
         self._departures: dict[str, Departure] = {}
         self._processes: dict[WorkerId, WatchedProcess] = {}
         """Those of this machine."""
+        self._ended_for: dict[WorkerId, str] = {}
+        """Workers that were ended, and why."""
         self._ending: set[asyncio.Task[None]] = set()
 
     async def meet(self, workers: Iterable[Address]) -> None:
@@ -118,12 +118,32 @@ class WorkerPool:
     def as_planned_for(self) -> list[WorkerStatus]:
         """The same; one that says nothing counts as draining, so that others get what it had.
 
-        It is stopped, or hangs: it goes on, or Ray Serve replaces it.
+        It is stopped, or hangs: it goes on, or is ended before long (``silent_workers``).
         """
         return [
             replace(connection.status, draining=True) if _silent(connection) else connection.status
             for _, connection in sorted(self._connections.items())
         ]
+
+    def silent(self) -> dict[WorkerId, tuple[WorkerStatus, float]]:
+        """Workers that say nothing: what each said last, and when by the event loop's clock."""
+        return {
+            id_: (connection.status, connection.heard_s)
+            for id_, connection in sorted(self._connections.items())
+            if _silent(connection)
+        }
+
+    def end(self, worker: WorkerId, why: str) -> bool:
+        """Have a worker's departure say why, and end its process.
+
+        Returns whether it could: the process may be one of another machine, or gone, and then only
+        the cluster can end it. It has no time to finish anything.
+        """
+        if worker not in self._connections:
+            return True
+        self._ended_for[worker] = why
+        process = self._processes.get(worker)
+        return process is not None and process.kill()
 
     def departures(self) -> dict[str, Departure]:
         """Workers that left since this was last called; some may have come back since."""
@@ -182,9 +202,12 @@ class WorkerPool:
 
     def left(self, worker: WorkerId, connection: WorkerConnection, reason: str) -> None:
         del self._requests[worker]
+        why = self._ended_for.pop(worker, "")
+        if why:
+            reason = f"{why}{ran_words(connection.status.page)}"
         self._departures[worker] = Departure(status=connection.status, broke=reason)
         process = self._processes.pop(worker, None)
-        if process is not None and reason:
+        if process is not None and reason and not why:
             ending = asyncio.create_task(self._ended(worker, process))
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
@@ -210,79 +233,3 @@ class WorkerPool:
 def _silent(connection: WorkerConnection) -> bool:
     """Whether a worker has said nothing for so long that it is not planned for."""
     return asyncio.get_running_loop().time() - connection.heard_s > SILENT_S
-
-
-class Reports:
-    """What workers say of themselves, as decisions take it.
-
-    A report is the same object for as long as nothing that counts has changed, so that a tick sees
-    that by identity (``planner.reconcile.unchanged``). The times of a replica are then those of the
-    first report that counted the same.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[WorkerStatus, WorkerReport]] = {}
-
-    def of(self, statuses: Iterable[WorkerStatus]) -> tuple[WorkerReport, ...]:
-        """The reports of all workers that are there, in this order; others are forgotten."""
-        known = {s.worker: _reported(s, self._known.get(s.worker)) for s in statuses}
-        self._known = known
-        return tuple([report for _, report in known.values()])
-
-
-def _reported(
-    status: WorkerStatus, before: tuple[WorkerStatus, WorkerReport] | None
-) -> tuple[WorkerStatus, WorkerReport]:
-    """The report of a worker, with what it was made of."""
-    if before is None or len(before[0].replicas) != len(status.replicas):
-        return status, report_of(status)
-    if before[0] is status:
-        return before
-    known = before[1].replicas
-    pairs = zip(before[0].replicas, status.replicas, strict=True)
-    replicas: tuple[ReplicaReport, ...] | None = known
-    if not all(one is other or alike(one, other) for one, other in pairs):
-        pairs = zip(before[0].replicas, status.replicas, strict=True)
-        replicas = tuple(
-            [
-                old if alike(one, other) else _replica(other)
-                for old, (one, other) in zip(known, pairs, strict=True)
-            ]
-        )
-    report = report_of(status, replicas)
-    return status, before[1] if report == before[1] else report
-
-
-def report_of(
-    status: WorkerStatus, replicas: tuple[ReplicaReport, ...] | None = None
-) -> WorkerReport:
-    """What a worker says of itself, as decisions take it; with the reports of its replicas, where
-    they are there already."""
-    return WorkerReport(
-        id=WorkerId(status.worker),
-        device_kind=DeviceKindName(status.device_kind),
-        memory_mib=status.memory_mib,
-        reserved_mib=status.reserved_mib,
-        draining=status.draining,
-        evictable=status.evictable,
-        churn_per_s=status.churn_per_s,
-        zone=status.zone,
-        replicas=tuple(map(_replica, status.replicas)) if replicas is None else replicas,
-    )
-
-
-def _replica(status: ReplicaStatus) -> ReplicaReport:
-    return ReplicaReport(
-        task=status.task,
-        variant=status.variant,
-        state=status.state,
-        memory_mib=status.memory_mib,
-        in_flight=status.queued,
-        idle_s=status.idle_s,
-        rate_qps=status.rate_qps,
-        urgent=status.urgent,
-        rows_per_query=status.rows_per_query,
-        asked=status.asked,
-        load_no=status.load_no,
-        loaded_for_s=status.loaded_for_s,
-    )

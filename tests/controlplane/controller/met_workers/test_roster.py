@@ -8,9 +8,9 @@ from typing import cast
 import pytest
 
 from controlplane.cluster.ray_adapter import WorkerAddress
-from controlplane.controller import roster as rosters
 from controlplane.controller.events.journal import Journal
-from controlplane.controller.roster import Roster
+from controlplane.controller.met_workers import roster as rosters
+from controlplane.controller.met_workers.roster import Roster
 from controlplane.live_state import LiveState
 from variants.catalog.memory import MemoryCatalog
 from variants.errors import ClusterUnavailable, StateUnavailable

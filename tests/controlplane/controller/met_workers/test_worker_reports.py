@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from controlplane.controller.worker_pool import Reports, report_of
+from controlplane.controller.met_workers.worker_reports import Reports, report_of
 from planner.reconcile.tick import tick
 from planner.solver.greedy import greedy
 from planner.types import Decision
