@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import time
 from typing import Any, Protocol
 
 from controlplane.machine import rooms_here
@@ -18,6 +19,9 @@ from variants.disk import DiskRoom
 from variants.errors import StateUnavailable
 from variants.types import CatalogSnapshot
 from workers.types import WorkerStatus
+
+OLD_S = 120.0
+"""What the control loop told so long ago says nothing of now."""
 
 
 class ControlReads(Operations, Protocol):
@@ -127,6 +131,15 @@ class ApiContext:
     async def cores(self) -> CoreStatus:
         """Whether what answers queries has the cores that it needs."""
         return core_status(await self.live.core_times())
+
+    async def headroom(self) -> Mapping[str, Any] | None:
+        """What the control loop says of how much more could be served; None where it does not."""
+        with contextlib.suppress(StateUnavailable):
+            told = await self.live.controller()
+            if told and time() - float(told.get("turned_s") or 0.0) < OLD_S:
+                found: Mapping[str, Any] | None = told.get("headroom")
+                return found
+        return None
 
     def _read(self) -> CatalogSnapshot:
         if self.catalog.revision() != self._snapshot.revision:

@@ -27,6 +27,7 @@ from controlplane.controller.events.recorder import StatusRecorder
 from controlplane.controller.events.status_events import Target, damaged, in_quarantine
 from controlplane.controller.forecaster_training import ForecasterTraining
 from controlplane.controller.gateway_scaling import GatewayScaler
+from controlplane.controller.headroom_watch import HeadroomWatch
 from controlplane.controller.leader_writes import LeaderWrites
 from controlplane.controller.learned_state import LearnedState
 from controlplane.controller.met_workers.roster import Roster
@@ -154,6 +155,7 @@ class ControlLoop:
         self._reprofiling = Reprofiling(timestamp, catalog, self._journal, measuring_of, checks)
         self._rebuilds = Rebuilds(settings, self._journal.tell)
         self._gateways = GatewayScaler(cluster, self._journal, settings)
+        self._headroom = HeadroomWatch(self._journal, shares_cores=not settings.ray_address)
         self._nodes = NodeWatch(cluster, live, self._journal, settings, kind_applications)
         self._node_counts = NodeCounts(autoscaler, live, self._journal, lambda: self.settings)
 
@@ -186,6 +188,7 @@ class ControlLoop:
             await self._rebuilds.close()
             await self._nodes.close()
             await self._gateways.close()
+            await self._headroom.close()
             await self._reprofiling.close()
             await self._silent.close()
             await self._applier.close()
@@ -224,6 +227,8 @@ class ControlLoop:
                 lifts = await asyncio.to_thread(self._catalog.quarantine_lifts)
                 self._applier.readmit(lifts, self._workers)
         await self._record(observation, decision, begun)
+        self._headroom.look(observation, self._clock_s())
+        self._report.headroom = self._headroom.told
         return decision
 
     async def _lead(self) -> None:
@@ -444,6 +449,7 @@ class ControlLoop:
                 return
             self._recorder.gateways(reports)
             self._report.gateways(reports.values())
+            self._headroom.gateways(reports.values())
             self._arrivals.count(reports, self._known, self._clock_s())
             self._canaries.count(reports)
             self._corrected |= self._zones.count(reports, self._known, self._clock_s())

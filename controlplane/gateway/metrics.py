@@ -78,6 +78,9 @@ Metric                                  Labels     Meaning
 ``modelless_tick_age_seconds``                     Since the last turn of the control loop that did
                                                    not fail
 ``modelless_plan_age_seconds``                     Since the newest plan was made
+``modelless_headroom``                             How many times the present demand the workers
+                                                   could serve, 10 at most; absent without demand
+``modelless_task_headroom``             task       The same of one task, beside the others
 ``modelless_plan_frozen``                          1 while an operator has the plan stay, else 0
 ``modelless_rules_not_kept``                       Rules of operators that are not kept
 ``modelless_quarantined_variants``                 Variants that some worker keeps out

@@ -5,6 +5,7 @@ from typing import Self
 from pydantic import Field
 
 from controlplane.views.fleet_status import FleetStatus, Level, PlacedState, Source
+from controlplane.views.headroom import HeadroomSchema
 from controlplane.views.machines.core_shortage import CoreLevel
 from controlplane.views.schemas import Schema
 from controlplane.views.storage_status import StorageLevel
@@ -140,6 +141,11 @@ class PlanSchema(Schema):
     standing: FleetStatusSchema
     storage: StorageStatusSchema | None = None
     cores: CoreStatusSchema | None = None
+    headroom: HeadroomSchema | None = Field(
+        default=None,
+        description="How much more than is asked now could be served, with 99 of 100 queries in "
+        "time; null where nothing is asked, or zones divide the workers.",
+    )
 
     @classmethod
     def of(cls, plan: Plan | None, now: FleetStatus, task: str | None = None) -> Self:

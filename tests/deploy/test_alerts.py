@@ -160,6 +160,19 @@ def test_a_disk_that_is_nearly_full_is_told_and_a_small_one_with_room_is_not(
     fires(tmp_path, "ModellessDiskNearlyFull", series, ({"of": "state", "host": "h1"}, summary))
 
 
+@pytest.mark.parametrize(("values", "fires_then"), [("1.14+0x60", True), ("1.2+0x60", False)])
+def test_workers_that_could_hardly_serve_more(
+    tmp_path: Path, values: str, fires_then: bool
+) -> None:
+    series = {"modelless_headroom": values}
+    told = (
+        "the workers could serve 1.1 times what is asked now: more workers, or fewer queries, "
+        "keep it in time"
+    )
+    expected: tuple[tuple[dict[str, str], str], ...] = (({}, told),) if fires_then else ()
+    fires(tmp_path, "ModellessNearlyFull", series, *expected)
+
+
 def test_a_catalog_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     summary = "the catalog cannot be written: queries go on, plans and registrations are not kept"
     alert = "ModellessCatalogUnwritable"

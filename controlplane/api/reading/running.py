@@ -15,6 +15,7 @@ from controlplane.api.inventory import fleet_status_now
 from controlplane.api.path_parameters import WorkerPath
 from controlplane.api.rules import rule_rows
 from controlplane.views import catalog_views
+from controlplane.views.headroom import HeadroomSchema
 from controlplane.views.history import LONGEST_S, history
 from controlplane.views.machines.core_shortage import CoreLevel
 from controlplane.views.plan_schemas import CoreStatusSchema, PlanSchema, StorageStatusSchema
@@ -91,6 +92,7 @@ def running_routes(context: ApiContext) -> APIRouter:
         row.rules = [said for each in await rule_rows(context) if (said := told(each))]
         row.storage = StorageStatusSchema.model_validate(await context.storage())
         row.cores = CoreStatusSchema.model_validate(await context.cores())
+        row.headroom = HeadroomSchema.of(await context.headroom())
         return row
 
     @routes.get("/ticks", summary="What the control loop saw and decided")

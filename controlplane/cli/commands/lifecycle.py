@@ -214,6 +214,8 @@ def _print_standing(found: Mapping[str, Any]) -> None:
         out.print(f"[{colour}]●[/] {escape(printable(each['sentence']))}", soft_wrap=True)
     for row in standing["kinds"] if standing else ():
         out.print(f"  [dim]{escape(wanted_words(row))}[/]", soft_wrap=True)
+    if headroom := plan.get("headroom"):
+        out.print(f"  [dim]{escape(printable(headroom['sentence']))}[/]", soft_wrap=True)
     if split := plan.get("split", ""):
         out.print(f"  [dim]{escape(printable(split))}[/]", soft_wrap=True)
     for sentence in plan.get("rules", ()):

@@ -341,6 +341,7 @@ def _plan_details(row: Row) -> None:
         [
             ("now", standing["sentence"]),
             ("workers", "; ".join(map(wanted_words, standing["kinds"])) or "none"),
+            *((("headroom", row["headroom"]["sentence"]),) if row.get("headroom") else ()),
             ("plan", f"version {row['version']}, epoch {row['epoch']}"),
             *(("rules" if i == 0 else "", text) for i, text in enumerate(row.get("rules", ()))),
             ("made", clock(row["created_at"])),

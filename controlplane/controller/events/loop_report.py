@@ -52,6 +52,8 @@ class LoopReport:
         """Told of each look at the catalog."""
         self.failed_starts: dict[str, str] = {}
         """Why workers do not start, by kind, where none of that kind runs."""
+        self.headroom: Mapping[str, Any] | None = None
+        """How much more could be asked (``controlplane.controller.headroom_watch``)."""
         self.live_pace = AnswerPace()
         """Told of each look at the live state."""
 
@@ -73,7 +75,8 @@ class LoopReport:
         were told by this control loop, ``rooms``, the disks of its machine, ``unwritable``, why the
         catalog cannot be written, and ``slow_ms`` and ``live_slow_ms``, what the catalog and the
         live state take to answer where that is long; and ``failed_starts``, why workers do not
-        start, by kind, where none of that kind runs.
+        start, by kind, where none of that kind runs; and ``headroom``, how much more could be
+        asked, where that is known.
         """
         if not self._journal.troubled("turn"):
             self._turned_s = self._wall_s()
@@ -103,6 +106,7 @@ class LoopReport:
                     "slow_ms": slow_ms,
                     "live_slow_ms": live_slow_ms,
                     "failed_starts": self.failed_starts,
+                    "headroom": self.headroom,
                 }
             )
 

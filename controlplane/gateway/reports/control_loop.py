@@ -50,6 +50,7 @@ def control_loop_metrics(seen: ControlLoopSeen) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "modelless_rules_not_kept", "Rules of operators that are not kept", seen.rules_not_kept
     )
+    yield from _headroom(told.get("headroom") or {})
     events = CounterMetricFamily(
         "modelless_events", "Events that the control loop told", labels=["kind"]
     )
@@ -58,3 +59,20 @@ def control_loop_metrics(seen: ControlLoopSeen) -> Iterator[Metric]:
         for kind, count in sorted(counted.items()):
             events.add_metric([kind], count)
     yield events
+
+
+def _headroom(told: Mapping[str, Any]) -> Iterator[Metric]:
+    """How much more than is asked could be served."""
+    every = GaugeMetricFamily(
+        "modelless_headroom", "Times the present demand that the workers could serve, 10 at most"
+    )
+    tasks = GaugeMetricFamily(
+        "modelless_task_headroom",
+        "Times a task's demand that the workers could serve beside that of the others, 10 at most",
+        labels=["task"],
+    )
+    if told:
+        every.add_metric([], float(told["factor"]))
+        for one in told["tasks"]:
+            tasks.add_metric([one["task"]], float(one["factor"]))
+    yield from (every, tasks)

@@ -1,0 +1,62 @@
+"""How much more than is asked now the workers could serve, as people are told it."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import Field
+
+from controlplane.views.schemas import Schema
+
+MOST = 10.0
+"""Further than this is not looked (``planner.headroom.growth.MOST``, which gateways do not import:
+it comes with the solver)."""
+FEW = 3
+"""Tasks that a sentence names."""
+
+
+class TaskHeadroom(Schema):
+    """What one task could be asked, while the others stay as they are."""
+
+    task: str
+    asked_qps: float = Field(description="Rows per second, lately.", examples=[120.0])
+    factor: float = Field(
+        description="Times that; 10 stands for 10 and more, 0 for less than a sixteenth.",
+        examples=[2.6],
+    )
+
+
+class HeadroomSchema(Schema):
+    """By which factor the demand may grow until the workers that there may be serve it no more."""
+
+    factor: float = Field(
+        description="Of all of the demand, in its present proportions; as of tasks.", examples=[1.8]
+    )
+    tasks: list[TaskHeadroom] = Field(description="The busiest first, as far as there was time.")
+    sentence: str
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any] | None) -> Self | None:
+        """From what the control loop tells; None where it tells nothing."""
+        if not told:
+            return None
+        tasks = [TaskHeadroom(**one) for one in told["tasks"]]
+        return cls(factor=told["factor"], tasks=tasks, sentence=sentence(told["factor"], tasks))
+
+
+def sentence(factor: float, tasks: list[TaskHeadroom]) -> str:
+    """How much more could be asked, in words."""
+    if factor >= 1.0:
+        words = f"The workers could serve {_times(factor)} what is asked now"
+    elif factor:
+        words = f"The workers can serve {100 * factor:.0f} % of what is asked now"
+    else:
+        words = "The workers can serve hardly anything of what is asked now"
+    scarce = sorted((one for one in tasks if one.factor < MOST), key=lambda one: one.factor)
+    if len(tasks) > 1 and scarce:
+        named = ", ".join(f"{one.task} {_times(one.factor)}" for one in scarce[:FEW])
+        words += f"; of one task alone: {named}"
+    return f"{words}."
+
+
+def _times(factor: float) -> str:
+    return f"{MOST:.0f} times or more" if factor >= MOST else f"{factor:.1f} times"

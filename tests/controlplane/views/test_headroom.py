@@ -1,0 +1,47 @@
+"""The headroom in words."""
+
+import pytest
+
+from controlplane.views.headroom import MOST, HeadroomSchema
+from planner.headroom import growth
+
+
+def told(factor: float, **tasks: float) -> str:
+    found = HeadroomSchema.of(
+        {
+            "factor": factor,
+            "tasks": [{"task": n, "asked_qps": 1.0, "factor": f} for n, f in tasks.items()],
+        }
+    )
+    assert found is not None
+    return found.sentence
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [
+        (10.0, "The workers could serve 10 times or more what is asked now."),
+        (3.14, "The workers could serve 3.1 times what is asked now."),
+        (0.8, "The workers can serve 80 % of what is asked now."),
+        (0.0, "The workers can serve hardly anything of what is asked now."),
+    ],
+)
+def test_all_of_the_demand(factor: float, words: str) -> None:
+    assert told(factor) == words
+    assert told(factor, digits=factor) == words
+
+
+def test_the_scarcest_of_several_tasks_are_named() -> None:
+    assert told(2.0, digits=10.0, letters=4.0, faces=2.5, cats=6.0, dogs=7.0) == (
+        "The workers could serve 2.0 times what is asked now; of one task alone: "
+        "faces 2.5 times, letters 4.0 times, cats 6.0 times."
+    )
+    assert told(10.0, digits=10.0, letters=10.0).endswith("or more what is asked now.")
+
+
+def test_of_nothing_nothing_is_told() -> None:
+    assert HeadroomSchema.of(None) is None
+
+
+def test_it_ends_where_the_control_loop_stops_looking() -> None:
+    assert MOST == growth.MOST
