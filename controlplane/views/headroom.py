@@ -45,18 +45,16 @@ class HeadroomSchema(Schema):
 
 def sentence(factor: float, tasks: list[TaskHeadroom]) -> str:
     """How much more could be asked, in words."""
-    if factor >= 1.0:
-        words = f"The workers could serve {_times(factor)} what is asked now"
+    if factor >= MOST:
+        words = f"The workers could serve {MOST:.0f} times what is asked now, or more"
+    elif factor >= 1.0:
+        words = f"The workers could serve {factor:.1f} times what is asked now"
     elif factor:
         words = f"The workers can serve {100 * factor:.0f} % of what is asked now"
     else:
         words = "The workers can serve hardly anything of what is asked now"
     scarce = sorted((one for one in tasks if one.factor < MOST), key=lambda one: one.factor)
     if len(tasks) > 1 and scarce:
-        named = ", ".join(f"{one.task} {_times(one.factor)}" for one in scarce[:FEW])
+        named = ", ".join(f"{one.task} {one.factor:.1f} times" for one in scarce[:FEW])
         words += f"; of one task alone: {named}"
     return f"{words}."
-
-
-def _times(factor: float) -> str:
-    return f"{MOST:.0f} times or more" if factor >= MOST else f"{factor:.1f} times"

@@ -20,7 +20,7 @@ def told(factor: float, **tasks: float) -> str:
 @pytest.mark.parametrize(
     ("factor", "words"),
     [
-        (10.0, "The workers could serve 10 times or more what is asked now."),
+        (10.0, "The workers could serve 10 times what is asked now, or more."),
         (3.14, "The workers could serve 3.1 times what is asked now."),
         (0.8, "The workers can serve 80 % of what is asked now."),
         (0.0, "The workers can serve hardly anything of what is asked now."),
@@ -36,7 +36,7 @@ def test_the_scarcest_of_several_tasks_are_named() -> None:
         "The workers could serve 2.0 times what is asked now; of one task alone: "
         "faces 2.5 times, letters 4.0 times, cats 6.0 times."
     )
-    assert told(10.0, digits=10.0, letters=10.0).endswith("or more what is asked now.")
+    assert told(10.0, digits=10.0, letters=10.0).endswith("is asked now, or more.")
 
 
 def test_of_nothing_nothing_is_told() -> None:
