@@ -1,9 +1,9 @@
 """Client keys: who may ask queries, under which name and with what share. A file holds them.
 
 A line is a name, a key or its digest (``sha256:`` and 64 hexadecimal digits), and where it is not 1
-the weight: ``shop sha256:9f86d0... weight=2``. While a client changes from one key to another it has
-both, by two digests with a comma between. What follows a ``#`` behind a space is for people. A key
-opens the inference routes and nothing else, or with ``role=metrics`` the metrics and nothing
+the weight: ``shop sha256:9f86d0... weight=2``. While a client changes from one key to another, it
+has both, by two digests with a comma between. What follows a ``#`` behind a space is for people. A
+key opens the inference routes and nothing else, or with ``role=metrics`` the metrics and nothing
 else; it is no operator's token.
 """
 
