@@ -230,8 +230,9 @@ def test_connections_that_are_refused_for_long_are_told(tmp_path: Path) -> None:
     labels = {"instance": "a", "protocol": "http", "code": "OVERLOADED"}
     series = 'modelless_connections_refused_total{instance="a",protocol="http",code="OVERLOADED"}'
     summary = (
-        "connections of http to a are refused (OVERLOADED): as many are open as"
-        " MODELLESS_MAX_CONNECTIONS, its like per address, or the limit on open files leave"
+        "connections of http to a are refused (OVERLOADED): more are wanted than"
+        " MODELLESS_MAX_CONNECTIONS, MODELLESS_MAX_CONNECTIONS_PER_ADDRESS or the limit on open"
+        " files allow"
     )
     fires(tmp_path, alert, {series: "0+6x60"}, (labels, summary))
     fires(tmp_path, alert, {series: "0x20 40+0x60"})
