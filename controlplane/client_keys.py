@@ -1,7 +1,8 @@
 """Client keys: who may ask queries, under which name and with what share. A file holds them.
 
 A line is a name, a key or its digest (``sha256:`` and 64 hexadecimal digits), and where it is not 1
-the weight: ``shop sha256:9f86d0... weight=2``. What follows a ``#`` behind a space is for people. A
+the weight: ``shop sha256:9f86d0... weight=2``. While a client changes from one key to another, it
+has both, by two digests with a comma between. What follows a ``#`` behind a space is for people. A
 key opens the inference routes and nothing else, or with ``role=metrics`` the metrics and nothing
 else; it is no operator's token.
 """
@@ -29,6 +30,7 @@ MOST_KEYS = 4_096
 MOST_BYTES = 2**20
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1_000.0
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})", re.IGNORECASE)
+_TWO = re.compile(rf"({_DIGEST.pattern}),({_DIGEST.pattern})", re.IGNORECASE)
 _COMMENT = re.compile(r"(?:^|\s)#")
 _WEIGHT, _ROLE = "weight=", "role="
 
@@ -41,7 +43,7 @@ class Role(StrEnum):
 
 
 class ClientKey(NamedTuple):
-    """One client's key, of which only the digest is known."""
+    """One client's key, of which only the digest is known. A client that changes it has two."""
 
     name: str
     digest: bytes
@@ -60,7 +62,8 @@ def parsed(text: str, where: str) -> list[ClientKey]:
         InvalidInput: a line is wrong; the sentence says which one, and shows nothing of it: what
             stands in the place of a name may be a key.
     """
-    found: dict[str, ClientKey] = {}
+    found: list[ClientKey] = []
+    names: set[str] = set()
     digests: dict[bytes, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = _words(line)
@@ -69,16 +72,18 @@ def parsed(text: str, where: str) -> list[ClientKey]:
         at = f"{where}, line {number}"
         if any("#" in word for word in words):
             raise InvalidInput(f"{at}: a '#' follows no space; keys and names have none")
-        key = _key_of(words, at)
-        if key.name in found:
+        keys = _keys_of(words, at)
+        if words[0] in names:
             raise InvalidInput(f"{at}: there is a key of this name above")
-        if key.digest in digests:
-            raise InvalidInput(f"{at}: it is the same key as in line {digests[key.digest]}")
-        found[key.name] = key
-        digests[key.digest] = number
+        names.add(words[0])
+        for key in keys:
+            if key.digest in digests:
+                raise InvalidInput(f"{at}: it is the same key as in line {digests[key.digest]}")
+            digests[key.digest] = number
+        found += keys
     if len(found) > MOST_KEYS:
         raise InvalidInput(f"{where}: there are {len(found)} keys, {MOST_KEYS} at most")
-    return [*found.values()]
+    return found
 
 
 def _words(line: str) -> list[str]:
@@ -86,20 +91,22 @@ def _words(line: str) -> list[str]:
     return _COMMENT.split(line, maxsplit=1)[0].split()
 
 
-def _key_of(words: list[str], at: str) -> ClientKey:
+def _keys_of(words: list[str], at: str) -> list[ClientKey]:
+    """The key of a line, or the older and the newer one."""
     name = words[0]
     check_name(name, at)
     if not 2 <= len(words) <= 3:
         raise InvalidInput(f"{at}: a line is a name, a key or its digest, and perhaps weight=N")
     weight, role = _weight_and_role(words[2:], at)
     secret = words[1]
-    if (digest := _DIGEST.fullmatch(secret)) is not None:
-        return ClientKey(name, bytes.fromhex(digest[1]), weight, role)
+    if _DIGEST.fullmatch(secret) or _TWO.fullmatch(secret):
+        digests = map(bytes.fromhex, _DIGEST.findall(secret))
+        return [ClientKey(name, digest, weight, role) for digest in digests]
     if secret.lower().startswith("sha256:"):
         raise InvalidInput(f"{at}: the digest does not have 64 hexadecimal digits")
     if len(secret) < LEAST_KEY:
         raise InvalidInput(f"{at}: the key has fewer than {LEAST_KEY} characters")
-    return ClientKey(name, digest_of(secret.encode()), weight, role)
+    return [ClientKey(name, digest_of(secret.encode()), weight, role)]
 
 
 def _weight_and_role(words: list[str], at: str) -> tuple[float, Role]:
@@ -161,8 +168,8 @@ def add(path: Path, name: str, weight: float = 1.0, role: Role = Role.QUERIES) -
     weight = weight_of(str(weight), "the new key")
     if role is Role.METRICS and weight != 1.0:
         raise InvalidInput("a key that reads metrics asks no queries, so it has no weight")
-    key = f"mk-{secrets.token_urlsafe(32)}"
-    line = f"{name} sha256:{digest_of(key.encode()).hex()}"
+    key = _new_key()
+    line = f"{name} {_written(digest_of(key.encode()))}"
     if weight != 1.0:
         line += f" {_WEIGHT}{weight:g}"
     if role is not Role.QUERIES:
@@ -177,6 +184,44 @@ def add(path: Path, name: str, weight: float = 1.0, role: Role = Role.QUERIES) -
     return key
 
 
+def rotate(path: Path, name: str) -> str:
+    """Give a client a second key, and return it; the first one stays until ``end_rotation``.
+
+    Raises:
+        InvalidInput: the file is wrong, or cannot be written.
+        NotFound: there is no such key.
+        Conflict: there are two already.
+    """
+    key = _new_key()
+    with _alone(path):
+        text, (old, *newer) = _text_and_keys(path, name)
+        if newer:
+            raise Conflict(
+                f"{name!r} has two keys already; end that with `modelless keys rotate {name} "
+                "--finish` first"
+            )
+        both = f"{_written(old.digest)},{_written(digest_of(key.encode()))}"
+        longer = _with_secret(text, name, both)
+        parsed(longer, str(path))
+        _write(path, longer.encode())
+    return key
+
+
+def end_rotation(path: Path, name: str) -> None:
+    """Take the older key of a client that has two.
+
+    Raises:
+        InvalidInput: the file is wrong, or cannot be written.
+        NotFound: there is no such key.
+        Conflict: it has one key.
+    """
+    with _alone(path):
+        text, (_, *newer) = _text_and_keys(path, name)
+        if not newer:
+            raise Conflict(f"{name!r} has one key; `modelless keys rotate {name}` makes another")
+        _write(path, _with_secret(text, name, _written(newer[0].digest)).encode())
+
+
 def remove(path: Path, name: str) -> None:
     """Take a key out of the file.
 
@@ -185,11 +230,39 @@ def remove(path: Path, name: str) -> None:
         NotFound: there is no such key.
     """
     with _alone(path):
-        text = text_of(path)
-        if not any(key.name == name for key in parsed(text, str(path))):
-            raise NotFound(f"there is no key {name!r} in {path}")
+        text, _ = _text_and_keys(path, name)
         kept = [line for line in text.splitlines() if _words(line)[:1] != [name]]
         _write(path, "".join(f"{line}\n" for line in kept).encode())
+
+
+def _new_key() -> str:
+    return f"mk-{secrets.token_urlsafe(32)}"
+
+
+def _written(digest: bytes) -> str:
+    return f"sha256:{digest.hex()}"
+
+
+def _text_and_keys(path: Path, name: str) -> tuple[str, list[ClientKey]]:
+    """What the file holds, and the keys of one client in it."""
+    text = text_of(path)
+    found = [key for key in parsed(text, str(path)) if key.name == name]
+    if not found:
+        raise NotFound(f"there is no key {name!r} in {path}")
+    return text, found
+
+
+def _with_secret(text: str, name: str, secret: str) -> str:
+    """The text with another key, or digests, in the line of a client."""
+    lines = []
+    for line in text.splitlines():
+        words = _words(line)
+        if words[:1] == [name]:
+            before, _, rest = line.partition(name)
+            lines.append(f"{before}{name}{rest.replace(words[1], secret, 1)}\n")
+        else:
+            lines.append(f"{line}\n")
+    return "".join(lines)
 
 
 def without_secrets(text: str) -> str:
@@ -203,11 +276,10 @@ def _without_key(line: str) -> str:
     if not words:
         return line
     try:
-        key = _key_of(words, "")
+        keys = _keys_of(words, "")
     except InvalidInput:
         return "# a line that was wrong"
-    before, name, rest = line.partition(key.name)
-    return before + name + rest.replace(words[1], f"sha256:{key.digest.hex()}", 1)
+    return _with_secret(line, words[0], ",".join(_written(key.digest) for key in keys))[:-1]
 
 
 def put_back(path: Path, data: bytes) -> None:

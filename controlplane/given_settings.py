@@ -227,6 +227,13 @@ class GivenSettings(BaseSettings):
         description="Of these from one address, or one /64 of IPv6; 0: 2,048, and any number on "
         "loopback or behind a proxy that ends TLS.",
     )
+    idle_connection_s: float = Field(
+        75.0,
+        ge=1,
+        le=86_400,
+        description="How long a connection without a request stays open; longer than a proxy in "
+        "front keeps one, or else it sends queries on connections that are being closed.",
+    )
     max_model_mib: float = Field(2048, gt=0, description="Largest model file in a registration.")
     build_cache_mib: float = Field(
         4096,

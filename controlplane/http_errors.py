@@ -194,7 +194,12 @@ def _told(status: int, data: Mapping[str, Any]) -> ModellessError:
 
 
 def _kind(status: int) -> type[ModellessError]:
-    """The plainest error with this status."""
+    """The plainest error with this status.
+
+    502 is a proxy's that got no answer, as from a gateway that is being started again.
+    """
+    if status == 502:
+        return ReplicaLost
     if status == 503:
         return Overloaded
     for code, other in STATUS.items():

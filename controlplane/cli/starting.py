@@ -51,6 +51,7 @@ class Prepared(NamedTuple):
 
 def start_and_serve(settings: Settings, example: str | None) -> None:
     """Start, serve and stop in this process."""
+    from controlplane.startup.presence import tell_service_manager
     from controlplane.startup.settings_warnings import oversights
     from controlplane.startup.supervisor import Supervisor
     from workers.process.streams import forgive
@@ -70,6 +71,7 @@ def start_and_serve(settings: Settings, example: str | None) -> None:
         _say_ready(prepared, keeper.url, time.monotonic() - began)
         with contextlib.suppress(OSError):  # that it is there says enough
             ready.write_text(str(os.getpid()))
+        tell_service_manager("READY=1")
         serving = True
         keeper.watch()
     except KeyboardInterrupt:
@@ -78,6 +80,7 @@ def start_and_serve(settings: Settings, example: str | None) -> None:
             raise typer.Exit(INTERRUPTED) from None
     finally:
         begun = keeper.has_begun
+        tell_service_manager("STOPPING=1")
         with contextlib.suppress(OSError):  # a full disk must not keep anything running
             ready.unlink(missing_ok=True)
             if begun:

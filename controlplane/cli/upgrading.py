@@ -52,6 +52,8 @@ def upgrade(
 ) -> None:
     """Replace workers, gateways and the control loop, one after another, while they serve."""
     from controlplane.startup.presence import running
+    from controlplane.startup.state_directory import ROOM_BYTES
+    from variants.disk import ensure_room
 
     settings = read_settings(state_dir=state_dir)
     state = running(settings)
@@ -66,6 +68,7 @@ def upgrade(
             " `modelless down` and `modelless up` once"
         )
     with only_one(settings.run_dir), outliving_its_output():
+        ensure_room(settings.run_dir, ROOM_BYTES)  # without it no new one becomes healthy
         _upgrade(settings, ray, patience, allow_gap=allow_gap, every=every)
 
 

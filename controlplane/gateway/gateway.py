@@ -105,10 +105,12 @@ class Gateway:
         self._told: Mapping[str, Any] | None = None
         """What the control loop told last of itself."""
         self._background = Background()
-        self._limits = limits or ClientLimits()
+        self._limits = limits or ClientLimits(idle_s=settings.idle_connection_s)
         self._server: HttpServer | None = None
         self._serving: asyncio.Task[None] | None = None
         self._grpc: GrpcServer | None = None
+        self._starting = asyncio.Lock()
+        self._stopped = False
         self.path.reader = self._reader = BodyReader()
         self.path.compresses = settings.compress_answers
         self._inflater = Inflater(int(settings.max_body_mib * 2**20))
@@ -119,25 +121,34 @@ class Gateway:
     # -- life -----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen, and return when queries are taken.
+        """Listen, and return when queries are taken, or when ``stop`` was called meanwhile.
 
         Raises:
             OSError: the address cannot be bound.
             InvalidInput: the certificate cannot be used.
             StateUnavailable: the catalog cannot be read.
         """
+        async with self._starting:
+            await self._start()
+
+    async def _start(self) -> None:
         encryption = None
         if self.settings.tls_cert:
             encryption = server_context(self.settings.tls_cert, self.settings.tls_key)
         if self.settings.grpc_port:
             # gRPC would say less about an address that is taken, and later.
             bind(self.settings, port=self.settings.grpc_port, listen=False).close()
-        listening = bind(self.settings)
+        # It listens when it takes connections: the kernel would give it some before, which wait,
+        # and are lost where it is stopped meanwhile.
+        listening = bind(self.settings, listen=False)
         try:
             await self._refresh()
         except StateUnavailable:
             listening.close()
             raise
+        if self._stopped:
+            listening.close()
+            return
         self.known.meeting.begin()
         for work in (
             self._follow_catalog, self._follow_workers, self._follow_changes, self._report_demand,
@@ -158,6 +169,13 @@ class Gateway:
             encryption,
             self._limits,
         )
+        self._neighbours = Neighbourhood(
+            self.settings.run_dir,
+            self.id,
+            self._server,
+            self.path.counters,
+            lambda: self.path.counters.busy.get(self.id, 0.0),
+        )
         self._serving = asyncio.create_task(self._server.run_here())
         while not self._server.started:
             if self._serving.done():
@@ -170,13 +188,6 @@ class Gateway:
         await self._feedback.start()
         if self._feedback.elsewhere is not None:
             self._background.repeat(self._feedback.elsewhere.follow)
-        self._neighbours = Neighbourhood(
-            self.settings.run_dir,
-            self.id,
-            self._server,
-            self.path.counters,
-            lambda: self.path.counters.busy.get(self.id, 0.0),
-        )
         await self._neighbours.start()
         settle_memory()
         where = f"{self.settings.host}:{self.settings.port}"
@@ -209,6 +220,11 @@ class Gateway:
         """
         if not others_stay:
             self.known.meeting.end()
+        self._stopped = True
+        async with self._starting:  # whoever has connected meanwhile is handed over as well
+            await self._stop(others_stay)
+
+    async def _stop(self, others_stay: bool) -> None:
         if self._neighbours is not None and self._server is not None and self._server.started:
             self._server.leaving = True
             await self._neighbours.leave()

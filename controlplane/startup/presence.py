@@ -1,10 +1,14 @@
 """The state file: what a running ``modelless up`` writes down about itself.
 
-It holds a lock for as long as it lives, so what a killed one wrote is never taken for true.
+It holds a lock for as long as it lives, so what a killed one wrote is never taken for true. A
+service manager that started it is told as well.
 """
 
 import fcntl
+import os
+import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
@@ -96,6 +100,22 @@ def is_serving(settings: Settings, state: Mapping[str, object]) -> bool:
         return (settings.run_dir / "ready").read_text() == str(state["pid"])
     except OSError:
         return False
+
+
+def tell_service_manager(told: str, environment: Mapping[str, str] = os.environ) -> None:
+    """Tell systemd, or who speaks as it does, how it stands: ``READY=1``, ``STOPPING=1``.
+
+    Who wants to hear it has set ``NOTIFY_SOCKET``, the address of a Unix socket for datagrams, with
+    an ``@`` in front where it has no file (``man sd_notify``). Whoever does not listen any more is
+    not told.
+    """
+    address = environment.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.sendto(told.encode(), address)
 
 
 def where_it_is(settings: Settings, state: Mapping[str, object] | None) -> str:

@@ -41,6 +41,7 @@ def oversights(settings: Settings) -> list[SettingsWarning]:
         *too_much_memory(settings),
         *too_few_files(settings),
         *nodes_of_no_cluster(settings),
+        *open_to_all_clients(settings),
     ]
 
 
@@ -197,6 +198,20 @@ def nodes_of_no_cluster(settings: Settings) -> list[SettingsWarning]:
             f"MODELLESS_NODES={settings.nodes} waits for nodes of a cluster, and "
             "MODELLESS_RAY_ADDRESS names none",
             "set both or neither",
+        )
+    ]
+
+
+def open_to_all_clients(settings: Settings) -> list[SettingsWarning]:
+    """Whether a proxy leads others to a gateway that takes whoever asks for the operator: only on
+    loopback it may be without a token, where the proxy is among those who ask."""
+    if settings.api_token or not settings.behind_tls_proxy:
+        return []
+    return [
+        SettingsWarning(
+            "MODELLESS_BEHIND_TLS_PROXY says that a proxy leads clients here, and no token is set: "
+            "each of them may do what the operator may",
+            "set MODELLESS_API_TOKEN, and give clients keys of their own (`modelless keys add`)",
         )
     ]
 

@@ -138,7 +138,8 @@ class SloReport(Schema):
     turned_away: dict[str, int] = Field(
         {},
         description="How many queries of the last `lately_s` seconds were turned away unread, by "
-        "error code: for their token or key, or their Host or Origin.",
+        "error code: for their token or key, or their Host or Origin; `CONNECTIONS`: for a "
+        "connection that was one too many.",
     )
     tasks: list[SloRow]
     standing: ServiceStatusSchema | None = None

@@ -36,11 +36,14 @@ WHY: Mapping[str, str] = {
 """What a refusal with an error code means; other codes stand alone."""
 SHORT = "Cores are short meanwhile, which makes answers late."
 """Which machine's, and why, ``views.machines.core_shortage`` says."""
+CONNECTIONS = "CONNECTIONS"
 AWAY: Mapping[str, str] = {
     "UNAUTHENTICATED": "the token or key was missing or not known",
     "FORBIDDEN": "the Host, the Origin or the key was not one that may ask",
+    CONNECTIONS: "as many connections were open as there may be, in all or from one address",
 }
-"""Why queries are turned away before they are read, by error code."""
+"""Why queries are turned away before they are read, by error code; ``CONNECTIONS`` stands for those
+whose connection was one too many."""
 
 
 class ServiceLevel(StrEnum):

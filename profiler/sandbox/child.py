@@ -302,10 +302,14 @@ def restrain(parent: int) -> None:
 
 
 def limit_memory(memory_mib: float, threads: int) -> None:
-    """Let this process map no more than so much memory beyond what is mapped now."""
+    """Let this process map no more than so much memory beyond what is mapped now, and no more than
+    it may anyway (``ulimit -v``): who has no privileges cannot raise that."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     mapped = pages * resource.getpagesize()
     limit = mapped + int((memory_mib + PER_THREAD_MIB * (threads + 2)) * 2**20)
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 

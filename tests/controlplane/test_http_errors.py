@@ -145,7 +145,13 @@ def test_the_client_keeps_the_request_id_of_an_internal_error() -> None:
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(400, "INVALID_INPUT"), (404, "NOT_FOUND"), (502, "INTERNAL"), (503, "OVERLOADED")],
+    [
+        (400, "INVALID_INPUT"),
+        (404, "NOT_FOUND"),
+        (500, "INTERNAL"),
+        (502, "REPLICA_LOST"),
+        (503, "OVERLOADED"),
+    ],
 )
 def test_a_body_that_is_not_ours_gives_an_error_of_the_status(status: int, kind: str) -> None:
     again = parse_error(status, b"<html>Bad Gateway</html>")

@@ -238,6 +238,20 @@ def test_cores_that_stay_short_are_told(tmp_path: Path) -> None:
     fires(tmp_path, alert, brief)
 
 
+def test_connections_that_are_refused_for_long_are_told(tmp_path: Path) -> None:
+    alert = "ModellessConnectionsRefused"
+    labels = {"instance": "a", "protocol": "http", "code": "OVERLOADED"}
+    series = 'modelless_connections_refused_total{instance="a",protocol="http",code="OVERLOADED"}'
+    summary = (
+        "connections of http to a are refused (OVERLOADED): more are wanted than"
+        " MODELLESS_MAX_CONNECTIONS, MODELLESS_MAX_CONNECTIONS_PER_ADDRESS or the limit on open"
+        " files allow"
+    )
+    fires(tmp_path, alert, {series: "0+6x60"}, (labels, summary))
+    fires(tmp_path, alert, {series: "0x20 40+0x60"})
+    fires(tmp_path, alert, {series: "0x60"})
+
+
 def test_workers_that_are_lost_again_and_again_are_told(tmp_path: Path) -> None:
     """Of two gateways that say the same, not twice as many."""
     lost = 'modelless_events_total{{kind="worker_lost",instance="{}"}}'

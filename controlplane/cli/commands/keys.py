@@ -1,5 +1,6 @@
 """``keys``: the keys of clients, made, listed and taken back."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,6 +38,7 @@ def list_keys(
             "name": name,
             "weight": weight,
             "role": role,
+            "keys": keys,
             # A gateway that has not read the file yet has been asked nothing by a new key.
             **{
                 what: None
@@ -45,10 +47,10 @@ def list_keys(
                 for what in COUNTED
             },
         }
-        for name, weight, role in [
-            *((key.name, key.weight, key.role) for key in found),
-            ("", 1.0, Role.QUERIES),
-        ]
+        for (name, weight, role), keys in {
+            **Counter((key.name, key.weight, key.role) for key in found),
+            ("", 1.0, Role.QUERIES): 0,
+        }.items()
         if name or (counted and "" in counted)
     ]
     emit(rows, output, lambda: _table(rows))
@@ -73,6 +75,29 @@ def add_key(
         installed(settings)
     key = client_keys.add(settings.client_keys_path, name, weight, role)
     row = {"name": name, "weight": weight, "role": role, "key": key}
+    emit(row, output, lambda: typer.echo(row["key"]))
+
+
+@keys.command("rotate")
+def rotate_key(
+    name: Name,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Take the old key back; the new one stays.")
+    ] = False,
+    state_dir: StateDir = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Make a second key for a client; the old one opens the same until --finish.
+
+    Share and counts stay the client's own. The key is shown this once.
+    """
+    file = _file(state_dir)
+    if finish:
+        client_keys.end_rotation(file, name)
+        said = f"the old key of {name} is taken back"
+        emit({"name": name}, output, lambda: typer.echo(printable(said)))
+        return
+    row = {"name": name, "key": client_keys.rotate(file, name)}
     emit(row, output, lambda: typer.echo(row["key"]))
 
 
@@ -103,7 +128,7 @@ def _table(rows: Sequence[Row]) -> None:
     shown = [
         [
             row["name"] or "(without a key)",
-            row["role"],
+            row["role"] if row["keys"] < 2 else f"{row['role']}, {row['keys']} keys",
             f"{row['weight']:g}" if row["role"] == Role.QUERIES else "",
             *("" if row[what] is None else str(row[what]) for what in COUNTED),
         ]

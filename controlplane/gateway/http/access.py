@@ -27,7 +27,11 @@ from variants.errors import (
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
-OPEN = frozenset({*PAGES, *ICONS, "/v2/health/live", "/v2/health/ready"})
+HEALTH = frozenset({"/v2/health/live", "/v2/health/ready"})
+"""What a GET may read under any Host: proxies and orchestrators ask by an address or a name of
+their own, some by none."""
+
+OPEN = HEALTH | {*PAGES, *ICONS}
 """What a GET may read without the token: pages that hold no data, and whether the gateway is
 alive."""
 
@@ -128,6 +132,7 @@ class Access:
         self,
         headers: Iterable[tuple[bytes, bytes]],
         *,
+        any_host: bool = False,
         open: bool = False,
         asks: bool = False,
         watches: bool = False,
@@ -135,26 +140,29 @@ class Access:
         """What is wrong with a request's Host, Origin or token, if anything.
 
         Args:
+            any_host: it asks for one of ``HEALTH``, whatever its Host, if it has one.
             open: it asks for one of ``OPEN``, so that no token is needed.
             asks: it is one that a client's key opens.
             watches: it reads the metrics.
         """
-        return self.permit(dict(headers), open=open, asks=asks, watches=watches)
+        return self.permit(dict(headers), any_host=any_host, open=open, asks=asks, watches=watches)
 
     def permit(
         self,
         fields: Mapping[bytes, bytes],
         *,
+        any_host: bool = False,
         open: bool = False,
         asks: bool = False,
         watches: bool = False,
     ) -> ModellessError | None:
         """As ``check``, with the headers by their names in lower case."""
-        host = fields.get(b"host")
-        if not host:
-            return InvalidInput("the Host header is missing")
-        if not self.host_allowed(host):
-            return self._wrong_host(host)
+        host = fields.get(b"host", b"")
+        if not any_host:
+            if not host:
+                return InvalidInput("the Host header is missing")
+            if not self.host_allowed(host):
+                return self._wrong_host(host)
         origin = fields.get(b"origin")
         if (
             origin

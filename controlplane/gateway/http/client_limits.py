@@ -48,7 +48,9 @@ class ClientLimits:
     grace_s: float = 5.0
     """What the first window is longer by."""
     idle_s: float = 75.0
-    """Without a request, or without taking what was answered."""
+    """Without a request."""
+    unread_s: float = 75.0
+    """Without taking what was answered."""
     ending_s: float = 10.0
     """From closing a connection to taking the last byte that was written."""
     sweep_s: float = 1.0
@@ -98,7 +100,7 @@ class Watch:
             case Phase.IDLE:
                 return Verdict.CLOSE if for_s > limits.idle_s else None
             case Phase.UNREAD:
-                return Verdict.ABORT if for_s > limits.idle_s else None
+                return Verdict.ABORT if for_s > limits.unread_s else None
             case Phase.ENDING:
                 return Verdict.ABORT if for_s > limits.ending_s else None
         return None

@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from controlplane.client_keys import Role, read
+from controlplane.client_keys import ClientKey, Role, read
 from controlplane.gateway.http.access import Access, KnownClients
 from controlplane.gateway.query.query_context import QueryContext
 from variants.errors import InvalidInput
@@ -21,16 +22,26 @@ Mark = tuple[int, int, int] | None
 class FollowedKeys:
     """Reads the file when it has changed. A file that is wrong changes nothing, and is logged."""
 
-    def __init__(self, file: Path, access: Access, path: QueryContext) -> None:
+    def __init__(
+        self,
+        file: Path,
+        access: Access,
+        path: QueryContext,
+        reads: Callable[[Path], Sequence[ClientKey]] = read,
+    ) -> None:
         """
         Args:
             access: is given the keys.
             path: is told whether there are any.
+            reads: raises ``InvalidInput`` for a file that cannot be read, or is wrong.
         """
+        self._reads = reads
         self._file = file
         self._access = access
         self._path = path
         self._read: Mark = None
+        self._told = ""
+        """What was wrong with the file when it was last read."""
 
     async def follow(self) -> None:
         """Wait a moment, and look."""
@@ -40,16 +51,20 @@ class FollowedKeys:
     def look(self) -> None:
         """Take over what the file says, if it has changed."""
         mark = self._mark()
-        if mark == self._read:
+        if mark == self._read and not self._told:
             return
         if mark is None:
             log.warning("the file of clients' keys is gone: %s", self._file)
         self._read = mark
         try:
-            keys = read(self._file)
+            keys = self._reads(self._file)
         except InvalidInput as error:
-            log.error("the keys of clients stay as they were: %s", error.message)
+            # It is read again at the next look: what is wrong may pass, as too many open files do.
+            if error.message != self._told:
+                log.error("the keys of clients stay as they were: %s", error.message)
+            self._told = error.message
             return
+        self._told = ""
         self._access.clients = KnownClients(keys)
         asking = [key.name for key in keys if key.role is Role.QUERIES]
         self._path.counts_clients = bool(asking)

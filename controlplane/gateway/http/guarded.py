@@ -8,7 +8,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 
 from controlplane.api.errors import RequestIds, told_to_people
-from controlplane.gateway.http.access import OPEN, Access, too_large
+from controlplane.gateway.http.access import HEALTH, OPEN, Access, too_large
 from controlplane.gateway.http.exchange import is_query
 from controlplane.http_errors import error_body, error_headers, status_of
 from variants.errors import ModellessError
@@ -45,13 +45,13 @@ class Guarded:
                     await Response(status_code=204, headers=_fields(lines))(scope, receive, send)
                     return
                 send = self._telling(scope, send)
-            is_open = scope["method"] in ("GET", "HEAD") and scope["path"] in OPEN
-            watches = scope["method"] in ("GET", "HEAD") and scope["path"] == METRICS
+            reads = scope["path"] if scope["method"] in ("GET", "HEAD") else ""
             error = self.access.check(
                 scope["headers"],
-                open=is_open,
+                any_host=reads in HEALTH,
+                open=reads in OPEN,
                 asks=asks(scope["method"], scope["path"]),
-                watches=watches,
+                watches=reads == METRICS,
             )
             if scope["path"] != UPLOAD:
                 path = scope["path"].encode("latin-1", "replace")

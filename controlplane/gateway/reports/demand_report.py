@@ -9,6 +9,7 @@ from controlplane.gateway.knowledge import Knowledge
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.reports.history_samples import HistorySamples
 from controlplane.gateway.reports.recent_outcomes import Counted, RecentOutcomes
+from controlplane.views.service_status import CONNECTIONS
 from planner.forecasting.demand_estimator import Least
 from variants.core_time import CoreMeter
 
@@ -83,7 +84,7 @@ class DemandReport:
         self._path.asked.tell(self._path.clock_ms() / 1_000)
         counters = self._path.counters
         busy = counters.busy[self._gateway] = self._busy(now_s)
-        counted, canaries = self._counted(), self._path.canaries
+        counted, canaries = self._told(), self._path.canaries
         self.latest = {
             "demand": self._demand,
             "at_s": now_s,
@@ -128,7 +129,7 @@ class DemandReport:
 
     def outcomes(self) -> Mapping[str, Any]:
         """``counted_s``, ``tasks`` and ``lately`` as of now; nothing counts as reported by that."""
-        counted, now_s = self._counted(), monotonic()
+        counted, now_s = self._told(), monotonic()
         told = _by_task(counted, *self._outcomes.growth(now_s, counted))
         return {"counted_s": now_s - self._began_s, **told}
 
@@ -155,6 +156,14 @@ class DemandReport:
             }
             for name, task in self._path.counters.tasks.items()
         }
+
+    def _told(self) -> dict[str, Counted]:
+        """The same, with the connections that were one too many."""
+        found = self._counted()
+        if refused := sum(self._path.counters.connections.refusals.values()):
+            unread = found.get("", {"met": 0, "missed": 0, "errors": {}})
+            found[""] = {**unread, "errors": {**unread["errors"], CONNECTIONS: refused}}
+        return found
 
     def _busy(self, now_s: float) -> float:
         used_s, before = self._used_s(), self._looked

@@ -47,8 +47,11 @@ def rules(settings: Settings) -> Iterator[Finding]:
 def access(settings: Settings) -> Iterator[Finding]:
     """From where the gateway is reached, and its certificate. Unsafe settings fail earlier."""
     from controlplane.exposure import is_loopback
+    from controlplane.startup.settings_warnings import open_to_all_clients
     from controlplane.tls import check
 
+    for one in open_to_all_clients(settings):
+        yield warning("access", one.what, one.remedy)
     asks = "with a token" if settings.api_token else "without a token"
     who = f"this machine only, {asks}" if is_loopback(settings.host) else f"other machines, {asks}"
     if not settings.tls_cert:

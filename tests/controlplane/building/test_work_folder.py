@@ -1,5 +1,6 @@
 """Work folders are gone in the end, also those of processes that were killed."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from controlplane.building.work_folder import PREFIX, work_folder
+from tests.disks import small_disk
+from variants.errors import InvalidInput, StateUnavailable
 
 HOLDS = """
 import sys, time
@@ -43,6 +46,28 @@ def test_a_folder_is_gone_with_all_that_is_in_it(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="broken"), work_folder(tmp_path) as work:
         raise ValueError("broken")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_system_without_a_place_for_temporary_files_is_told() -> None:
+    """As of a container whose root cannot be written: it was a traceback."""
+
+    def nowhere() -> str:
+        raise FileNotFoundError("No usable temporary directory found in ['/tmp', '/var/tmp']")
+
+    with pytest.raises(InvalidInput, match="such as /tmp; set TMPDIR to one"):
+        work_folder(temporary=nowhere).__enter__()
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_told_with_the_place() -> None:
+    """It was “a file cannot be written”."""
+    with small_disk(256) as disk:
+        said = f"^{disk} cannot be written: No space left on device; free some space there$"
+        with pytest.raises(StateUnavailable, match=said), work_folder(disk) as work:
+            (work / "large").write_bytes(bytes(2**20))
+        assert list(disk.iterdir()) == []
+    with pytest.raises(OSError, match="No space left"), work_folder(disk.parent):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/elsewhere/file")
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next_one(tmp_path: Path) -> None:

@@ -7,7 +7,18 @@ from pathlib import Path
 import pytest
 
 from controlplane import client_keys
-from controlplane.client_keys import ClientKey, Role, add, digest_of, parsed, read, remove
+from controlplane.client_keys import (
+    ClientKey,
+    Role,
+    add,
+    digest_of,
+    end_rotation,
+    parsed,
+    read,
+    remove,
+    rotate,
+    without_secrets,
+)
 from tests.controlplane.cli.shell import Shell
 from tests.controlplane.cli.test_commands import Gateway
 from variants.errors import Conflict, InvalidInput, NotFound
@@ -42,6 +53,8 @@ def test_a_line_is_a_name_a_key_or_its_digest_and_perhaps_a_weight() -> None:
         ("shop sixteen-characters weight=nan", "keys, line 1: a weight is a number from 0.001 to"),
         ("shop short", "keys, line 1: the key has fewer than 16 characters"),
         ("shop sha256:12", "keys, line 1: the digest does not have 64 hexadecimal"),
+        (f"shop sha256:{DIGEST},sha256:12", "keys, line 1: the digest does not have 64"),
+        (f"shop sha256:{DIGEST},sha256:{DIGEST}", "line 1: it is the same key as in line 1"),
         (
             "a sixteen-characters\na other-characters-16",
             "keys, line 2: there is a key of this name above",
@@ -83,6 +96,32 @@ def test_keys_are_added_and_removed_and_only_their_digests_kept(tmp_path: Path) 
     assert file.read_text().startswith("# by hand\n")
     with pytest.raises(NotFound, match="there is no key 'shop'"):
         remove(file, "shop")
+
+
+def test_a_client_that_changes_its_key_has_both_for_a_while(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("shop sixteen-characters weight=2  # of the shop\n")
+    add(file, "batch")
+    old = digest_of(b"sixteen-characters")
+    new = digest_of(rotate(file, "shop").encode())
+    assert [key for key in read(file) if key.name == "shop"] == [
+        ClientKey("shop", old, 2.0),
+        ClientKey("shop", new, 2.0),
+    ]
+    line = f"shop sha256:{old.hex()},sha256:{new.hex()} weight=2  # of the shop"
+    assert file.read_text().splitlines()[0] == without_secrets(line)[:-1] == line
+    with pytest.raises(Conflict, match="has two keys already; end that with `modelless keys rot"):
+        rotate(file, "shop")
+    end_rotation(file, "shop")
+    assert [key for key in read(file) if key.name == "shop"] == [ClientKey("shop", new, 2.0)]
+    with pytest.raises(Conflict, match="'shop' has one key"):
+        end_rotation(file, "shop")
+    for change in (rotate, end_rotation):
+        with pytest.raises(NotFound, match="there is no key 'none'"):
+            change(file, "none")
+    rotate(file, "shop")
+    remove(file, "shop")
+    assert [key.name for key in read(file)] == ["batch"]
 
 
 def test_many_may_change_the_file_at_once(tmp_path: Path) -> None:
@@ -131,8 +170,8 @@ def test_a_key_is_made_listed_and_taken_back(shell: Shell, tmp_path: Path) -> No
     assert (wrong.code, "a key's name has" in wrong.err) == (2, True)
     (row,) = shell("keys", "list", "-o", "json", url=nothing).json()
     assert row == {
-        "name": "shop", "weight": 2.0, "role": "queries", "asked": None, "answered": None,
-        "refused": None,
+        "name": "shop", "weight": 2.0, "role": "queries", "keys": 1, "asked": None,
+        "answered": None, "refused": None,
     }  # fmt: skip
     head, _, line = shell("keys", "list", url=nothing).out.splitlines()
     assert head.split() == ["NAME", "ROLE", "WEIGHT", "ASKED", "ANSWERED", "REFUSED"]
@@ -140,6 +179,19 @@ def test_a_key_is_made_listed_and_taken_back(shell: Shell, tmp_path: Path) -> No
     assert shell("keys", "remove", "shop").out == "the key shop is taken back\n"
     assert shell("keys", "remove", "shop").code == 1
     assert read(file) == []
+
+
+def test_a_key_is_changed_for_another(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "client-keys"
+    old = shell("keys", "add", "shop").out.strip()
+    new = shell("keys", "rotate", "shop").out.strip()
+    assert {key.digest for key in read(file)} == {digest_of(old.encode()), digest_of(new.encode())}
+    listed = shell("keys", "list", url="http://127.0.0.1:9")
+    assert listed.out.splitlines()[2].split() == ["shop", "queries,", "2", "keys", "1"]
+    ended = shell("keys", "rotate", "shop", "--finish")
+    assert (ended.code, ended.out) == (0, "the old key of shop is taken back\n")
+    assert [key.digest for key in read(file)] == [digest_of(new.encode())]
+    assert shell("keys", "rotate", "shop", "--finish").code == 1
 
 
 def test_what_was_asked_by_each_is_listed(shell: Shell, tmp_path: Path) -> None:

@@ -10,10 +10,13 @@ from typing import Any
 import grpc
 import pytest
 
-from controlplane.client_keys import Role, add, remove
+from controlplane.client_keys import ClientKey, Role, add, end_rotation, read, remove, rotate
+from controlplane.gateway.http.access import Access
+from controlplane.gateway.http.followed_keys import FollowedKeys
 from tests.controlplane.gateway.grpc.calls import connected, request
 from tests.controlplane.serving import FAST, Client, Known, Served, post, query, serving, until
 from tests.ports import free_port
+from variants.errors import InvalidInput
 
 TOKEN = "sixteen characters"
 PATIENT = "patient-v1-echo-fp32"
@@ -124,6 +127,45 @@ async def test_a_file_that_is_wrong_changes_nothing(
     file.write_text("shop\n")
     await until(lambda: "the keys of clients stay as they were" in caplog.text)
     assert (await guarded.ask(query(1), headers=bearer(key))).status == 200
+
+
+async def test_a_key_is_changed_without_a_query_lost(guarded: Served) -> None:
+    """Both keys are the same client's until the old one is taken back."""
+    file = guarded.gateway.settings.client_keys_path
+    old = add(file, "shop")
+    await until(lambda: guarded.gateway.path.counts_clients)
+    client = await guarded.client()
+    assert await asked(client, old) == 200
+    new = rotate(file, "shop")
+    while (await guarded.get("/v2/models/letters", headers=bearer(new))).status != 200:
+        pass
+    assert [await asked(client, key) for key in (old, new, old, new)] == [200] * 4
+    assert guarded.gateway.path.counters.client("shop").answered == 5
+    end_rotation(file, "shop")
+    while (await guarded.get("/v2/models/letters", headers=bearer(old))).status == 200:
+        pass
+    assert [await asked(client, key) for key in (new, old)] == [200, 401]
+
+
+async def test_a_file_that_could_not_be_read_is_read_again(
+    guarded: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where nobody changes it again, as when too many files were open for a moment."""
+    settings = guarded.gateway.settings
+    key, access = add(settings.client_keys_path, "shop"), Access(settings)
+    failures = iter(["Too many open files"] * 2)
+
+    def reads(file: Path) -> list[ClientKey]:
+        for failure in failures:
+            raise InvalidInput(f"{file} cannot be read: {failure}")
+        return read(file)
+
+    followed = FollowedKeys(settings.client_keys_path, access, guarded.gateway.path, reads)
+    for known in (False, False, True):
+        followed.look()
+        assert bool(access.clients) is known
+    assert access.client_of(b"Bearer " + key.encode()).name == "shop"
+    assert caplog.text.count("Too many open files") == 1
 
 
 async def test_over_grpc_it_is_the_same(guarded: Served) -> None:

@@ -11,10 +11,12 @@ import pytest
 from controlplane import client_keys
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
+from controlplane.cli.upgrading import upgrade
 from controlplane.registry.operations import Registrations
 from controlplane.settings import Settings, load_settings
 from controlplane.startup.checks.state import state_directory
-from controlplane.startup.state_directory import prepare
+from controlplane.startup.presence import write_state
+from controlplane.startup.state_directory import prepare, take_lock
 from controlplane.startup.supervisor import Supervisor
 from tests.controlplane.builders import DictLive, digits_catalog
 from tests.controlplane.startup.test_supervisor import plain_step
@@ -72,6 +74,20 @@ def test_a_token_that_was_cut_off_is_made_again(settings: Settings) -> None:
     (settings.state_dir / "ray.token").touch()
     prepare(settings)
     assert len((settings.state_dir / "ray.token").read_text()) == 64
+
+
+def test_an_upgrade_needs_room_and_replaces_nothing_without_it(
+    settings: Settings, disk: Path
+) -> None:
+    """It waited for minutes for a worker that never became healthy, and did not say why."""
+    prepare(settings)
+    lock = take_lock(settings.run_dir / "up.lock")
+    assert lock is not None
+    with lock:
+        write_state(settings, 7, set(), ray="127.0.0.1:9")
+        fill(disk)
+        with pytest.raises(StateUnavailable, match=r"has no room for 4 MiB: No space left"):
+            upgrade(state_dir=settings.state_dir)
 
 
 def test_a_start_needs_room_and_lets_go_without_it(settings: Settings, disk: Path) -> None:

@@ -10,6 +10,7 @@ from controlplane.settings import known_names, load_settings
 from controlplane.startup.settings_warnings import (
     broken_lines,
     followed_by_none,
+    open_to_all_clients,
     oversights,
     part_of_a_core,
     too_few_files,
@@ -201,3 +202,20 @@ def test_a_part_of_a_core_is_told(tmp_path: Path) -> None:
 
     assert "leaves 0.25 of a core to all of modelless" in found.what
     assert part_of_a_core(settings, 1.0) == []
+
+
+def test_a_proxy_in_front_of_a_gateway_without_a_token_is_told(tmp_path: Path) -> None:
+    """On loopback no token is asked for, and the proxy's clients all come from there."""
+    behind = load_settings(state_dir=tmp_path, behind_tls_proxy=True)
+    [told] = open_to_all_clients(behind)
+    assert told in oversights(behind)
+    assert str(told) == (
+        "MODELLESS_BEHIND_TLS_PROXY says that a proxy leads clients here, and no token is set: each"
+        " of them may do what the operator may; set MODELLESS_API_TOKEN, and give clients keys of"
+        " their own (`modelless keys add`)"
+    )
+    assert open_to_all_clients(load_settings(state_dir=tmp_path)) == []
+    token = {"api_token": "a-token-of-some-length"}
+    assert (
+        open_to_all_clients(load_settings(state_dir=tmp_path, behind_tls_proxy=True, **token)) == []
+    )

@@ -186,7 +186,7 @@ def test_best_effort_beyond_all_variants_stands_in_the_sentence_of_a_report() ->
 
 
 def test_what_was_turned_away_unread_is_told_and_says_nothing_against_what_runs() -> None:
-    away = {"UNAUTHENTICATED": 1_201, "FORBIDDEN": 1}
+    away = {"UNAUTHENTICATED": 1_201, "FORBIDDEN": 1, "CONNECTIONS": 2}
     found = service_status({}, 60.0, away)
     assert found == ServiceStatus(
         level=MET,
@@ -194,5 +194,7 @@ def test_what_was_turned_away_unread_is_told_and_says_nothing_against_what_runs(
         " 1,201 were turned away because the token or key was missing or not known"
         " (UNAUTHENTICATED)."
         " 1 was turned away because the Host, the Origin or the key was not one that may ask"
-        " (FORBIDDEN).",
+        " (FORBIDDEN)."
+        " 2 were turned away because as many connections were open as there may be, in all or from"
+        " one address (CONNECTIONS).",
     )

@@ -1,5 +1,7 @@
 """What becomes of a child that misbehaves."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -149,6 +151,18 @@ def test_the_real_child_refuses_without_dying(tmp_path: Path) -> None:
             sandbox.call("check", {"path": str(wrong), "size_mib": 1}, subject="m")
         info = sandbox.call("check", {"path": str(right), "size_mib": 1}, subject="m")
     assert (info["opset"], info["parameters"]) == (20, 12)
+
+
+def test_a_child_keeps_to_the_limit_that_its_parent_has() -> None:
+    """Under `ulimit -v` every trial ended at once: no process may raise its own hard limit."""
+    program = (
+        "import resource as r; from profiler.sandbox.child import limit_memory;"
+        " r.setrlimit(r.RLIMIT_AS, (4 << 30, 4 << 30)); limit_memory(8192, 1);"
+        " assert r.getrlimit(r.RLIMIT_AS) == (4 << 30, 4 << 30); limit_memory(512, 1);"
+        " soft, hard = r.getrlimit(r.RLIMIT_AS); assert 512 << 20 < soft == hard < 4 << 30"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert said.returncode == 0, said.stderr
 
 
 def test_a_builder_that_declines_is_told_apart(tmp_path: Path) -> None:

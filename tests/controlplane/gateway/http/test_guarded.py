@@ -68,6 +68,20 @@ async def test_an_open_path_is_open_to_reading_only(guarded: httpx.AsyncClient) 
     assert (await guarded.post("/v2/health/live")).status_code == 401
 
 
+@pytest.mark.parametrize("host", ["gateways", "10.0.0.7:8000", ""])
+@pytest.mark.parametrize("path", ["/v2/health/live", "/v2/health/ready"])
+async def test_health_is_told_under_any_name(
+    guarded: httpx.AsyncClient, path: str, host: str
+) -> None:
+    """HAProxy's checks carry no Host, others that of their list of servers."""
+    told = await guarded.get(path, headers={"Host": host})
+    page = await guarded.get(path, headers={"Host": host, "Origin": "http://evil.example"})
+    other = await guarded.get("/v2", headers=BEARER | {"Host": host})
+
+    assert (told.status_code, page.status_code) == (200, 403)
+    assert other.status_code == (403 if host else 400)
+
+
 async def test_pages_show_nothing_of_the_catalog(guarded: httpx.AsyncClient) -> None:
     for path in PAGES:
         assert "linear-v1" not in (await guarded.get(path)).text

@@ -14,6 +14,7 @@ from controlplane.gateway.http.http_protocol import Front
 from controlplane.gateway.query import query_context
 from controlplane.gateway.query.query_path import monotonic_ms
 from tests.controlplane.certificates import self_signed
+from tests.controlplane.fleet import fleet, gateway
 from tests.controlplane.serving import (
     FAST,
     LATE,
@@ -32,8 +33,8 @@ from variants.types import WorkerId
 pytestmark = pytest.mark.slow
 
 LIMITS = ClientLimits(
-    head_s=1.0, least_bytes_per_s=2000.0, window_s=1.0, grace_s=0.5, idle_s=3.0, ending_s=1.0,
-    sweep_s=0.1,
+    head_s=1.0, least_bytes_per_s=2000.0, window_s=1.0, grace_s=0.5, idle_s=3.0, unread_s=3.0,
+    ending_s=1.0, sweep_s=0.1,
 )  # fmt: skip
 LATE_HEAD = "the request takes too long: its headers have not come in full within 1 s"
 SLOW_BODY = "the request takes too long: its body comes more slowly than 2000 bytes per second"
@@ -182,6 +183,15 @@ async def test_an_idle_connection_is_closed_without_a_word(served: Served, dripp
     dripping = asyncio.create_task(drip(client, dripped, size=2))
     assert await closed(client) == b""
     dripping.cancel()
+
+
+async def test_the_settings_say_how_long_an_idle_connection_is_kept(
+    tmp_path: Path, port: int
+) -> None:
+    async with fleet(tmp_path, port=port, idle_connection_s=1.0) as it, gateway(it):
+        client = Client(*await asyncio.open_connection("127.0.0.1", port))
+        async with asyncio.timeout(30):  # 75 s without it
+            assert await client.ended() == b""
 
 
 async def test_who_asks_now_and_then_is_kept(served: Served) -> None:

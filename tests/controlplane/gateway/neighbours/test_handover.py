@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import socket
+import threading
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,11 +13,14 @@ from typing import Any
 import httpx
 import pytest
 
+from controlplane.gateway.gateway import Gateway as Made
 from controlplane.gateway.http.http_server import HttpServer
+from controlplane.gateway.listening import bind
 from controlplane.gateway.neighbours import handover
 from controlplane.gateway.neighbours.handover import JOIN, SUFFIX, YES, Handover
-from tests.controlplane.fleet import eventually, fleet, gateway
+from tests.controlplane.fleet import FailingCatalog, eventually, fleet, gateway
 from tests.controlplane.gateway.test_gateway import ROW, A, ready
+from variants.catalog.memory import MemoryCatalog
 
 
 class Gateway:
@@ -243,6 +247,43 @@ async def test_where_all_stop_nothing_is_handed_over(tmp_path: Path, port: int) 
         assert server is not None
         assert len(server.servers) == 1
         assert stays.ready()
+
+
+class SlowCatalog(FailingCatalog):
+    """A catalog whose methods wait until ``goes_on`` is set."""
+
+    def __init__(self, catalog: MemoryCatalog) -> None:
+        super().__init__(catalog)
+        self.asked, self.goes_on = threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        method = super().__getattr__(name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.asked.set()
+            assert self.goes_on.wait(60)
+            return method(*arguments, **named)
+
+        return call
+
+
+async def test_a_gateway_that_is_stopped_while_it_starts_has_taken_no_connection(
+    tmp_path: Path, port: int
+) -> None:
+    """As the one that Ray Serve starts in place of a gateway that an upgrade has replaced."""
+    async with fleet(tmp_path, port=port) as it:
+        catalog = SlowCatalog(MemoryCatalog())
+        made = Made(it.settings, catalog, it.store, it.secret)
+        starting = asyncio.create_task(made.start())
+        await eventually(catalog.asked.is_set)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port)).close()
+        stopping = asyncio.create_task(made.stop())
+        await asyncio.sleep(0)
+        catalog.goes_on.set()
+        await asyncio.gather(starting, stopping)
+        assert made._server is None
+        bind(it.settings, alone=True).close()
 
 
 async def unheard(server: HttpServer, taken: socket.socket) -> asyncio.Server:

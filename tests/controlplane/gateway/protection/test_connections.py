@@ -1,6 +1,7 @@
 """Caps on connections: the counting, and both protocols on real sockets."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -160,6 +161,11 @@ async def test_a_connection_too_many_is_told_so(served: Served) -> None:
     assert 'modelless_connections{protocol="http"} 3.0' in text
     refused = 'modelless_connections_refused_total{code="RATE_LIMITED",protocol="http"} 1.0'
     assert refused in text
+    held[1].close()
+    await until(lambda: caps() == 2)
+    told = json.loads((await served.get("/v1/slo")).body)
+    assert told["turned_away"] == {"CONNECTIONS": 1}
+    assert " 1 was turned away because as many conn" in told["standing"]["sentence"]
 
 
 @pytest.mark.slow
