@@ -37,6 +37,7 @@ from controlplane.registry.operations import Registrations
 from controlplane.views import catalog_views
 from controlplane.views.catalog_schemas import StageChange, VersionSchema
 from controlplane.views.schemas import OperationSchema, OperationsSchema
+from planner.sentences import NAMED, some_of
 from variants.errors import NotFound
 from variants.types import Event, ModelName, TaskName
 
@@ -245,7 +246,11 @@ def _registration_routes(context: ApiContext, registrations: Registrations) -> A
         rows = catalog_views.model_rows(await context.snapshot(), task, model)
         found = [one for row in rows for one in row.versions if one.version == version]
         if not found:
-            raise NotFound(f"model {model[:128]!r} of task {task[:128]!r} has no version {version}")
+            known = sorted({one.version for row in rows for one in row.versions})
+            raise NotFound(
+                f"model {model[:128]!r} of task {task[:128]!r} has no version {version};"
+                f" there are: {some_of([str(one) for one in known], NAMED)}"
+            )
         for before in found:  # one, or one of each bucket of the task
             if before.stage is not change.stage:
                 event = Event(

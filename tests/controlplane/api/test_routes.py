@@ -521,7 +521,12 @@ async def test_moving_to_the_same_stage_changes_nothing(
 @pytest.mark.parametrize(
     ("path", "body", "status", "error"),
     [
-        ("digits/mlp/versions/7", LIVE, 404, "model 'mlp' of task 'digits' has no version 7"),
+        (
+            "digits/mlp/versions/7",
+            LIVE,
+            404,
+            "model 'mlp' of task 'digits' has no version 7; there are: 1",
+        ),
         (
             "digits/none/versions/1",
             LIVE,

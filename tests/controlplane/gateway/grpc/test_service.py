@@ -364,6 +364,20 @@ async def test_what_is_not_there_is_not_ready(served: Served, stubs: Stubs) -> N
     assert (await served.get("/v2/models/nope/ready")).status == 404
 
 
+async def test_what_is_not_there_is_told_with_what_is(served: Served, stubs: Stubs) -> None:
+    """By all that names a task, as by queries."""
+    said = "there is no task 'nope'; there are: letters"
+    for path in ("", "/ready", "/config", "/stats"):
+        assert (await served.get(f"/v2/models/nope{path}")).json["error"] == said
+    for change in ("load", "unload"):
+        reply = await served.ask(b"{}", path=f"/v2/repository/models/nope/{change}")
+        assert reply.json["error"] == said
+    for call in ("ModelMetadata", "ModelConfig", "ModelStatistics"):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stubs.call(call, name="nope")
+        assert refused.value.details() == f"TASK_NOT_FOUND: {said}"
+
+
 async def test_metadata_are_those_of_rest(served: Served, stubs: Stubs) -> None:
     server = await stubs.call("ServerMetadata")
     rest = (await served.get("/v2")).json
