@@ -29,6 +29,7 @@ from controlplane.gateway.grpc.statuses import sentence, status_of
 from controlplane.gateway.grpc.wire import nested, read_request
 from controlplane.gateway.http.access import Access, too_large
 from controlplane.gateway.http.guarded import CONTROL_BODY
+from controlplane.gateway.images.misplaced import MISPLACED, misplaced
 from controlplane.gateway.protection.compression import Inflater, coding_of
 from controlplane.gateway.protection.connections import too_many
 from controlplane.gateway.protection.grpc_connections import GrpcConnections
@@ -260,7 +261,11 @@ class Service:
             await self._turn_away(context, error, given_id)
         elif error is not None:
             await _abort(context, error, given_id)
-        return given_id, self._access.client_of(authorization)
+        client = self._access.client_of(authorization)
+        if query and not MISPLACED.isdisjoint(fields):
+            wrong = misplaced(fields, v2=True, what="metadata")
+            await self._turn_away(context, wrong, given_id, client)
+        return given_id, client
 
 
 def _fields(context: Any) -> dict[str, Any]:

@@ -245,6 +245,19 @@ async def test_a_request_keeps_the_id_of_its_caller(served: Served, stubs: Stubs
     assert error_of(caught.value)[2]["x-request-id"] == "mine"
 
 
+async def test_needs_in_metadata_are_not_missed(served: Served, stubs: Stubs) -> None:
+    """They count for pictures over HTTP."""
+    await served.worker("w1", DOUBLE)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stubs.infer(request(), (("slo-accuracy", "0.5"),))
+    status, text, _ = error_of(caught.value)
+    assert status is grpc.StatusCode.INVALID_ARGUMENT
+    assert text == (
+        "INVALID_INPUT: metadata SLO-Accuracy counts for a picture alone; here the parameter"
+        " min_accuracy says it"
+    )
+
+
 async def test_a_message_above_the_limit_is_refused(live_url: str) -> None:
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
