@@ -68,7 +68,7 @@ class GrpcServer:
                 ("grpc.per_message_decompression", 0),
             ),
         )
-        self._server.add_generic_rpc_handlers((service.handlers(),))
+        self._server.add_generic_rpc_handlers(service.handlers())
 
     async def start(self) -> None:
         """Listen.
