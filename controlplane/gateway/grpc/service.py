@@ -35,12 +35,17 @@ from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from controlplane.http_errors import error_body, request_id
 from planner.types import ANYBODY, Client
-from variants.errors import Internal, InvalidInput, ModellessError, RateLimited
+from variants.errors import Internal, InvalidInput, ModellessError, RateLimited, ReplicaLost
 
 log = logging.getLogger(__name__)
 
 MESSAGE_S = 75.0
 """How long a request may take to come in full; as long as HTTP leaves a connection without one."""
+END_S = 0.05
+"""How long the end of a stream may take to come, once all that came is answered."""
+STOPPING = (
+    "this gateway is being stopped; what has no answer was not looked at: open the stream again"
+)
 STREAMS = 1_000
 """Streams of one gateway. An idle one takes no more than its connection."""
 EMPTY = frozenset({"ServerLive", "ServerReady"})
@@ -147,6 +152,8 @@ class Service:
                 if self.closing:
                     break
             await writer.finish()
+            if self.closing and not await _has_ended(context):
+                await _abort(context, ReplicaLost(STOPPING), given_id)
         finally:
             self._streams -= 1
             writer.cancel()
@@ -318,6 +325,15 @@ async def _read(context: Any, within_s: float) -> bytes:
     if data is grpc.aio.EOF:
         raise InvalidInput("the call carries no message")
     return bytes(data)
+
+
+async def _has_ended(context: Any) -> bool:
+    """Whether the client of a stream has no more to say, as far as it is known by now."""
+    try:
+        async with asyncio.timeout(END_S):
+            return await context.read() is grpc.aio.EOF
+    except TimeoutError:
+        return False
 
 
 async def _abort(context: Any, error: Exception, given_id: bytes | None) -> None:
