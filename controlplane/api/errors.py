@@ -23,6 +23,23 @@ from variants.errors import InvalidInput, ModellessError, NotFound, PayloadTooLa
 log = logging.getLogger(__name__)
 
 _REFERENCE = "#/components/schemas/{model}"
+WAITS: dict[str, Any] = {
+    "Retry-After": {
+        "description": "Whole seconds until it is worth to ask again, where that is known.",
+        "schema": {"type": "integer", "minimum": 1},
+    },
+    "Retry-After-Ms": {
+        "description": "The same in milliseconds, of `OVERLOADED`.",
+        "schema": {"type": "number"},
+    },
+}
+"""Headers of what may succeed later."""
+TOKEN: dict[str, Any] = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "Where `MODELLESS_API_TOKEN` is set, that token; for queries and their like also"
+    " a client's key. Health is open to all.",
+}
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {
         "content": {
@@ -30,6 +47,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         },
         "description": " or ".join(code for code, other in STATUS.items() if other == status),
     }
+    | ({"headers": WAITS} if status in (429, 503) else {})
     for status in (400, 401, 403, 404, 409, 413, 429, 500, 503)
 }
 """What any route may answer besides its result, for the OpenAPI page.
@@ -41,12 +59,14 @@ to.
 
 
 def describe_errors(document: dict[str, Any]) -> None:
-    """Add to an OpenAPI document the schemas that ``ERRORS`` refers to."""
+    """Add to an OpenAPI document the schemas that ``ERRORS`` refers to, and how to show a token."""
     own = ErrorBody.model_json_schema(mode="serialization", ref_template=_REFERENCE)
     own = jsonable_encoder(own, exclude_none=True)  # as FastAPI writes those of results
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas |= {**own.pop("$defs", {}), ErrorBody.__name__: own}
     document["components"]["schemas"] = dict(sorted(schemas.items()))
+    document["components"]["securitySchemes"] = {"token": TOKEN}
+    document["security"] = [{}, {"token": []}]  # without a setting there is none
 
 
 class RequestIds:

@@ -45,7 +45,11 @@ DESCRIPTION = """\
 Ask for a task, not a model. Queries go to `POST /v1/query` and to the Open Inference Protocol under
 `/v2`; everything here shows and steers what stands behind them.
 
-Every error has the same body: `error`, `code`, `retryable`, `request_id`.
+Every error has the same body: `error`, `code`, `retryable`, `request_id`. `retry_after_s` and the
+header `Retry-After` say when to come back, where that is known; an `SLO_INFEASIBLE` has the
+`reasons` of each variant and the nearest `alternatives`.
+
+Where `MODELLESS_API_TOKEN` is set, requests carry `Authorization: Bearer TOKEN`.
 """
 TAGS = [
     {"name": "queries", "description": "Asking a task."},
@@ -54,6 +58,10 @@ TAGS = [
     {"name": "registration", "description": "Adding models and moving their versions."},
     {"name": "protocol v2", "description": "Health and metadata of the Open Inference Protocol."},
 ]
+
+
+LOCATION = {"Location": {"description": "The operation.", "schema": {"type": "string"}}}
+"""Headers of an answer that begins an operation."""
 
 
 class ControlApi(FastAPI):
@@ -194,6 +202,7 @@ def _registration_routes(context: ApiContext, registrations: Registrations) -> A
         description="Checks the model, makes its variants, measures them and adds all to the "
         "catalog, or nothing. Poll the operation that it answers with.",
         openapi_extra={"requestBody": REGISTRATION_FORM},
+        responses={202: {"headers": LOCATION}},
         response_model_exclude_unset=True,
     )
     async def register(request: Request, response: Response) -> OperationSchema:

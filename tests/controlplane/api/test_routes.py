@@ -17,6 +17,7 @@ from fastapi.routing import iter_route_contexts
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.dashboard.pages import ICONS, PAGES
+from controlplane.registry.uploads import FIELDS, ROWS, SWITCHES
 from controlplane.settings import Settings, load_settings
 from controlplane.views.history import STEP_S, slot_of
 from tests.controlplane.builders import DictLive, digest, digits_catalog, register, worker
@@ -751,6 +752,27 @@ async def test_all_that_the_description_refers_to_is_in_it(api: httpx.AsyncClien
     assert set(named["ErrorBody"]["properties"]) == {
         "error", "code", "retryable", "request_id", "reasons", "alternatives", "retry_after_s",
     }  # fmt: skip
+
+
+async def test_all_that_a_registration_takes_is_described(api: httpx.AsyncClient) -> None:
+    document = await get(api, "/openapi.json")
+    form = document["paths"]["/v1/models"]["post"]["requestBody"]["content"]["multipart/form-data"]
+    taken = {"task", "name", "model", *ROWS, *FIELDS, *SWITCHES}
+    assert set(form["schema"]["properties"]) == taken
+
+
+async def test_how_a_token_is_shown_and_when_to_come_back_is_described(
+    api: httpx.AsyncClient,
+) -> None:
+    document = await get(api, "/openapi.json")
+    scheme = document["components"]["securitySchemes"]["token"]
+    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
+    assert document["security"] == [{}, {"token": []}]
+    for route in document["paths"].values():
+        for method in route.values():
+            assert "Retry-After" in method["responses"]["429"]["headers"]
+            is_readiness = "ErrorBody" not in str(method["responses"]["503"])
+            assert is_readiness or "Retry-After" in method["responses"]["503"]["headers"]
 
 
 def test_no_route_has_validators_of_its_errors(
