@@ -1,6 +1,7 @@
 """Every error of the control API as one typed body, with a request id that the log has too."""
 
 import logging
+from difflib import get_close_matches
 from http import HTTPStatus
 from typing import Any
 
@@ -8,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from fastapi.routing import iter_route_contexts
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -22,6 +24,8 @@ from variants.errors import InvalidInput, ModellessError, NotFound, PayloadTooLa
 
 log = logging.getLogger(__name__)
 
+NEAR = 0.85
+"""How alike a path and a known one are where that is meant, from 0 to 1."""
 _REFERENCE = "#/components/schemas/{model}"
 WAITS: dict[str, Any] = {
     "Retry-After": {
@@ -125,8 +129,10 @@ def add_error_handlers(api: FastAPI) -> None:
     async def routing(request: Request, error: HTTPException) -> Response:
         where = f"{request.method} {request.url.path}"
         if error.status_code == HTTPStatus.NOT_FOUND:
-            missing = NotFound(f"there is nothing at {where}")
-            return told_to_people(request.scope, missing) or answer(request, missing)
+            missing = f"there is nothing at {where}"
+            near = _near(request)
+            told = NotFound(f"{missing}; did you mean {near}?" if near else missing)
+            return told_to_people(request.scope, NotFound(missing)) or answer(request, told)
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
             allowed = ", ".join(_methods(request))
             wrong = InvalidInput(f"{where} is not possible; allowed: {allowed}")
@@ -156,6 +162,23 @@ def _methods(request: Request) -> list[str]:
             if route.matches({**path, "method": method})[0] is Match.FULL:
                 found.add(method)
     return sorted(found)
+
+
+def _near(request: Request) -> str:
+    """The path that is meant by one at which nothing is; empty: who knows."""
+    asked = request.scope["path"]
+    plain = asked.rstrip("/")
+    for path in (plain, f"/v1{plain}"):
+        scope: Scope = {
+            "type": "http", "path": path, "root_path": "", "method": "GET", "headers": [],
+        }  # fmt: skip
+        if path != asked and any(
+            route.matches(scope)[0] is not Match.NONE for route in request.app.routes
+        ):
+            return path[:128]
+    known = {str(route.path) for route in iter_route_contexts(request.app.routes)}
+    near = get_close_matches(plain[:128], sorted(known), n=1, cutoff=NEAR)
+    return near[0] if near else ""
 
 
 def readable(error: RequestValidationError) -> str:

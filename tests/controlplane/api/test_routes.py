@@ -601,6 +601,36 @@ async def test_an_unknown_path_is_a_typed_404(api: httpx.AsyncClient) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("path", "near"),
+    [
+        ("/v1/tasks/", "/v1/tasks"),
+        ("/v1/task", "/v1/tasks"),
+        ("/tasks", "/v1/tasks"),
+        ("/tasks/digits/variants", "/v1/tasks/digits/variants"),
+        ("/v1/quarantines", "/v1/quarantine"),
+    ],
+)
+async def test_a_path_that_is_nearly_known_is_told(
+    api: httpx.AsyncClient, path: str, near: str
+) -> None:
+    reply = await api.get(path)
+    assert (reply.status_code, reply.json()["error"]) == (
+        404,
+        f"there is nothing at GET {path}; did you mean {near}?",
+    )
+
+
+async def test_a_wrong_time_is_told_in_plain_words(api: httpx.AsyncClient) -> None:
+    for since in ("yesterday", "2027-11-26T08:00:00"):
+        reply = await api.get("/v1/events", params={"since": since})
+        assert (reply.status_code, reply.json()["error"]) == (
+            400,
+            "query 'since' is wrong: it must be a time in ISO 8601 with its timezone, such as"
+            " 2027-11-26T08:00:00Z",
+        )
+
+
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
