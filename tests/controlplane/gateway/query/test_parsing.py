@@ -144,6 +144,16 @@ def test_several_inputs_come_by_name_in_the_order_of_the_task() -> None:
         (b"", "the body is empty"),
         (b"{", "the body is not valid JSON: "),
         (b"\xff\xfe", "the body is not valid JSON: "),
+        (b"\x89PNG\r\n", "the body is not JSON but a picture: send it to /v1/query with its Cont"),
+        (b"\xff\xd8\xff\xe0", "the body is not JSON but a picture: send it to /v1/query with it"),
+        (
+            b"--x\r\nContent-D",
+            "the body is not JSON but a form: send JSON, or a picture alone with",
+        ),
+        (
+            b"task=a&inputs=1",
+            'the body is not JSON but a form: send JSON, such as {"task": ..., "i',
+        ),
         (b'{"task":"pair","inputs":[[NaN,1]]}', "the body is not valid JSON: "),
         (b'{"task":"pair","inputs":[[1e999,1]]}', "the body is not valid JSON: "),
         (b"[" * 100_000, "the body is not valid JSON: "),
