@@ -52,6 +52,7 @@ WRITTEN: dict[str, Callable[[str], object]] = {
 }
 """Settings that say more than a number or a name, and what reads them or says what is wrong."""
 
+AS_TIME = "it must be a time in ISO 8601 with its timezone, such as 2027-11-26T08:00:00Z"
 NO_VALUE = {
     "int_parsing": "it must be a whole number",
     "int_type": "it must be a whole number",
@@ -64,6 +65,11 @@ NO_VALUE = {
     "greater_than": "it must be more than {gt:.10g}",
     "less_than_equal": "it must be at most {le:.10g}",
     "less_than": "it must be less than {lt:.10g}",
+    "string_type": "it must be text",
+    "list_type": "it must be a list",
+    "timezone_aware": AS_TIME,
+    "datetime_parsing": AS_TIME,
+    "datetime_from_date_parsing": AS_TIME,
 }
 """Kinds of pydantic's errors to what is wrong with a value, without the value itself."""
 

@@ -40,8 +40,16 @@ class Start:
         A start that is overdue is expected to last about as much longer as it is overdue by now,
         which is the usual estimate for something of unknown duration.
         """
-        left_ms = self.since_ms + self.usual_ms - now_ms
-        return min(max(left_ms, -left_ms, OVERDUE_MS), MOST_START_MS)
+        overdue_ms = self.overdue_ms(now_ms)
+        return min(max(-overdue_ms, overdue_ms, OVERDUE_MS), MOST_START_MS)
+
+    def overdue_ms(self, now_ms: float) -> float:
+        """By how much it takes longer than the usual start; negative: it does not yet."""
+        return now_ms - self.since_ms - self.usual_ms
+
+    def again_ms(self, now_ms: float) -> float:
+        """When to ask again: one that is overdue may come at any moment, or is tried anew."""
+        return min(self.remaining_ms(now_ms), max(self.usual_ms, OVERDUE_MS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +73,18 @@ class Wanted:
 
     def first_ms(self, kinds: Iterable[DeviceKindName], now_ms: float) -> float:
         """Time in ms until the first worker of any of these kinds is expected."""
-        starts = (self.starting[kind] for kind in kinds if kind in self.starting)
-        return min((start.remaining_ms(now_ms) for start in starts), default=START_MS)
+        return min((one.remaining_ms(now_ms) for one in self._of(kinds)), default=START_MS)
+
+    def again_ms(self, kinds: Iterable[DeviceKindName], now_ms: float) -> float:
+        """Time in ms until it is worth to ask for one of them again."""
+        return min((one.again_ms(now_ms) for one in self._of(kinds)), default=START_MS)
+
+    def overdue_ms(self, kinds: Iterable[DeviceKindName], now_ms: float) -> float:
+        """By how much the first of them is overdue; not above 0: it is not."""
+        return min((one.overdue_ms(now_ms) for one in self._of(kinds)), default=0.0)
+
+    def _of(self, kinds: Iterable[DeviceKindName]) -> list[Start]:
+        return [self.starting[kind] for kind in kinds if kind in self.starting]
 
 
 class Starts:

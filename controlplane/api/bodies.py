@@ -65,18 +65,27 @@ _ANSWER_HEADERS: dict[str, Any] = {
         "description": "Of a task whose equal queries share answers: whether it was one of those.",
         "schema": {"type": "string"},
     },
+    "X-Choice-Zone": {
+        "description": "Where workers of several zones could be asked: where it was answered, and"
+        " why there.",
+        "schema": {"type": "string"},
+    },
 }
 
 _METADATA: dict[str, Any] = {
     "variant": {"type": "string", "description": "The variant that answered."},
-    "model_version": {"type": "string", "example": "cnn-small-v1"},
+    "model_version": {
+        "type": "string",
+        "description": "The version that the variant was made of.",
+        "example": "cnn-small-v1",
+    },
     "worker": {"type": "string", "description": "Where it ran."},
     "batch_size": {"type": "integer", "description": "Rows of the batch that it ran in."},
     "queue_ms": {"type": "number", "description": "Waiting on the worker."},
     "run_ms": {"type": "number", "description": "Running the whole batch."},
     "accuracy": {"type": "number", "description": "Of the variant, as measured."},
     "cost_usd_per_1k": {"type": "number", "description": "USD per 1,000 queries like this one."},
-    "slo_met": {"type": "boolean"},
+    "slo_met": {"type": "boolean", "description": "Without `best_effort` always true."},
 }
 """What every reply says of how it came about."""
 
@@ -160,6 +169,7 @@ QUERY: dict[str, Any] = {
                 {
                     "type": "object",
                     "description": "The answer, and what was used for it.",
+                    "required": [*_METADATA, "outputs"],
                     "properties": {
                         **_METADATA,
                         "outputs": {
@@ -198,6 +208,29 @@ _TENSORS: dict[str, Any] = {
     },
 }
 
+_WANTED: dict[str, Any] = {
+    "type": "array",
+    "description": "Which outputs are wanted, and how; left out, all of them.",
+    "items": {
+        "type": "object",
+        "required": ["name"],
+        "properties": {
+            "name": {"type": "string"},
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "binary_data": {"type": "boolean", "description": "Behind the JSON, raw."},
+                    "classification": {
+                        "type": "integer",
+                        "minimum": 1,
+                        "description": "So many best classes in its place, as `score:index:label`.",
+                    },
+                },
+            },
+        },
+    },
+}
+
 INFER: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -209,6 +242,7 @@ INFER: dict[str, Any] = {
                 "properties": {
                     "id": {"type": "string", "description": "Comes back in the reply."},
                     "inputs": _TENSORS,
+                    "outputs": _WANTED,
                     "parameters": {
                         "type": "object",
                         "properties": {
@@ -247,6 +281,7 @@ INFER: dict[str, Any] = {
                 {
                     "type": "object",
                     "description": "The outputs; `parameters` say what was used.",
+                    "required": ["model_name", "model_version", "outputs", "parameters"],
                     "properties": {
                         "model_name": {"type": "string", "description": "The task."},
                         "model_version": {
@@ -255,7 +290,11 @@ INFER: dict[str, Any] = {
                         },
                         "id": {"type": "string"},
                         "outputs": _TENSORS,
-                        "parameters": {"type": "object", "properties": _METADATA},
+                        "parameters": {
+                            "type": "object",
+                            "required": [*_METADATA],
+                            "properties": _METADATA,
+                        },
                     },
                 }
             ),
@@ -323,6 +362,26 @@ REGISTRATION_FORM: dict[str, Any] = {
                         "description": "Whether all is built and measured anew, whatever the build"
                         " cache has of it.",
                     },
+                    "quick": {
+                        "type": "boolean",
+                        "description": "Whether to judge by 100 rows and measure less, for a first"
+                        " look.",
+                    },
+                    "free_batch": {
+                        "type": "boolean",
+                        "description": "Of an ONNX file with a fixed number of rows: make it free.",
+                    },
+                    "cast_float16": {
+                        "type": "boolean",
+                        "description": "Of an ONNX file with float16 inputs or outputs: make these"
+                        " float32.",
+                    },
+                    "input_names": {
+                        "type": "string",
+                        "description": "Other names of the model's inputs, in their order,"
+                        " separated by commas.",
+                    },
+                    "output_names": {"type": "string", "description": "The same of its outputs."},
                     "variants": {
                         "type": "string",
                         "description": "Kinds to build, separated by commas; else all that can be.",

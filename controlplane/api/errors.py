@@ -1,6 +1,7 @@
 """Every error of the control API as one typed body, with a request id that the log has too."""
 
 import logging
+from difflib import get_close_matches
 from http import HTTPStatus
 from typing import Any
 
@@ -8,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from fastapi.routing import iter_route_contexts
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -22,7 +24,26 @@ from variants.errors import InvalidInput, ModellessError, NotFound, PayloadTooLa
 
 log = logging.getLogger(__name__)
 
+NEAR = 0.85
+"""How alike a path and a known one are where that is meant, from 0 to 1."""
 _REFERENCE = "#/components/schemas/{model}"
+WAITS: dict[str, Any] = {
+    "Retry-After": {
+        "description": "Whole seconds until it is worth to ask again, where that is known.",
+        "schema": {"type": "integer", "minimum": 1},
+    },
+    "Retry-After-Ms": {
+        "description": "The same in milliseconds, of `OVERLOADED`.",
+        "schema": {"type": "number"},
+    },
+}
+"""Headers of what may succeed later."""
+TOKEN: dict[str, Any] = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "Where `MODELLESS_API_TOKEN` is set, that token; for queries and their like also"
+    " a client's key. Health is open to all.",
+}
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {
         "content": {
@@ -30,6 +51,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         },
         "description": " or ".join(code for code, other in STATUS.items() if other == status),
     }
+    | ({"headers": WAITS} if status in (429, 503) else {})
     for status in (400, 401, 403, 404, 409, 413, 429, 500, 503)
 }
 """What any route may answer besides its result, for the OpenAPI page.
@@ -41,12 +63,14 @@ to.
 
 
 def describe_errors(document: dict[str, Any]) -> None:
-    """Add to an OpenAPI document the schemas that ``ERRORS`` refers to."""
+    """Add to an OpenAPI document the schemas that ``ERRORS`` refers to, and how to show a token."""
     own = ErrorBody.model_json_schema(mode="serialization", ref_template=_REFERENCE)
     own = jsonable_encoder(own, exclude_none=True)  # as FastAPI writes those of results
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas |= {**own.pop("$defs", {}), ErrorBody.__name__: own}
     document["components"]["schemas"] = dict(sorted(schemas.items()))
+    document["components"]["securitySchemes"] = {"token": TOKEN}
+    document["security"] = [{}, {"token": []}]  # without a setting there is none
 
 
 class RequestIds:
@@ -105,8 +129,10 @@ def add_error_handlers(api: FastAPI) -> None:
     async def routing(request: Request, error: HTTPException) -> Response:
         where = f"{request.method} {request.url.path}"
         if error.status_code == HTTPStatus.NOT_FOUND:
-            missing = NotFound(f"there is nothing at {where}")
-            return told_to_people(request.scope, missing) or answer(request, missing)
+            missing = f"there is nothing at {where}"
+            near = _near(request)
+            told = NotFound(f"{missing}; did you mean {near}?" if near else missing)
+            return told_to_people(request.scope, NotFound(missing)) or answer(request, told)
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
             allowed = ", ".join(_methods(request))
             wrong = InvalidInput(f"{where} is not possible; allowed: {allowed}")
@@ -136,6 +162,23 @@ def _methods(request: Request) -> list[str]:
             if route.matches({**path, "method": method})[0] is Match.FULL:
                 found.add(method)
     return sorted(found)
+
+
+def _near(request: Request) -> str:
+    """The path that is meant by one at which nothing is; empty: who knows."""
+    asked = request.scope["path"]
+    plain = asked.rstrip("/")
+    for path in (plain, f"/v1{plain}"):
+        scope: Scope = {
+            "type": "http", "path": path, "root_path": "", "method": "GET", "headers": [],
+        }  # fmt: skip
+        if path != asked and any(
+            route.matches(scope)[0] is not Match.NONE for route in request.app.routes
+        ):
+            return path[:128]
+    known = {str(route.path) for route in iter_route_contexts(request.app.routes)}
+    near = get_close_matches(plain[:128], sorted(known), n=1, cutoff=NEAR)
+    return near[0] if near else ""
 
 
 def readable(error: RequestValidationError) -> str:

@@ -12,7 +12,7 @@ from controlplane.api.context import ApiContext
 from controlplane.api.path_parameters import WorkerPath
 from controlplane.timestamps import timestamp, timestamp_of
 from controlplane.views.schemas import Schema
-from planner.sentences import some_of
+from planner.sentences import some_of, there_are
 from variants.catalog.validity.rules import MOST_BY, MOST_WHY
 from variants.errors import Conflict, DeadlineExceeded, NotFound
 from variants.types import Event, ReplicaState
@@ -169,9 +169,10 @@ def _named(name: str, rows: Sequence[NodeRow]) -> NodeRow:
         found = [row for row in rows if row.id.startswith(name)]
     if len(found) == 1:
         return found[0]
-    there = ", ".join(f"{row.id[:12]} ({row.host}, {row.address})" for row in rows) or "none"
     how = "several nodes are" if found else "there is no node"
-    raise NotFound(f"{how} {name[:128]!r}; there are: {there}")
+    there = ", ".join(f"{row.id[:12]} ({row.host}, {row.address})" for row in rows)
+    known = f"there are: {there}" if rows else "there are none"
+    raise NotFound(f"{how} {name[:128]!r}; {known}")
 
 
 def _refuse_gap(status: WorkerStatus, staying: Sequence[WorkerStatus]) -> None:
@@ -205,8 +206,8 @@ async def _leaves(context: ApiContext, worker: str, order: DrainOrder) -> Draine
     statuses = {one.worker: one for one in await context.live.whole_worker_status()}
     status = statuses.get(worker)
     if status is None:
-        known = ", ".join(sorted(statuses)) or "none"
-        raise NotFound(f"there is no worker {worker[:128]!r}; there are: {known}")
+        known = there_are(statuses, worker) or "; none is there"
+        raise NotFound(f"there is no worker {worker[:128]!r}{known}")
     if status.draining:
         raise Conflict(f"worker {worker} leaves already")
     staying = [one for one in statuses.values() if not one.draining and one.worker != worker]

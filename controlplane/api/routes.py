@@ -37,6 +37,7 @@ from controlplane.registry.operations import Registrations
 from controlplane.views import catalog_views
 from controlplane.views.catalog_schemas import StageChange, VersionSchema
 from controlplane.views.schemas import OperationSchema, OperationsSchema
+from planner.sentences import NAMED, some_of
 from variants.errors import NotFound
 from variants.types import Event, ModelName, TaskName
 
@@ -44,7 +45,11 @@ DESCRIPTION = """\
 Ask for a task, not a model. Queries go to `POST /v1/query` and to the Open Inference Protocol under
 `/v2`; everything here shows and steers what stands behind them.
 
-Every error has the same body: `error`, `code`, `retryable`, `request_id`.
+Every error has the same body: `error`, `code`, `retryable`, `request_id`. `retry_after_s` and the
+header `Retry-After` say when to come back, where that is known; an `SLO_INFEASIBLE` has the
+`reasons` of each variant and the nearest `alternatives`.
+
+Where `MODELLESS_API_TOKEN` is set, requests carry `Authorization: Bearer TOKEN`.
 """
 TAGS = [
     {"name": "queries", "description": "Asking a task."},
@@ -53,6 +58,10 @@ TAGS = [
     {"name": "registration", "description": "Adding models and moving their versions."},
     {"name": "protocol v2", "description": "Health and metadata of the Open Inference Protocol."},
 ]
+
+
+LOCATION = {"Location": {"description": "The operation.", "schema": {"type": "string"}}}
+"""Headers of an answer that begins an operation."""
 
 
 class ControlApi(FastAPI):
@@ -193,6 +202,7 @@ def _registration_routes(context: ApiContext, registrations: Registrations) -> A
         description="Checks the model, makes its variants, measures them and adds all to the "
         "catalog, or nothing. Poll the operation that it answers with.",
         openapi_extra={"requestBody": REGISTRATION_FORM},
+        responses={202: {"headers": LOCATION}},
         response_model_exclude_unset=True,
     )
     async def register(request: Request, response: Response) -> OperationSchema:
@@ -245,7 +255,11 @@ def _registration_routes(context: ApiContext, registrations: Registrations) -> A
         rows = catalog_views.model_rows(await context.snapshot(), task, model)
         found = [one for row in rows for one in row.versions if one.version == version]
         if not found:
-            raise NotFound(f"model {model[:128]!r} of task {task[:128]!r} has no version {version}")
+            known = sorted({one.version for row in rows for one in row.versions})
+            raise NotFound(
+                f"model {model[:128]!r} of task {task[:128]!r} has no version {version};"
+                f" there are: {some_of([str(one) for one in known], NAMED)}"
+            )
         for before in found:  # one, or one of each bucket of the task
             if before.stage is not change.stage:
                 event = Event(

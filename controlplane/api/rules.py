@@ -19,6 +19,7 @@ from controlplane.views.rule_schemas import (
     RuleSchema,
 )
 from controlplane.views.schemas import Schema
+from planner.sentences import there_are
 from variants.errors import Conflict, NotFound, StateUnavailable
 from variants.types import Event, ReplicaState, Rule, RuleKind
 from workers.types import WorkerStatus
@@ -98,7 +99,8 @@ async def _evict(context: ApiContext, body: EvictionOrder) -> EvictionSchema:
     row = catalog_views.variant_row(await context.snapshot(), body.task, body.variant)
     statuses = {one.worker: one for one in await context.live.whole_worker_status()}
     if body.worker and body.worker not in statuses:
-        raise NotFound(f"there is no worker {body.worker!r}")
+        known = there_are(statuses, body.worker) or "; none is there"
+        raise NotFound(f"there is no worker {body.worker!r}{known}")
     name = f"{row.task}/{row.name}"
     holders = [
         status

@@ -172,7 +172,12 @@ def usd_per_million(usd_per_1k: float | None) -> str:
 
 
 def mib(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+    """Memory and sizes; of a small file as many digits as say more than that it is there."""
+    if value is None:
+        return "-"
+    if 0 < value < 0.05:  # or it would be 0.0
+        return figure(value)
+    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 
 
 def joules(value: float | None) -> str:

@@ -136,7 +136,7 @@ class Registrations:
         try:
             with full_disk_explained():
                 upload.directory = await asyncio.to_thread(self._make_directory)
-                form = await self._receive(stream, content_type, upload)
+                form = upload.form = await self._receive(stream, content_type, upload)
             arguments = register_arguments(form)
             self._refuse_at(AT_ONCE + WAITING)
             operation = _new_operation(form)
@@ -298,15 +298,22 @@ class Registrations:
         try:
             output, errors = await asyncio.gather(
                 read_all(child.stdout, _KEPT_BYTES),
-                self._follow(operation, child.stderr, silence),
+                self._follow(operation, child.stderr, silence, upload),
             )
             code = await child.wait()
         finally:
             await end_group(child)
-        return _outcome(code, output, errors, operation)
+        outcome = _outcome(code, output, errors, operation)
+        if error := outcome.get("error"):
+            error["error"] = upload.as_called(error["error"])
+        return outcome
 
     async def _follow(
-        self, operation: dict[str, Any], stream: asyncio.StreamReader, silence: asyncio.Timeout
+        self,
+        operation: dict[str, Any],
+        stream: asyncio.StreamReader,
+        silence: asyncio.Timeout,
+        upload: Upload,
     ) -> list[str]:
         """Turn progress lines into the operation's progress; return the lines that are not."""
         others: list[str] = []
@@ -315,6 +322,8 @@ class Registrations:
             if step is None or "error" in step:
                 others = [*others[-19:], line]
                 continue
+            if "message" in step:
+                step["message"] = upload.as_called(str(step["message"]))
             due = operation["progress"].get("step") != step.get("step") or (
                 datetime.now(UTC) - datetime.fromisoformat(operation["updated_at"])
                 > timedelta(seconds=0.25)

@@ -5,6 +5,7 @@ File names that a client sends are never used as paths: a file is stored under i
 """
 
 import asyncio
+import re
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from variants.errors import InvalidInput, PayloadTooLarge, RateLimited
 from variants.types import NAME
 
 MAX_FIELD_BYTES = 64 * 1024
+MAX_SHOWN = 128
+"""Characters of a file's name that texts have."""
 ROWS = ("evaluation", "calibration", "training")
 """Files of rows."""
 FIELDS = (
@@ -54,6 +57,21 @@ class Form:
     filenames: Mapping[str, str]
     """What the client calls each file: for reading only, never a path."""
 
+    def as_called(self, text: str) -> str:
+        """A text about these files, by the names that the client has for them."""
+        called = {path.name: self._called(name) for name, path in self.files.items()}
+        for path in self.files.values():
+            text = text.replace(str(path), path.name)
+        stored = "|".join(map(re.escape, called))
+        # A name alone: neither the end of a longer one nor a file inside of another.
+        alone = rf"(?<![\w./-])(?:{stored})(?![\w-])"
+        return re.sub(alone, lambda found: called[found[0]], text) if called else text
+
+    def _called(self, name: str) -> str:
+        last = self.filenames[name].replace("\\", "/").rpartition("/")[2]
+        shown = "".join(letter for letter in last if letter.isprintable())[:MAX_SHOWN]
+        return shown or self.files[name].name
+
 
 class Spool:
     """Room on disk for forms: those that are being received, and those that are worked on."""
@@ -88,8 +106,14 @@ class Upload:
 
     def __init__(self, spool: Spool) -> None:
         self.directory: Path | None = None
+        self.form: Form | None = None
+        """What was received."""
         self._spool = spool
         self._size = 0
+
+    def as_called(self, text: str) -> str:
+        """A text about its files, by the names that the client has for them."""
+        return text if self.form is None else self.form.as_called(text)
 
     def take(self, size: int) -> None:
         """Account for so many bytes more, or raise ``RateLimited``."""

@@ -141,9 +141,12 @@ def explanation(
         used_mib = sum([sizes[key] for key in placed])
         tasks = sorted({task for task, _ in placed})
         kept_out = [replica for replica in report.replicas if replica.state.kept_out]
-        text = (
-            f"{report.id} ({report.device_kind}) holds {len(placed)} of {len(sizes)} variants "
-            f"of {', '.join(tasks) or 'no task'} in {used_mib:,.0f} of {report.memory_mib:,.0f} MiB"
+        of = f" of {', '.join(tasks)}" if tasks else ""
+        text = f"{report.id} ({report.device_kind}) holds " + (
+            f"{len(placed)} of {len(sizes)} variants{of} in {used_mib:,.0f} of"
+            f" {report.memory_mib:,.0f} MiB"
+            if sizes
+            else "nothing, as there is no variant for it"
         )
         for state, words in _KEPT_OUT.items():
             if names := sorted(replica.variant for replica in kept_out if replica.state is state):

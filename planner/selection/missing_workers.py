@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from planner.selection.eligibility import Circumstances, Finding, Obstacle, meets
 from planner.types import Choice, Refusal, RefusalCode
-from planner.worker_starts import Wanted
-from variants.figures import seconds
+from planner.worker_starts import OVERDUE_MS, Wanted
+from variants.figures import duration, seconds
 from variants.types import DeviceKindName
 
 UNLISTED_RETRY_S = 1.0
@@ -98,14 +98,20 @@ def _starting(
         )
     wait_s = wanted.first_ms(kinds, met.now_ms) / 1_000
     awaited = helps and met.left_ms > 1_000 * wait_s
+    overdue_ms = wanted.overdue_ms(kinds, met.now_ms)
+    expected = (
+        f"is overdue by {duration(overdue_ms / 1_000)}"
+        if overdue_ms > OVERDUE_MS
+        else f"is expected in {seconds(1_000 * wait_s)}"
+    )
     return Refusal(
         code=RefusalCode.NO_WORKERS,
         message=(
             f"no worker that could answer is running: {asked} {being} wanted and being started; "
-            f"the first is expected in {seconds(1_000 * wait_s)}"
+            f"the first {expected}"
             + (", and the query has the time to wait for it" if awaited else "")
         ),
         reasons=reasons,
-        retry_after_s=wait_s,
+        retry_after_s=wanted.again_ms(kinds, met.now_ms) / 1_000,
         awaited=awaited,
     )

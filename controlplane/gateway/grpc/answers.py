@@ -11,9 +11,13 @@ from typing import Any
 
 from google.protobuf.json_format import ParseDict
 
+from controlplane.gateway.grpc.messages import SERVICE
 from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.repository import Repository
 from variants.errors import InvalidInput, NotFound
+
+SERVING, NOT_SERVING = 1, 2
+"""States of a server for probes, as ``health.proto`` has them."""
 
 
 class Answers:
@@ -25,6 +29,7 @@ class Answers:
 
     def table(self) -> Mapping[str, Callable[[Any, Any], Awaitable[None]]]:
         return {
+            "Health": self._health,
             "ServerLive": self._live,
             "ServerReady": self._ready,
             "ModelReady": self._model_ready,
@@ -36,6 +41,12 @@ class Answers:
             "RepositoryModelLoad": self._load,
             "RepositoryModelUnload": self._unload,
         }
+
+    async def _health(self, request: Any, reply: Any) -> None:
+        """Of the whole server, which is what this service says of itself too."""
+        if request.service not in ("", SERVICE):
+            raise NotFound(f"there is no service {request.service[:128]!r}; there is: {SERVICE}")
+        reply.status = SERVING if self._views.is_ready() else NOT_SERVING
 
     async def _live(self, _: Any, reply: Any) -> None:
         reply.live = True

@@ -18,6 +18,9 @@ log = logging.getLogger(__name__)
 
 GRACE_S = 10.0
 """What calls in flight have to end when the gateway stops, as with HTTP."""
+SETTLE_S = 0.1
+"""How long it goes on before it says goodbye. The library cancels calls that have come and that no
+handler has begun: on a loop that was busy with the end of this gateway, those of all clients."""
 CALLS_PER_CONNECTION = 1_000
 """Calls at once on one connection; more wait at the client."""
 KEEPALIVE_S = 60.0
@@ -68,7 +71,7 @@ class GrpcServer:
                 ("grpc.per_message_decompression", 0),
             ),
         )
-        self._server.add_generic_rpc_handlers((service.handlers(),))
+        self._server.add_generic_rpc_handlers(service.handlers())
 
     async def start(self) -> None:
         """Listen.
@@ -104,6 +107,7 @@ class GrpcServer:
         self._service.closing = True
         if self._sweeping is not None:
             self._sweeping.cancel()
+        await asyncio.sleep(SETTLE_S)
         await self._server.stop(GRACE_S)
 
 

@@ -1,11 +1,13 @@
-"""The messages of the protocol, made of ``open_inference.proto`` when this module is imported.
+"""The messages of protocols, made of their files: of ``open_inference.proto`` when this module is
+imported.
 
-The file is read here, so that nothing generated has to be kept in step with it or with a version of
-protobuf. The classes live in a pool of their own: a process may also hold those of another client
-of the protocol, which have the same names.
+Files are read here, so that nothing generated has to be kept in step with them or with a version of
+protobuf. The classes of each live in a pool of their own: a process may also hold those of another
+client of the protocol, which have the same names.
 """
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +45,8 @@ class Method:
 class _Reader:
     """Reads a file of the language's part that the protocol uses, line by line."""
 
-    def __init__(self, text: str) -> None:
-        self.file = FileDescriptorProto(name=PROTO.name, syntax="proto3")
+    def __init__(self, name: str, text: str) -> None:
+        self.file = FileDescriptorProto(name=name, syntax="proto3")
         self.methods: list[Method] = []
         self._open: list[Any] = []
         """Descriptors around this line, the innermost last; the name of a ``oneof``."""
@@ -68,12 +70,19 @@ class _Reader:
                 self._open.pop()
         elif rpc := _RPC.fullmatch(line):
             self.methods.append(Method(rpc[1], rpc[3], rpc[5], bool(rpc[2])))
+            self._open[-1].method.add(
+                name=rpc[1],
+                input_type=f".{self.file.package}.{rpc[3]}",
+                output_type=f".{self.file.package}.{rpc[5]}",
+                client_streaming=bool(rpc[2]),
+                server_streaming=bool(rpc[4]),
+            )
         elif self._open and (value := _VALUE.fullmatch(line)):
             self._open[-1].value.add(name=value[1], number=int(value[2]))
         elif self._open and (field := _FIELD.fullmatch(line)):
             self._field(*field.groups())
         else:
-            raise ValueError(f"{PROTO.name}: {line!r} cannot be read")
+            raise ValueError(f"{self.file.name}: {line!r} cannot be read")
 
     def _begin(self, kind: str, name: str) -> None:
         inner = self._open[-1] if self._open else None
@@ -87,7 +96,7 @@ class _Reader:
             inner.oneof_decl.add(name=name)
             self._open.append(name)
         else:
-            self._open.append(None)
+            self._open.append(self.file.service.add(name=name))
 
     def _field(
         self, repeated: str | None, mapped: str | None, kind: str, name: str, number: str
@@ -118,7 +127,7 @@ class _Reader:
             if not kind:
                 continue
             if kind not in own | known | enums:
-                raise ValueError(f"{PROTO.name}: there is no type {kind!r}")
+                raise ValueError(f"{self.file.name}: there is no type {kind!r}")
             field.type = _ENUM if kind in enums else _MESSAGE
             field.type_name = f".{self.file.package}{path if kind in own else ''}.{kind}"
         for nested in message.nested_type:
@@ -138,18 +147,44 @@ def _add(message: Any, name: str, number: int, kind: str) -> Any:
     return field
 
 
-_read = _Reader(PROTO.read_text())
-_pool = DescriptorPool()
-_pool.Add(_read.file)
+class ProtoFile:
+    """A file beside this module: its messages, and the procedures of its service."""
 
-SERVICE = "inference.GRPCInferenceService"
-METHODS = tuple(_read.methods)
+    def __init__(self, name: str) -> None:
+        read = _Reader(name, PROTO.with_name(name).read_text())
+        self.described = read.file
+        """As protobuf describes it."""
+        self.methods = tuple(read.methods)
+        self._pool = DescriptorPool()
+        self._pool.Add(read.file)
+
+    @property
+    def services(self) -> list[str]:
+        """The full names of its services."""
+        return [f"{self.described.package}.{one.name}" for one in self.described.service]
+
+    def message_class(self, name: str) -> Any:
+        """The class of a message, by its name in the file."""
+        return GetMessageClass(self._pool.FindMessageTypeByName(f"{self.described.package}.{name}"))
+
+    def has(self, symbol: str) -> bool:
+        """Whether a message, enum, service or procedure of this full name is in it."""
+        for find in (
+            self._pool.FindMessageTypeByName,
+            self._pool.FindEnumTypeByName,
+            self._pool.FindServiceByName,
+            self._pool.FindMethodByName,
+        ):
+            with suppress(KeyError):
+                find(symbol)
+                return True
+        return False
 
 
-def message_class(name: str) -> Any:
-    """The class of a message, by its name in the file."""
-    return GetMessageClass(_pool.FindMessageTypeByName(f"{_read.file.package}.{name}"))
-
+OPEN_INFERENCE = ProtoFile(PROTO.name)
+SERVICE = OPEN_INFERENCE.services[0]
+METHODS = OPEN_INFERENCE.methods
+message_class = OPEN_INFERENCE.message_class
 
 ModelInferRequest = message_class("ModelInferRequest")
 ModelInferResponse = message_class("ModelInferResponse")

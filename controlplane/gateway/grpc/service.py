@@ -20,15 +20,14 @@ from controlplane.gateway.grpc.inference import read_query
 from controlplane.gateway.grpc.messages import (
     METHODS,
     SERVICE,
-    Method,
-    ModelInferResponse,
-    ModelStreamInferResponse,
     message_class,
 )
-from controlplane.gateway.grpc.statuses import sentence, status_of
-from controlplane.gateway.grpc.wire import nested, read_request
+from controlplane.gateway.grpc.reflection import HEALTH, VERSIONS, reflected
+from controlplane.gateway.grpc.statuses import status_of
+from controlplane.gateway.grpc.stream_writer import Answer, StreamWriter
 from controlplane.gateway.http.access import Access, too_large
 from controlplane.gateway.http.guarded import CONTROL_BODY
+from controlplane.gateway.images.misplaced import MISPLACED, misplaced
 from controlplane.gateway.protection.compression import Inflater, coding_of
 from controlplane.gateway.protection.connections import too_many
 from controlplane.gateway.protection.grpc_connections import GrpcConnections
@@ -36,26 +35,25 @@ from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from controlplane.http_errors import error_body, request_id
 from planner.types import ANYBODY, Client
-from variants.errors import Internal, InvalidInput, ModellessError, RateLimited
+from variants.errors import Internal, InvalidInput, ModellessError, RateLimited, ReplicaLost
 
 log = logging.getLogger(__name__)
 
 MESSAGE_S = 75.0
 """How long a request may take to come in full; as long as HTTP leaves a connection without one."""
-AHEAD = 64
-"""Queries of one stream that are answered at once; no more of it is read meanwhile. Two of the
-largest batches that profiles have (32 rows): one runs, one fills."""
+END_S = 0.05
+"""How long the end of a stream may take to come, once all that came is answered."""
+STOPPING = (
+    "this gateway is being stopped; what has no answer was not looked at: open the stream again"
+)
 STREAMS = 1_000
 """Streams of one gateway. An idle one takes no more than its connection."""
-_INFER_RESPONSE = 2
-"""Number of the field of a ``ModelStreamInferResponse``."""
-OPEN = frozenset({"ServerLive", "ServerReady"})
+EMPTY = frozenset({"ServerLive", "ServerReady"})
+"""What is called with no fields: nothing of the request is looked at."""
+OPEN = EMPTY | {"Health"}
 """What may be called without the token."""
 OPERATORS = frozenset({"RepositoryModelLoad", "RepositoryModelUnload"})
 """What a client's key does not open."""
-
-Answer = tuple[int, bytes, bytes]
-"""As the query path gives it: HTTP's status, body, header lines."""
 
 
 class Service:
@@ -87,8 +85,8 @@ class Service:
         """A connection was shut down that was one too many of its address."""
         self._path.counters.connections.refused("grpc", RateLimited.code)
 
-    def handlers(self) -> grpc.GenericRpcHandler:
-        """What a server is given."""
+    def handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
+        """What a server is given: the protocol, and what probes and tools ask of any server."""
         found: dict[str, Any] = {}
         for method in METHODS:
             if method.name == "ModelInfer":
@@ -96,8 +94,18 @@ class Service:
             elif method.streams:
                 found[method.name] = grpc.stream_stream_rpc_method_handler(self.stream)
             elif method.name in self._answers:
-                found[method.name] = grpc.stream_unary_rpc_method_handler(self._plain(method))
-        return grpc.method_handlers_generic_handler(SERVICE, found)
+                messages = message_class(method.request), message_class(method.reply)
+                plain = self._plain(method.name, *messages)
+                found[method.name] = grpc.stream_unary_rpc_method_handler(plain)
+        [check] = HEALTH.methods
+        plain = self._plain("Health", *map(HEALTH.message_class, (check.request, check.reply)))
+        probes = {check.name: grpc.stream_unary_rpc_method_handler(plain)}
+        tools = {"ServerReflectionInfo": grpc.stream_stream_rpc_method_handler(self.reflect)}
+        return (
+            grpc.method_handlers_generic_handler(SERVICE, found),
+            *(grpc.method_handlers_generic_handler(name, probes) for name in HEALTH.services),
+            *(grpc.method_handlers_generic_handler(name, tools) for name in VERSIONS),
+        )
 
     # -- inference ------------------------------------------------------------------------------
 
@@ -122,7 +130,7 @@ class Service:
             many = RateLimited(f"{STREAMS} streams are open")
             await self._turn_away(context, many, given_id, client)
         self._streams += 1
-        writer = _Writer(context)
+        writer = StreamWriter(context)
         try:
             while (data := await context.read()) is not grpc.aio.EOF:
                 began_ms = monotonic_ms()
@@ -144,6 +152,8 @@ class Service:
                 if self.closing:
                     break
             await writer.finish()
+            if self.closing and not await _has_ended(context):
+                await _abort(context, ReplicaLost(STOPPING), given_id)
         finally:
             self._streams -= 1
             writer.cancel()
@@ -215,28 +225,45 @@ class Service:
 
     # -- everything else ------------------------------------------------------------------------
 
-    def _plain(self, method: Method) -> Callable[[object, Any], Awaitable[bytes]]:
+    def _plain(
+        self, name: str, request_class: Any, reply_class: Any
+    ) -> Callable[[object, Any], Awaitable[bytes]]:
         """The handler of a procedure that answers from memory."""
-        request_class = message_class(method.request)
-        reply_class = message_class(method.reply)
-        answer = self._answers[method.name]
-        is_open, asks = method.name in OPEN, method.name not in OPERATORS
+        answer = self._answers[name]
+        is_open, asks, empty = name in OPEN, name not in OPERATORS, name in EMPTY
 
         async def handle(_requests: object, context: Any) -> bytes:
             given_id, _ = await self._admit(context, is_open=is_open, asks=asks)
-            # The request of what anybody may call has no fields: nothing of it is looked at.
-            data = b"" if is_open else await self._read(context, given_id, CONTROL_BODY)
+            data = b"" if empty else await self._read(context, given_id, CONTROL_BODY)
             reply = reply_class()
             try:
                 await answer(request_class.FromString(data), reply)
             except DecodeError:
-                wrong = InvalidInput(f"the message is no {method.request}")
+                wrong = InvalidInput(f"the message is no {request_class.DESCRIPTOR.name}")
                 await _abort(context, wrong, given_id)
             except Exception as error:
                 await _abort(context, error, given_id)
             return bytes(reply.SerializeToString())
 
         return handle
+
+    async def reflect(self, _requests: object, context: Any) -> None:
+        """``ServerReflectionInfo``: what there is to call, one answer for each question."""
+        given_id, _ = await self._admit(context)
+        while not self.closing:
+            try:
+                async with asyncio.timeout(MESSAGE_S):
+                    data = await context.read()
+            except TimeoutError:
+                return
+            if data is grpc.aio.EOF:
+                return
+            try:
+                if len(data) > CONTROL_BODY:
+                    raise too_large(CONTROL_BODY)
+                await context.write(reflected(await self._unpacked(data, CONTROL_BODY)))
+            except ModellessError as error:
+                await _abort(context, error, given_id)
 
     async def _admit(
         self, context: Any, *, is_open: bool = False, asks: bool = True, query: bool = False
@@ -260,7 +287,11 @@ class Service:
             await self._turn_away(context, error, given_id)
         elif error is not None:
             await _abort(context, error, given_id)
-        return given_id, self._access.client_of(authorization)
+        client = self._access.client_of(authorization)
+        if query and not MISPLACED.isdisjoint(fields):
+            wrong = misplaced(fields, v2=True, what="metadata")
+            await self._turn_away(context, wrong, given_id, client)
+        return given_id, client
 
 
 def _fields(context: Any) -> dict[str, Any]:
@@ -276,63 +307,6 @@ def _into(answered: "asyncio.Future[Answer]") -> Respond:
             answered.set_result((status, body, headers))
 
     return respond
-
-
-class _Writer:
-    """The answers of one stream, written in the order of their queries."""
-
-    def __init__(self, context: Any) -> None:
-        self._context = context
-        self._due: asyncio.Queue[tuple[bytes, asyncio.Future[Answer]] | None]
-        self._due = asyncio.Queue(AHEAD)
-        self._task = asyncio.create_task(self._write())
-        self._task.add_done_callback(self._make_room)
-
-    async def add(self, request: bytes, answered: "asyncio.Future[Answer]") -> None:
-        """Return when another query may be read."""
-        await self._due.put((request, answered))
-        if self._task.done():
-            self._task.result()
-
-    async def finish(self) -> None:
-        """Return when all are written."""
-        await self._due.put(None)
-        await self._task
-
-    def cancel(self) -> None:
-        self._task.cancel()
-
-    async def _write(self) -> None:
-        while (due := await self._due.get()) is not None:
-            request, answered = due
-            await self._context.write(_streamed(request, await answered))
-
-    def _make_room(self, _: object) -> None:
-        """Nobody waits for a writer that has ended."""
-        while not self._due.empty():
-            self._due.get_nowait()
-
-
-def _streamed(request: bytes, answer: Answer) -> bytes:
-    """An answer as a ``ModelStreamInferResponse``; a stream goes on after an error."""
-    status, body, _ = answer
-    if status == 200:
-        return nested(_INFER_RESPONSE, body)
-    error = orjson.loads(body)
-    response = ModelInferResponse()
-    try:
-        message, _ = read_request(request)
-        response.id, response.model_name = message.id, message.model_name
-    except InvalidInput:
-        pass  # then it has none
-    _, _, metadata = status_of(error)
-    for name, value in metadata:
-        response.parameters[name].string_param = value
-    return bytes(
-        ModelStreamInferResponse(
-            error_message=sentence(error), infer_response=response
-        ).SerializeToString()
-    )
 
 
 async def _read(context: Any, within_s: float) -> bytes:
@@ -351,6 +325,15 @@ async def _read(context: Any, within_s: float) -> bytes:
     if data is grpc.aio.EOF:
         raise InvalidInput("the call carries no message")
     return bytes(data)
+
+
+async def _has_ended(context: Any) -> bool:
+    """Whether the client of a stream has no more to say, as far as it is known by now."""
+    try:
+        async with asyncio.timeout(END_S):
+            return await context.read() is grpc.aio.EOF
+    except TimeoutError:
+        return False
 
 
 async def _abort(context: Any, error: Exception, given_id: bytes | None) -> None:

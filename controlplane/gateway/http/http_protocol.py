@@ -28,6 +28,7 @@ from controlplane.gateway.http.known_head import TRIES, KnownHead, known_head
 from controlplane.gateway.http.returning import Returning
 from controlplane.gateway.http.turn_clock import TurnClock
 from controlplane.gateway.images.asked import KIND
+from controlplane.gateway.images.misplaced import MISPLACED_BYTES, misplaced
 from controlplane.gateway.overload.repeated_refusals import outline_of
 from controlplane.gateway.protection.compression import Body, Inflater
 from controlplane.gateway.protection.connections import ConnectionCaps
@@ -233,6 +234,10 @@ class Front(ClientConnection):
             self._refuse(exchange, error)
             return
         client = exchange.client = self.access.client_of(fields.get(b"authorization"))
+        if not fields.keys().isdisjoint(MISPLACED_BYTES):
+            self.path.refused_unread(client)
+            self._refuse(exchange, misplaced(map(bytes.decode, fields), v2=target != V1))
+            return
         asked = asked_in_headers(target, fields)
         if asked is None and exchange.keep_alive and self.unknown < TRIES:
             self.unknown += 1

@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
 
 from controlplane.api.bodies import READINESS
 from controlplane.gateway.protocol_views import ProtocolViews
@@ -22,6 +23,12 @@ def add_protocol_routes(api: FastAPI, views: ProtocolViews, repository: Reposito
 
 
 _TAGS: list[Any] = ["protocol v2"]
+
+
+class IndexRequest(BaseModel):
+    """What of the repository is wanted; there may be no body at all."""
+
+    ready: bool = Field(default=False, description="Only what is loaded.")
 
 
 def _health(api: FastAPI, views: ProtocolViews) -> None:
@@ -95,9 +102,9 @@ def _statistics(api: FastAPI, views: ProtocolViews) -> None:
 
 def _repository(api: FastAPI, views: ProtocolViews, repository: Repository) -> None:
     @api.post("/v2/repository/index", tags=_TAGS, summary="Repository index")
-    async def index() -> list[dict[str, Any]]:
+    async def index(wanted: IndexRequest | None = None) -> list[dict[str, Any]]:
         """The variants of every task, and which of them are loaded."""
-        return views.index()
+        return views.index(ready_only=wanted is not None and wanted.ready)
 
     @api.post("/v2/repository/models/{task}/load", tags=_TAGS, summary="Load a task")
     async def load(task: str) -> dict[str, Any]:

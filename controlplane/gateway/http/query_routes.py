@@ -13,6 +13,7 @@ from controlplane.gateway.explanation import explained
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.images.asked import KIND, asked_by_image
 from controlplane.gateway.images.described import with_pictures
+from controlplane.gateway.images.misplaced import MISPLACED, misplaced
 from controlplane.gateway.protection.compression import Body, Inflater, accepted
 from controlplane.gateway.query.parsing import asked_v1
 from controlplane.gateway.query.query_context import Respond
@@ -92,7 +93,7 @@ class Entrance:
 
         Raises:
             ModellessError: the body is too long, or not compressed as it says, or headers of a
-                query by image are wrong.
+                query by image are wrong, or stand with JSON.
         """
         began_ms = _received_ms(request)
         body = await self._read(request)
@@ -100,6 +101,8 @@ class Entrance:
         handle = partial(self._path.handle_v1, body)
         if request.headers.get("content-type", "").lower().startswith(KIND):
             handle = partial(self._path.handle_image, body, self._asked_by_image(request))
+        else:
+            self._refuse_misplaced(request, v2=False)
         return await _answer(
             lambda respond: handle(
                 began_ms,
@@ -116,6 +119,11 @@ class Entrance:
         except ModellessError:
             self._path.refused_unread(self._client_of(request))
             raise
+
+    def _refuse_misplaced(self, request: Request, *, v2: bool) -> None:
+        if not MISPLACED.isdisjoint(request.headers.keys()):
+            self._path.refused_unread(self._client_of(request))
+            raise misplaced(request.headers.keys(), v2=v2)
 
     async def explain(self, request: Request) -> ExplanationSchema:
         """Say what would become of the query in a request for ``/v1/explain``.
@@ -137,10 +145,12 @@ class Entrance:
         """Answer an inference request of v2; ``variant`` pins one.
 
         Raises:
-            ModellessError: the body is too long, or not compressed as it says.
+            ModellessError: the body is too long, or not compressed as it says, or headers say of it
+                what its parameters say.
         """
         began_ms = _received_ms(request)
         body = await self._read(request)
+        self._refuse_misplaced(request, v2=True)
         header = request.headers.get("inference-header-content-length")
         length = None if header is None else header.encode("latin-1")
         given_id = request.state.request_id.encode()

@@ -214,7 +214,23 @@ def json_of(body: bytes | bytearray) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
+        found = next((what for begin, what in _OTHERS if body.startswith(begin)), None)
+        if found is not None:
+            raise InvalidInput(f"the body is not JSON but {found}") from error
         raise InvalidInput(f"the body is not valid JSON: {error}{_advice(error)}") from error
+
+
+_PICTURE = (
+    "a picture: send it to /v1/query with its Content-Type, which begins with image/, and its task"
+    " in the header X-Modelless-Task"
+)
+_OTHERS = (
+    (b"\x89PNG", _PICTURE),
+    (b"\xff\xd8\xff", _PICTURE),
+    (b"--", "a form: send JSON, or a picture alone with its Content-Type"),
+    (b"task=", 'a form: send JSON, such as {"task": ..., "inputs": [...]}'),
+)
+"""How bodies begin that are plainly something else, and what to do with these."""
 
 
 def _advice(error: orjson.JSONDecodeError) -> str:

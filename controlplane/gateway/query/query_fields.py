@@ -107,8 +107,9 @@ def refuse_mistaken_names(parameters: Mapping[str, Any]) -> None:
     """
     for name in parameters:
         if name not in PARAMETERS and (advice := _advice(name)):
+            then = " Known are" if advice.endswith("?") else "; known are"
             known = ", ".join(sorted(PARAMETERS))
-            raise InvalidInput(f"there is no parameter {shown(name)}: {advice}; known are: {known}")
+            raise InvalidInput(f"there is no parameter {shown(name)}: {advice}{then}: {known}")
 
 
 @lru_cache(maxsize=256)

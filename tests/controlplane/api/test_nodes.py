@@ -31,7 +31,11 @@ def seen(*nodes: dict[str, Any]) -> dict[str, Any]:
 async def test_one_machine_has_no_nodes_to_ask_for(api: httpx.AsyncClient) -> None:
     told = (await api.get("/v1/nodes")).json()
     assert (told["autoscaler"], told["nodes"]) == ("nothing starts nodes for a single machine", [])
-    assert (await api.post("/v1/nodes/any/drain", json={})).status_code == 404
+    refused = await api.post("/v1/nodes/any/drain", json={})
+    assert (refused.status_code, refused.json()["error"]) == (
+        404,
+        "there is no node 'any'; there are none",
+    )
 
 
 async def test_nodes_are_those_that_the_control_loop_saw(

@@ -17,6 +17,7 @@ from fastapi.routing import iter_route_contexts
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.dashboard.pages import ICONS, PAGES
+from controlplane.registry.uploads import FIELDS, ROWS, SWITCHES
 from controlplane.settings import Settings, load_settings
 from controlplane.views.history import STEP_S, slot_of
 from tests.controlplane.builders import DictLive, digest, digits_catalog, register, worker
@@ -521,7 +522,12 @@ async def test_moving_to_the_same_stage_changes_nothing(
 @pytest.mark.parametrize(
     ("path", "body", "status", "error"),
     [
-        ("digits/mlp/versions/7", LIVE, 404, "model 'mlp' of task 'digits' has no version 7"),
+        (
+            "digits/mlp/versions/7",
+            LIVE,
+            404,
+            "model 'mlp' of task 'digits' has no version 7; there are: 1",
+        ),
         (
             "digits/none/versions/1",
             LIVE,
@@ -593,6 +599,36 @@ async def test_an_unknown_path_is_a_typed_404(api: httpx.AsyncClient) -> None:
         "retryable": False,
         "request_id": reply.headers["x-request-id"],
     }
+
+
+@pytest.mark.parametrize(
+    ("path", "near"),
+    [
+        ("/v1/tasks/", "/v1/tasks"),
+        ("/v1/task", "/v1/tasks"),
+        ("/tasks", "/v1/tasks"),
+        ("/tasks/digits/variants", "/v1/tasks/digits/variants"),
+        ("/v1/quarantines", "/v1/quarantine"),
+    ],
+)
+async def test_a_path_that_is_nearly_known_is_told(
+    api: httpx.AsyncClient, path: str, near: str
+) -> None:
+    reply = await api.get(path)
+    assert (reply.status_code, reply.json()["error"]) == (
+        404,
+        f"there is nothing at GET {path}; did you mean {near}?",
+    )
+
+
+async def test_a_wrong_time_is_told_in_plain_words(api: httpx.AsyncClient) -> None:
+    for since in ("yesterday", "2027-11-26T08:00:00"):
+        reply = await api.get("/v1/events", params={"since": since})
+        assert (reply.status_code, reply.json()["error"]) == (
+            400,
+            "query 'since' is wrong: it must be a time in ISO 8601 with its timezone, such as"
+            " 2027-11-26T08:00:00Z",
+        )
 
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -746,6 +782,27 @@ async def test_all_that_the_description_refers_to_is_in_it(api: httpx.AsyncClien
     assert set(named["ErrorBody"]["properties"]) == {
         "error", "code", "retryable", "request_id", "reasons", "alternatives", "retry_after_s",
     }  # fmt: skip
+
+
+async def test_all_that_a_registration_takes_is_described(api: httpx.AsyncClient) -> None:
+    document = await get(api, "/openapi.json")
+    form = document["paths"]["/v1/models"]["post"]["requestBody"]["content"]["multipart/form-data"]
+    taken = {"task", "name", "model", *ROWS, *FIELDS, *SWITCHES}
+    assert set(form["schema"]["properties"]) == taken
+
+
+async def test_how_a_token_is_shown_and_when_to_come_back_is_described(
+    api: httpx.AsyncClient,
+) -> None:
+    document = await get(api, "/openapi.json")
+    scheme = document["components"]["securitySchemes"]["token"]
+    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
+    assert document["security"] == [{}, {"token": []}]
+    for route in document["paths"].values():
+        for method in route.values():
+            assert "Retry-After" in method["responses"]["429"]["headers"]
+            is_readiness = "ErrorBody" not in str(method["responses"]["503"])
+            assert is_readiness or "Retry-After" in method["responses"]["503"]["headers"]
 
 
 def test_no_route_has_validators_of_its_errors(

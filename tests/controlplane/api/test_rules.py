@@ -205,7 +205,11 @@ async def test_what_is_pinned_or_not_there_is_not_evicted(
     live.statuses = [worker("w1", MLP)]
     refused = await evict(api, variant=LINEAR)
     assert (refused.status_code, "is not loaded on any worker" in refused.text) == (409, True)
-    assert (await evict(api, worker="w9")).status_code == 404
+    nobody = await evict(api, worker="w9")
+    assert (nobody.status_code, nobody.json()["error"]) == (
+        404,
+        "there is no worker 'w9'; there are: w1",
+    )
     assert (await evict(api, variant="nope")).status_code == 404
     await order(api, rule="pin", device_kind=KIND)
     refused = await evict(api)

@@ -333,6 +333,7 @@ def test_a_variant_says_where_it_was_measured(gateway: Gateway, shell: Shell) ->
         shell("variants", "get", "digits", "mlp-v1-onnx-int8", url=gateway.url).out.split()
     )
 
+    assert "size 0.00095 MiB" in shown  # 1,000 bytes
     assert "measured cpu-4: 20" in shown
     assert " on node-3 (10.0.0.3), beside other work" in shown
 

@@ -82,3 +82,19 @@ def test_columns_of_canaries_are_apart(page: Page, tmp_path: Path) -> None:
         )
 
     assert gap >= 10
+
+
+@pytest.mark.parametrize("width", [360, 1300])
+def test_the_reference_of_the_api_is_read_without_scrolling_tables(
+    page: Page, tmp_path: Path, width: int
+) -> None:
+    with Driven(tmp_path, width=width) as tab:
+        tab.open(page.url + "docs")
+        tab.wait_for("document.querySelector('details') != null")
+        tab.value("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        tab.wait_for("[...document.querySelectorAll('details')].every(one => one.dataset.full)")
+
+        assert tab.value(SCROLLED) == []
+        assert tab.value("document.documentElement.scrollWidth") == width
+        headers = "[...document.querySelectorAll('.reply h3')].map(one => one.textContent)"
+        assert "Headers" in tab.value(headers)

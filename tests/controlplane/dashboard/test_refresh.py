@@ -1,10 +1,12 @@
 """The page while it lives: every two seconds it asks again, and what it is told changes or ends."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fastapi import Request, Response
+from fastapi.responses import JSONResponse
 
 from tests.controlplane.builders import CPU, worker
 from tests.controlplane.dashboard.driven import Driven
@@ -90,3 +92,30 @@ def test_while_the_catalog_is_away_it_is_said_that_queries_go_on(
     told = tab.value("$('banner').textContent")
     assert "what is so: the catalog does not answer" in told
     assert told.endswith(" Queries are answered with what is loaded meanwhile.")
+
+
+def test_a_page_that_lacks_the_token_asks_for_it_and_shows_nothing_else(tmp_path: Path) -> None:
+    page = Page(tmp_path)
+
+    @page.api.middleware("http")
+    async def ask_for_it(request: Request, go_on: Callable[..., Awaitable[Response]]) -> Response:
+        is_open = not request.url.path.startswith("/v1/")
+        if is_open or request.headers.get("authorization") == "Bearer right":
+            return await go_on(request)
+        body = {"error": "a token is required", "code": "UNAUTHENTICATED"}
+        return JSONResponse(body, status_code=401)
+
+    cards = "[...document.querySelectorAll('main > section')].filter(one => one.offsetHeight)"
+    with page, Driven(tmp_path) as tab:
+        tab.open(page.url)
+        tab.wait_for("!$('login').hidden")
+        assert tab.value(f"{cards}.map(one => one.id)") == ["login"]
+        assert tab.value("$('health').textContent") == "a token is needed"
+        assert tab.value("$('login-says').textContent") == "This gateway asks for its token"
+
+        give = "document.querySelector('#token input').value = '{}'; $('token').requestSubmit()"
+        tab.value(give.format("wrong"))
+        tab.wait_for("$('login-says').textContent === 'This is not the gateway’s token'")
+        tab.value(give.format("right"))
+        tab.wait_for(f"{cards}.length > 4")
+        assert tab.value("$('login').hidden")

@@ -46,6 +46,15 @@ REFUSES = """
     print(json.dumps(error), file=sys.stderr)
     sys.exit(2)
 """
+REFUSES_ITS_FILES = """
+    import json, os, sys
+    model = sys.argv[2]
+    name = os.path.basename(model)
+    print(json.dumps({"step": "check", "message": f"checking {name}"}), file=sys.stderr, flush=True)
+    error = f"mlp-v1: {name}: not as {model} or evaluation.npz, nor modelless/{name} or my-{name}"
+    print(json.dumps({"error": error, "code": "INVALID_INPUT"}), file=sys.stderr)
+    sys.exit(2)
+"""
 CRASHES = "import os; os.abort()"
 SLEEPS = """
     import os, pathlib, subprocess, sys, time
@@ -126,6 +135,18 @@ async def finished(client: httpx.AsyncClient, started: httpx.Response) -> dict[s
             if operation["state"] != "running":
                 return dict(operation)
             await asyncio.sleep(0.02)
+
+
+async def test_files_are_spoken_of_by_the_names_that_the_client_has_for_them(room: Room) -> None:
+    files = {"model": ("sub/my churn.onnx", b"x"), "evaluation": ("C:\\held_out.npz", b"x")}
+    async with room.serve(REFUSES_ITS_FILES) as client:
+        started = await client.post("/v1/models", data=FORM, files=files)
+        operation = await finished(client, started)
+    assert operation["progress"]["message"] == "checking my churn.onnx"
+    assert operation["error"]["error"] == (
+        "mlp-v1: my churn.onnx: not as my churn.onnx or held_out.npz, nor modelless/model.onnx or"
+        " my-model.onnx"
+    )
 
 
 async def test_a_registration_runs_the_command_line_with_the_uploaded_files(room: Room) -> None:

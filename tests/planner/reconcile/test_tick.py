@@ -169,7 +169,7 @@ def test_an_empty_catalog_plans_nothing() -> None:
     decision = tick(observation(CatalogSnapshot(revision=0), report()))
     assert decision.plan.placements == ()
     assert decision.plan.explanation == (
-        "w1 (cpu-1) holds 0 of 0 variants of no task in 0 of 1,000 MiB.",
+        "w1 (cpu-1) holds nothing, as there is no variant for it.",
     )
 
 

@@ -54,6 +54,17 @@ def test_wanted_ones_are_starting() -> None:
     )
 
 
+def test_a_start_that_is_overdue_does_not_send_clients_away_for_as_long() -> None:
+    """It may be there at any moment: they come back after a usual start, as at its beginning."""
+    for overdue_s, said in ((0.5, "expected in 1.0 s"), (30.0, "overdue by 30 s")):
+        start = Start(since_ms=NOW_MS - 6_000.0 - 1_000.0 * overdue_s, usual_ms=6_000.0)
+        _, message, again_s = refused(
+            fleet(Wanted(counts={CPU: 1}, starting={CPU: start})), query()
+        )
+        assert message.endswith(f"being started; the first is {said}")
+        assert again_s == min(6.0, max(1.0, overdue_s))
+
+
 def test_who_has_more_time_than_a_start_takes_may_wait_for_it() -> None:
     def awaited(wanted: Wanted, latency_ms: float) -> bool:
         answer = select(fleet(wanted), query(latency_ms), NOW_MS)

@@ -17,6 +17,7 @@ from variants.buckets import positions_axis
 from variants.catalog.validity.buckets import check_bucket
 from variants.catalog.validity.sharing import check_sharing
 from variants.errors import Conflict, InvalidInput, NotFound
+from variants.figures import counted
 from variants.images import check_image
 from variants.metrics.metric import parse_metric
 from variants.types import (
@@ -396,8 +397,8 @@ def check_labels(task: Task) -> None:
     classes = output.shape[-1] if by_position else math.prod(output.shape)
     if len(task.labels) != classes:
         raise InvalidInput(
-            f"{where} has {len(task.labels)} labels, but output {output.name!r} "
-            f"has {classes} classes"
+            f"{where} has {counted(len(task.labels), 'label')}, but output {output.name!r} "
+            f"has {classes} class{'' if classes == 1 else 'es'}"
         )
 
 

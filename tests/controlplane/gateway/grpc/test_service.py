@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from controlplane.gateway.grpc import grpc_server
 from controlplane.gateway.grpc.messages import ModelInferResponse, message_class
+from controlplane.gateway.grpc.service import STOPPING
 from controlplane.gateway.listening import bind
 from controlplane.gateway.protocol_views import number_of
 from controlplane.http_errors import STATUS
@@ -245,6 +247,19 @@ async def test_a_request_keeps_the_id_of_its_caller(served: Served, stubs: Stubs
     assert error_of(caught.value)[2]["x-request-id"] == "mine"
 
 
+async def test_needs_in_metadata_are_not_missed(served: Served, stubs: Stubs) -> None:
+    """They count for pictures over HTTP."""
+    await served.worker("w1", DOUBLE)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stubs.infer(request(), (("slo-accuracy", "0.5"),))
+    status, text, _ = error_of(caught.value)
+    assert status is grpc.StatusCode.INVALID_ARGUMENT
+    assert text == (
+        "INVALID_INPUT: metadata SLO-Accuracy counts for a picture alone; here the parameter"
+        " min_accuracy says it"
+    )
+
+
 async def test_a_message_above_the_limit_is_refused(live_url: str) -> None:
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
@@ -362,6 +377,20 @@ async def test_what_is_not_there_is_not_ready(served: Served, stubs: Stubs) -> N
     assert not (await stubs.call("ModelReady", name="nope")).ready
     assert not (await stubs.call("ModelReady", name="letters", version="nope")).ready
     assert (await served.get("/v2/models/nope/ready")).status == 404
+
+
+async def test_what_is_not_there_is_told_with_what_is(served: Served, stubs: Stubs) -> None:
+    """By all that names a task, as by queries."""
+    said = "there is no task 'nope'; there are: letters"
+    for path in ("", "/ready", "/config", "/stats"):
+        assert (await served.get(f"/v2/models/nope{path}")).json["error"] == said
+    for change in ("load", "unload"):
+        reply = await served.ask(b"{}", path=f"/v2/repository/models/nope/{change}")
+        assert reply.json["error"] == said
+    for call in ("ModelMetadata", "ModelConfig", "ModelStatistics"):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stubs.call(call, name="nope")
+        assert refused.value.details() == f"TASK_NOT_FOUND: {said}"
 
 
 async def test_metadata_are_those_of_rest(served: Served, stubs: Stubs) -> None:
@@ -560,6 +589,46 @@ async def test_a_gateway_that_stops_answers_what_is_in_flight(served: Served) ->
         await until(lambda: served.in_flight > 0)
         await served.gateway.stop()
         assert (await asked).model_version == LATE
+
+
+async def test_a_gateway_that_stops_does_not_end_a_stream_as_if_it_were_done(
+    served: Served,
+) -> None:
+    """Its client would wait for answers that never come."""
+    await served.worker("w1", FAST)
+    async with connected(served.gateway.settings.grpc_port) as stubs:
+        asks_on, is_done = stubs.open_stream(), stubs.open_stream()
+        for stream in (asks_on, is_done):
+            await stream.write(request(model_version=FAST))
+            await stream.read()
+        server = served.gateway._grpc
+        assert server is not None
+        stopping = asyncio.ensure_future(served.gateway.stop())
+        await until(lambda: server._service.closing)
+        for stream in (asks_on, is_done):
+            await stream.write(request(model_version=FAST))
+        await is_done.done_writing()
+        for stream in (asks_on, is_done):
+            assert (await stream.read()).infer_response.model_version == FAST
+        assert await is_done.read() is grpc.aio.EOF
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await asks_on.read()
+        status, text, metadata = error_of(caught.value)
+        assert (status, metadata["modelless-code"]) == (grpc.StatusCode.UNAVAILABLE, "REPLICA_LOST")
+        assert text == f"REPLICA_LOST: {STOPPING}"
+        await stopping
+
+
+async def test_a_gateway_that_stops_first_takes_up_what_has_come(served: Served) -> None:
+    """The loop may have been busy; the library cancels what no handler has begun."""
+    await served.worker("w1", FAST)
+    async with connected(served.gateway.settings.grpc_port) as stubs:
+        await stubs.infer(request(model_version=FAST))
+        asked = [asyncio.ensure_future(stubs.infer(request(model_version=FAST))) for _ in range(8)]
+        await asyncio.sleep(0)
+        time.sleep(0.05)  # they come meanwhile  # noqa: ASYNC251
+        await served.gateway.stop()
+        assert [one.model_version for one in await asyncio.gather(*asked)] == 8 * [FAST]
 
 
 async def test_a_port_that_is_taken_ends_the_start(live_url: str) -> None:

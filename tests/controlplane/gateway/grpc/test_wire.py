@@ -14,6 +14,7 @@ from controlplane.gateway.grpc.messages import (
     PROTO,
     ModelInferRequest,
     ModelInferResponse,
+    ProtoFile,
     message_class,
 )
 from controlplane.gateway.grpc.statuses import LONGEST, sentence
@@ -188,9 +189,12 @@ def test_every_procedure_has_its_messages() -> None:
         message_class(method.reply)
 
 
-def test_every_field_of_the_file_is_read() -> None:
-    written = len(re.findall(r"^  +.* = \d+;", PROTO.read_text(), re.MULTILINE))
-    file = ModelInferRequest.DESCRIPTOR.file
+@pytest.mark.parametrize("name", sorted(path.name for path in PROTO.parent.glob("*.proto")))
+def test_every_field_of_a_file_is_read(name: str) -> None:
+    written = len(re.findall(r"^  +.* = \d+;", PROTO.with_name(name).read_text(), re.MULTILINE))
+    read_file = ProtoFile(name)
+    message = read_file.described.message_type[0].name
+    file = read_file.message_class(message).DESCRIPTOR.file
 
     def fields(message: Any) -> int:
         if message.GetOptions().map_entry:

@@ -640,7 +640,7 @@ async def test_a_slash_too_many_is_a_typed_error(served: Served) -> None:
     client = await served.client()
     client.send(post(query(1), path="/v1/query/"))
     assert (await client.answer()).error == (
-        404, "NOT_FOUND", "there is nothing at POST /v1/query/",
+        404, "NOT_FOUND", "there is nothing at POST /v1/query/; did you mean /v1/query?",
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from controlplane.gateway.images.pixels import parse_image
 from controlplane.gateway.protection.body_frames import tasks_as_json, tasks_of
 from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.query.parsing import ParsedQuery
-from tests.controlplane.serving import DOUBLE, FAST, TASK, Served, serving
+from tests.controlplane.serving import DOUBLE, FAST, TASK, Served, post, query, serving
 from variants.errors import InvalidInput, ModellessError, PayloadTooLarge, TaskNotFound
 from variants.types import ImageScale, Task, TaskName, TensorSpec
 from workers.runtimes.protocol import Tensor
@@ -347,6 +347,37 @@ async def test_an_image_is_answered(served: Served) -> None:
             assert (refused.status_code, refused.json()["code"]) == (status, code)
         counted = served.gateway.path.counters.tasks[TaskName(TASK.name)]
         assert sum(counted.errors.values()) >= 1
+
+
+V2 = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
+
+
+@pytest.mark.parametrize("expects", [False, True], ids=["short way", "ordinary way"])
+@pytest.mark.parametrize(
+    ("path", "body", "header", "said"),
+    [
+        ("/v1/query", query(), "SLO-Latency-Ms", "in JSON slo.latency_ms says it"),
+        ("/v1/query", query(), "SLO-Prefer", "in JSON slo.prefer says it"),
+        ("/v1/query", query(), "X-Modelless-Variant", "in JSON variant says it"),
+        ("/v2/models/letters/infer", V2, "SLO-Cost", "here the parameter max_cost_usd_per_1k says"),
+    ],
+)
+async def test_what_a_header_needs_of_json_is_not_missed(
+    served: Served, path: str, body: dict[str, Any], header: str, said: str, *, expects: bool
+) -> None:
+    """It would be answered by another SLO than its client thinks."""
+    await served.worker("w1", FAST, DOUBLE)
+    headers = [(header, "1")] + [("Expect", "100-continue")] * expects
+    client = await served.client()
+    client.send(post(body, path=path, headers=headers))
+    if expects:
+        assert (await client.answer()).status == 100
+    status, code, error = (await client.answer()).error
+    assert (status, code) == (400, "INVALID_INPUT")
+    assert error.startswith(f"header {header} counts for a picture alone; {said}")
+    assert (
+        await served.ask(body, path=path, headers=[("X-Modelless-Task", "letters")])
+    ).status == 200
 
 
 async def test_what_may_be_asked_by_picture_is_described(served: Served) -> None:

@@ -144,6 +144,16 @@ def test_several_inputs_come_by_name_in_the_order_of_the_task() -> None:
         (b"", "the body is empty"),
         (b"{", "the body is not valid JSON: "),
         (b"\xff\xfe", "the body is not valid JSON: "),
+        (b"\x89PNG\r\n", "the body is not JSON but a picture: send it to /v1/query with its Cont"),
+        (b"\xff\xd8\xff\xe0", "the body is not JSON but a picture: send it to /v1/query with it"),
+        (
+            b"--x\r\nContent-D",
+            "the body is not JSON but a form: send JSON, or a picture alone with",
+        ),
+        (
+            b"task=a&inputs=1",
+            'the body is not JSON but a form: send JSON, such as {"task": ..., "i',
+        ),
         (b'{"task":"pair","inputs":[[NaN,1]]}', "the body is not valid JSON: "),
         (b'{"task":"pair","inputs":[[1e999,1]]}', "the body is not valid JSON: "),
         (b"[" * 100_000, "the body is not valid JSON: "),
@@ -471,21 +481,21 @@ def test_a_priority_that_is_none(given: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("latency_slo", "did you mean 'latency_slo_ms'?"),
-        ("latency_ms_slo", "did you mean 'latency_slo_ms'?"),
-        ("min_acuracy", "did you mean 'min_accuracy'?"),
-        ("accuracy_min", "did you mean 'min_accuracy'?"),
-        ("Max-Cost", "did you mean 'max_cost_usd_per_1k'?"),
-        ("latency_ms", "it is called 'latency_slo_ms' here"),
-        ("accuracy", "it is called 'min_accuracy' here"),
-        ("cost", "it is called 'max_cost_usd_per_1k' here"),
-        ("slo", "what it holds are parameters of their own here"),
-        ("variant", "a version is named outside of the parameters here"),
+        ("latency_slo", "did you mean 'latency_slo_ms'? Known are:"),
+        ("latency_ms_slo", "did you mean 'latency_slo_ms'? Known are:"),
+        ("min_acuracy", "did you mean 'min_accuracy'? Known are:"),
+        ("accuracy_min", "did you mean 'min_accuracy'? Known are:"),
+        ("Max-Cost", "did you mean 'max_cost_usd_per_1k'? Known are:"),
+        ("latency_ms", "it is called 'latency_slo_ms' here; known are:"),
+        ("accuracy", "it is called 'min_accuracy' here; known are:"),
+        ("cost", "it is called 'max_cost_usd_per_1k' here; known are:"),
+        ("slo", "what it holds are parameters of their own here; known are:"),
+        ("variant", "a version is named outside of the parameters here; known are:"),
     ],
 )
 def test_a_need_under_the_name_of_the_other_dialect_is_not_missed(name: str, advice: str) -> None:
     assert v2_error({"inputs": [entry()], "parameters": {name: 0.5}}) == (
-        f"there is no parameter {name!r}: {advice}; known are: best_effort, latency_slo_ms,"
+        f"there is no parameter {name!r}: {advice} best_effort, latency_slo_ms,"
         " max_cost_usd_per_1k, min_accuracy, prefer, priority, timeout"
     )
 

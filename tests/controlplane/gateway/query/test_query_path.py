@@ -854,6 +854,15 @@ async def test_v2_versions_may_be_named_by_their_numbers(served: Served) -> None
     assert (await served.get("/v2/models/letters/versions/7/ready")).status == 404
 
 
+async def test_v2_lists_only_what_is_ready_where_that_is_wanted(served: Served) -> None:
+    await served.worker("w1", FAST)
+    for body, names in ((b"", 4), (b"{}", 4), (b'{"ready": false}', 4), (b'{"ready": true}', 1)):
+        listed = (await served.ask(body, path="/v2/repository/index")).json
+        assert len(listed) == names, body
+    wrong = await served.ask(b"xx", path="/v2/repository/index")
+    assert wrong.error == (400, "INVALID_INPUT", "the body is not JSON")
+
+
 async def test_v2_loads_what_is_asked_for_by_name(served: Served) -> None:
     await served.worker("w1")
     assert (await served.get("/v2/models/letters/ready")).status == 503

@@ -1,0 +1,78 @@
+"""StreamWriter: the answers of one stream of queries, in the order of these."""
+
+import asyncio
+from typing import Any
+
+import orjson
+
+from controlplane.gateway.grpc.messages import ModelInferResponse, ModelStreamInferResponse
+from controlplane.gateway.grpc.statuses import sentence, status_of
+from controlplane.gateway.grpc.wire import nested, read_request
+from variants.errors import InvalidInput
+
+AHEAD = 64
+"""Queries of one stream that are answered at once; no more of it is read meanwhile. Two of the
+largest batches that profiles have (32 rows): one runs, one fills."""
+_INFER_RESPONSE = 2
+"""Number of the field of a ``ModelStreamInferResponse``."""
+
+Answer = tuple[int, bytes, bytes]
+"""As the query path gives it: HTTP's status, body, header lines."""
+
+
+class StreamWriter:
+    """The answers of one stream, written in the order of their queries."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._due: asyncio.Queue[tuple[bytes, asyncio.Future[Answer]] | None]
+        self._due = asyncio.Queue(AHEAD)
+        self._task = asyncio.create_task(self._write())
+        self._task.add_done_callback(self._make_room)
+
+    async def add(self, request: bytes, answered: "asyncio.Future[Answer]") -> None:
+        """Return when another query may be read."""
+        await self._due.put((request, answered))
+        if self._task.done():
+            self._task.result()
+
+    async def finish(self) -> None:
+        """Return when all are written."""
+        await self._due.put(None)
+        await self._task
+
+    def cancel(self) -> None:
+        self._task.cancel()
+
+    async def _write(self) -> None:
+        while (due := await self._due.get()) is not None:
+            request, answered = due
+            await self._context.write(_streamed(request, await answered))
+
+    def _make_room(self, _: object) -> None:
+        """Nobody waits for a writer that has ended."""
+        while not self._due.empty():
+            self._due.get_nowait()
+
+
+def _streamed(request: bytes, answer: Answer) -> bytes:
+    """An answer as a ``ModelStreamInferResponse``; a stream goes on after an error."""
+    status, body, _ = answer
+    if status == 200:
+        return nested(_INFER_RESPONSE, body)
+    error = orjson.loads(body)
+    response = ModelInferResponse()
+    try:
+        message, _ = read_request(request)
+        response.id, response.model_name = message.id, message.model_name
+    except InvalidInput:
+        pass  # then it has none
+    _, _, metadata = status_of(error)
+    for name, value in metadata:
+        if isinstance(value, str):  # what is bytes says the same once more
+            response.parameters[name].string_param = value
+    return bytes(
+        ModelStreamInferResponse(
+            error_message=sentence(error), infer_response=response
+        ).SerializeToString()
+    )
