@@ -99,6 +99,16 @@ def join(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     return {}
 
 
+def plain(arguments: Arguments, announce: Announce) -> dict[str, Any]:
+    """``path``, ``target`` and ``size_mib`` to nothing: a model that a converter has left in a form
+    that cannot be served is written in one that can."""
+    from variants.checks.onnx_plain import plain as written
+
+    target = Path(arguments["target"])
+    written(Path(arguments["path"]), target, limit_mib=arguments["size_mib"])
+    return {}
+
+
 def fix_axis(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     """``path``, ``size_mib``, ``length`` and ``target``, where the model with that size is written,
     to the open ``axes``: pairs of an input's name and an axis of its rows; the same of ``outputs``
@@ -232,6 +242,7 @@ METHODS: dict[str, Callable[[Arguments, Announce], dict[str, Any]]] = {
     "check": check,
     "fix_axis": fix_axis,
     "join": join,
+    "plain": plain,
     "build": build,
     "change": change,
     "load": _held.load,
