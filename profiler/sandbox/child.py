@@ -22,7 +22,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from profiler.evaluation.accuracy import answers, check_alone, judge, wants_memory
-from profiler.evaluation.freed_batch import try_rows
+from profiler.evaluation.freed_batch import check_freed, try_rows
 from profiler.sandbox.measure import Trial, pin
 from variants.buckets import read_bucket
 from variants.builders.protocol import Material
@@ -84,7 +84,7 @@ def change(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     edges, target = Edges(**given), Path(arguments["target"])
     change_edges(Path(arguments["path"]), target, edges, limit_mib=arguments["size_mib"])
     if edges.free_batch:
-        check_model(target, limits=OnnxLimits(size_mib=arguments["size_mib"]))
+        check_freed(target, limits=OnnxLimits(size_mib=arguments["size_mib"]))
         try_rows(target.name, target)
     return {}
 

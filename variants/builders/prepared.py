@@ -6,6 +6,7 @@ from typing import Any
 
 from variants.builders.activations import first_line
 from variants.builders.onnx_fp32 import simplify
+from variants.checks.onnx_walk import inner_names
 from variants.errors import VariantNotBuilt
 
 FLOATS_OF_CLASSICAL = {
@@ -139,14 +140,3 @@ def drop_unused_weights(model: Any) -> None:
     used |= {value.name for value in graph.output}
     for weight in [weight for weight in graph.initializer if weight.name not in used]:
         graph.initializer.remove(weight)
-
-
-def inner_names(node: Any) -> set[str]:
-    """Every name that the graphs inside a node (``If``, ``Loop``, ``Scan``) read."""
-    found: set[str] = set()
-    for attribute in node.attribute:
-        for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-            found |= {value.name for value in graph.output}
-            for inner in graph.node:
-                found |= {*inner.input, *inner_names(inner)}
-    return found

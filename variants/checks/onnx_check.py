@@ -31,6 +31,7 @@ DTYPES = {1: "float32", 11: "float64", 7: "int64", 6: "int32", 2: "uint8", 9: "b
 """ONNX's numbers of the element types that a task may have."""
 
 ELSEWHERE = "the reference, under 'Files from elsewhere', has the lines for it"
+FIXED = "has a fixed batch"
 MAX_ROW_MIB = 256
 """Largest row of one input or output, which has to fit into a message."""
 LONGEST_NAME = 200
@@ -371,7 +372,7 @@ def _spec(file: str, side: str, value: Any) -> TensorSpec:
         raise InvalidArtifact(f"{where} is a scalar; its first axis must be the batch")
     if axes[0].HasField("dim_value"):
         raise InvalidArtifact(
-            f"{where} has a fixed batch of {axes[0].dim_value}; export it with a dynamic first"
+            f"{where} {FIXED} of {axes[0].dim_value}; export it with a dynamic first"
             " axis, or try --free-batch"
         )
     if len(axes) > MAX_AXES + 1:
