@@ -65,7 +65,11 @@ class _Freed:
 
     def __init__(self, model: Any, inputs: Sequence[Any], size: int) -> None:
         self._model = model
-        self._inputs = [value.name for value in inputs]
+        self._inputs = [
+            value.name
+            for value in inputs
+            if (axes := value.type.tensor_type.shape.dim) and axes[0].dim_value == size
+        ]
         self._size = size
         self._following = _following(model, self._inputs)
         self._before = self._shapes(size)
@@ -258,40 +262,7 @@ class _Freed:
         return numpy_helper.to_array(held[0]) if held else None
 
     def _shapes(self, size: int) -> dict[str, Shape]:
-        """Shapes of all values that follow from inputs of so many rows."""
-        from onnx import ModelProto, shape_inference
-
-        light = ModelProto(ir_version=self._model.ir_version)
-        light.opset_import.extend(self._model.opset_import)
-        light.graph.name = "shapes"
-        light.graph.node.extend(self._model.graph.node)
-        light.graph.input.extend(self._model.graph.input)
-        for value in self._model.graph.output:
-            light.graph.output.add(name=value.name)
-        known = {value.name: value for value in light.graph.input}
-        for tensor in self._model.graph.initializer:
-            if prod(tensor.dims) <= _LARGEST_SHAPE:
-                light.graph.initializer.append(tensor)
-            elif tensor.name not in known:  # a weight, of which only the shape matters
-                weight = light.graph.input.add(name=tensor.name).type.tensor_type
-                weight.elem_type = tensor.data_type
-                for one in tensor.dims:
-                    weight.shape.dim.add(dim_value=one)
-        for name in self._inputs:
-            axes = known[name].type.tensor_type.shape.dim
-            if axes and axes[0].dim_value == self._size:
-                axes[0].dim_value = size
-        try:
-            inferred = shape_inference.infer_shapes(light, data_prop=True).graph
-        except Exception:  # what is wrong with the model is for its check to say
-            return {}
-        found = {
-            value.name: tuple(one.dim_value for one in value.type.tensor_type.shape.dim)
-            for value in (*inferred.value_info, *inferred.input, *inferred.output)
-            if value.type.tensor_type.HasField("shape")
-            and all(one.dim_value > 0 for one in value.type.tensor_type.shape.dim)
-        }
-        return found | {one.name: tuple(one.dims) for one in light.graph.initializer}
+        return shapes_for(self._model, self._inputs, size)
 
     def _hold(self, numbers: Sequence[int], like: str) -> str:
         """Put a constant into the graph; its name begins like this one."""
@@ -304,6 +275,81 @@ class _Freed:
 
     def _fresh(self, like: str) -> str:
         return fresh_name(self._model, like)
+
+
+def shapes_for(model: Any, inputs: Sequence[str], size: int) -> dict[str, Shape]:
+    """Shapes of all values of the graph that follow from inputs of so many rows."""
+    from onnx import ModelProto, shape_inference
+
+    light = ModelProto(ir_version=model.ir_version)
+    light.opset_import.extend(model.opset_import)
+    light.graph.name = "shapes"
+    light.graph.node.extend(model.graph.node)
+    light.graph.input.extend(model.graph.input)
+    for value in model.graph.output:
+        light.graph.output.add(name=value.name)
+    known = {value.name: value for value in light.graph.input}
+    for tensor in model.graph.initializer:
+        if prod(tensor.dims) <= _LARGEST_SHAPE:
+            light.graph.initializer.append(tensor)
+        elif tensor.name not in known:  # a weight, of which only the shape matters
+            weight = light.graph.input.add(name=tensor.name).type.tensor_type
+            weight.elem_type = tensor.data_type
+            for one in tensor.dims:
+                weight.shape.dim.add(dim_value=one)
+    for name in inputs:
+        axes = known[name].type.tensor_type.shape.dim
+        if axes:
+            axes[0].Clear()
+            axes[0].dim_value = size
+    try:
+        inferred = shape_inference.infer_shapes(light, data_prop=True).graph
+    except Exception:  # what is wrong with the model is for its check to say
+        return {}
+    found = {
+        value.name: tuple(one.dim_value for one in value.type.tensor_type.shape.dim)
+        for value in (*inferred.value_info, *inferred.input, *inferred.output)
+        if value.type.tensor_type.HasField("shape")
+        and all(one.dim_value > 0 for one in value.type.tensor_type.shape.dim)
+    }
+    return found | {one.name: tuple(one.dims) for one in light.graph.initializer}
+
+
+def settle_outputs(model: Any, inputs: Sequence[Any]) -> None:
+    """Give open axes of outputs the size that they have for any number of rows, and free a first
+    axis that is as long as that of the inputs: exporters leave axes open whose size they do not
+    see, and fix those that nobody told them of.
+
+    Nothing is settled where inputs leave open another axis than the batch, or fix that.
+    """
+    outputs = [value for value in model.graph.output if _is_open(value) or _is_fixed(value)]
+    if not outputs or any(_is_open(value) or _is_fixed(value) for value in inputs):
+        return
+    names = [value.name for value in inputs]
+    some, more = (shapes_for(model, names, size) for size in (2, 3))
+    for value in outputs:
+        one, other = some.get(value.name, ()), more.get(value.name, ())
+        shape = value.type.tensor_type.shape
+        fits = len(shape.dim) == len(one) and (one[:1], other[:1]) == ((2,), (3,))
+        if not fits or one[1:] != other[1:]:
+            continue
+        said = [axis.dim_value for axis in shape.dim[1:]]
+        if any(a and a != b for a, b in zip(said, one[1:], strict=True)):
+            continue
+        del shape.dim[:]
+        shape.dim.add(dim_param=BATCH)
+        for size in one[1:]:
+            shape.dim.add(dim_value=size)
+
+
+def _is_open(value: Any) -> bool:
+    """Whether a tensor has an axis without a size, the first left out."""
+    return any(axis.dim_value < 1 for axis in value.type.tensor_type.shape.dim[1:])
+
+
+def _is_fixed(value: Any) -> bool:
+    axes = value.type.tensor_type.shape.dim
+    return bool(axes) and axes[0].dim_value > 0
 
 
 def fresh_name(model: Any, name: str) -> str:

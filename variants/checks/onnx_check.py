@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from variants.catalog.validity.registrations import MAX_AXES
 from variants.checks.class_names import class_names
+from variants.checks.onnx_batch import settle_outputs
 from variants.checks.onnx_walk import graphs, nodes, sparse_tensors, tensors
 from variants.errors import InvalidArtifact
 from variants.figures import apart
@@ -95,9 +96,9 @@ def check_model_bytes(data: bytes, *, where: str, limits: OnnxLimits | None = No
     parameters = _check_initialisers(where, model, limits)
     model = _inferred(where, model)
     held = {tensor.name for tensor in model.graph.initializer}
-    inputs = tuple(
-        _spec(where, "input", value) for value in model.graph.input if value.name not in held
-    )
+    taken = [value for value in model.graph.input if value.name not in held]
+    inputs = tuple(_spec(where, "input", value) for value in taken)
+    settle_outputs(model, taken)
     outputs = tuple(_spec(where, "output", value) for value in _numeric(model.graph.output))
     if not inputs:
         raise InvalidArtifact(f"{where}: the model has no inputs")

@@ -10,7 +10,7 @@ import pytest
 from profiler.evaluation.freed_batch import check_freed, try_rows
 from tests import onnx_models as models
 from variants.checks.edges import Edges
-from variants.checks.onnx_check import OnnxLimits
+from variants.checks.onnx_check import OnnxLimits, check_model
 from variants.checks.onnx_edges import change_edges
 from variants.errors import InvalidArtifact
 
@@ -165,3 +165,50 @@ def test_an_output_that_stays_of_one_row_is_not_told_to_try_what_was_tried(tmp_p
         match=r"output 'scores' keeps one size with its batch freed: .* it was made$",
     ):
         check_freed(target, limits=OnnxLimits())
+
+
+def sized(output: Any, **changes: Any) -> Any:
+    """Rows that are made twice as large, by a size that is computed."""
+    nodes = [
+        models.node("Shape", ("pixels",), "sizes"),
+        models.node("Mul", ("sizes", "factors"), "doubled"),
+        models.node("ConstantOfShape", ("doubled",), "zeros"),
+        models.node("Add", ("zeros", "one"), "scores"),
+    ]
+    given: dict[str, Any] = {
+        "nodes": nodes,
+        "outputs": [output],
+        "weights": {"factors": np.array([1, 2]), "one": np.array(1, np.float32)},
+    }
+    return models.model(**given | changes)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        models.tensor("scores", "batch", "Resizescores_dim_1"),
+        models.tensor("scores", 1, 8),
+        models.tensor("scores", "Shapescores_dim_0", "Shapescores_dim_1"),
+    ],
+)
+def test_sizes_of_outputs_that_follow_from_the_inputs_are_found(
+    tmp_path: Path, output: Any
+) -> None:
+    """PyTorch's older exporter names what it does not see, and fixes what it was not told of."""
+    info = check_model(models.write(tmp_path / "m.onnx", sized(output)))
+    assert [one.shape for one in info.outputs] == [(8,)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"weights": {"factors": np.array([2, 2]), "one": np.array(1, np.float32)}}, "axis 1 open"),
+        ({"inputs": [models.tensor("pixels", "batch", "tokens")]}, "'pixels' leaves axis 1 open"),
+    ],
+)
+def test_sizes_that_do_not_follow_are_not_guessed(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    made = sized(models.tensor("scores", "batch", "size"), **changes)
+    with pytest.raises(InvalidArtifact, match=words):
+        check_model(models.write(tmp_path / "m.onnx", made))
