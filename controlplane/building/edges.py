@@ -1,5 +1,5 @@
-"""Models that are not registered as their files are: with weights that lie beside them, and with
-other inputs and outputs where that was asked for."""
+"""Models that are not registered as their files are: with weights that lie beside them, in a form
+that can be served, and with other inputs and outputs where that was asked for."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -10,6 +10,7 @@ from controlplane.building.types import RegistrationLimits
 from profiler.sandbox.sandbox import Sandbox, SandboxLimits
 from variants.checks.edges import Edges
 from variants.checks.onnx_parts import has_parts
+from variants.checks.onnx_plain import may_be_unusual
 from variants.errors import InvalidInput
 from variants.model_files import ModelFile
 
@@ -25,6 +26,23 @@ def with_weights(
     return [
         _rewritten("join", file, folder / f"joined-{number}", limits)
         if file.path.suffix == ".onnx" and has_parts(file.path)
+        else file
+        for number, file in enumerate(files)
+    ]
+
+
+def in_plain_form(
+    files: Sequence[ModelFile], folder: Path, limits: RegistrationLimits
+) -> list[ModelFile]:
+    """The same files; of those that a converter has left in a form that cannot be served, one in
+    ``folder`` that can.
+
+    Raises:
+        InvalidArtifact: a file cannot be read.
+    """
+    return [
+        _rewritten("plain", file, folder / f"plain-{number}", limits)
+        if file.path.suffix == ".onnx" and may_be_unusual(file.path)
         else file
         for number, file in enumerate(files)
     ]
@@ -54,11 +72,11 @@ def with_edges(
 def _rewritten(
     method: str, file: ModelFile, folder: Path, limits: RegistrationLimits, **further: Any
 ) -> ModelFile:
-    """The file as a method of the sandbox writes it, in a new folder."""
+    """The file as a method of the sandbox writes it, in a new folder; itself if that wrote none."""
     folder.mkdir()
     target = folder / file.path.name
     given = {"path": str(file.path), "target": str(target), "size_mib": limits.model_mib}
     allowed = SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)
     with Sandbox(allowed) as sandbox:
         sandbox.call(method, given | further, subject=file.model)
-    return replace(file, path=target)
+    return replace(file, path=target) if target.exists() else file

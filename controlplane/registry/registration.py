@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from controlplane.building.build_cache import BuildCache
-from controlplane.building.edges import with_edges, with_weights
+from controlplane.building.edges import in_plain_form, with_edges, with_weights
 from controlplane.building.family import digest_of
 from controlplane.building.meter import Meter
 from controlplane.building.types import (
@@ -108,6 +108,7 @@ def register(
         )
     with work_folder(scratch) as work:
         files = tuple(with_weights(files, work, limits))
+        files = tuple(in_plain_form(files, work, limits))
         if request.edges:
             files = tuple(with_edges(files, request.edges, work, limits))
         parts = [(request, files)]

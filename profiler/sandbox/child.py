@@ -22,7 +22,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from profiler.evaluation.accuracy import answers, check_alone, judge, wants_memory
-from profiler.evaluation.freed_batch import try_rows
+from profiler.evaluation.freed_batch import check_freed, try_rows
 from profiler.sandbox.measure import Trial, pin
 from variants.buckets import read_bucket
 from variants.builders.protocol import Material
@@ -84,7 +84,7 @@ def change(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     edges, target = Edges(**given), Path(arguments["target"])
     change_edges(Path(arguments["path"]), target, edges, limit_mib=arguments["size_mib"])
     if edges.free_batch:
-        check_model(target, limits=OnnxLimits(size_mib=arguments["size_mib"]))
+        check_freed(target, limits=OnnxLimits(size_mib=arguments["size_mib"]))
         try_rows(target.name, target)
     return {}
 
@@ -96,6 +96,16 @@ def join(arguments: Arguments, announce: Announce) -> dict[str, Any]:
 
     target = Path(arguments["target"])
     join_parts(Path(arguments["path"]), target, limit_mib=arguments["size_mib"])
+    return {}
+
+
+def plain(arguments: Arguments, announce: Announce) -> dict[str, Any]:
+    """``path``, ``target`` and ``size_mib`` to nothing: a model that a converter has left in a form
+    that cannot be served is written in one that can."""
+    from variants.checks.onnx_plain import plain as written
+
+    target = Path(arguments["target"])
+    written(Path(arguments["path"]), target, limit_mib=arguments["size_mib"])
     return {}
 
 
@@ -232,6 +242,7 @@ METHODS: dict[str, Callable[[Arguments, Announce], dict[str, Any]]] = {
     "check": check,
     "fix_axis": fix_axis,
     "join": join,
+    "plain": plain,
     "build": build,
     "change": change,
     "load": _held.load,

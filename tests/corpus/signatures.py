@@ -204,13 +204,14 @@ def class_too_few(folder: Path) -> Path:
     return written(folder, models.model(outputs=[tensor("scores", "batch", 2)], weights=weights))
 
 
-@bad(
-    Step.CHECK,
-    r"net-v1: net.onnx: output 'output_probability' is not a tensor; .*modelless.*'zipmap': False",
-)
-def scores_as_a_list_of_maps(folder: Path) -> Path:
+@bad(Step.CHECK, r"net-v1: net.onnx: output 'probabilities' is not a tensor")
+def scores_as_a_list_of_tensors(folder: Path) -> Path:
     from skl2onnx import to_onnx
     from sklearn.linear_model import LogisticRegression
+    from sklearn.multioutput import MultiOutputClassifier
 
     rows = np.eye(4, dtype=np.float32)
-    return written(folder, to_onnx(LogisticRegression().fit(rows, [0, 1, 2, 0]), rows[:1]))
+    several = MultiOutputClassifier(LogisticRegression()).fit(
+        rows, [[0, 1], [1, 1], [1, 0], [0, 0]]
+    )
+    return written(folder, to_onnx(several, rows[:1], options={"zipmap": False}))

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from variants.builders.prepared import drop_unused_weights, float_tensors, inner_names
+from variants.builders.prepared import drop_unused_weights, float_tensors
+from variants.checks.onnx_walk import inner_names
 
 LARGEST = 65504.0
 SMALLEST = 2.0**-14

@@ -6,6 +6,7 @@ from typing import Any
 
 from variants.builders.activations import first_line
 from variants.builders.onnx_fp32 import simplify
+from variants.checks.onnx_walk import inner_names
 from variants.errors import VariantNotBuilt
 
 FLOATS_OF_CLASSICAL = {
@@ -50,6 +51,7 @@ def prepared(source: Path, *, opset: int = 1) -> Any:
         raise VariantNotBuilt(f"its operators cannot be read: {first_line(error)}") from error
     _flatten_biases(model.graph)
     drop_unused_weights(model)
+    drop_stale_shapes(model.graph)
     name_nodes(model)
     return model
 
@@ -75,6 +77,19 @@ def _type_classical(graph: Any) -> int:
     new = {name: kind for name, kind in found.items() if kind and not types.get(name)}
     graph.value_info.extend(helper.make_tensor_value_info(name, new[name], None) for name in new)
     return len(new)
+
+
+def drop_stale_shapes(graph: Any) -> None:
+    """Take out the noted types of what no node gives: values that were there before the model was
+    simplified, and weights, which say by themselves what they are.
+
+    PyTorch's exporter notes both. Who asks for a value by such a note asks for what is not there,
+    and the note of a weight contradicts what it becomes when it is transposed.
+    """
+    given = {name for node in graph.node for name in node.output}
+    kept = [value for value in graph.value_info if value.name in given]
+    del graph.value_info[:]
+    graph.value_info.extend(kept)
 
 
 def _flatten_biases(graph: Any) -> None:
@@ -125,14 +140,3 @@ def drop_unused_weights(model: Any) -> None:
     used |= {value.name for value in graph.output}
     for weight in [weight for weight in graph.initializer if weight.name not in used]:
         graph.initializer.remove(weight)
-
-
-def inner_names(node: Any) -> set[str]:
-    """Every name that the graphs inside a node (``If``, ``Loop``, ``Scan``) read."""
-    found: set[str] = set()
-    for attribute in node.attribute:
-        for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-            found |= {value.name for value in graph.output}
-            for inner in graph.node:
-                found |= {*inner.input, *inner_names(inner)}
-    return found

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from variants.catalog.validity.registrations import MAX_AXES
 from variants.checks.class_names import class_names
+from variants.checks.onnx_batch import settle_outputs
 from variants.checks.onnx_walk import graphs, nodes, sparse_tensors, tensors
 from variants.errors import InvalidArtifact
 from variants.figures import apart
@@ -31,6 +32,7 @@ DTYPES = {1: "float32", 11: "float64", 7: "int64", 6: "int32", 2: "uint8", 9: "b
 """ONNX's numbers of the element types that a task may have."""
 
 ELSEWHERE = "the reference, under 'Files from elsewhere', has the lines for it"
+FIXED = "has a fixed batch"
 MAX_ROW_MIB = 256
 """Largest row of one input or output, which has to fit into a message."""
 LONGEST_NAME = 200
@@ -94,9 +96,9 @@ def check_model_bytes(data: bytes, *, where: str, limits: OnnxLimits | None = No
     parameters = _check_initialisers(where, model, limits)
     model = _inferred(where, model)
     held = {tensor.name for tensor in model.graph.initializer}
-    inputs = tuple(
-        _spec(where, "input", value) for value in model.graph.input if value.name not in held
-    )
+    taken = [value for value in model.graph.input if value.name not in held]
+    inputs = tuple(_spec(where, "input", value) for value in taken)
+    settle_outputs(model, taken)
     outputs = tuple(_spec(where, "output", value) for value in _numeric(model.graph.output))
     if not inputs:
         raise InvalidArtifact(f"{where}: the model has no inputs")
@@ -371,7 +373,7 @@ def _spec(file: str, side: str, value: Any) -> TensorSpec:
         raise InvalidArtifact(f"{where} is a scalar; its first axis must be the batch")
     if axes[0].HasField("dim_value"):
         raise InvalidArtifact(
-            f"{where} has a fixed batch of {axes[0].dim_value}; export it with a dynamic first"
+            f"{where} {FIXED} of {axes[0].dim_value}; export it with a dynamic first"
             " axis, or try --free-batch"
         )
     if len(axes) > MAX_AXES + 1:

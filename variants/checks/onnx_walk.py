@@ -46,3 +46,14 @@ def tensors(model: Any) -> Iterator[Any]:
                 yield from attribute.tensors
     for sparse in sparse_tensors(model):
         yield from (sparse.values, sparse.indices)
+
+
+def inner_names(node: Any) -> set[str]:
+    """Every name that the graphs inside a node (``If``, ``Loop``, ``Scan``) read."""
+    found: set[str] = set()
+    for attribute in node.attribute:
+        for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+            found |= {value.name for value in graph.output}
+            for inner in graph.node:
+                found |= {*inner.input, *inner_names(inner)}
+    return found

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from controlplane.building.types import QUICK_ROWS, Thoroughness
 from controlplane.profiling.profiles import Cause, due_profiles
@@ -285,6 +285,37 @@ def test_a_file_is_registered_with_other_edges_and_known_again(house: House) -> 
     assert list(house.scratch.iterdir()) == []
     with pytest.raises(Conflict, match=r"tiny\.onnx is registered already"):
         house.register(kinds=(), edges=edges)
+
+
+def test_a_classifier_as_converters_write_it_is_registered_and_known_again(house: House) -> None:
+    """Scores as maps, and no opset of standard operators: CatBoost knows no other way."""
+    classes = [0, 1, 2]
+    linear = helper.make_node(
+        "LinearClassifier", ["pixels"], ["label", "scores"], domain="ai.onnx.ml",
+        coefficients=models.WEIGHT.T.ravel().tolist(), intercepts=[0.0] * 3,
+        classlabels_ints=classes,
+    )  # fmt: skip
+    maps = models.node(
+        "ZipMap", ("scores",), "maps", domain="ai.onnx.ml", classlabels_int64s=classes
+    )
+    of = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(1, []))
+    model = models.model(
+        nodes=[linear, maps],
+        outputs=[
+            models.tensor("label", 1, kind=TensorProto.INT64),
+            helper.make_value_info("maps", helper.make_sequence_type_proto(of)),
+        ],
+        opsets=(("ai.onnx.ml", 2),),
+    )
+    del model.graph.initializer[:]
+    models.write(house.model, model)
+    house.register(kinds=())
+    (variant,) = house.catalog.snapshot().variants
+    assert variant.accuracy == 1.0
+    (task,) = house.catalog.snapshot().tasks
+    assert task.outputs == (TensorSpec(name="maps", dtype="float32", shape=(3,)),)
+    with pytest.raises(Conflict, match=r"tiny\.onnx is registered already"):
+        house.register(kinds=())
 
 
 def test_of_an_archive_no_edges_can_be_changed(house: House) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from variants.builders.activations import first_line, open_session
 from variants.builders.onnx_fp32 import simplify
+from variants.builders.prepared import drop_stale_shapes
 from variants.builders.protocol import Built, Material, Needs
 from variants.builders.quantisation.qdq import quiet
 from variants.errors import VariantNotBuilt
@@ -55,6 +56,7 @@ class OnnxInt8Dynamic:
                     "dynamically, convolutions are slower"
                 )
             unshare_matrices(model.graph)
+            drop_stale_shapes(model.graph)  # it transposes matrices
             try:
                 with quiet():
                     quantize_dynamic(

@@ -1,0 +1,185 @@
+"""ONNX models as converters leave them, brought into the form that is served; none of it changes
+what they compute.
+
+Converters of classic models write what no option of theirs avoids, or only one that few know:
+scores as a list of maps (``ZipMap``), no opset of the standard operators where none is used, and
+outputs that say to have one row however many come, or one axis where there are two. Other exporters
+keep parts of a model as functions.
+
+Parsing happens in native code, so callers that take files from outside do it in a child process.
+"""
+
+import mmap
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from variants.checks.onnx_check import check_file, parse_model
+from variants.checks.onnx_walk import graphs
+from variants.errors import InvalidArtifact
+
+CLASSIC = "ai.onnx.ml"
+ADDED_OPSET = 15
+"""Of the standard operators, where a model of classic ones names none. Any will do; this one every
+builder takes as it is."""
+_FUNCTIONS = 25
+"""Number of the field of ``ModelProto`` that holds functions."""
+
+
+def may_be_unusual(path: Path) -> bool:
+    """Whether it looks as if ``plain`` had something to do: cheap, and without parsing."""
+    with (
+        suppress(OSError, ValueError),
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+    ):
+        return data.find(CLASSIC.encode()) >= 0 or _has_field(data, _FUNCTIONS)
+    return False
+
+
+def _has_field(data: mmap.mmap, number: int) -> bool:
+    """Whether a message has a field, by the tags and lengths of its fields alone."""
+    place = 0
+    while place < len(data):
+        tag, place = _varint(data, place)
+        if tag >> 3 == number:
+            return True
+        match tag & 7:
+            case 0:
+                _, place = _varint(data, place)
+            case 1:
+                place += 8
+            case 2:
+                length, place = _varint(data, place)
+                place += length
+            case 5:
+                place += 4
+            case _:
+                return False
+    return False
+
+
+def _varint(data: mmap.mmap, place: int) -> tuple[int, int]:
+    """A number and the place behind it; where the data end early, the number ends there."""
+    value = shift = 0
+    for byte in data[place : place + 10]:
+        place += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    return value, place
+
+
+def plain(source: Path, target: Path, *, limit_mib: float = 2048) -> bool:
+    """Write a model in its plain form, or say that it has it and write nothing.
+
+    The same file always gives the same bytes.
+
+    Raises:
+        InvalidArtifact: it cannot be read.
+    """
+    where = source.name
+    check_file(source, limit_mib=limit_mib)
+    model = parse_model(where, source.read_bytes())
+    if not model.HasField("graph"):
+        return False  # for the check to refuse
+    inlined = _inlined(where, model)
+    changed = inlined is not None
+    model = model if inlined is None else inlined
+    changed |= _say_opset(model)
+    changed |= _unpack_maps(model.graph)
+    changed |= _free_outputs(model.graph)
+    changed |= _widen_regressors(model.graph)
+    if changed:
+        target.write_bytes(model.SerializeToString(deterministic=True))
+    return changed
+
+
+def _inlined(where: str, model: Any) -> Any | None:
+    """The model with its functions in the places where they are called; None where none is."""
+    functions = {(function.domain, function.name) for function in model.functions}
+    called = {(node.domain, node.op_type) for graph in graphs(model) for node in graph.node}
+    inner = {(node.domain, node.op_type) for one in model.functions for node in one.node}
+    if not functions & called - inner:
+        return None
+    from onnx import inliner
+
+    try:
+        return inliner.inline_local_functions(model)
+    except Exception as error:  # native code gives several types
+        raise InvalidArtifact(
+            f"{where}: defines functions of its own that cannot be inlined; export it inlined"
+        ) from error
+
+
+def _say_opset(model: Any) -> bool:
+    """Name an opset of the standard operators, where all operators are classic ones."""
+    imported = {entry.domain for entry in model.opset_import}
+    if CLASSIC not in imported or imported & {"", "ai.onnx"}:
+        return False
+    if any(node.domain != CLASSIC for graph in graphs(model) for node in graph.node):
+        return False
+    model.opset_import.add(domain="", version=ADDED_OPSET)
+    return True
+
+
+def _unpack_maps(graph: Any) -> bool:
+    """Give scores as the tensor that is there before ``ZipMap`` makes maps of it."""
+    from onnx import TensorProto, helper
+
+    outputs = {value.name: value for value in graph.output}
+    read = {name for node in graph.node for name in node.input}
+    found = False
+    for node in graph.node:
+        if (node.domain, node.op_type) != (CLASSIC, "ZipMap") or len(node.input) != 1:
+            continue
+        name = node.output[0] if node.output else ""
+        classes = [
+            len(attribute.strings) or len(attribute.ints)
+            for attribute in node.attribute
+            if attribute.name in ("classlabels_strings", "classlabels_int64s")
+        ]
+        if name not in outputs or name in read or len(classes) != 1:
+            continue
+        scores = helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", classes[0]])
+        outputs[name].CopyFrom(scores)
+        node.CopyFrom(helper.make_node("Identity", list(node.input), [name], name=node.name))
+        found = True
+    return found
+
+
+def _free_outputs(graph: Any) -> bool:
+    """Free the first axis of outputs that are said to have one row where any number comes in.
+
+    Whether they really have as many rows as come in is seen when the model is tried.
+    """
+    held = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in held]
+    if not inputs or any(_first_size(value) for value in inputs):
+        return False
+    wrong = [value for value in graph.output if _first_size(value) == 1]
+    for value in wrong:
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    return bool(wrong)
+
+
+def _widen_regressors(graph: Any) -> bool:
+    """Give what a regressor of trees says that it has but one axis of the second that it has."""
+    outputs = {value.name: value for value in graph.output}
+    found = False
+    for node in graph.node:
+        if (node.domain, node.op_type) != (CLASSIC, "TreeEnsembleRegressor"):
+            continue
+        value = outputs.get(node.output[0])
+        if value is not None and len(value.type.tensor_type.shape.dim) == 1:
+            said = [one.i for one in node.attribute if one.name == "n_targets"]
+            value.type.tensor_type.shape.dim.add(dim_value=max(1, *said, 1))
+            found = True
+    return found
+
+
+def _first_size(value: Any) -> int:
+    """Size of the first axis; 0 where it is open, or there is none."""
+    dims = value.type.tensor_type.shape.dim
+    return int(dims[0].dim_value) if dims else 0
