@@ -210,8 +210,10 @@ def noted(path: Path) -> Path:
             "more": RANDOM.standard_normal((3, 32)).astype(np.float32),
         },
     )
-    values = [("weight", 32, 4), ("more", 3, 32), ("same", "batch", 4), ("product", "batch", 32)]
-    made.graph.value_info.extend(tensor(name, *shape) for name, *shape in values)
+    values: dict[str, tuple[int | str, int]] = {
+        "weight": (32, 4), "more": (3, 32), "same": ("batch", 4), "product": ("batch", 32),
+    }  # fmt: skip
+    made.graph.value_info.extend(tensor(name, *shape) for name, shape in values.items())
     return write(path, made)
 
 
