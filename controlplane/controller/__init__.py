@@ -9,8 +9,9 @@ what gateways are told); for observing ``met_workers`` (which workers there are,
 ``arrivals`` with ``forecaster_training`` and ``learned_state``, ``peak_calendar``, and
 ``node_watch`` with ``kinds_now`` (nodes that join and leave); for applying ``node_counts`` (nodes
 that are asked for, and those that go), ``plan_applier``, ``told_targets`` and ``gateway_scaling``;
-for recording ``events``, ``reprofiling`` and ``profile_checks``; ``canaries`` (new versions, judged
-by what became of their queries); on a cluster ``measuring`` has profiles measured on its nodes.
+for recording ``events``, ``reprofiling`` and ``profile_checks``; ``headroom_watch`` (how much more
+could be served); ``canaries`` (new versions, judged by what became of their queries); on a cluster
+``measuring`` has profiles measured on its nodes.
 
 May import ``planner`` for every decision, ``workers`` for the channel, ``variants``, and of the
 control plane settings, live state, views, cluster, profiling and registry; never the gateway or the
