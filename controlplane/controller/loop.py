@@ -12,6 +12,7 @@ are begun, which take free memory only: a worker that replaces another one does 
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from time import monotonic, time
@@ -38,6 +39,7 @@ from controlplane.controller.nodes.kinds_now import Applications
 from controlplane.controller.nodes.lent_workers import LentWorkers
 from controlplane.controller.nodes.node_counts import NodeAutoscaler, NodeCounts
 from controlplane.controller.nodes.node_watch import NodeWatch
+from controlplane.controller.nodes.startable import startable
 from controlplane.controller.other_installations import may_be_behind_s, until_alone
 from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.controller.plan_applier import PlanApplier
@@ -369,7 +371,9 @@ class ControlLoop:
         else:
             self._journal.over("catalog")
             self._recorder.catalog_answered()
-            self._inventory = await self._with_replacements(self._settings.wanted(self._asked))
+            there = Counter(DeviceKindName(one.device_kind) for one in self._workers.values())
+            wanted = startable(self._settings.wanted(self._asked), there, self._settings)
+            self._inventory = await self._with_replacements(wanted)
             self._calendar.know(peaks, self._known)
 
     async def _with_replacements(

@@ -2,5 +2,6 @@
 
 Read ``node_watch`` (what no worker uses), ``kinds_now`` (kinds that come and go with their nodes),
 ``known_hosts`` (what nodes are, which profiles are true of) and ``node_counts`` (how many nodes a
-plan needs, and those that go) with ``notices`` (of which Ray is told).
+plan needs, and those that go) with ``notices`` (of which Ray is told); ``startable`` (how many
+workers Serve is told of at a time).
 """
