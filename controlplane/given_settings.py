@@ -67,6 +67,8 @@ NO_VALUE = {
     "less_than": "it must be less than {lt:.10g}",
     "string_type": "it must be text",
     "list_type": "it must be a list",
+    "too_long": "it may have at most {max_length} values",
+    "too_short": "it has too few values: {min_length} at least",
     "timezone_aware": AS_TIME,
     "datetime_parsing": AS_TIME,
     "datetime_from_date_parsing": AS_TIME,

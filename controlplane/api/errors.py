@@ -1,6 +1,8 @@
 """Every error of the control API as one typed body, with a request id that the log has too."""
 
 import logging
+import re
+from collections.abc import Sequence
 from difflib import get_close_matches
 from http import HTTPStatus
 from typing import Any
@@ -24,6 +26,8 @@ from variants.errors import InvalidInput, ModellessError, NotFound, PayloadTooLa
 
 log = logging.getLogger(__name__)
 
+_TRIED = re.compile(r"float|int|str|bool|(list|constrained)\W.*")
+"""What pydantic adds to a place where a value may be of several types: the one that it tried."""
 NEAR = 0.85
 """How alike a path and a known one are where that is meant, from 0 to 1."""
 _REFERENCE = "#/components/schemas/{model}"
@@ -181,11 +185,25 @@ def _near(request: Request) -> str:
     return near[0] if near else ""
 
 
+def _meant(errors: Sequence[Any]) -> Any:
+    """The first error; of a list that may be something else as well, what is wrong with a list."""
+    first = errors[0]
+    if not isinstance(first.get("input"), list):
+        return first
+    field = first["loc"][:2]
+    of_lists = (
+        one
+        for one in errors
+        if one["loc"][:2] == field and any("list" in str(part) for part in one["loc"][2:])
+    )
+    return next(of_lists, first)
+
+
 def readable(error: RequestValidationError) -> str:
     """The first thing that is wrong with a request, as one sentence."""
-    first = error.errors()[0]
+    first = _meant(error.errors())
     kind = str(first.get("type", ""))
-    place, *path = [str(part) for part in first["loc"]]
+    place, *path = [str(part) for part in first["loc"] if not _TRIED.fullmatch(str(part))]
     name = ".".join(path)
     if kind == "json_invalid":
         return "the body is not JSON"

@@ -241,5 +241,5 @@ class GatewayScaler:
                 self._journal.unexpected("scaling of gateways", error)
             return
         self._journal.over("scaling of gateways")
-        message = f"{target.count} are to run: {target.why}"
+        message = f"{target.count} {'is' if target.count == 1 else 'are'} to run: {target.why}"
         self._journal.tell("gateways_scaled", "gateways", message)

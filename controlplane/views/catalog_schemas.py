@@ -297,7 +297,11 @@ class VersionSchema(Schema):
     source: str = Field(description="SHA-256 of what was handed in.")
     format: str = Field(examples=["onnx"])
     created_at: str
-    source_bytes: int | None = Field(None, description="Null when the file is not in the store.")
+    source_bytes: int | None = Field(
+        None,
+        description="Where one model is asked for; null in lists, after a change, and when the file"
+        " is not in the store.",
+    )
     variants: list[str] = Field(default_factory=list, examples=[["cnn-small-v1-onnx-fp32"]])
 
     @classmethod

@@ -104,7 +104,7 @@ class GrpcServer:
 
     async def stop(self) -> None:
         """Take no more calls, answer those in flight, and close."""
-        self._service.closing = True
+        self._service.close()
         if self._sweeping is not None:
             self._sweeping.cancel()
         await asyncio.sleep(SETTLE_S)

@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 
 MESSAGE_S = 75.0
 """How long a request may take to come in full; as long as HTTP leaves a connection without one."""
-END_S = 0.05
-"""How long the end of a stream may take to come, once all that came is answered."""
+END_S = 0.3
+"""How long a stream that ends with the gateway is still listened to: its client may be done."""
 STOPPING = (
     "this gateway is being stopped; what has no answer was not looked at: open the stream again"
 )
@@ -77,7 +77,9 @@ class Service:
         self._answers = answers
         self._streams = 0
         self.closing = False
-        """Whether streams end with the next of their queries."""
+        """Whether streams end, behind what they have asked."""
+        self._waiting: set[asyncio.Timeout] = set()
+        """Of each stream that waits for its client: until when."""
         self.connections: GrpcConnections | None = None
         """The caps on its connections."""
 
@@ -132,7 +134,7 @@ class Service:
         self._streams += 1
         writer = StreamWriter(context)
         try:
-            while (data := await context.read()) is not grpc.aio.EOF:
+            while (data := await self._next(context)) is not grpc.aio.EOF and data is not None:
                 began_ms = monotonic_ms()
                 if self._access.clients is not admitted_by:  # its key may have been removed
                     admitted_by = self._access.clients
@@ -149,10 +151,8 @@ class Service:
                 except ModellessError as error:
                     self._path.fail(error, self._path.enter(client, _into(answered)))
                 await writer.add(data, answered)
-                if self.closing:
-                    break
             await writer.finish()
-            if self.closing and not await _has_ended(context):
+            if data is None:
                 await _abort(context, ReplicaLost(STOPPING), given_id)
         finally:
             self._streams -= 1
@@ -194,6 +194,31 @@ class Service:
         if client is not None:
             self._path.refused_unread(client)
         await _abort(context, error, given_id)
+
+    async def _next(self, context: Any, within_s: float | None = None) -> Any:
+        """The next message of a stream, or its end.
+
+        None where neither came in time, or the gateway stops: of a stream that goes on by then
+        nothing more is looked at.
+        """
+        only_end = self.closing
+        try:
+            async with asyncio.timeout(END_S if only_end else within_s) as patience:
+                self._waiting.add(patience)
+                try:
+                    data = await context.read()
+                finally:
+                    self._waiting.discard(patience)
+        except TimeoutError:
+            return None
+        return None if only_end and data is not grpc.aio.EOF else data
+
+    def close(self) -> None:
+        """Have streams end, each behind what it has asked."""
+        self.closing = True
+        soon_s = asyncio.get_running_loop().time() + END_S
+        for patience in self._waiting:
+            patience.reschedule(soon_s)
 
     async def _read(
         self,
@@ -250,13 +275,8 @@ class Service:
     async def reflect(self, _requests: object, context: Any) -> None:
         """``ServerReflectionInfo``: what there is to call, one answer for each question."""
         given_id, _ = await self._admit(context)
-        while not self.closing:
-            try:
-                async with asyncio.timeout(MESSAGE_S):
-                    data = await context.read()
-            except TimeoutError:
-                return
-            if data is grpc.aio.EOF:
+        while (data := await self._next(context, MESSAGE_S)) is not grpc.aio.EOF:
+            if data is None:
                 return
             try:
                 if len(data) > CONTROL_BODY:
@@ -325,15 +345,6 @@ async def _read(context: Any, within_s: float) -> bytes:
     if data is grpc.aio.EOF:
         raise InvalidInput("the call carries no message")
     return bytes(data)
-
-
-async def _has_ended(context: Any) -> bool:
-    """Whether the client of a stream has no more to say, as far as it is known by now."""
-    try:
-        async with asyncio.timeout(END_S):
-            return await context.read() is grpc.aio.EOF
-    except TimeoutError:
-        return False
 
 
 async def _abort(context: Any, error: Exception, given_id: bytes | None) -> None:

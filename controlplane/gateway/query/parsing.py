@@ -38,6 +38,8 @@ from workers.runtimes.protocol import Tensor
 
 _V1_FIELDS = frozenset({"task", "slo", "inputs", "best_effort", "variant", "priority"})
 _BESIDE_SLO = frozenset({"best_effort", "variant", "priority"})
+_IN_PLACE = frozenset({"rows", "length"})
+"""What a query that is only explained may say in the place of its inputs."""
 _SLO_FIELDS = frozenset({"latency_ms", "accuracy", "cost", "prefer"})
 MOST_ROWS = 2**20
 """Rows that an explanation is asked for."""
@@ -131,11 +133,14 @@ def asked_v1(
         InvalidInput, TaskNotFound: as ``parse_v1``.
     """
     document = json_of(body)
-    if isinstance(document, dict) and "inputs" not in document:
+    if isinstance(document, dict) and "inputs" in document:
+        if beside := sorted(document.keys() & _IN_PLACE):
+            raise InvalidInput(f"{beside[0]!r} stands in the place of 'inputs', not beside them")
+    elif isinstance(document, dict):
         document = dict(document)
         rows, length = document.pop("rows", 1), document.pop("length", None)
         if not document.keys() <= _V1_FIELDS:
-            raise _unknown_field(document, _V1_FIELDS | {"rows", "length"})
+            raise _unknown_field(document, _V1_FIELDS | _IN_PLACE)
         task = _task_at(document.get("task"), tasks, length)
         if type(rows) is not int or not 1 <= rows <= MOST_ROWS:
             raise InvalidInput(f"'rows' must be a whole number from 1 to {MOST_ROWS}")

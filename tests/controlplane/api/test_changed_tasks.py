@@ -186,3 +186,19 @@ async def test_of_two_changes_at_once_none_is_lost(
     assert {event.message for event in catalog.events(9)} == {
         "latency_ms 1000 -> 50", "accuracy any -> 90.00 %",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("mean", "why"),
+    [
+        ("a", "body 'mean' is wrong: it must be a number"),
+        ([1, 2, 3, 4], "body 'mean' is wrong: it may have at most 3 values"),
+        ([], "body 'mean' is wrong: it has too few values: 1 at least"),
+        ([1, "a"], "body 'mean.1' is wrong: it must be a number"),
+    ],
+)
+async def test_a_value_of_several_types_is_told_by_the_name_of_its_field(
+    api: httpx.AsyncClient, mean: object, why: str
+) -> None:
+    reply = await api.patch(IMAGE, json={"mean": mean})
+    assert (reply.status_code, reply.json()["error"]) == (400, why)

@@ -275,6 +275,15 @@ async def test_what_is_decided_is_told_and_journaled_and_tried_again(
     assert event.message == "2 are to run: the event loops of 1 computed for 79 % of the time"
 
 
+async def test_one_gateway_is_told_of_in_the_singular(
+    scaler: GatewayScaler, journal: Journal, catalog: MemoryCatalog
+) -> None:
+    await scaler._tell(GatewayTarget(count=1, why="the others have been replaced"))
+    await journal.store_events()
+    [event] = catalog.events(10)
+    assert event.message == "1 is to run: the others have been replaced"
+
+
 async def test_no_turn_waits_for_ray_serve_which_is_told_one_number_at_a_time(
     serve: Serve, scaler: GatewayScaler
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.controlplane.builders import DIGITS
 from tests.controlplane.dashboard.driven import Driven
 from tests.controlplane.dashboard.served import Page
-from variants.types import Canary, ModelName, Rule, RuleKind, Stage
+from variants.types import Canary, Event, ModelName, Rule, RuleKind, Stage
 
 pytestmark = pytest.mark.slow
 
@@ -82,6 +82,20 @@ def test_columns_of_canaries_are_apart(page: Page, tmp_path: Path) -> None:
         )
 
     assert gap >= 10
+
+
+@pytest.mark.parametrize(("width", "above"), [(360, True), (1300, False)])
+def test_words_of_an_event_have_the_width_of_a_phone(
+    page: Page, tmp_path: Path, width: int, above: bool
+) -> None:
+    told = Event(at="2026-01-01T00:00:00+00:00", kind="scaled", subject="cpu-4", message=LONG)
+    page.catalog.add_event(told)
+    with Driven(tmp_path, width=width) as tab:
+        tab.open(page.url)
+        tab.wait_for("$('events').querySelector('li') != null")
+        bottom = tab.value("$('events').querySelector('time').getBoundingClientRect().bottom")
+        top = tab.value("$('events').querySelector('time + *').getBoundingClientRect().top")
+        assert (top >= bottom - 1) is above
 
 
 @pytest.mark.parametrize("width", [360, 1300])

@@ -601,22 +601,27 @@ async def test_a_gateway_that_stops_does_not_end_a_stream_as_if_it_were_done(
         for stream in (asks_on, is_done):
             await stream.write(request(model_version=FAST))
             await stream.read()
-        server = served.gateway._grpc
-        assert server is not None
-        stopping = asyncio.ensure_future(served.gateway.stop())
-        await until(lambda: server._service.closing)
         for stream in (asks_on, is_done):
             await stream.write(request(model_version=FAST))
         await is_done.done_writing()
+        idle = stubs.open_stream()
+        await idle.write(request(model_version=FAST))
+        await idle.read()
+        stopping = asyncio.ensure_future(served.gateway.stop())
         for stream in (asks_on, is_done):
             assert (await stream.read()).infer_response.model_version == FAST
         assert await is_done.read() is grpc.aio.EOF
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await asks_on.read()
-        status, text, metadata = error_of(caught.value)
-        assert (status, metadata["modelless-code"]) == (grpc.StatusCode.UNAVAILABLE, "REPLICA_LOST")
-        assert text == f"REPLICA_LOST: {STOPPING}"
-        await stopping
+        for stream in (asks_on, idle):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stream.read()
+            status, text, metadata = error_of(caught.value)
+            assert (status, metadata["modelless-code"]) == (
+                grpc.StatusCode.UNAVAILABLE,
+                "REPLICA_LOST",
+            )
+            assert text == f"REPLICA_LOST: {STOPPING}"
+        async with asyncio.timeout(grpc_server.GRACE_S):  # nobody is waited for
+            await stopping
 
 
 async def test_a_gateway_that_stops_first_takes_up_what_has_come(served: Served) -> None:

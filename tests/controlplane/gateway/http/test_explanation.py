@@ -203,3 +203,13 @@ async def test_it_says_where_cores_are_short(served: Served, tmp_path: Path) -> 
 
     assert "h1" not in before["cores"]  # this machine's own may be short
     assert "The cores of h1 are short: 63 % of the time something waited" in after["cores"]
+
+
+async def test_rows_are_counted_or_given(served: Served) -> None:
+    for beside in ("rows", "length"):
+        answer = await served.ask(query(**{beside: 2}), path="/v1/explain")
+        assert answer.error == (
+            400,
+            "INVALID_INPUT",
+            f"{beside!r} stands in the place of 'inputs', not beside them",
+        )
