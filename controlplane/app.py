@@ -31,10 +31,10 @@ from variants.errors import InvalidInput
 from variants.types import DeviceKindName
 from workers.channel.secret import own_digest
 from workers.deployment import (
-    LOGS,
     Replaceable,
     application_ends,
     bind_replica_to_loopback,
+    log_options,
     log_through_serve,
     node_zone,
     take_priority,
@@ -68,7 +68,7 @@ def gateway(args: Mapping[str, Any]) -> serve.Application:
         health_check_timeout_s=5,
         graceful_shutdown_timeout_s=20,
         graceful_shutdown_wait_loop_s=0.05,
-        logging_config=LOGS,
+        logging_config=log_options(settings.log_format),
     )
     return deployment.bind(send(settings))
 
@@ -87,7 +87,7 @@ def controller(_args: Mapping[str, Any]) -> serve.Application:
         health_check_timeout_s=10,
         graceful_shutdown_timeout_s=5,
         graceful_shutdown_wait_loop_s=0.05,
-        logging_config=LOGS,
+        logging_config=log_options(settings.log_format),
     )
     return deployment.bind(send(settings))
 
@@ -155,6 +155,7 @@ def workers_of(
         late_share=settings.late_share,
         eviction=settings.eviction,
         pin_cores=settings.pin_cores and kind.gpu is None,  # which leaves no core for it
+        log_format=settings.log_format,
     )
     supplies = WorkerSupplies(
         secret_path=config.secret_path,

@@ -32,6 +32,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "eviction": tuple(RULES),
     "objective": tuple(Objective),
     "forecast": ("adaptive", "learned"),
+    "log_format": ("text", "json"),
 }
 """Settings that are one of a few names."""
 
@@ -323,6 +324,11 @@ class GivenSettings(BaseSettings):
         "by expected loss; or a published rule.",
     )
     log_level: str = Field("INFO", description="Least level that is logged.")
+    log_format: str = Field(
+        "text",
+        description="How gateways, control loop and workers log: 'text', or 'json', an object on "
+        "each line.",
+    )
 
     # What only a replica would stumble over is refused here, before anything is started.
 

@@ -5,11 +5,20 @@ signed it and whatever names it bears: the command line reaches its own gateway 
 address.
 """
 
+import asyncio
+import logging
 import ssl
+import time
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from variants.errors import InvalidInput
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 2.0
+"""How often it is looked whether a certificate has been renewed."""
 
 
 def server_context(certificate: str, key: str) -> ssl.SSLContext:
@@ -36,6 +45,70 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
             f" certificate and its key, both as PEM: {_reason(error)}"
         ) from error
     return context
+
+
+class Pair(NamedTuple):
+    """What the files of a certificate and its key hold, as PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+class FollowedCertificate:
+    """A gateway's certificate and key, as their files have them now.
+
+    They are read again when they have changed: whoever renews a certificate in its place starts
+    nothing anew. Connections that are open keep the one that they began with. Files that cannot be
+    used, such as a new certificate beside the old key, change nothing.
+
+    Attributes:
+        context: for listening sockets; each handshake takes the newest certificate.
+        pair: that one.
+    """
+
+    def __init__(self, certificate: str, key: str) -> None:
+        """
+        Raises:
+            InvalidInput: as ``server_context``.
+        """
+        self._files = certificate, key
+        self._newest = server_context(*self._files)
+        self.pair = self._read()
+        self._told = ""
+        """Why the files could not be used at the last look."""
+        self.context = server_context(*self._files)
+        self.context.sni_callback = self._choose
+
+    async def follow(self) -> None:
+        """Wait a moment, and look."""
+        await asyncio.sleep(LOOK_S)
+        await asyncio.to_thread(self.look)
+
+    def look(self) -> None:
+        """Take over what the files hold, if it is something else."""
+        try:
+            found = self._read()
+            if found == self.pair:
+                self._told = ""
+                return
+            newest = server_context(*self._files)
+        except (InvalidInput, OSError) as error:
+            if str(error) != self._told:
+                log.error("the certificate stays as it was: %s", error)
+            self._told = str(error)
+            return
+        if self._read() != found:
+            return  # it was being written: the next look sees the whole
+        self._newest, self.pair, self._told = newest, found, ""
+        log.info("the certificate in %s is another one now", self._files[0])
+
+    def _read(self) -> Pair:
+        certificate, key = (Path(file).read_bytes() for file in self._files)
+        return Pair(certificate, key)
+
+    def _choose(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+        """Called by OpenSSL in each handshake, also where the client names no host."""
+        connection.context = self._newest
 
 
 def _asked_for_a_password() -> str:
@@ -103,6 +176,14 @@ def check(certificate: str, key: str) -> str:
             f"setting MODELLESS_TLS_CERT: clients would refuse {certificate}: {_reason(error)}"
         ) from error
     return str((client.getpeercert() or {}).get("notAfter", "an unknown day"))
+
+
+def ends_within(ends: str, days: float) -> bool:
+    """Whether a certificate ends so soon; ``ends`` is as ``check`` says it."""
+    try:
+        return ssl.cert_time_to_seconds(ends) < time.time() + days * 86_400
+    except ValueError:  # an unknown day
+        return False
 
 
 def _add_public_authorities(context: ssl.SSLContext) -> None:

@@ -40,9 +40,6 @@ LEAVES_S = 2 * CONTROL_STORE_S + HANDOVER_S + DRAIN_S + STOP_S
 """What leaving takes at most. Serve kills a replica that takes longer, and a batch or load that it
 kills may be put down to its variant."""
 
-LOGS = {"enable_access_log": False}
-"""For the log of a replica. Serve would write a line for each look of the control loop at it, and
-what matters would drown."""
 
 Supplies = Callable[[str], tuple[bytes, Artifacts]]
 """Gives a replica on a machine of a cluster, which it names, the channel's secret and artifacts."""
@@ -79,6 +76,17 @@ class ThroughServe(logging.Handler):
         told = copy(record)
         told.msg, told.args = f"{record.name}: {record.getMessage()}", None
         logging.getLogger("ray.serve").handle(told)
+
+
+def log_options(log_format: str) -> dict[str, Any]:
+    """What Serve is told of the log of a replica.
+
+    It would write a line for each look of the control loop at it, and what matters would drown.
+
+    Args:
+        log_format: ``text`` or ``json``.
+    """
+    return {"enable_access_log": False, "encoding": log_format.upper()}
 
 
 def log_through_serve(level: str | int) -> None:
@@ -314,6 +322,6 @@ def worker_app(
         health_check_timeout_s=5,
         graceful_shutdown_timeout_s=LEAVES_S,
         graceful_shutdown_wait_loop_s=0.05,
-        logging_config=LOGS,
+        logging_config=log_options(config.log_format),
     )
     return deployment.bind(asdict(config), supplies)

@@ -255,5 +255,7 @@ class WorkerConfig:
     """A key of ``planner.eviction.registry.RULES``: what leaves when a query needs room."""
     pin_cores: bool = False
     """Whether it keeps to cores of its own (``workers.process.own_cores``)."""
+    log_format: str = "text"
+    """``text`` or ``json``: how its log is written."""
     zone: str = ""
     """Which zone the worker's machine is in; "" where that is not known."""

@@ -49,7 +49,7 @@ from controlplane.machine import rooms_here
 from controlplane.residency.standing import standings
 from controlplane.settings import Settings
 from controlplane.timestamps import timestamp
-from controlplane.tls import server_context
+from controlplane.tls import FollowedCertificate
 from controlplane.views.machines.core_shortage import reading
 from planner.types import Candidate
 from variants.artifacts.protocol import ArtifactStore
@@ -132,9 +132,9 @@ class Gateway:
             await self._start()
 
     async def _start(self) -> None:
-        encryption = None
+        certificate = None
         if self.settings.tls_cert:
-            encryption = server_context(self.settings.tls_cert, self.settings.tls_key)
+            certificate = FollowedCertificate(self.settings.tls_cert, self.settings.tls_key)
         if self.settings.grpc_port:
             # gRPC would say less about an address that is taken, and later.
             bind(self.settings, port=self.settings.grpc_port, listen=False).close()
@@ -159,6 +159,8 @@ class Gateway:
         keys = FollowedKeys(self.settings.client_keys_path, access, self.path)
         keys.look()
         self._background.repeat(keys.follow)
+        if certificate is not None:
+            self._background.repeat(certificate.follow)
         max_body = int(self.settings.max_body_mib * 2**20)
         caps = ConnectionCaps.of(self.settings)
         self.path.counters.connections.open["http"] = lambda: caps.open
@@ -166,7 +168,7 @@ class Gateway:
             self._application(access, max_body),
             front_factory(self.path, access, max_body, caps, self._inflater),
             listening,
-            encryption,
+            certificate.context if certificate is not None else None,
             self._limits,
         )
         self._neighbours = Neighbourhood(
@@ -183,7 +185,7 @@ class Gateway:
                 raise RuntimeError("the HTTP server ended at once")
             await asyncio.sleep(0.005)
         if self.settings.grpc_port:
-            await self._serve_grpc(access, max_body, caps.alike())
+            await self._serve_grpc(access, max_body, caps.alike(), certificate)
         await self._siblings.start()
         await self._feedback.start()
         if self._feedback.elsewhere is not None:
@@ -196,7 +198,13 @@ class Gateway:
         started = f"it listens on {where} (process {os.getpid()})"
         self._background.spawn(self._tell("gateway_started", started))
 
-    async def _serve_grpc(self, access: Access, max_body: int, caps: ConnectionCaps) -> None:
+    async def _serve_grpc(
+        self,
+        access: Access,
+        max_body: int,
+        caps: ConnectionCaps,
+        certificate: FollowedCertificate | None,
+    ) -> None:
         """Listen for gRPC, too. Only then is its library imported."""
         from controlplane.gateway.grpc.answers import Answers
         from controlplane.gateway.grpc.grpc_server import GrpcServer
@@ -204,7 +212,7 @@ class Gateway:
 
         answers = Answers(self.views, self._repository).table()
         service = Service(self.path, access, answers, self._inflater)
-        self._grpc = GrpcServer(self.settings, service, self._limits, max_body, caps)
+        self._grpc = GrpcServer(self.settings, service, self._limits, max_body, caps, certificate)
         await self._grpc.start()
 
     def check(self) -> None:

@@ -42,6 +42,18 @@ def test_a_log_has_no_line_for_each_look_at_a_replica(application: Any) -> None:
     assert logs["enable_access_log"] is False
 
 
+@pytest.mark.parametrize("application", [app.gateway, app.controller, app.worker])
+def test_the_settings_say_how_a_log_is_written(
+    application: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def encoding() -> str:
+        return str(deployment(application({}))._deployment_config.logging_config["encoding"])
+
+    assert encoding() == "TEXT"
+    monkeypatch.setenv("MODELLESS_LOG_FORMAT", "json")
+    assert encoding() == "JSON"
+
+
 def test_on_one_machine_there_is_one_gateway_and_no_place_to_choose() -> None:
     gateway = app.gateway({})
 

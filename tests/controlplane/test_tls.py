@@ -15,9 +15,10 @@ from controlplane.cli.gateway_client import Client as CommandClient
 from controlplane.cli.outcome import NotRunning
 from controlplane.client.asking import Client as PythonClient
 from controlplane.client.exchange import connection_options
-from controlplane.tls import check, server_context, trusting
+from controlplane.tls import FollowedCertificate, check, server_context, trusting
 from tests.controlplane.certificates import Pair, self_signed
 from tests.controlplane.serving import FAST, Client, Served, post, query, serving
+from tests.ports import free_port
 from variants.errors import InvalidInput, ModellessError
 
 TOKEN = "sixteen-letters!"
@@ -52,6 +53,61 @@ async def test_queries_travel_encrypted(served: Served) -> None:
     for number in range(3):
         answer = await client.ask(query(number), host="models.example", headers=AUTHORIZED)
         assert answer.json["outputs"][0][0] == number
+
+
+async def presented(port: int) -> bytes:
+    """The certificate that a client is shown that names no host."""
+    shown = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
+    return ssl.PEM_cert_to_DER_cert(shown)
+
+
+def der(certificate: str) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(Path(certificate).read_text())
+
+
+async def test_a_renewed_certificate_is_shown_to_who_connects_from_then_on(live_url: str) -> None:
+    """By both protocols; who is connected stays so, and nothing is started anew."""
+    grpc_port = free_port()
+    with TemporaryDirectory(prefix="ml-", dir="/tmp") as name:
+        folder = Path(name)
+        pair = self_signed(folder)
+        before = der(pair.certificate)
+        async with serving(
+            folder, live_url, grpc_port=grpc_port, tls_cert=pair.certificate, tls_key=pair.key
+        ) as served:
+            await served.worker("w1", FAST)
+            kept = await encrypted(served)
+            ports = (served.port, grpc_port)
+            assert [await presented(port) for port in ports] == [before, before]
+            self_signed(folder)
+            renewed = der(pair.certificate)
+            for port in ports:
+                while await presented(port) == before:
+                    pass
+            assert [await presented(port) for port in ports] == [renewed, renewed]
+            for client in (kept, await encrypted(served)):
+                assert (await client.ask(query(1), host="localhost")).status == 200
+
+
+def test_files_that_cannot_be_used_change_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pair = self_signed(tmp_path)
+    followed = FollowedCertificate(*pair)
+    old, context = followed.pair, followed.context
+    other = self_signed(tmp_path / "other")
+    Path(pair.certificate).write_bytes(Path(other.certificate).read_bytes())  # not yet its key
+    for _ in range(2):
+        followed.look()
+        assert followed.pair is old
+    assert caplog.text.count("the certificate stays as it was: settings MODELLESS_TLS_CERT") == 1
+    Path(pair.key).unlink()
+    followed.look()
+    assert followed.pair is old
+    Path(pair.key).write_bytes(Path(other.key).read_bytes())
+    followed.look()
+    assert followed.pair.key == Path(other.key).read_bytes()
+    assert followed.context is context
 
 
 @pytest.mark.parametrize(

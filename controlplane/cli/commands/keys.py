@@ -87,7 +87,7 @@ def rotate_key(
     state_dir: StateDir = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Make a second key for a client; the old one opens the same until --finish.
+    """Make a second key; the old one opens the same until --finish.
 
     Share and counts stay the client's own. The key is shown this once.
     """

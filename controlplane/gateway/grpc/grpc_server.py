@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from pathlib import Path
 
 import grpc
 import grpc.aio
@@ -13,6 +12,7 @@ from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.protection.grpc_connections import GrpcConnections
 from controlplane.gateway.query.query_path import MAX_IN_FLIGHT
 from controlplane.settings import Settings
+from controlplane.tls import FollowedCertificate, Pair
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +43,14 @@ class GrpcServer:
         limits: ClientLimits,
         max_body: int,
         caps: ConnectionCaps,
+        certificate: FollowedCertificate | None,
     ) -> None:
         """
         Args:
             max_body: the longest message, in bytes.
+            certificate: None where TLS is not spoken here.
         """
+        self._certificate = certificate
         self._settings = settings
         self._service = service
         self.connections = GrpcConnections(caps, settings.grpc_port, service.turned_away)
@@ -83,8 +86,8 @@ class GrpcServer:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         address = f"{host}:{settings.grpc_port}"
         try:
-            if settings.tls_cert:
-                self._server.add_secure_port(address, _credentials(settings))
+            if self._certificate is not None:
+                self._server.add_secure_port(address, _credentials(self._certificate))
             else:
                 self._server.add_insecure_port(address)
         except RuntimeError as error:
@@ -111,6 +114,19 @@ class GrpcServer:
         await self._server.stop(GRACE_S)
 
 
-def _credentials(settings: Settings) -> grpc.ServerCredentials:
-    pair = Path(settings.tls_key).read_bytes(), Path(settings.tls_cert).read_bytes()
-    return grpc.ssl_server_credentials((pair,))
+def _credentials(certificate: FollowedCertificate) -> grpc.ServerCredentials:
+    """Those of the certificate as it is when a connection is made."""
+    given = certificate.pair
+
+    def configuration(pair: Pair) -> grpc.ServerCertificateConfiguration:
+        return grpc.ssl_server_certificate_configuration(((pair.key, pair.certificate),))
+
+    def renewed() -> grpc.ServerCertificateConfiguration | None:
+        """Asked before each handshake, in a thread of the library; None: it is the same."""
+        nonlocal given
+        if certificate.pair is given:
+            return None
+        given = certificate.pair
+        return configuration(given)
+
+    return grpc.dynamic_ssl_server_credentials(configuration(given), renewed)

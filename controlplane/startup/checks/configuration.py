@@ -6,6 +6,9 @@ from controlplane.settings import Settings
 from controlplane.startup.checks.finding import Finding, fine, problem, warning
 from variants.errors import ModellessError
 
+SOON_DAYS = 7.0
+"""A certificate that ends within so many days is warned of: what renews it should have, by then."""
+
 
 def names(settings: Settings) -> Iterator[Finding]:
     from controlplane.startup.settings_warnings import misspelled
@@ -48,7 +51,7 @@ def access(settings: Settings) -> Iterator[Finding]:
     """From where the gateway is reached, and its certificate. Unsafe settings fail earlier."""
     from controlplane.exposure import is_loopback
     from controlplane.startup.settings_warnings import open_to_all_clients
-    from controlplane.tls import check
+    from controlplane.tls import check, ends_within
 
     for one in open_to_all_clients(settings):
         yield warning("access", one.what, one.remedy)
@@ -62,4 +65,9 @@ def access(settings: Settings) -> Iterator[Finding]:
     except ModellessError as error:
         yield problem("access", error.message, "correct the files that the settings name")
     else:
-        yield fine("access", f"{who}; TLS, with a certificate until {ends}")
+        said = f"{who}; TLS, with a certificate until {ends}"
+        if ends_within(ends, SOON_DAYS):
+            remedy = "renew it in its place: gateways that run take the new one within seconds"
+            yield warning("access", said, remedy)
+        else:
+            yield fine("access", said)

@@ -27,7 +27,7 @@ BUSY = {
     "SLO met", "Queries", "Latency, 95th percentile", "In flight", "How queries ended",
     "Latency of answers", "Refusals by code", "Answers by variant", "Why a variant was chosen",
     "Where the time of an answer goes", "Workers", "Memory reserved by variants",
-    "Variants on workers", "Event loop", "Connections", "Catalog and live state",
+    "Variants on workers", "Event loop", "Connections", "Catalog and live state", "Free disk",
 }  # fmt: skip
 """Panels that show something while a gateway with one worker answers and refuses queries."""
 

@@ -475,6 +475,9 @@ def test_who_reaches_the_gateway_is_told(state_dir: Path, tmp_path: Path) -> Non
     encrypted = told(**exposed, tls_cert=pair.certificate, tls_key=pair.key)
     assert encrypted.ok
     assert encrypted.message.startswith("other machines, with a token; TLS, with a certificate un")
+    late = self_signed(tmp_path / "late", days=3)
+    ends_soon = told(**exposed, tls_cert=late.certificate, tls_key=late.key)
+    assert ends_soon.remedy.startswith("renew it in its place")
     ended = told(**exposed, tls_cert=old.certificate, tls_key=old.key)
     assert not ended.ok
     assert ended.message.endswith(" has expired")
