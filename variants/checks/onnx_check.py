@@ -180,7 +180,7 @@ def check_signature(info: OnnxInfo, task: Task, *, where: str) -> None:
             )
 
 
-LEAVE_OUT = "--keep-outputs NAMES leaves it out"
+LEAVE_OUT = "--keep-outputs NAMES leaves it out where there are others"
 SCIKIT_HINT = (
     "export scikit-learn classifiers with modelless.export, or convert them with the option "
     "'zipmap': False of skl2onnx"
