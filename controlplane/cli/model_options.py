@@ -131,6 +131,22 @@ InputNamesOption = Annotated[
 OutputNamesOption = Annotated[
     str | None, typer.Option(metavar="NAMES", help="The same, of its outputs.")
 ]
+KeepOutputsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="The outputs of an ONNX file that stay, by its own names, that which is judged first:"
+        " 'sentence_embedding'. What only the others need goes with them.",
+    ),
+]
+AxisSizesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZES",
+        help="Sizes for axes that an ONNX file leaves open, by its names for them:"
+        " 'height=640,width=640', or by input and place: 'images:2=640'.",
+    ),
+]
 FreeBatchOption = Annotated[
     bool,
     typer.Option(
@@ -182,26 +198,52 @@ def parse_kinds(text: str | None) -> tuple[str, ...] | None:
 
 
 def edges_of(
-    input_names: str | None, output_names: str | None, *, free_batch: bool, cast_float16: bool
+    input_names: str | None,
+    output_names: str | None,
+    *,
+    keep_outputs: str | None = None,
+    axis_sizes: str | None = None,
+    free_batch: bool = False,
+    cast_float16: bool = False,
 ) -> Edges:
     """What of an ONNX file's inputs and outputs is to be another way.
 
     Raises:
-        InvalidInput: a name is empty.
+        InvalidInput: a name is empty, or a size is no whole number.
     """
-    parsed: dict[str, tuple[str, ...]] = {"input": (), "output": ()}
-    for side, text in (("input", input_names), ("output", output_names)):
-        if text is None:
-            continue
-        parsed[side] = tuple(name.strip() for name in text.split(","))
-        if not all(parsed[side]):
-            raise InvalidInput(f"a name is empty; give them as --{side}-names a,b")
+    parsed: dict[str, tuple[str, ...]] = {}
+    for option, text in (
+        ("input-names", input_names),
+        ("output-names", output_names),
+        ("keep-outputs", keep_outputs),
+    ):
+        parsed[option] = () if text is None else tuple(name.strip() for name in text.split(","))
+        if not all(parsed[option]):
+            raise InvalidInput(f"a name is empty; give them as --{option} a,b")
     return Edges(
-        input_names=parsed["input"],
-        output_names=parsed["output"],
+        input_names=parsed["input-names"],
+        output_names=parsed["output-names"],
+        keep_outputs=parsed["keep-outputs"],
+        axis_sizes=_axis_sizes(axis_sizes),
         free_batch=free_batch,
         cast_float16=cast_float16,
     )
+
+
+def _axis_sizes(text: str | None) -> tuple[tuple[str, int], ...]:
+    """``height=640,width=640`` as pairs.
+
+    Raises:
+        InvalidInput: one is no name and a size.
+    """
+    pairs = [] if text is None else [part.rpartition("=")[::2] for part in text.split(",")]
+    for name, size in pairs:
+        if not name.strip() or not size.strip().isascii() or not size.strip().isdigit():
+            raise InvalidInput(
+                f"--axis-sizes are names and whole numbers, such as 'height=640,width=640', not"
+                f" {str(text)[:40]!r}"
+            )
+    return tuple((name.strip(), int(size[:10])) for name, size in pairs)
 
 
 def parse_labels(text: str) -> tuple[str, ...]:

@@ -275,6 +275,8 @@ class Client:
         quick: bool = False,
         input_names: Iterable[str] | None = None,
         output_names: Iterable[str] | None = None,
+        keep_outputs: Iterable[str] | None = None,
+        axis_sizes: Mapping[str, int] | str | None = None,
         free_batch: bool = False,
         cast_float16: bool = False,
         latency_ms: float | None = None,
@@ -336,6 +338,12 @@ class Client:
             quick="true" if quick else None,
             input_names=None if input_names is None else ",".join(input_names),
             output_names=None if output_names is None else ",".join(output_names),
+            keep_outputs=None if keep_outputs is None else ",".join(keep_outputs),
+            axis_sizes=(
+                ",".join(f"{axis}={size}" for axis, size in axis_sizes.items())
+                if isinstance(axis_sizes, Mapping)
+                else axis_sizes
+            ),
             free_batch="true" if free_batch else None,
             cast_float16="true" if cast_float16 else None,
         )

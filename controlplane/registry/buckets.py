@@ -66,7 +66,7 @@ def by_length(
                     "length": length,
                     "target": str(path),
                 },
-                subject=source.path.name,
+                subject=source.model,
             )
             axes = _axes(found["axes"], request.pads, known)
             if known is not None and axes != known.axes:

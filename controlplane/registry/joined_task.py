@@ -1,6 +1,7 @@
 """The task that a model joins, and whether its first output is what the task's metric judges."""
 
 from collections.abc import Mapping
+from math import prod
 
 from controlplane.building.types import RegistrationRequest
 from planner.sentences import some_of
@@ -14,6 +15,7 @@ from variants.types import Slo, Task, TaskName, TensorSpec
 MOST_LABELS = 10
 """So many are told."""
 OTHER_METRICS = "--metric within:T, r2, cosine or nearest judges other models"
+ONE_PROBABILITY = "of one probability a row, within:0.499 with 0 and 1 as targets"
 
 
 def joined_task(
@@ -129,6 +131,10 @@ def _outputs(
     if is_class and check_output(metric, others[0]) is None:
         return tuple(others)
     hint = f"; {OTHER_METRICS}" if metric.classifies else ""
+    if metric.classifies and not whole and prod(first.shape) == 1:
+        hint += f": {ONE_PROBABILITY}"
+    if any(check_output(metric, one, along.get(one.name)) is None for one in others):
+        hint += "; --keep-outputs NAMES puts another output first"
     raise InvalidArtifact(f"{where}: its first output {wrong}, but is {describe(first)}{hint}")
 
 

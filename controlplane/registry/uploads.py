@@ -40,6 +40,8 @@ FIELDS = (
     "measure",
     "input_names",
     "output_names",
+    "keep_outputs",
+    "axis_sizes",
 )
 """Optional fields of the form, each an option of the same name."""
 SWITCHES = ("fresh", "quick", "free_batch", "cast_float16")

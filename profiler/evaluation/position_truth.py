@@ -69,7 +69,8 @@ def position_labels(
     if array.shape != inside.shape:
         raise InvalidArtifact(
             f"{where} has shape {array.shape}, not (rows, {inside.shape[1]}): a label for each"
-            f" position of a row, {IGNORED} where there is none"
+            f" position of a row, {IGNORED} where there is none, as the first output is for each;"
+            " --keep-outputs NAMES puts another one first"
         )
     named = array.dtype.kind == "U"
     judged = inside & (array != (UNSAID if named else IGNORED))

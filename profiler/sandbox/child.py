@@ -77,16 +77,18 @@ def check(arguments: Arguments, announce: Announce) -> dict[str, Any]:
 def change(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     """``path``, ``target``, ``size_mib`` and ``edges`` to nothing: a model with other edges is
     written. One whose batch was freed is tried, once it was checked."""
-    given: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in arguments["edges"].items()
-    }
+    given: dict[str, Any] = {name: _frozen(value) for name, value in arguments["edges"].items()}
     edges, target = Edges(**given), Path(arguments["target"])
     change_edges(Path(arguments["path"]), target, edges, limit_mib=arguments["size_mib"])
     if edges.free_batch:
         check_freed(target, limits=OnnxLimits(size_mib=arguments["size_mib"]))
         try_rows(target.name, target)
     return {}
+
+
+def _frozen(value: Any) -> Any:
+    """Lists of JSON as tuples."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def join(arguments: Arguments, announce: Announce) -> dict[str, Any]:

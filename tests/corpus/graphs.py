@@ -40,12 +40,12 @@ def text_file(folder: Path) -> Path:
     return written(folder, b"This is no model at all.\n")
 
 
-@bad(Step.CHECK, r"net-v1: net.onnx: is not an ONNX model")
+@bad(Step.CHECK, r"net-v1: net.onnx: is a page of the web, not the model")
 def page_of_an_error(folder: Path) -> Path:
     return written(folder, b"<!DOCTYPE html><html><body><h1>404 Not Found</h1></body></html>\n" * 9)
 
 
-@bad(Step.CHECK, r"net-v1: net.onnx: is not an ONNX model")
+@bad(Step.CHECK, r"net-v1: net.onnx: is what Git LFS keeps in its place; `git lfs pull`")
 def pointer_of_a_large_file_store(folder: Path) -> Path:
     lines = ["version https://git-lfs.github.com/spec/v1", "oid sha256:" + "0" * 64, "size 9", ""]
     return written(folder, "\n".join(lines).encode())

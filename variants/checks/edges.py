@@ -10,10 +10,16 @@ class Edges:
     input_names: tuple[str, ...] = ()
     """New names of the inputs, in the file's order; none: they stay."""
     output_names: tuple[str, ...] = ()
+    keep_outputs: tuple[str, ...] = ()
+    """Outputs that stay, by the file's names, in this order; none: all. What only the others need
+    goes with them, inputs too. Names of outputs are then of these."""
+    axis_sizes: tuple[tuple[str, int], ...] = ()
+    """Sizes of open axes, by their names or as ``INPUT:AXIS``."""
     free_batch: bool = False
     """Whether a first axis of a fixed size is to take any number of rows."""
     cast_float16: bool = False
     """Whether inputs and outputs of float16 become float32, cast at the edges."""
 
     def __bool__(self) -> bool:
-        return bool(self.input_names or self.output_names or self.free_batch or self.cast_float16)
+        names = self.input_names or self.output_names or self.keep_outputs
+        return bool(names or self.axis_sizes or self.free_batch or self.cast_float16)

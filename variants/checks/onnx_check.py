@@ -37,6 +37,13 @@ MAX_ROW_MIB = 256
 """Largest row of one input or output, which has to fit into a message."""
 LONGEST_NAME = 200
 
+OPTIMISED = (
+    "it was optimised for ONNX Runtime, which each worker does by itself: register the model as it"
+    " was exported"
+)
+_FUSED = ("com.microsoft", "com.microsoft.nchwc")
+"""Domains of what ONNX Runtime fuses operators into."""
+
 _STANDARD = ("", "ai.onnx")
 _CLASSIC = "ai.onnx.ml"
 """Trees, support vectors and other classic models; a part of the standard."""
@@ -173,6 +180,7 @@ def check_signature(info: OnnxInfo, task: Task, *, where: str) -> None:
             )
 
 
+LEAVE_OUT = "--keep-outputs NAMES leaves it out where there are others"
 SCIKIT_HINT = (
     "export scikit-learn classifiers with modelless.export, or convert them with the option "
     "'zipmap': False of skl2onnx"
@@ -268,6 +276,7 @@ def _check_opsets(where: str, model: Any) -> int:
     if foreign:
         raise InvalidArtifact(
             f"{where}: uses operators of {foreign[0]!r}; only standard ONNX operators run here"
+            f"{'; ' + OPTIMISED if foreign[0] in _FUSED else ''}"
         )
     opset = versions.get("")
     if opset is None:
@@ -362,7 +371,7 @@ def _spec(file: str, side: str, value: Any) -> TensorSpec:
         maps = value.type.HasField("sequence_type") and value.type.sequence_type.elem_type.HasField(
             "map_type"
         )
-        hint = f"; {SCIKIT_HINT}" if maps else ""
+        hint = f"; {SCIKIT_HINT}" if maps else f"; {LEAVE_OUT}" if side == "output" else ""
         raise InvalidArtifact(f"{where} is not a tensor{hint}")
     tensor = value.type.tensor_type
     dtype = _dtype(where, tensor.elem_type)
@@ -371,6 +380,18 @@ def _spec(file: str, side: str, value: Any) -> TensorSpec:
     axes = list(tensor.shape.dim)
     if not axes:
         raise InvalidArtifact(f"{where} is a scalar; its first axis must be the batch")
+    inner = [place for place, axis in enumerate(axes) if place and axis.dim_value < 1]
+    if axes[0].HasField("dim_value") and inner and side == "input":
+        raise InvalidArtifact(
+            f"{where} leaves axis {inner[0]} open, but its first has the size {axes[0].dim_value};"
+            " rows are along the first axis: export it with the batch first, as batch_first=True of"
+            " PyTorch's recurrent layers does"
+        )
+    if axes[0].HasField("dim_value") and side == "output":
+        raise InvalidArtifact(
+            f"{where} {FIXED} of {axes[0].dim_value} however many rows come in, and an answer has"
+            f" one for each; {LEAVE_OUT}"
+        )
     if axes[0].HasField("dim_value"):
         raise InvalidArtifact(
             f"{where} {FIXED} of {axes[0].dim_value}; export it with a dynamic first"
@@ -381,9 +402,16 @@ def _spec(file: str, side: str, value: Any) -> TensorSpec:
     shape: list[int] = []
     for position, axis in enumerate(axes[1:], start=1):
         if not axis.HasField("dim_value") or axis.dim_value < 1:
+            if side == "output":
+                raise InvalidArtifact(
+                    f"{where} leaves axis {position} open, and its size does not follow from the"
+                    f" inputs; only the batch axis may vary: {LEAVE_OUT}"
+                )
+            name = axis.dim_param or f"{value.name}:{position}"
             raise InvalidArtifact(
                 f"{where} leaves axis {position} open; only the batch axis may vary: register it "
-                "with --lengths 16,64,256, or export it with one size"
+                f"with --lengths 16,64,256 or --axis-sizes {name[:LONGEST_NAME]}=SIZE, or export it"
+                " with one size"
             )
         shape.append(int(axis.dim_value))
     row_mib = math.prod(shape) * np.dtype(dtype).itemsize / 2**20
@@ -412,9 +440,16 @@ def _dtype(where: str, element: int) -> str:
         known = ", ".join(DTYPES.values())
         kinds = {number: name.lower() for name, number in TensorProto.DataType.items()}
         kind = kinds.get(element, str(element)) if element else "undeclared"
-        hint = "; --cast-float16 casts it at the edges" if kind == "float16" else ""
+        hint = _HINTS.get(kind, "")
         raise InvalidArtifact(f"{where} has type {kind}; it must be one of {known}{hint}")
     return DTYPES[element]
+
+
+_HINTS = {
+    "float16": "; --cast-float16 casts it at the edges",
+    "bfloat16": "; export it with inputs and outputs of float32",
+    "string": "; texts are encoded as numbers where the query is asked: export what comes after",
+}
 
 
 def _names(specs: dict[str, TensorSpec]) -> str:

@@ -1,8 +1,8 @@
 """Changing what an ONNX model takes and gives, and nothing of what it computes.
 
-Names of inputs and outputs, a first axis that was fixed, and float16 at the edges: what exporters
-have left, and what a task cannot have. Whether a model whose batch was freed answers each row as it
-does alone has to be tried.
+Names of inputs and outputs, outputs that nobody asks for, axes that were left open, a first axis
+that was fixed, and float16 at the edges: what exporters have left, and what a task cannot have.
+Whether a model whose batch was freed answers each row as it does alone has to be tried.
 
 Parsing happens in native code, so callers that take files from outside do it in a child process.
 """
@@ -14,8 +14,10 @@ from typing import Any
 from variants.checks.edges import Edges
 from variants.checks.onnx_batch import free_batch, fresh_name
 from variants.checks.onnx_check import LONGEST_NAME, check_file, parse_model
-from variants.checks.onnx_walk import graphs
+from variants.checks.onnx_walk import graphs, inner_names
 from variants.errors import InvalidInput
+
+LARGEST_AXIS = 1_000_000
 
 
 def change_edges(source: Path, target: Path, edges: Edges, *, limit_mib: float = 2048) -> None:
@@ -31,6 +33,11 @@ def change_edges(source: Path, target: Path, edges: Edges, *, limit_mib: float =
     graph = model.graph
     held = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in held]
+    if edges.keep_outputs:
+        _keep_outputs(where, model, edges.keep_outputs)
+        inputs = [value for value in graph.input if value.name not in held]
+    if edges.axis_sizes:
+        _fix_axes(where, model, inputs, edges.axis_sizes)
     _rename(where, model, "input", inputs, edges.input_names)
     _rename(where, model, "output", list(graph.output), edges.output_names)
     if edges.cast_float16:
@@ -83,6 +90,78 @@ def _rename_value(model: Any, old: str, new: str) -> None:
         for sparse in getattr(graph, "sparse_initializer", ()):
             if sparse.values.name == old:
                 sparse.values.name = new
+
+
+# -- fewer outputs, and sizes of axes --------------------------------------------------------------
+
+
+def _keep_outputs(where: str, model: Any, names: Sequence[str]) -> None:
+    """Leave these outputs, in this order, and what they need."""
+    graph = model.graph
+    outputs = {value.name: value for value in graph.output}
+    if unknown := [name for name in names if name not in outputs]:
+        has = ", ".join(outputs)
+        raise InvalidInput(f"{where} has no output {unknown[0][:LONGEST_NAME]!r}; it has: {has}")
+    if len(set(names)) != len(names):
+        raise InvalidInput("--keep-outputs has a name twice")
+    kept = [_copy(outputs[name]) for name in names]
+    del graph.output[:]
+    graph.output.extend(kept)
+    needed, read = set(names), {name for node in graph.node for name in node.input}
+    nodes = []
+    for node in reversed(graph.node):
+        if needed & set(node.output):
+            needed |= {*node.input, *inner_names(node)}
+            nodes.append(_copy(node))
+    del graph.node[:]
+    graph.node.extend(reversed(nodes))
+    # What nothing ever read stays as it was.
+    for values in (graph.input, graph.initializer, graph.sparse_initializer):
+        for place in reversed(range(len(values))):
+            named = getattr(values[place], "values", values[place])  # of a sparse one
+            if named.name in read - needed:
+                del values[place]
+    del graph.value_info[:]
+
+
+def _copy(message: Any) -> Any:
+    return type(message).FromString(message.SerializeToString())
+
+
+def _fix_axes(
+    where: str, model: Any, inputs: Sequence[Any], sizes: Sequence[tuple[str, int]]
+) -> None:
+    """Give open axes a size, wherever the name of one stands."""
+    open_axes = {
+        (value.name, place): axis
+        for value in inputs
+        for place, axis in enumerate(value.type.tensor_type.shape.dim)
+        if axis.dim_value < 1
+    }
+    for name, size in sizes:
+        if not 1 <= size <= LARGEST_AXIS:
+            raise InvalidInput(f"the size of an axis is from 1 to {LARGEST_AXIS:,}, not {size:,}")
+        value, _, place = name.rpartition(":")
+        one = open_axes.get((value, int(place))) if place.isdigit() else None
+        symbol = name if one is None else one.dim_param
+        found = [axis for axis in open_axes.values() if symbol and axis.dim_param == symbol]
+        if one is None and not found:
+            told = ", ".join(
+                f"{value}:{place} {axis.dim_param!r}" if axis.dim_param else f"{value}:{place}"
+                for (value, place), axis in open_axes.items()
+            )
+            asked = name[:LONGEST_NAME]
+            raise InvalidInput(f"{where} has no open axis {asked!r}; open are: {told or 'none'}")
+        if one is not None:
+            one.dim_value = size
+        for graph in graphs(model):
+            for each in (*getattr(graph, "input", ()), *getattr(graph, "output", ())):
+                if isinstance(each, str):  # of a function
+                    continue
+                for axis in each.type.tensor_type.shape.dim:
+                    if symbol and axis.dim_param == symbol:
+                        axis.dim_value = size
+        del model.graph.value_info[:]  # inferred again
 
 
 # -- float16 ---------------------------------------------------------------------------------------

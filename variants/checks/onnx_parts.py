@@ -33,7 +33,8 @@ def has_parts(path: Path) -> bool:
         if data.find(b"location") < 0:
             return False
         with os.scandir(path.parent) as entries:
-            beside = [os.fsencode(one.name) for one in entries if one.name != path.name]
+            files = [one for one in entries if one.is_file(follow_symlinks=False)]
+            beside = [os.fsencode(one.name) for one in files if one.name != path.name]
         return any(data.find(name) >= 0 for name in beside)
     return False
 
@@ -90,6 +91,11 @@ def _place(where: str, folder: Path, tensor: Any) -> tuple[Path, int, int]:
         raise InvalidArtifact(
             f"{where}: tensor {tensor.name!r} has no place in {name!r}"
         ) from error
+    if part.is_symlink():
+        raise InvalidArtifact(
+            f"{where}: keeps tensor {tensor.name!r} in {name!r}, which is a symbolic link; put the"
+            " file itself there"
+        )
     if whole is None:
         raise InvalidArtifact(
             f"{where}: keeps tensor {tensor.name!r} in {name!r}, which is not beside it"

@@ -62,7 +62,7 @@ def fix_axis(data: bytes, length: int, *, where: str) -> FixedAxis:
     if twice is not None:
         raise InvalidArtifact(
             f"{where}: input {twice!r} leaves {names.count(twice)} axes open beside the batch; rows"
-            " may differ in the length of one"
+            " may differ in the length of one, and --axis-sizes gives the others a size"
         )
     symbols = {dim.dim_param for _, _, dim in found}
     if len(found) > 1 and (len(symbols) > 1 or "" in symbols):
@@ -91,7 +91,7 @@ def fix_axis(data: bytes, length: int, *, where: str) -> FixedAxis:
     if twice is not None:
         raise InvalidArtifact(
             f"{where}: output {twice!r} is as long as the rows along {names.count(twice)} axes, and"
-            " one is possible: leave that output out"
+            " one is possible: --keep-outputs leaves that output out"
         )
     return FixedAxis(
         data=model.SerializeToString(deterministic=True),
@@ -133,7 +133,7 @@ def _as_long(
             raise InvalidArtifact(
                 f"{where}: output {value.name!r} leaves axis {axis + 1} open, whose size {depends};"
                 " with --lengths an output is as long as the rows, or has one size: give that axis"
-                " the name that it has in the inputs, or leave the output out"
+                " the name that it has in the inputs, or leave the output out (--keep-outputs)"
             )
         else:
             _set(dim, own)

@@ -25,6 +25,7 @@ from controlplane.registry.extension import extend
 from controlplane.registry.registration import RegistrationResult
 from tests import onnx_models as models
 from tests.controlplane.registry.test_registration import CPU, QUICK, House
+from variants.checks.edges import Edges
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.types import Task, TensorSpec
 
@@ -325,6 +326,26 @@ def test_what_stands_behind_a_class_is_quantised_and_answers(house: House) -> No
     assert [variant.accuracy for variant in house.catalog.snapshot().variants] == [1.0, 1.0]
 
 
+def test_scores_that_are_not_the_first_output_can_be_put_first(house: House) -> None:
+    nodes = [
+        models.node("MatMul", ("pixels", "weight"), "scores"),
+        models.node("ReduceMax", ("scores", "axis"), "sure"),
+    ]
+    outputs = [models.tensor("sure", "batch", 1), models.tensor("scores", "batch", 3)]
+    weights = {"weight": models.WEIGHT, "axis": np.array([1])}
+    made = models.model(nodes=nodes, outputs=outputs, weights=weights)
+    models.write(house.model, made)
+    with pytest.raises(
+        InvalidArtifact,
+        match=r"is float32 \[batch, 1\]; .*: of one probability a row, within:0.499 with 0 and 1"
+        r" as targets; --keep-outputs NAMES puts another output first$",
+    ):
+        house.register()
+    house.register(kinds=(), edges=Edges(keep_outputs=("scores",)))
+    assert [spec.name for spec in only_task(house).outputs] == ["scores"]
+    assert [variant.accuracy for variant in house.catalog.snapshot().variants] == [1.0]
+
+
 @pytest.mark.campaign
 def test_a_classifier_is_refused_as_ever_and_told_of_other_metrics(
     house: House, diabetes: tuple[Path, Path, Path]
@@ -333,6 +354,7 @@ def test_a_classifier_is_refused_as_ever_and_told_of_other_metrics(
         register_network(house, diabetes, metric=None)
     assert refusal.value.message == (
         "net.pt2: its first output must be scores, float [batch, classes], but is float32 [batch]; "
-        "--metric within:T, r2, cosine or nearest judges other models"
+        "--metric within:T, r2, cosine or nearest judges other models: of one probability a row, "
+        "within:0.499 with 0 and 1 as targets"
     )
     house.assert_untouched()

@@ -2,14 +2,17 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 
 from profiler.evaluation.labelled_rows import LabelledRows, read_rows, split_for_calibration
 from tests import onnx_models as models
+from tests.onnx_models import node, tensor
 from variants.checks.onnx_check import OnnxInfo, check_model
 from variants.errors import InvalidArtifact
 from variants.types import TensorSpec
@@ -53,6 +56,82 @@ def test_a_right_model_says_what_it_is(tmp_path: Path) -> None:
         parameters=12,
         size_bytes=path.stat().st_size,
     )
+
+
+def taking(*shape: int | str, kind: int = TensorProto.FLOAT) -> Any:
+    return models.model(
+        nodes=[node("Cast", ("pixels",), "scores", to=TensorProto.FLOAT)],
+        inputs=[tensor("pixels", *shape, kind=kind)],
+        outputs=[tensor("scores", *shape)],
+    )
+
+
+def sequence() -> Any:
+    value = helper.make_tensor_sequence_value_info("list", TensorProto.FLOAT, ["batch", 3])
+    return models.model(
+        nodes=[
+            node("MatMul", ("pixels", "weight"), "scores"),
+            node("SequenceConstruct", ("scores", "scores"), "list"),
+        ],
+        outputs=[tensor("scores", "batch", 3), value],
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (
+            taking(12, "batch", 4),
+            "leaves axis 1 open, but its first has the size 12; .* export it with the batch first",
+        ),
+        (
+            taking("batch", "height", "width"),
+            r"axis 1 open; .* with --lengths 16,64,256 or --axis-sizes height=SIZE, or export it",
+        ),
+        (
+            taking("batch", 3, -1),
+            r"axis 2 open; .* --axis-sizes pixels:2=SIZE",
+        ),
+        (
+            models.model(
+                nodes=[node("NonZero", ("pixels",), "found")],
+                outputs=[tensor("found", 2, "count", kind=TensorProto.INT64)],
+            ),
+            "has a fixed batch of 2 however many rows come in, .* --keep-outputs NAMES leaves it",
+        ),
+        (
+            models.model(
+                nodes=[
+                    node("NonZero", ("pixels",), "found"),
+                    node("Transpose", ("found",), "places", perm=[1, 0]),
+                    node("MatMulInteger", ("places", "found"), "scores"),
+                ],
+                outputs=[tensor("scores", "count", "others", kind=TensorProto.INT32)],
+            ),
+            "axis 1 open, and its size does not follow .* --keep-outputs NAMES leaves it out",
+        ),
+        (sequence(), "output 'list' is not a tensor; --keep-outputs NAMES leaves it out"),
+        (
+            taking("batch", 4, kind=TensorProto.STRING),
+            "has type string; .* texts are encoded as numbers where the query is asked",
+        ),
+        (
+            taking("batch", 4, kind=TensorProto.BFLOAT16),
+            "has type bfloat16; .* export it with inputs and outputs of float32",
+        ),
+        (
+            models.model(
+                nodes=[node("FusedMatMul", ("pixels", "weight"), "scores", domain="com.microsoft")],
+                opsets=(("", models.OPSET), ("com.microsoft", 1)),
+            ),
+            "it was optimised for ONNX Runtime, .* register the model as it was exported",
+        ),
+    ],
+)
+def test_a_refusal_says_what_to_do(tmp_path: Path, made: Any, words: str) -> None:
+    with pytest.raises(InvalidArtifact, match=words) as refused:
+        check_model(models.write(tmp_path / "tiny.onnx", made))
+    assert len(refused.value.message) < 400
 
 
 @fuzzed

@@ -195,3 +195,80 @@ def test_the_same_gives_the_same_bytes_and_nothing_asked_changes_nothing(tmp_pat
     assert not Edges()
     same = changed(tmp_path / "same", two_sided())
     assert onnx.load(same) == two_sided()
+
+
+def two_towers() -> Any:
+    """Two encoders in one file, as CLIP has them, and how alike what they give is."""
+    return models.model(
+        nodes=[
+            models.node("MatMul", ("words", "w"), "text"),
+            models.node("ReduceMean", ("pictures", "axes"), "mean", keepdims=0),
+            models.node("MatMul", ("mean", "p"), "picture"),
+            models.node("Transpose", ("picture",), "turned", perm=[1, 0]),
+            models.node("MatMul", ("text", "turned"), "alike"),
+        ],
+        inputs=[
+            models.tensor("words", "texts", 4),
+            models.tensor("pictures", "images", 3, "height", "width"),
+        ],
+        outputs=[
+            models.tensor("alike", "texts", "images"),
+            models.tensor("text", "texts", 2),
+            models.tensor("picture", "images", 2),
+        ],
+        weights={
+            "w": np.ones((4, 2), np.float32),
+            "p": np.ones((3, 2), np.float32),
+            "axes": np.array([2, 3]),
+        },
+    )
+
+
+def test_outputs_that_stay_take_what_they_need_along(tmp_path: Path) -> None:
+    path = changed(tmp_path, two_towers(), keep_outputs=("text",), output_names=("vector",))
+    assert names(path) == (["words"], ["vector"])
+    graph = onnx.load(path).graph
+    assert [node.op_type for node in graph.node] == ["MatMul"]
+    assert [tensor.name for tensor in graph.initializer] == ["w"]
+    (whole,) = answer(path, words=ROWS)
+    assert np.array_equal(whole, np.repeat(ROWS.sum(1, keepdims=True), 2, axis=1))
+
+
+def test_outputs_that_stay_have_the_order_in_which_they_are_named(tmp_path: Path) -> None:
+    sizes = (("height", 2), ("width", 5))
+    path = changed(tmp_path, two_towers(), keep_outputs=("picture", "text"), axis_sizes=sizes)
+    assert names(path) == (["words", "pictures"], ["picture", "text"])
+    info = check_model(path)
+    assert [one.shape for one in info.inputs] == [(4,), (3, 2, 5)]
+
+
+@pytest.mark.parametrize(
+    "sizes", [(("height", 2), ("width", 5)), (("pictures:3", 5), ("height", 2))]
+)
+def test_axes_that_are_open_get_a_size_by_their_name_or_place(
+    tmp_path: Path, sizes: tuple[tuple[str, int], ...]
+) -> None:
+    path = changed(tmp_path, two_towers(), keep_outputs=("picture",), axis_sizes=sizes)
+    (taken,) = check_model(path).inputs
+    assert taken.shape == (3, 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("edges", "words"),
+    [
+        ({"keep_outputs": ("texts",)}, "has no output 'texts'; it has: alike, text, picture"),
+        ({"keep_outputs": ("text", "text")}, "--keep-outputs has a name twice"),
+        (
+            {"axis_sizes": (("heigth", 2),)},
+            "has no open axis 'heigth'; open are: words:0 'texts', pictures:0 'images', "
+            "pictures:2 'height', pictures:3 'width'",
+        ),
+        ({"axis_sizes": (("words:1", 2),)}, "has no open axis 'words:1'"),
+        ({"axis_sizes": (("height", 0),)}, "the size of an axis is from 1 to 1,000,000, not 0"),
+    ],
+)
+def test_outputs_and_axes_that_are_not_there_are_told(
+    tmp_path: Path, edges: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        changed(tmp_path, two_towers(), **edges)

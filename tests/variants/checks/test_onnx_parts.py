@@ -86,6 +86,16 @@ def test_a_model_that_is_whole_has_no_parts(tmp_path: Path) -> None:
     assert not has_parts(tmp_path / "none.onnx")
 
 
+def test_weights_behind_a_link_are_not_read(tmp_path: Path) -> None:
+    """A folder of models may come from elsewhere, and a link in it lead anywhere."""
+    path = apart(tmp_path)
+    weights = path.with_name("m.onnx.data")
+    weights.symlink_to(weights.rename(tmp_path / "elsewhere.data"))
+    assert not has_parts(path)
+    with pytest.raises(InvalidArtifact, match="which is a symbolic link; put the file itself"):
+        join_parts(path, tmp_path / "one.onnx", limit_mib=10)
+
+
 @pytest.mark.parametrize(
     ("place", "reason"),
     [

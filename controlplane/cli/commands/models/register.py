@@ -12,6 +12,7 @@ import typer
 from controlplane.building.types import RegistrationLimits, RegistrationRequest, Thoroughness
 from controlplane.cli.model_options import (
     AccuracyOption,
+    AxisSizesOption,
     CalibrationOption,
     CastFloat16Option,
     CostOption,
@@ -21,6 +22,7 @@ from controlplane.cli.model_options import (
     ImageMeanOption,
     ImageStdOption,
     InputNamesOption,
+    KeepOutputsOption,
     KindsOption,
     LabelsOption,
     LatencyOption,
@@ -93,6 +95,8 @@ def register(
     prefer: PreferOption = None,
     input_names: InputNamesOption = None,
     output_names: OutputNamesOption = None,
+    keep_outputs: KeepOutputsOption = None,
+    axis_sizes: AxisSizesOption = None,
     free_batch: FreeBatchOption = False,
     cast_float16: CastFloat16Option = False,
     image_mean: ImageMeanOption = None,
@@ -128,7 +132,10 @@ def register(
     parsed = None if labels is None else parse_labels(labels)
     kinds_wanted = parse_kinds(kinds)
     image = image_scale(image_mean, image_std)
-    edges = edges_of(input_names, output_names, free_batch=free_batch, cast_float16=cast_float16)
+    edges = edges_of(
+        input_names, output_names, keep_outputs=keep_outputs, axis_sizes=axis_sizes,
+        free_batch=free_batch, cast_float16=cast_float16,
+    )  # fmt: skip
     sizes, pads = parse_lengths(lengths), parse_pads(pad)
     if sizes is not None and (watch or path.is_dir()):
         raise InvalidInput("--lengths is of a single .onnx file, not of a folder")
@@ -147,6 +154,7 @@ def register(
             "labels": parsed, "name": model, "calibration": calibration, "training": training,
             "fresh": fresh, "quick": quick, "image_mean": image_mean, "image_std": image_std,
             "input_names": edges.input_names or None, "output_names": edges.output_names or None,
+            "keep_outputs": edges.keep_outputs or None, "axis_sizes": axis_sizes,
             "free_batch": free_batch, "cast_float16": cast_float16, "lengths": sizes, "pad": pad,
         }  # fmt: skip
         _register_there(path, task, evaluation, options, output, progress)

@@ -162,7 +162,7 @@ def test_lengths_that_cannot_be_are_refused(
 
 
 def test_a_model_without_an_open_axis_has_no_lengths(house: House) -> None:
-    with pytest.raises(InvalidArtifact, match="leave --lengths out"):
+    with pytest.raises(InvalidArtifact, match=r"^(?!(.*: )\1).*leave --lengths out"):
         house.register(lengths=(4, 8))
     house.assert_untouched()
 

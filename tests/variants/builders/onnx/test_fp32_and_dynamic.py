@@ -210,10 +210,14 @@ def noted(path: Path) -> Path:
             "more": RANDOM.standard_normal((3, 32)).astype(np.float32),
         },
     )
-    values: dict[str, tuple[int | str, int]] = {
-        "weight": (32, 4), "more": (3, 32), "same": ("batch", 4), "product": ("batch", 32),
-    }  # fmt: skip
-    made.graph.value_info.extend(tensor(name, *shape) for name, shape in values.items())
+    made.graph.value_info.extend(
+        [
+            tensor("weight", 32, 4),
+            tensor("more", 3, 32),
+            tensor("same", "batch", 4),
+            tensor("product", "batch", 32),
+        ]
+    )
     return write(path, made)
 
 
