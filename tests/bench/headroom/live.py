@@ -1,4 +1,4 @@
-"""Is the headroom true? ``python -m tests.bench.live.headroom``.
+"""Is the headroom true? ``python -m tests.bench.headroom.live``.
 
 Queries to one variant come as a Poisson process at a base rate until the control loop has said how
 many times that the workers could serve. Then parts and multiples of what it said are played, and of

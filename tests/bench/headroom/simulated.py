@@ -1,4 +1,4 @@
-"""Whether the headroom is there, in virtual time: ``python -m tests.bench.simulation.headroom``.
+"""Whether the headroom is there, in virtual time: ``python -m tests.bench.headroom.simulated``.
 
 Random fleets of slow and fast devices with ten tasks (``tests.bench.simulation.mixed_speed``) are
 asked a steady fifth of what they could do at most, and ``planner.headroom`` says how many times

@@ -1,0 +1,1 @@
+"""Whether the headroom that is told is there: in virtual time (``simulated``) and live."""
