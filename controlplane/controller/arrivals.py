@@ -8,6 +8,7 @@ from controlplane.demand_counters import accuracies_of, parse_counter_name
 from planner.forecasting.demand import SloClass, demands, slo_class, smoothed
 from planner.forecasting.demand_estimator import TIGHT_S, DemandEstimator, Least
 from planner.forecasting.estimator_of import DEMAND_WEIGHT
+from planner.headroom.dispersion import Dispersion
 from planner.types import Demand, Objective
 from variants.types import CatalogSnapshot, TaskName, VariantName
 
@@ -45,6 +46,7 @@ class Arrivals:
         self._pinned: dict[Pin, float] = {}
         self._tightest: Least[Pin] = Least(TIGHT_S)
         self.estimator = estimator or DemandEstimator(Objective.COST)
+        self.dispersion = Dispersion()
         self._counted: dict[str, _Counted] = {}
         self._counted_at_s = float("-inf")
 
@@ -101,6 +103,7 @@ class Arrivals:
                         tightest[task, slo] = min(tightest.get((task, slo), inf), least[key])
         if known and isfinite(elapsed_s):
             self.estimator.observe(now_s, rows, tightest, elapsed_s)
+            self.dispersion.count(_by_task(rows, pinned), elapsed_s)
         self._classes = smoothed(self._classes, demands([rows], elapsed_s), DEMAND_WEIGHT)
         self._tightest.saw(now_s, pins_tightest)
         self._pinned = _faded(self._pinned, pinned, elapsed_s)
@@ -121,6 +124,16 @@ class Arrivals:
                     )
                 )  # fmt: skip
         return tuple(found)
+
+
+def _by_task(
+    rows: Mapping[tuple[TaskName, SloClass], float], pinned: Mapping[Pin, float]
+) -> dict[TaskName, float]:
+    """All rows of each task."""
+    found: dict[TaskName, float] = {}
+    for (task, _), count in (*rows.items(), *pinned.items()):
+        found[task] = found.get(task, 0.0) + count
+    return found
 
 
 def _is_old(report: Mapping[str, Any], before: _Counted) -> bool:

@@ -5,7 +5,7 @@ so seldom that it takes a fiftieth of that thread's time at most.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 from typing import Any
 
@@ -13,6 +13,7 @@ from controlplane.controller.events.journal import Journal
 from planner.headroom.growth import Headroom, headroom
 from planner.solver.greedy import greedy
 from planner.types import Observation
+from variants.types import TaskName
 
 EVERY_S = 10.0
 REST = 50.0
@@ -43,18 +44,29 @@ class HeadroomWatch:
         busy = (float(report.get("busy", 0.0)) for report in reports)
         self._gateway_cores = sum(max(0.0, part - AT_REST) for part in busy)
 
-    def look(self, observation: Observation, now_s: float) -> None:
-        """Begin to look, where that is due and no look is under way."""
+    def look(
+        self,
+        observation: Observation,
+        dispersion: Callable[[], Mapping[TaskName, float]],
+        now_s: float,
+    ) -> None:
+        """Begin to look, where that is due and no look is under way.
+
+        Args:
+            dispersion: asked how much the arrivals of tasks vary.
+        """
         if now_s < self._due_s or self._looking is not None:
             return
-        self._looking = asyncio.create_task(self._look(observation, now_s))
+        self._looking = asyncio.create_task(self._look(observation, dispersion(), now_s))
 
     async def close(self) -> None:
         """Wait for a look that is under way: a thread cannot be given up."""
         if self._looking is not None:
             await asyncio.gather(self._looking, return_exceptions=True)
 
-    async def _look(self, observation: Observation, now_s: float) -> None:
+    async def _look(
+        self, observation: Observation, dispersion: Mapping[TaskName, float], now_s: float
+    ) -> None:
         began_s = monotonic()
         gateway_cores = self._gateway_cores if self._shares_cores else 0.0
         try:
@@ -63,6 +75,7 @@ class HeadroomWatch:
                 observation,
                 greedy,
                 gateway_cores=gateway_cores,
+                dispersion=dispersion,
                 clock=monotonic,
                 limit_s=LIMIT_S,
             )

@@ -229,7 +229,8 @@ class ControlLoop:
                 lifts = await asyncio.to_thread(self._catalog.quarantine_lifts)
                 self._applier.readmit(lifts, self._workers)
         await self._record(observation, decision, begun)
-        self._headroom.look(observation, self._clock_s())
+        dispersion = self._arrivals.dispersion.of_tasks
+        self._headroom.look(observation, dispersion, self._clock_s())
         self._report.headroom = self._headroom.told
         return decision
 

@@ -58,6 +58,7 @@ def headroom(
     planner: Planner,
     *,
     gateway_cores: float = 0.0,
+    dispersion: Mapping[TaskName, float] | None = None,
     clock: Clock,
     limit_s: float = inf,
 ) -> Headroom | None:
@@ -68,13 +69,15 @@ def headroom(
             that the plan has taken.
         planner: the quicker, the more tasks are looked at.
         gateway_cores: how many cores gateways keep busy now, of those that the workers have.
+        dispersion: how many times more than Poisson arrivals those of each task vary, where that is
+            known (``planner.headroom.dispersion``). It is taken to stay as it is.
         limit_s: after so long no further task is begun with.
     """
     asked = [each for each in observation.demand if each.qps > 0.0]
     if not asked or observation.zones.matters({worker.zone for worker in observation.workers}):
         return None
     until_s = clock() + limit_s
-    fleet = _Fleet.of(observation, planner, gateway_cores)
+    fleet = _Fleet.of(observation, planner, gateway_cores, dispersion or {})
     factor = fleet.most(lambda factor: [replace(d, qps=d.qps * factor) for d in asked], asked)
     rates: dict[TaskName, float] = {}
     for each in asked:
@@ -102,9 +105,16 @@ class _Fleet:
     cores: float
     planner: Planner
     gateway_cores: float
+    dispersion: Mapping[TaskName, float]
 
     @classmethod
-    def of(cls, observation: Observation, planner: Planner, gateway_cores: float) -> "_Fleet":
+    def of(
+        cls,
+        observation: Observation,
+        planner: Planner,
+        gateway_cores: float,
+        dispersion: Mapping[TaskName, float],
+    ) -> "_Fleet":
         known = {kind.name: kind for kind in observation.catalog.device_kinds}
         counts = _counts(observation)
         return cls(
@@ -113,6 +123,7 @@ class _Fleet:
             _cores(known, counts),
             planner,
             gateway_cores,
+            dispersion,
         )
 
     def most(self, grown: Callable[[float], list[Demand]], asked: Sequence[Demand]) -> float:
@@ -147,7 +158,14 @@ class _Fleet:
             load *= 1.0 - growth * self.gateway_cores / self.cores
         if load <= 0.0:
             return False
-        made = build_problem(self.snapshot, self.kinds, demand, load=load, refused=REFUSED)
+        made = build_problem(
+            self.snapshot,
+            self.kinds,
+            demand,
+            load=load,
+            refused=REFUSED,
+            dispersion=self.dispersion,
+        )
         return not made.problem.demand or self.planner(made.problem, Objective.COST).feasible
 
 

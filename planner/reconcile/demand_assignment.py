@@ -110,8 +110,9 @@ def assign_demand(
     forbidden = kept_out_everywhere(workers)
 
     def builder(part: Sequence[Demand]) -> ProblemBuilder:
-        room = {"forbidden": forbidden, "resident": resident}
-        return ProblemBuilder(snapshot, kinds, part, real=real, **room)
+        return ProblemBuilder(
+            snapshot, kinds, part, real=real, forbidden=forbidden, resident=resident
+        )
 
     planned = _planned(builder, demand, len(workers), planner, objective, likely_load)
     if planned is None:

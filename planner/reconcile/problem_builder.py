@@ -94,6 +94,8 @@ class ProblemBuilder:
             apart (``planner.reconcile.matching``).
         forbidden: what must not be placed on a kind: it is kept out everywhere there.
         resident: what every worker of a kind holds whatever is planned: it takes no more memory.
+        dispersion: how many times more than Poisson arrivals those of a task vary, where that is
+            known: what absorbs a backlog counts as so many times smaller.
     """
 
     def __init__(
@@ -105,7 +107,9 @@ class ProblemBuilder:
         real: Mapping[DeviceKindName, DeviceKindName] | None = None,
         forbidden: Mapping[DeviceKindName, Collection[VariantKey]] | None = None,
         resident: Mapping[DeviceKindName, Collection[VariantKey]] | None = None,
+        dispersion: Mapping[TaskName, float] | None = None,
     ) -> None:
+        self._dispersion = dispersion or {}
         self._kinds = tuple(kind for kind in kinds if kind.count > 0)
         self._overhead_ms = snapshot.transport_ms
         self._common = Common()
@@ -140,6 +144,9 @@ class ProblemBuilder:
         left_ms = slo_ms - self._overhead_ms
         largest = largest_batch(entry.qps, left_ms)
         slack, behind = _slack([c.table.curve for c in able], left_ms, entry.qps, largest)
+        spread = self._dispersion.get(entry.task)
+        if spread is not None and slack is not None and behind is not None:
+            slack, behind = slack / spread, behind / spread
         return _Class(entry, slo_ms, largest, slack, behind)
 
     def forget(self) -> None:
@@ -195,9 +202,10 @@ def build_problem(
     load: float = MOST_LOAD,
     refused: float | None = None,
     forbidden: Mapping[DeviceKindName, Collection[VariantKey]] | None = None,
+    dispersion: Mapping[TaskName, float] | None = None,
 ) -> BuiltProblem:
     """The planning problem of a snapshot and a demand; arguments as of ``ProblemBuilder``."""
-    builder = ProblemBuilder(snapshot, kinds, demand, forbidden=forbidden)
+    builder = ProblemBuilder(snapshot, kinds, demand, forbidden=forbidden, dispersion=dispersion)
     return builder.problem(tail=tail, load=load, refused=refused)
 
 

@@ -10,11 +10,13 @@ has bursts and a third gaps of another spread.
 """
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 from time import perf_counter
 
+from planner.headroom.dispersion import Dispersion
 from planner.headroom.growth import headroom
 from planner.simulate import simulate
 from planner.simulation.setting import Setting
@@ -25,10 +27,12 @@ from tests.bench.simulation.arrivals import Arrivals
 from tests.bench.simulation.capacity import capacity_qps
 from tests.bench.simulation.mixed_speed import drawn_workload
 from tests.bench.simulation.workloads import Opening, Workload, draw
+from variants.types import TaskName
 
 LOAD = 0.2
 PARTS = (0.8, 0.9, 1.0, 1.1, 1.25)
 OPENING = Opening(calm_s=20, rise_s=30)
+WATCHED_S = 240
 FLAT_S = 60
 LOOKED_S = 50
 
@@ -51,9 +55,23 @@ def factor_of(known: Ground, workload: Workload, objective: Objective) -> float:
         now_s=0.0,
         objective=objective,
     )
-    found = headroom(seen, greedy, clock=perf_counter, limit_s=0.0)
+    spread = dispersion_of(known, workload)
+    found = headroom(seen, greedy, dispersion=spread, clock=perf_counter, limit_s=0.0)
     assert found is not None
     return found.factor
+
+
+def dispersion_of(known: Ground, workload: Workload) -> dict[TaskName, float]:
+    """How much the arrivals of tasks vary, as the control loop would see it in some minutes."""
+    steady = replace(workload, load=[LOAD] * WATCHED_S, opening=Opening(calm_s=0, rise_s=1))
+    trace = draw(steady, known, 1).trace
+    counts = [Counter[TaskName]() for _ in range(WATCHED_S)]
+    for at_s, task in zip(trace.arrival_s, trace.task, strict=True):
+        counts[min(int(at_s), WATCHED_S - 1)][trace.tasks[task]] += 1
+    watched = Dispersion()
+    for count in counts:
+        watched.count(count, 1.0)
+    return watched.of_tasks()
 
 
 def violated(known: Ground, workload: Workload, load: float, objective: Objective) -> float:

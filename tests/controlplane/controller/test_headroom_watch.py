@@ -1,7 +1,7 @@
 """The headroom is looked at beside the turns, now and then, and told as far as it is known."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -30,7 +30,13 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The cores that gateways were said to keep busy, look by look."""
     found: list[float] = []
 
-    def look(*_: Any, gateway_cores: float, clock: Callable[[], float], limit_s: float) -> Headroom:
+    def look(
+        *_: Any,
+        gateway_cores: float,
+        dispersion: Mapping[TaskName, float],
+        clock: Callable[[], float],
+        limit_s: float,
+    ) -> Headroom:
         found.append(gateway_cores)
         task = TaskHeadroom(task=TaskName("digits"), asked_qps=10.0, factor=2.00049)
         return Headroom(factor=1.50001, tasks=(task,))
@@ -40,7 +46,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 async def looked(watch: HeadroomWatch, now_s: float) -> None:
-    watch.look(SEEN, now_s)
+    watch.look(SEEN, dict, now_s)
     await watch.close()
 
 
@@ -64,8 +70,8 @@ async def test_of_the_solver_and_of_real_profiles(watch: HeadroomWatch) -> None:
 async def test_it_looks_now_and_then_and_never_twice_at_once(
     watch: HeadroomWatch, looks: list[float]
 ) -> None:
-    watch.look(SEEN, 0.0)
-    watch.look(SEEN, 0.0)
+    watch.look(SEEN, dict, 0.0)
+    watch.look(SEEN, dict, 0.0)
     await watch.close()
     await looked(watch, EVERY_S - 1)
     assert len(looks) == 1
@@ -80,7 +86,7 @@ async def test_after_a_look_that_took_long_it_rests_for_long(
     monkeypatch.setattr(headroom_watch, "monotonic", lambda: next(clock))
     monkeypatch.setattr(headroom_watch, "headroom", lambda *_, **__: None)
     await looked(watch, 0.0)
-    watch.look(SEEN, 99.0)
+    watch.look(SEEN, dict, 99.0)
     assert watch._looking is None
     await looked(watch, 101.0)
     assert list(clock) == []

@@ -12,7 +12,7 @@ from planner.solver.greedy import greedy
 from planner.types import Objective, Observation
 from planner.zone_demand import ZoneDemand
 from tests.planner.builders import catalog, demand, kind, observation, profile, report, variant
-from variants.types import CatalogSnapshot, DeviceKindName, Plan, Profile, Variant
+from variants.types import CatalogSnapshot, DeviceKindName, Plan, Profile, TaskName, Variant
 
 CPU = DeviceKindName("cpu-1")
 ROW_MS = 10.0 / MEASURED_MARGIN
@@ -73,6 +73,19 @@ def test_tight_slos_leave_less_of_the_time_to_use() -> None:
     loose, tight = (of(seen((50.0, "digits"), slo_ms=ms)).factor for ms in (2_000.0, 40.0))
 
     assert 1.0 < tight < 0.8 * loose
+
+
+def test_arrivals_that_vary_more_than_chance_leave_less() -> None:
+    now = seen((50.0, "digits"), slo_ms=200.0)
+
+    def factor(dispersion: float) -> float:
+        spread = {TaskName("digits"): dispersion}
+        found = headroom(now, greedy, dispersion=spread, clock=lambda: 0.0)
+        assert found is not None
+        return found.factor
+
+    assert factor(1.0) == of(now).factor
+    assert factor(8.0) < 0.8 * factor(2.0) < 0.8 * factor(1.0)
 
 
 def test_of_each_task_alone_it_is_what_the_others_leave() -> None:
