@@ -376,6 +376,18 @@ REGISTRATION_FORM: dict[str, Any] = {
                         "description": "Of an ONNX file with float16 inputs or outputs: make these"
                         " float32.",
                     },
+                    "keep_outputs": {
+                        "type": "string",
+                        "description": "Of an ONNX file: the outputs to keep, by the file's own"
+                        " names and in this order, separated by commas.",
+                        "examples": ["sentence_embedding"],
+                    },
+                    "axis_sizes": {
+                        "type": "string",
+                        "description": "Of an ONNX file: sizes of axes that it leaves open, by its"
+                        " names for them, separated by commas.",
+                        "examples": ["height=640,width=640"],
+                    },
                     "input_names": {
                         "type": "string",
                         "description": "Other names of the model's inputs, in their order,"
