@@ -4,7 +4,7 @@ Queries to one variant come as a Poisson process at a base rate until the contro
 many times that the workers could serve. Then parts and multiples of what it said are played, and of
 each is printed how many were answered within their SLO, next to the 99 of 100 that it promises. The
 variant is named, so that no other one takes its place when it is full. Client and server share the
-cores, of which the client takes what it takes; ``--model`` chooses a larger one, ``--slo`` another
+cores, of which the client takes what it takes; ``--variant`` chooses another one, ``--slo`` another
 deadline.
 """
 
@@ -47,7 +47,7 @@ def main() -> None:
     asked.add_argument("--slo", type=float, default=100.0)
     asked.add_argument("--bases", type=float, nargs="+", default=[10.0, 30.0])
     asked.add_argument("--seconds", type=float, default=8.0)
-    asked.add_argument("--slices", default="")
+    asked.add_argument("--fresh", action="store_true", help="measure all variants first")
     chosen = asked.parse_args()
     print(machine.describe())
     body: dict[str, object] = {
@@ -55,7 +55,7 @@ def main() -> None:
         "inputs": [[float(at % 17) for at in range(64)]],
     }  # fmt: skip
     with short_directory() as home:
-        state = copy_filled(Path(home))
+        state = copy_filled(Path(home), chosen.fresh)
         with deployed(state, start_s=900.0) as running:
             time.sleep(5.0)
             for base in chosen.bases:
