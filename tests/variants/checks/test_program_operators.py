@@ -198,7 +198,8 @@ def test_programs_are_functional_and_nothing_in_them_is_unset() -> None:
         turned = torch.empty_permuted((2, 3, 4), (2, 0, 1)).fill_(3.0)
         return x.clone().add_(1).relu_() + unset + held[0] + other[1] + turned[0, 0]
 
-    program, wanted = program_of(forward), forward(rows(4))
+    # Not what the function gives itself: memory that was never set may hold what is no number.
+    program, wanted = program_of(forward), (rows(4) + 1).relu() + 0.0 + 1.0 + 2.0 + 3.0
     names = called(program)
     assert not any(name.endswith("_") or "empty" in name for name in names)
     assert names <= OPERATORS
