@@ -5,6 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
+import ray
+from ray.exceptions import RayError
 from ray.serve._private.common import DeploymentID, ReplicaState
 from ray.serve.exceptions import DeploymentUnavailableError
 
@@ -312,3 +314,34 @@ def test_a_start_that_failed_is_none_that_follows_a_loss() -> None:
     assert failed_starts(lost, ["cpu-1", "cpu-2"]) == {}
     assert failed_starts(failing, ["cpu-1"]) == {"cpu-1": "[Errno 28] No space left on device"}
     assert failed_starts(refusing, ["cpu-1"]) == {"cpu-1": "MODELLESS_CORES is another one"}
+
+
+async def test_a_worker_is_ended_as_the_actor_that_ray_serve_calls_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended: list[object] = []
+    monkeypatch.setattr(ray, "get_actor", lambda name, namespace: (namespace, name))
+    monkeypatch.setattr(ray, "kill", ended.append)
+
+    await ServeCluster().end_worker("cpu-1-abc", "cpu-1")
+
+    assert ended == [("serve", "SERVE_REPLICA::modelless-worker-cpu-1#worker#abc")]
+
+
+async def test_a_worker_that_is_gone_is_ended_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(name: str, namespace: str) -> None:
+        raise ValueError(f"there is no actor {name}")
+
+    monkeypatch.setattr(ray, "get_actor", none)
+    await ServeCluster().end_worker("cpu-1-abc", "cpu-1")
+
+
+async def test_where_ray_does_not_answer_a_worker_is_not_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def away(name: str, namespace: str) -> None:
+        raise RayError("the control store is away")
+
+    monkeypatch.setattr(ray, "get_actor", away)
+    with pytest.raises(ClusterUnavailable, match="worker cpu-1-abc cannot be ended"):
+        await ServeCluster().end_worker("cpu-1-abc", "cpu-1")
