@@ -137,7 +137,7 @@ def ending_words(status: int | None, page: str) -> str:
     elif told is Evidence.OUT_OF_MEMORY and (status is None or _killed(status)):
         words = words or "its process is gone"
         words += "; the kernel has just killed one for want of memory"
-    return words and words + ran_words(page)
+    return words and words + _ran_words(content, where)
 
 
 def ran_words(page: str) -> str:
@@ -147,7 +147,11 @@ def ran_words(page: str) -> str:
         page: what a process keeps of what it runs (``workers.process.last_batch``).
     """
     content = read_page(page)
-    variant = _running(content, Path(page)) if content else ""
+    return _ran_words(content, Path(page)) if content else ""
+
+
+def _ran_words(content: bytes, page: Path) -> str:
+    variant = _running(content, page)
     return f", while it ran {variant}" if variant else ""
 
 

@@ -202,7 +202,9 @@ class WorkerPool:
 
     def left(self, worker: WorkerId, connection: WorkerConnection, reason: str) -> None:
         del self._requests[worker]
+        # One that could not be ended, and has spoken since, leaves for another reason.
         why = self._ended_for.pop(worker, "")
+        why = why if why and _silent(connection) else ""
         if why:
             reason = f"{why}{ran_words(connection.status.page)}"
         self._departures[worker] = Departure(status=connection.status, broke=reason)

@@ -172,3 +172,14 @@ async def test_the_process_of_one_on_another_machine_is_left_to_the_cluster(
 async def test_one_that_has_left_meanwhile_is_ended_already(pool: WorkerPool) -> None:
     assert pool.end(WorkerId("w1"), "it said nothing and was ended")
     assert pool.departures() == {}
+
+
+async def test_one_that_was_not_ended_and_speaks_again_leaves_for_its_own_reason(
+    tmp_path: Path, pool: WorkerPool
+) -> None:
+    async with running(config(tmp_path)) as (_, there):
+        await pool.meet([at(there.address, "w1")])
+        pool._processes.pop(WorkerId("w1")).close()
+        assert not pool.end(WorkerId("w1"), "it said nothing and was ended")
+    await until(lambda: not pool.statuses())
+    assert pool.departures()["w1"].broke == "the worker closed the connection"
