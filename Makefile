@@ -81,7 +81,7 @@ $(VENV)/.pip:
 
 $(VENV)/.run: $(VENV)/.pip pyproject.toml constraints.txt
 	@echo "Installing modelless into $(VENV) (a few minutes the first time)"
-	@$(PIP) install -c constraints.txt -e '.[torch,sklearn-export]'
+	@$(PIP) install -c constraints.txt -e '.[torch,sklearn-export,text]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.pip pyproject.toml constraints.txt

@@ -18,7 +18,7 @@ ROOMS = ("variants", "planner", "workers", "profiler", "controlplane")
 ORDER = {
     "variants": (
         "types", "working_memory", "figures", "errors", "metrics", "registry", "entry_points",
-        "disk", "container", "core_time", "model_files", "images", "buckets", "artifacts",
+        "disk", "container", "core_time", "model_files", "images", "buckets", "texts", "artifacts",
         "catalog", "checks", "zoo", "builders",
     ),
     "planner": (

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from variants.errors import InvalidInput
-from variants.types import FollowingAxis, LengthBucket, OpenAxis, Task, TaskName, TensorSpec
+from variants.types import Digest, FollowingAxis, LengthBucket, OpenAxis, Task, TaskName, TensorSpec
 
 OPEN = -1
 """The size of an open axis in the signature of a bucketed task."""
@@ -64,13 +64,17 @@ class BucketedTask:
 
 
 class TaskTable(dict[TaskName, Task]):
-    """Tasks by name, and beside them the bucketed ones, which are found only where no task is."""
+    """Tasks by name, and beside them the bucketed ones, which are found only where no task is, and
+    the tokenizers that tasks name, as ``variants.texts.inputs.packed`` makes them."""
 
-    __slots__ = ("bucketed",)
+    __slots__ = ("bucketed", "tokenizers")
 
-    def __init__(self, tasks: Iterable[Task]) -> None:
+    def __init__(
+        self, tasks: Iterable[Task], tokenizers: Mapping[Digest, bytes] | None = None
+    ) -> None:
         super().__init__((task.name, task) for task in tasks)
         self.bucketed = bucketed_tasks(self.values())
+        self.tokenizers: Mapping[Digest, bytes] = tokenizers or {}
 
 
 def bucketed_tasks(tasks: Iterable[Task]) -> dict[TaskName, BucketedTask]:

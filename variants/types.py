@@ -126,6 +126,22 @@ class ImageScale:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TextInput:
+    """How a text becomes a row of a task's inputs: numbers of tokens, by its tokenizer."""
+
+    tokenizer: Digest
+    """Of the bytes of its ``tokenizer.json``, which the catalog keeps."""
+    ids: str
+    """The input that takes the numbers of tokens."""
+    mask: str | None = None
+    """The input that has 1 for each token, and 0 behind the end of a row."""
+    types: str | None = None
+    """The input that has 0 for each token of a text, and 1 for those of a second one beside it."""
+    pad: int = 0
+    """The number of a token that fills ``ids`` up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAxis:
     """The axis of an input along which rows differ in length, and what fills short ones up."""
 
@@ -181,6 +197,8 @@ class Task:
     any."""
     bucket: LengthBucket | None = None
     """Where it is one of several tasks for rows of several lengths."""
+    text: TextInput | None = None
+    """Where its rows may be asked as texts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -416,6 +434,8 @@ class Registration:
     variants: tuple[Variant, ...]
     profiles: tuple[Profile, ...]
     device_kinds: tuple[DeviceKind, ...] = ()
+    tokenizer: bytes | None = None
+    """The ``tokenizer.json`` that the task names, where it may be new to the catalog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,8 +137,15 @@ QUERY: dict[str, Any] = {
                         },
                     },
                     "inputs": {
-                        "description": "A list of rows, or an object from input name to rows.",
+                        "description": "A list of rows, or an object from input name to rows; of a"
+                        " task with a tokenizer also a list of texts, or of pairs of texts.",
                         "oneOf": [{"type": "array"}, {"type": "object"}],
+                    },
+                    "truncate": {
+                        "type": "boolean",
+                        "default": False,
+                        "description": "Cut texts off that have more tokens than the task takes,"
+                        " instead of refusing them.",
                     },
                     "best_effort": {
                         "type": "boolean",
@@ -180,6 +187,12 @@ QUERY: dict[str, Any] = {
                             "items": {"oneOf": [{"type": "string"}, {"type": "array"}]},
                             "description": "One per row, where the task has labels; of a task that"
                             " answers each position of a row, a list of them per row.",
+                        },
+                        "spans": {
+                            "type": "array",
+                            "items": {"type": "array"},
+                            "description": "Of texts, where the task answers each of their tokens:"
+                            " for each row where its tokens begin and end, in characters.",
                         },
                         "scores": {
                             "type": "array",
@@ -388,6 +401,12 @@ REGISTRATION_FORM: dict[str, Any] = {
                         " names for them, separated by commas.",
                         "examples": ["height=640,width=640"],
                     },
+                    "text_inputs": {
+                        "type": "string",
+                        "description": "Which input of an ONNX file takes what of a text, where"
+                        " names do not tell, separated by commas.",
+                        "examples": ["ids=tokens,mask=valid"],
+                    },
                     "input_names": {
                         "type": "string",
                         "description": "Other names of the model's inputs, in their order,"
@@ -409,8 +428,16 @@ REGISTRATION_FORM: dict[str, Any] = {
                         "type": "string",
                         "format": "binary",
                         "description": "Rows (.npz) with labels or targets, as the metric wants"
-                        " them, to measure accuracy on.",
+                        " them, to measure accuracy on; of a task that takes texts also .csv, .tsv"
+                        " or .jsonl with `text` and `label` or `target`.",
                         "example": "eval.npz",
+                    },
+                    "tokenizer": {
+                        "type": "string",
+                        "format": "binary",
+                        "description": "The model's tokenizer.json, by which a new task takes"
+                        " texts.",
+                        "example": "tokenizer.json",
                     },
                     "calibration": {
                         "type": "string",

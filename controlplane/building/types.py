@@ -16,6 +16,7 @@ from variants.types import (
     Slo,
     Stage,
     Task,
+    TextInput,
     Variant,
     VariantName,
 )
@@ -74,6 +75,13 @@ class RegistrationRequest:
     """Names of inputs, or an empty one for all others, and what fills up their rows; else 0."""
     bucket: LengthBucket | None = None
     """Where it is for one of several buckets."""
+    tokenizer: Path | None = None
+    """A ``tokenizer.json``, by which a new task takes texts."""
+    text_inputs: tuple[tuple[str, str], ...] = ()
+    """What takes ``ids``, ``mask`` or ``types``, and the input that does; else as names say."""
+    text: TextInput | None = None
+    """How texts become rows, once the tokenizer was read."""
+    tokenizer_data: bytes | None = None
     stage: Stage | None = None
     """Stage of the version; None is live for a model's first version and canary for later ones."""
     quick: bool = False

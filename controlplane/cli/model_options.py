@@ -109,6 +109,22 @@ PadOption = Annotated[
         help="What fills them up: a number for all inputs, or 'ids=1,mask=0'; else 0.",
     ),
 ]
+TokenizerOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="The model's tokenizer.json, as transformers saves it: a new task takes texts then,"
+        " and so do files of rows (.csv, .tsv, .jsonl with 'text' and 'label').",
+    ),
+]
+TextInputsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="Which input takes what of a text, where names do not tell:"
+        " 'ids=tokens,mask=valid,types=segments'.",
+    ),
+]
 LatencyOption = Annotated[
     float | None, typer.Option(metavar="MS", help="A new task's default deadline.", min=0.001)
 ]
@@ -195,6 +211,20 @@ def parse_kinds(text: str | None) -> tuple[str, ...] | None:
     if not all(kinds):
         raise InvalidInput("a kind of variant is empty; give them as 'onnx-int8,openvino-bf16'")
     return kinds
+
+
+def parse_text_inputs(text: str | None) -> tuple[tuple[str, str], ...]:
+    """``ids=tokens,mask=valid`` as pairs.
+
+    Raises:
+        InvalidInput: one is no pair.
+    """
+    pairs = [] if text is None else [part.partition("=")[::2] for part in text.split(",")]
+    if not all(role.strip() and name.strip() for role, name in pairs):
+        raise InvalidInput(
+            f"--text-inputs are names such as 'ids=tokens,mask=valid', not {str(text)[:40]!r}"
+        )
+    return tuple((role.strip(), name.strip()) for role, name in pairs)
 
 
 def edges_of(

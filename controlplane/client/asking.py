@@ -28,6 +28,7 @@ from controlplane.client.exchange import (
     PATH,
     TIMEOUT_S,
     Reply,
+    asked_about,
     checked,
     connection_options,
     feedback_content,
@@ -131,13 +132,16 @@ class Client:
         best_effort: bool = False,
         variant: str | None = None,
         priority: int | None = None,
+        truncate: bool = False,
         arrays: bool = False,
     ) -> Reply:
         """Ask for a task. What is not said is the task's default.
 
         ``inputs`` are rows: nested lists or an array, ``(rows, ...)``; for a task with several
         inputs a dictionary of them by name. Arrays of 32 KiB and more are sent as they lie in
-        memory. With ``arrays`` the outputs of the reply are arrays as well, not lists.
+        memory. With ``arrays`` the outputs of the reply are arrays as well, not lists. Where the
+        task takes texts they may be that, or pairs of them; those with too many tokens are
+        refused, or with ``truncate`` cut off.
 
         Or ``image`` is a picture, where the task takes any: a path, the bytes of a PNG or JPEG, or
         an image of Pillow. It becomes numbers as the task says (``modelless tasks get``), unless
@@ -182,7 +186,8 @@ class Client:
                 response = self._post(infer_path(task, variant), *made, timeout_s)
                 document = read_document(response, self.url)
                 return read_answer(response, document, signature, self.url)
-        content = query_content(task, {"inputs": inputs}, variant=variant, **needs)
+        about = asked_about(inputs, truncate=truncate)
+        content = query_content(task, about, variant=variant, **needs)
         reply = read_reply(self._post(PATH, content, HEADERS, timeout_s), self.url)
         return as_arrays(reply) if arrays else reply
 
@@ -268,6 +273,8 @@ class Client:
         metric: str | None = None,
         lengths: Iterable[int] | None = None,
         pad: float | str | None = None,
+        tokenizer: File | None = None,
+        text_inputs: str | None = None,
         stage: str | None = None,
         variants: Iterable[str] | None = None,
         measure: str | None = None,
@@ -296,13 +303,14 @@ class Client:
             client.register(exported, task="churn", evaluation="held_out.npz")
 
         ``model`` is an ``.onnx`` or ``.pt2`` file, or what ``export`` gave, with its labels.
-        ``evaluation`` and the other files are ``.npz`` files of rows. The rest is what the options
-        of ``modelless register`` are, and ``name`` the model's, else that of the file. What was
-        built and measured there of the same before is taken from the build cache, unless all is to
-        be done ``fresh``. ``quick`` judges by few rows and measures little. ``told`` is called with
-        ``step``, ``done``, ``total`` and ``message`` as it goes on, and with the ``operation`` that
-        DELETE ``/v1/operations/{operation}`` ends. After ``timeout_s``, if that is
-        given, it is not waited for any more; it goes on there.
+        ``evaluation`` and the other files are ``.npz`` files of rows; with a ``tokenizer``, the
+        ``tokenizer.json`` of the model, also tables of texts (``.csv``, ``.jsonl``). The rest is
+        what the options of ``modelless register`` are, and ``name`` the model's, else that of the
+        file. What was built and measured there of the same before is taken from the build cache,
+        unless all is to be done ``fresh``. ``quick`` judges by few rows and measures little.
+        ``told`` is called with ``step``, ``done``, ``total`` and ``message`` as it goes on, and
+        with the ``operation`` that DELETE ``/v1/operations/{operation}`` ends. After ``timeout_s``,
+        if that is given, it is not waited for any more; it goes on there.
 
         Returns:
             ``task``, ``versions``, ``variants`` with their profiles, ``skipped`` with reasons,
@@ -320,7 +328,12 @@ class Client:
             model,
             task=task,
             name=name,
-            files={"evaluation": evaluation, "calibration": calibration, "training": training},
+            files={
+                "evaluation": evaluation,
+                "calibration": calibration,
+                "training": training,
+                "tokenizer": tokenizer,
+            },
             labels=labels,
             variants=variants,
             latency_ms=latency_ms,
@@ -332,6 +345,7 @@ class Client:
             metric=metric,
             lengths=None if lengths is None else ",".join(map(str, lengths)),
             pad=pad,
+            text_inputs=text_inputs,
             stage=stage,
             measure=measure,
             fresh="true" if fresh else None,

@@ -23,6 +23,7 @@ from controlplane.client.exchange import (
     PATH,
     TIMEOUT_S,
     Reply,
+    asked_about,
     checked,
     connection_options,
     feedback_content,
@@ -105,6 +106,7 @@ class AsyncClient:
         best_effort: bool = False,
         variant: str | None = None,
         priority: int | None = None,
+        truncate: bool = False,
         arrays: bool = False,
     ) -> Reply:
         """Ask for a task, with the meaning and the errors of ``Client.query``."""
@@ -130,7 +132,8 @@ class AsyncClient:
                 response = await self._post(infer_path(task, variant), *made, timeout_s)
                 document = read_document(response, self.url)
                 return read_answer(response, document, signature, self.url)
-        content = query_content(task, {"inputs": inputs}, variant=variant, **needs)
+        about = asked_about(inputs, truncate=truncate)
+        content = query_content(task, about, variant=variant, **needs)
         reply = read_reply(await self._post(PATH, content, HEADERS, timeout_s), self.url)
         return as_arrays(reply) if arrays else reply
 

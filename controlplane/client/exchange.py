@@ -48,6 +48,9 @@ class Reply:
     of the row, where the task answers each."""
     scores: tuple[Any, ...] = ()
     """Its score, or a list of them."""
+    spans: tuple[Any, ...] = ()
+    """Of texts, where the task answers each of their tokens: where each begins and ends in its
+    text, in characters; 0 and 0 of those that stand before or behind it."""
     variant: str
     model_version: str
     worker: str
@@ -168,6 +171,11 @@ def query_document(
     return body
 
 
+def asked_about(inputs: Any, *, truncate: bool) -> dict[str, Any]:
+    """What a query is about: its rows, and whether longer texts are cut off."""
+    return {"inputs": inputs, "truncate": True} if truncate else {"inputs": inputs}
+
+
 def query_content(task: str, about: Mapping[str, Any], **asked: Any) -> bytes:
     """The same as bytes of JSON; ``asked`` is what ``query_document`` takes.
 
@@ -236,7 +244,7 @@ def reply_of(found: Mapping[str, Any], response: "httpx.Response", url: str) -> 
     """
     try:
         known = {name: found[name] for name in _FIELDS if name in found}
-        for name in ("labels", "scores"):
+        for name in ("labels", "scores", "spans"):
             known[name] = tuple(known.get(name, ()))
         known["choice_reason"] = response.headers.get("X-Choice-Reason", "")
         known["request_id"] = response.headers.get("X-Request-Id", "")

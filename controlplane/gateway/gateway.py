@@ -112,6 +112,7 @@ class Gateway:
         self._starting = asyncio.Lock()
         self._stopped = False
         self.path.reader = self._reader = BodyReader()
+        self.path.text_reader = self._texts = BodyReader(texts=True)
         self.path.compresses = settings.compress_answers
         self._inflater = Inflater(int(settings.max_body_mib * 2**20))
         self.views = ProtocolViews(self.known, self.path, self.ready, self._siblings.total)
@@ -249,6 +250,7 @@ class Gateway:
         await self._feedback.stop()
         await self._siblings.stop()
         self._reader.close()
+        self._texts.close()
         self._inflater.close()
         self.known.workers.close()
         await self._say_farewell()
@@ -361,6 +363,7 @@ class Gateway:
         """Some time after the start, which has the processor for itself."""
         await asyncio.sleep(PREPARE_S)
         self._reader.prepare(self.path.tasks)
+        self._texts.prepare(self.path.tasks)
 
     async def _refresh(self) -> None:
         marks = await self.known.marks()

@@ -5,6 +5,7 @@ the next query is chosen from it.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
@@ -30,10 +31,12 @@ from variants.artifacts.protocol import ArtifactStore
 from variants.buckets import TaskTable
 from variants.catalog.known_objects import keeping
 from variants.catalog.protocol import Catalog, Marks
-from variants.errors import SloInfeasible
+from variants.errors import NotFound, SloInfeasible
+from variants.texts.inputs import packed
 from variants.types import (
     CatalogSnapshot,
     DeviceKindName,
+    Digest,
     Route,
     TaskName,
     VariantKey,
@@ -128,8 +131,9 @@ class Knowledge:
         """
         if revision == self.catalog.revision:
             return False
-        self.catalog = await asyncio.to_thread(self._read_catalog)
-        self.tasks = TaskTable(self.catalog.tasks)
+        known = self.tasks.tokenizers
+        self.catalog, tokenizers = await asyncio.to_thread(self._read_catalog, known)
+        self.tasks = TaskTable(self.catalog.tasks, tokenizers)
         self.specs = Specs(self.catalog, self._store)
         self.accuracies = accuracies_of(self.catalog)
         self.variants = frozenset(variant.key for variant in self.catalog.variants)
@@ -230,9 +234,20 @@ class Knowledge:
         if self._hourly.moved(wall_s):
             self.rebuild()
 
-    def _read_catalog(self) -> CatalogSnapshot:
-        """The catalog as it is now, in another thread than queries are answered in."""
-        return keeping(self._source.snapshot(), self.catalog)
+    def _read_catalog(
+        self, known: Mapping[Digest, bytes]
+    ) -> tuple[CatalogSnapshot, Mapping[Digest, bytes]]:
+        """The catalog as it is now and the tokenizers of its tasks, in another thread than queries
+        are answered in; ``known`` are those that were read before."""
+        catalog = keeping(self._source.snapshot(), self.catalog)
+        named = {task.text.tokenizer for task in catalog.tasks if task.text is not None}
+        if named == known.keys():
+            return catalog, known
+        found = {name: known[name] for name in named & known.keys()}
+        for name in named - found.keys():
+            with contextlib.suppress(NotFound):  # the task has gone again
+                found[name] = packed(self._source.tokenizer(name))
+        return catalog, found
 
     @property
     def frozen(self) -> bool:

@@ -15,11 +15,12 @@ from typing import Any
 
 from controlplane.gateway.counters import Counters, VariantCounters
 from controlplane.gateway.knowledge import Knowledge
-from controlplane.gateway.query.datatypes import V2_NAMES
+from controlplane.gateway.query.datatypes import BYTES, V2_NAMES
 from controlplane.gateway.query.json_tensors import MAX_ROWS
 from controlplane.gateway.query.query_path import QueryPath
 from planner.sentences import there_are
 from variants.errors import NotFound, TaskNotFound
+from variants.texts.inputs import TEXT
 from variants.types import Stage, Task, TaskName, TensorSpec, VariantName
 from workers.types import variant_id
 
@@ -32,6 +33,10 @@ EXTENSIONS = [
 ]
 NUMBER_BITS = 52
 """Of a variant's number: numbers in JSON are exact up to 2**53."""
+TEXTS = {"name": TEXT, "datatype": BYTES, "shape": [-1]}
+"""The input of a task that takes texts. It takes numbers of tokens as well, by the names of the
+model's own inputs, which ``/v1/tasks`` says."""
+TEXTS_CONFIGURED = {"name": TEXT, "data_type": "TYPE_STRING", "dims": [1]}
 
 
 def number_of(task: str, variant: str) -> int:
@@ -163,7 +168,7 @@ class ProtocolViews:
             "name": task.name,
             "versions": self._variants(task),
             "platform": "modelless",
-            "inputs": [_tensor(spec) for spec in task.inputs],
+            "inputs": [TEXTS] if task.text else [_tensor(spec) for spec in task.inputs],
             "outputs": [_tensor(spec) for spec in task.outputs],
         }
 
@@ -204,7 +209,9 @@ class ProtocolViews:
             "max_batch_size": self._most_rows(
                 task, variants if version else self._variants(task, Stage.LIVE) or variants
             ),
-            "input": [_configured(spec) for spec in task.inputs],
+            "input": [TEXTS_CONFIGURED]
+            if task.text
+            else [_configured(spec) for spec in task.inputs],
             "output": [_configured(spec) for spec in task.outputs],
             # Batches are formed by deadline, and nothing waits to fill one.
             "dynamic_batching": {"preferred_batch_size": [], "max_queue_delay_microseconds": 0},

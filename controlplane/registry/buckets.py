@@ -165,6 +165,7 @@ def as_in_the_others(
             labels=face.labels or None if new else request.labels,
             metric=face.metric if new else request.metric,
             slo=(request.slo or face.slo) if new else request.slo,
+            text=face.text,
         )
         made.append((as_others, (replace(files[0], version=live.version),)))
     return made

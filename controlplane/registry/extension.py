@@ -11,6 +11,7 @@ from pathlib import Path
 from controlplane.building.build_cache import BuildCache
 from controlplane.building.family import REFERENCE, BuiltVariant
 from controlplane.building.meter import Meter
+from controlplane.building.texts import request_of_task
 from controlplane.building.types import (
     Progress,
     RegistrationLimits,
@@ -67,14 +68,17 @@ def extend(
     # What was not asked for by name is built where it can be, and not reported where it cannot.
     request = replace(request, kinds=missing if request.kinds else None)
     meter = Meter(progress, total=2 + STEPS_EXPECTED)
-    preparation = preparation_for(
-        request, device_kinds, snapshot, store, meter, limits, extended=version, cache=cache
-    )
-    built = BuiltVariant(
-        kind=REFERENCE, variant=reference, path=_sound(store, reference.artifact, reference.name)
-    )
-    source = _sound(store, version.source, version.label)
     with work_folder(scratch) as work:
+        request = request_of_task(request, task, catalog.tokenizer, work)
+        preparation = preparation_for(
+            request, device_kinds, snapshot, store, meter, limits, extended=version, cache=cache
+        )
+        built = BuiltVariant(
+            kind=REFERENCE,
+            variant=reference,
+            path=_sound(store, reference.artifact, reference.name),
+        )
+        source = _sound(store, version.source, version.label)
         prepared = preparation.extend(version, source, task, work, built)
         commit(
             [prepared], catalog, store, meter,

@@ -10,6 +10,7 @@ from variants.checks.onnx_check import OnnxInfo, check_signature, describe
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.images import check_image
 from variants.metrics.metric import TOP1, Metric, check_output, parse_metric
+from variants.texts.inputs import check_text
 from variants.types import Slo, Task, TaskName, TensorSpec
 
 MOST_LABELS = 10
@@ -43,6 +44,7 @@ def joined_task(
             ("defaults", request.slo, known.slo),
             ("image", request.image, known.image),
             ("length", request.bucket, known.bucket),
+            ("text", request.text, known.text),
         ):
             if given is not None and given != has:
                 raise Conflict(f"task {known.name!r} exists with {_other(what, known)}")
@@ -73,9 +75,11 @@ def joined_task(
         slo=request.slo or Slo(),
         image=request.image,
         bucket=request.bucket,
+        text=request.text,
     )
     check_labels(task)
     check_image(task)
+    check_text(task)
     return task
 
 
@@ -96,6 +100,8 @@ def _other(what: str, known: Task) -> str:
             has = "rows of one length"
         case "length":
             has = "another length, or other padding, which stay"
+        case "text":
+            has = "another way from texts to rows, which stays"
         case "metric":
             has = f"another metric, which stays: {known.metric}"
         case _ if known.labels:

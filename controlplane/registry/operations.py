@@ -32,6 +32,7 @@ from controlplane.registry.uploads import (
     FIELDS,
     ROWS,
     SWITCHES,
+    TOKENIZER,
     Form,
     Spool,
     Upload,
@@ -50,6 +51,7 @@ from variants.errors import (
     RateLimited,
     ReplicaLost,
 )
+from variants.texts.inputs import MOST_BYTES
 
 AT_ONCE = 2
 WAITING = 8
@@ -62,6 +64,12 @@ while it goes on it may take as long as it needs."""
 BEAT_S = 5.0
 STALE = timedelta(seconds=30)
 EVALUATION_MIB = 512
+SUFFIXES: Mapping[str, tuple[str, ...]] = {
+    "model": (".onnx", ".pt2"),
+    TOKENIZER: (".json",),
+    **dict.fromkeys(ROWS, (".npz", ".csv", ".tsv", ".jsonl")),
+}
+"""Endings that files keep."""
 _KEPT_BYTES = 1024 * 1024
 """Most bytes of the child's output that are kept; a result takes a few KiB."""
 
@@ -167,7 +175,7 @@ class Registrations:
                     content_type=content_type,
                     directory=upload.directory,
                     file_limits=self._limits(),
-                    suffixes={"model": (".onnx", ".pt2")} | dict.fromkeys(ROWS, (".npz",)),
+                    suffixes=SUFFIXES,
                     field_names=frozenset({"task", "name", *SWITCHES, *FIELDS}),
                     admit=upload.take,
                 )
@@ -221,7 +229,7 @@ class Registrations:
     def _limits(self) -> dict[str, int]:
         data = EVALUATION_MIB * 2**20
         model = int(self._settings.max_model_mib * 2**20)
-        return {"model": model} | dict.fromkeys(ROWS, data)
+        return {"model": model, TOKENIZER: MOST_BYTES} | dict.fromkeys(ROWS, data)
 
     def _make_directory(self) -> Path:
         """A fresh directory; those that a killed gateway left behind long ago are removed."""

@@ -153,6 +153,7 @@ class Preparation:
             variants=tuple(variants.values()),
             profiles=tuple(one.profile for one in measured),
             device_kinds=self._kinds,
+            tokenizer=None if task.text is None else self._request.tokenizer_data,
         )
         known = dict.fromkeys(one.variant.name for one in measured if one.known)
         return Prepared(

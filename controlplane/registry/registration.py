@@ -17,6 +17,7 @@ from controlplane.building.build_cache import BuildCache
 from controlplane.building.edges import in_plain_form, with_edges, with_weights
 from controlplane.building.family import digest_of
 from controlplane.building.meter import Meter
+from controlplane.building.texts import with_texts
 from controlplane.building.types import (
     Prepared,
     Progress,
@@ -111,6 +112,11 @@ def register(
         files = tuple(in_plain_form(files, work, limits))
         if request.edges:
             files = tuple(with_edges(files, request.edges, work, limits))
+        joined = next((task for task in snapshot.tasks if task.name == task_name), None)
+        face = joined if buckets is None else buckets.buckets[0]
+        if request.tokenizer is not None or (face is not None and face.text is not None):
+            meter.begin("check", f"reading {request.evaluation.name}")
+            request = with_texts(request, files[0], face, catalog.tokenizer, work, limits)
         parts = [(request, files)]
         if request.lengths is not None or buckets is not None:
             meter.begin("check", f"reading {request.path.name}")

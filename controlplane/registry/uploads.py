@@ -24,6 +24,8 @@ MAX_SHOWN = 128
 """Characters of a file's name that texts have."""
 ROWS = ("evaluation", "calibration", "training")
 """Files of rows."""
+TOKENIZER = "tokenizer"
+"""The file with the model's tokenizer."""
 FIELDS = (
     "labels",
     "stage",
@@ -42,6 +44,7 @@ FIELDS = (
     "output_names",
     "keep_outputs",
     "axis_sizes",
+    "text_inputs",
 )
 """Optional fields of the form, each an option of the same name."""
 SWITCHES = ("fresh", "quick", "free_batch", "cast_float16")
@@ -305,9 +308,9 @@ def register_arguments(form: Form) -> list[str]:
         raise InvalidInput(f"the form's field 'name' is not a model name: {model[:128]!r}")
     arguments = ["register", str(form.files["model"]), f"--task={task}", f"--name={model}"]
     arguments.append(f"--evaluation={form.files['evaluation']}")
-    for rows in ("calibration", "training"):
-        if rows in form.files:
-            arguments.append(f"--{rows}={form.files[rows]}")
+    for further in ("calibration", "training", TOKENIZER):
+        if further in form.files:
+            arguments.append(f"--{further}={form.files[further]}")
     if form.fields.get("labels", "").startswith("@"):
         # On the command line this names a file; a caller from outside may not read ours.
         raise InvalidInput("the form's field 'labels' must list the labels, separated by commas")

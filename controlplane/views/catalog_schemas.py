@@ -14,6 +14,7 @@ from variants.buckets import BucketedTask, positions_axis
 from variants.catalog.validity.sharing import LONGEST_TTL_S, MOST_MEMORY_MIB
 from variants.images import described_picture
 from variants.metrics.metric import parse_metric
+from variants.texts.inputs import longest_of
 from variants.types import (
     DEFAULT_LATENCY_MS,
     DeviceKind,
@@ -142,6 +143,34 @@ class TaskChange(Schema):
     image: ImageChange | None = None
 
 
+class TextSchema(Schema):
+    """What becomes of texts that are the rows of a query."""
+
+    tokenizer: str = Field(description="SHA-256 of its tokenizer.json.")
+    tokens: int = Field(
+        description="That a text has at most, with those that its model wants before and behind"
+        " it; longer ones are refused, or cut off where a query says so.",
+        examples=[256],
+    )
+    ids: str = Field(description="The input that gets their numbers.", examples=["input_ids"])
+    mask: str | None = Field(examples=["attention_mask"])
+    types: str | None = Field(examples=["token_type_ids"])
+
+    @classmethod
+    def of(cls, task: Task, of_lengths: BucketedTask | None) -> Self | None:
+        """None where no texts are taken."""
+        text = task.text
+        if text is None:
+            return None
+        return cls(
+            tokenizer=text.tokenizer,
+            tokens=longest_of(task) if of_lengths is None else of_lengths.lengths[-1],
+            ids=text.ids,
+            mask=text.mask,
+            types=text.types,
+        )
+
+
 class ImageSchema(Schema):
     """What becomes of a picture that is the body of a query."""
 
@@ -247,6 +276,9 @@ class TaskSchema(Schema):
     image: ImageSchema | None = Field(
         None, description="What becomes of a picture as a query; null: none are expected."
     )
+    text: TextSchema | None = Field(
+        None, description="What becomes of texts as rows; null: none are taken."
+    )
     lengths: LengthsSchema | None = Field(
         None, description="Where rows may differ in length; null: all have one."
     )
@@ -282,6 +314,7 @@ class TaskSchema(Schema):
             best_accuracy=best_accuracy,
             sharing=None if task.sharing is None else SharingSchema.model_validate(task.sharing),
             image=None if of_lengths else ImageSchema.of(task),
+            text=TextSchema.of(task, of_lengths),
             lengths=None if of_lengths is None else LengthsSchema.of(of_lengths),
             bucket=None if task.bucket is None else BucketSchema.model_validate(task.bucket),
         )

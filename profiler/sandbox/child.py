@@ -32,7 +32,7 @@ from variants.checks.onnx_check import OnnxLimits, check_file, check_model
 from variants.checks.onnx_edges import change_edges
 from variants.errors import InvalidArtifact, ModellessError, VariantNotBuilt
 from variants.metrics.metric import Judged, parse_metric
-from variants.types import Digest, TaskName, TensorSpec, VariantName
+from variants.types import Digest, TaskName, TensorSpec, TextInput, VariantName
 from workers.runtimes.protocol import Tensor
 from workers.runtimes.registry import import_libraries
 from workers.types import LoadSpec
@@ -122,6 +122,47 @@ def fix_axis(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     found = fixed(path.read_bytes(), int(arguments["length"]), where=path.name)
     Path(arguments["target"]).write_bytes(found.data)
     return {"axes": found.inputs, "outputs": found.outputs, "first": found.first}
+
+
+def text_inputs(arguments: Arguments, announce: Announce) -> dict[str, Any]:
+    """``path`` of a model, ``tokenizer``, ``given`` inputs by what they take, ``size_mib`` and the
+    name ``where`` to the fields of a ``TextInput`` but its tokenizer's name, and ``dtypes`` of its
+    inputs, and the ``length`` of their rows if that is fixed."""
+    from profiler.evaluation.text_inputs import inputs_for_texts
+
+    path = Path(arguments["path"])
+    check_file(path, limit_mib=arguments["size_mib"])
+    tokeniser = _tokeniser(arguments)
+    found = inputs_for_texts(path, arguments["given"], where=arguments["where"])
+    return {**asdict(found), "pad": tokeniser.pad}
+
+
+def text_rows(arguments: Arguments, announce: Announce) -> dict[str, Any]:
+    """``path`` of a file of rows, ``target``, ``tokenizer``, ``text`` (the fields of a
+    ``TextInput``), ``dtypes``, ``longest`` and ``width`` to how many ``rows`` there are now: none
+    where the file has no texts, and nothing is written then."""
+    from profiler.evaluation.text_rows import fit_texts, may_have_texts
+
+    path = Path(arguments["path"])
+    if not may_have_texts(path):
+        return {"rows": 0}
+    fitted = fit_texts(
+        path,
+        Path(arguments["target"]),
+        _tokeniser(arguments),
+        TextInput(**arguments["text"]),
+        arguments["dtypes"],
+        longest=arguments["longest"],
+        width=arguments["width"],
+    )
+    return asdict(fitted)
+
+
+def _tokeniser(arguments: Arguments) -> Any:
+    from variants.texts.tokenising import Tokeniser
+
+    path = Path(arguments["tokenizer"])
+    return Tokeniser(path.read_bytes(), arguments.get("tokenizer_name") or path.name)
 
 
 def build(arguments: Arguments, announce: Announce) -> dict[str, Any]:
@@ -243,6 +284,8 @@ _held = HeldVariant()
 METHODS: dict[str, Callable[[Arguments, Announce], dict[str, Any]]] = {
     "check": check,
     "fix_axis": fix_axis,
+    "text_inputs": text_inputs,
+    "text_rows": text_rows,
     "join": join,
     "plain": plain,
     "build": build,

@@ -42,6 +42,7 @@ from variants.catalog.validity.registrations import (
     version_of,
 )
 from variants.catalog.validity.rules import check_rule, check_rule_room
+from variants.catalog.validity.texts import check_tokenizer
 from variants.errors import NotFound, StaleEpoch
 from variants.types import (
     ALL_EVENTS,
@@ -89,6 +90,7 @@ class MemoryCatalog:
         self._peaks: dict[int, Peak] = {}
         self._peak_id = self._rule_id = 0
         self._learned: dict[str, tuple[float, bytes]] = {}
+        self._tokenizers: dict[Digest, bytes] = {}
         self._epoch = 0
         self._leader = ""
         self._plan: Plan | None = None
@@ -124,6 +126,7 @@ class MemoryCatalog:
         if name not in tasks:
             stored = tuple(tasks.values())
             check_names(registration.task, tasks, (one for one in stored if one.bucket is not None))
+            self._keep_tokenizer(registration)
         tasks.setdefault(name, registration.task)
         kinds = _with_kinds(old, registration.device_kinds)
         variants = (replace(v, options=dict(v.options)) for v in registration.variants)
@@ -138,6 +141,19 @@ class MemoryCatalog:
                 canaries=old.canaries,
             )
         )
+
+    def _keep_tokenizer(self, registration: Registration) -> None:
+        text, given = registration.task.text, registration.tokenizer
+        known = text is not None and text.tokenizer in self._tokenizers
+        check_tokenizer(registration.task, given, known=known)
+        if text is not None and given is not None:
+            self._tokenizers = self._tokenizers | {text.tokenizer: given}
+
+    def tokenizer(self, digest: Digest) -> bytes:
+        named = {task.text.tokenizer for task in self._snapshot.tasks if task.text is not None}
+        if digest not in named:
+            raise NotFound(f"there is no tokenizer {digest[:12]}")
+        return self._tokenizers[digest]
 
     def snapshot(self) -> CatalogSnapshot:
         return self._snapshot

@@ -170,6 +170,13 @@ class Catalog(Protocol):
     def removed_versions(self, task: TaskName, model: ModelName) -> dict[int, Digest]:
         """The sources of a model's versions that were removed, by their numbers."""
 
+    def tokenizer(self, digest: Digest) -> bytes:
+        """The ``tokenizer.json`` that tasks name so.
+
+        Raises:
+            NotFound: no task does.
+        """
+
     def leftovers(self) -> frozenset[Digest]:
         """Artifacts of what was removed that were not freed yet."""
 

@@ -25,6 +25,7 @@ from variants.types import (
     Stage,
     Task,
     TensorSpec,
+    TextInput,
     Variant,
 )
 
@@ -43,6 +44,7 @@ def task_row(task: Task) -> dict[str, Any]:
         **sharing_row(task.sharing),
         **image_row(task.image),
         "bucket": None if task.bucket is None else asdict(task.bucket),
+        **text_row(task.text),
     }
 
 
@@ -64,6 +66,11 @@ def image_row(image: ImageScale | None) -> dict[str, Any]:
     if image is None:
         return {"image": None}
     return {"image": {"mean": list(image.mean), "std": list(image.std)}}
+
+
+def text_row(text: TextInput | None) -> dict[str, Any]:
+    """The column of a task that says how texts become rows."""
+    return {"text": None if text is None else asdict(text)}
 
 
 def variant_row(variant: Variant) -> dict[str, Any]:
@@ -105,6 +112,7 @@ def read_task(row: Row[Any]) -> Task:
         if row.image is None
         else ImageScale(mean=tuple(row.image["mean"]), std=tuple(row.image["std"])),
         bucket=read_bucket(row.bucket),
+        text=None if row.text is None else TextInput(**row.text),
     )
 
 

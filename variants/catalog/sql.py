@@ -45,7 +45,7 @@ from variants.catalog.rows import (
 from variants.catalog.sql_canaries import note_live
 from variants.catalog.sql_planning import check_variant, leading_epoch
 from variants.catalog.sql_snapshot import LastRead, read_snapshot
-from variants.catalog.sql_tasks import SqlTaskTables, removed_versions
+from variants.catalog.sql_tasks import SqlTaskTables, put_tokenizer, removed_versions
 from variants.catalog.validity.buckets import check_names
 from variants.catalog.validity.registrations import (
     check_addition,
@@ -329,6 +329,7 @@ def _register(connection: Connection, registration: Registration, *, joins: bool
     )
     if stored is None:
         _check_names(connection, task)
+        put_tokenizer(connection, registration)
         connection.execute(insert(tables.tasks), task_row(task))
     connection.execute(insert(tables.versions), asdict(version))
     if version.stage is Stage.LIVE:

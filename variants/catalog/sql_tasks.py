@@ -19,12 +19,15 @@ from variants.catalog.rows import (
 )
 from variants.catalog.sql_canaries import SqlCanaryTables, forget_version, move_version
 from variants.catalog.validity.registrations import check_judged, check_task, not_judged
+from variants.catalog.validity.texts import check_tokenizer
 from variants.errors import NotFound
+from variants.texts.inputs import packed, unpacked
 from variants.types import (
     Digest,
     ModelName,
     ModelVersion,
     Peak,
+    Registration,
     Stage,
     Task,
     TaskName,
@@ -52,6 +55,7 @@ class SqlTaskTables(SqlCanaryTables):
             named = sql_delete(tables.tasks).where(tables.tasks.c.name == task)
             if not connection.execute(named).rowcount:
                 raise NotFound(f"there is no task {task!r}")
+            _forget_tokenizers(connection)
             return removed
 
     def remove_version(self, task: TaskName, model: ModelName, version: int) -> Removed:
@@ -71,6 +75,15 @@ class SqlTaskTables(SqlCanaryTables):
     def removed_versions(self, task: TaskName, model: ModelName) -> dict[int, Digest]:
         with self._transaction(self._poller) as connection:
             return removed_versions(connection, task, model)
+
+    def tokenizer(self, digest: Digest) -> bytes:
+        table = tables.tokenizers
+        with self._transaction(self._poller) as connection:
+            wanted = select(table.c.packed).where(table.c.digest == digest)
+            found = connection.execute(wanted).scalar()
+        if found is None:
+            raise NotFound(f"there is no tokenizer {digest[:12]}")
+        return unpacked(bytes(found))
 
     def leftovers(self) -> frozenset[Digest]:
         with self._transaction(self._poller) as connection:
@@ -137,6 +150,26 @@ class SqlTaskTables(SqlCanaryTables):
                 columns["labels"] = list(after.labels)
                 connection.execute(update(tables.tasks).where(same).values(columns))
             return before, after
+
+
+def put_tokenizer(connection: Connection, registration: Registration) -> None:
+    """Keep the tokenizer of a new task, where it names one that is not there yet."""
+    table, text = tables.tokenizers, registration.task.text
+    wanted = None if text is None else text.tokenizer
+    same = select(table.c.digest).where(table.c.digest == wanted)
+    known = wanted is not None and connection.execute(same).first() is not None
+    check_tokenizer(registration.task, registration.tokenizer, known=known)
+    if registration.tokenizer is not None and not known:
+        row = {"digest": wanted, "packed": packed(registration.tokenizer)}
+        connection.execute(insert(table), row)
+
+
+def _forget_tokenizers(connection: Connection) -> None:
+    """Remove those that no task names any more."""
+    texts = map(read_task, connection.execute(select(tables.tasks)))
+    named = {task.text.tokenizer for task in texts if task.text is not None}
+    table = tables.tokenizers
+    connection.execute(sql_delete(table).where(table.c.digest.not_in(named)))
 
 
 def _used(connection: Connection) -> set[Digest]:

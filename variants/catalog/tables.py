@@ -60,9 +60,18 @@ tasks = Table(
     Column("sharing_memory_mib", Double),
     Column("image", JSON(none_as_null=True)),
     Column("bucket", JSON(none_as_null=True)),
+    Column("text", JSON(none_as_null=True)),
 )
 """Both columns about sharing are there, or neither. ``image`` has ``mean`` and ``std``, lists;
-``bucket`` has the fields of a ``LengthBucket``."""
+``bucket`` has the fields of a ``LengthBucket``, and ``text`` those of a ``TextInput``."""
+
+tokenizers = Table(
+    "tokenizers",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("packed", LargeBinary, nullable=False),
+)
+"""The ``tokenizer.json`` of tasks that name them, packed by zlib."""
 
 versions = Table(
     "versions",

@@ -12,7 +12,7 @@ from typing import Any
 
 from controlplane.cli.asking.connections import UNANSWERED, UNREACHABLE, Answer, Connections
 from controlplane.cli.batching.journal import Journal
-from controlplane.cli.batching.rows_files import Row
+from controlplane.cli.batching.row import Row
 from controlplane.cli.batching.rows_query import (
     DEADLINE_MS,
     Batched,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.cli.asking.rows import Spec
-from controlplane.cli.batching.rows_files import Row
+from controlplane.cli.batching.row import Row
 from variants.errors import InvalidInput, ModellessError
 from variants.images import geometry_of
 from variants.types import ImageScale, TensorSpec

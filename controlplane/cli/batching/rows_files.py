@@ -1,18 +1,20 @@
 """Rows of a file, read one after the other: a file of any size takes the memory of a part of it."""
 
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 import orjson
 from numpy.lib import format as npy
 
 from controlplane.cli.asking.rows import Spec, array_names, fits
+from controlplane.cli.batching.row import Row, RowsFile
+from controlplane.cli.batching.text_rows import TextRows, has_texts
 from variants.errors import InvalidInput
+from variants.texts.tables import TABLES
 
 BLOCK_BYTES = 2**20
 """Of an array that are read at once."""
@@ -20,47 +22,27 @@ NUMBERS = "biuf"
 """Kinds of element types that rows may have."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A row of the file, or why it is none."""
+def rows_file(path: Path, specs: Sequence[Spec], *, texts: bool = False) -> RowsFile:
+    """The rows of an ``.npz`` or ``.jsonl`` file, or the texts of a table.
 
-    number: int
-    """From 0."""
-    values: Mapping[str, Any]
-    """Of each input an array in its type, without an axis for rows; empty where it is wrong."""
-    wrong: str = ""
-    file: str = ""
-    """Name of the picture that it is, if it is one."""
-
-
-class RowsFile(Protocol):
-    """A file of rows."""
-
-    count: int
-
-    def rows(self) -> Iterator[Row]:
-        """All rows, in their order.
-
-        Raises:
-            InvalidInput: the file is damaged.
-        """
-        ...
-
-
-def rows_file(path: Path, specs: Sequence[Spec]) -> RowsFile:
-    """The rows of an ``.npz`` or ``.jsonl`` file.
+    Args:
+        texts: whether the task takes texts.
 
     Raises:
         InvalidInput: it cannot be read, or does not hold rows with these inputs.
     """
     try:
+        if path.suffix in TABLES and (path.suffix != ".jsonl" or (texts and has_texts(path))):
+            if not texts:
+                raise InvalidInput(f"{path} is a table of texts, and the task takes none")
+            return TextRows(path)
         if path.suffix == ".npz":
             return NpzRows(path, specs)
         if path.suffix == ".jsonl":
             return JsonlRows(path, specs)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror or error}") from error
-    raise InvalidInput(f"{path} is neither .npz nor .jsonl")
+    raise InvalidInput(f"{path} is none of .npz, .jsonl, .csv and .tsv")
 
 
 class JsonlRows:

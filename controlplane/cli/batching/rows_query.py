@@ -12,10 +12,11 @@ import orjson
 
 from controlplane.cli.asking.connections import Answer
 from controlplane.cli.asking.rows import Spec
-from controlplane.cli.batching.rows_files import Row
+from controlplane.cli.batching.row import Row
 from controlplane.cli.gateway_client import at
-from controlplane.gateway.query.datatypes import V2_NAMES
+from controlplane.gateway.query.datatypes import BYTES, V2_NAMES
 from planner.types import MAX_PRIORITY
+from variants.texts.inputs import TEXT
 
 DEADLINE_MS = 30_000.0
 """Of each query: long, so that others with shorter ones go first, and short enough that what is
@@ -35,10 +36,13 @@ class Batched:
     cost: float | None = None
     prefer: str | None = None
     variant: str | None = None
+    truncate: bool = False
     axes: Sequence[Mapping[str, Any]] = ()
     """Of a task for rows of several lengths the open axes, as ``/v1/tasks`` has them."""
     lengths: Sequence[int] = ()
     """Of its buckets, ascending."""
+    texts: bool = False
+    """Whether rows are texts."""
     following: Mapping[str, int] = field(default_factory=dict)
     """Its outputs that are as long as the rows, to the axis of a row."""
 
@@ -70,12 +74,20 @@ class Batched:
             "min_accuracy": self.accuracy,
             "max_cost_usd_per_1k": self.cost,
             "prefer": self.prefer,
+            "truncate": self.truncate or None,
         }
         return {name: value for name, value in given.items() if value is not None}
 
 
 def query_of(asked: Batched, rows: Sequence[Row]) -> tuple[bytes, int]:
     """The body of a query with these rows, and how much of it is JSON."""
+    if asked.texts:
+        texts = [row.values[TEXT] for row in rows]
+        shape = [len(rows)] if len(texts[0]) == 1 else [len(rows), len(texts[0])]
+        flat = [one for each in texts for one in each]
+        entry = {"name": TEXT, "datatype": BYTES, "shape": shape, "data": flat}
+        body = orjson.dumps({"inputs": [entry], "parameters": asked.parameters})
+        return body, len(body)
     raw, inputs = [], []
     for spec in asked.inputs:
         tensor = _stacked([row.values[spec["name"]] for row in rows], asked, spec["name"])

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from controlplane.cli.asking.rows import read_inputs
-from controlplane.cli.gateway_client import UrlOption, at, connect
+from controlplane.cli.gateway_client import Client, UrlOption, at, connect
 from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit
 from controlplane.cli.render import (
     console,
@@ -19,7 +19,7 @@ from controlplane.cli.render import (
     table,
     usd_per_million,
 )
-from controlplane.client.exchange import query_document
+from controlplane.client.exchange import asked_about, query_document
 from controlplane.client.pictures import picture_bytes, picture_query
 from planner.sentences import CHOSEN
 from variants.errors import InvalidInput
@@ -100,6 +100,13 @@ def query(
     ] = None,
     image_mean: PictureMeanOption = None,
     image_std: PictureStdOption = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option("--text", metavar="TEXT", help="A text in place of a row; may be repeated."),
+    ] = None,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Cut off texts that have too many tokens.")
+    ] = False,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -113,6 +120,7 @@ def query(
     \b
     modelless query digits --latency-ms 50 --accuracy 0.97 --input rows.json
     modelless query digits --image three.png
+    modelless query sentiment --text "a great film"
 
     `modelless feedback REQUEST LABEL` says what was right, by the request that it shows.
     """
@@ -120,6 +128,11 @@ def query(
         raise InvalidInput("--row picks a row of a file: name it by --input")
     if image is not None and input is not None:
         raise InvalidInput("a query is of rows or of a picture: --input or --image, not both")
+    if text is not None and (image is not None or input is not None):
+        other = "--image" if input is None else "--input"
+        raise InvalidInput(f"a query of texts has nothing else: {other} or --text, not both")
+    if truncate and text is None and input is None:
+        raise InvalidInput("--truncate is for texts: give them by --text")
     scale = _scale(image, image_mean, image_std)
     needs: dict[str, Any] = {
         "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
@@ -131,13 +144,18 @@ def query(
             reply, reason, place = client.ask_at(*asked)
             emit(reply, output, lambda: _show(reply, reason, place))
             return
-        specs = client.get(at("v1", "tasks", task))["inputs"]
-        if input is None:
-            print("no --input: asking with a row of zeros", file=sys.stderr)
-        rows = {"inputs": read_inputs(input, specs, row)}
+        rows = asked_about(text or _rows(client, task, input, row), truncate=truncate)
         document = query_document(task, rows, variant=variant, **needs)
         reply, reason, place = client.ask(document)
     emit(reply, output, lambda: _show(reply, reason, place))
+
+
+def _rows(client: Client, task: str, source: str | None, row: int | None) -> Any:
+    """Rows of numbers, or what a file has in their place."""
+    specs = client.get(at("v1", "tasks", task))["inputs"]
+    if source is None:
+        print("no --input: asking with a row of zeros", file=sys.stderr)
+    return read_inputs(source, specs, row)
 
 
 def explain(

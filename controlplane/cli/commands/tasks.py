@@ -316,9 +316,19 @@ def _task_details(row: Row) -> None:
             ("variants", _variants(row)),
             ("equal queries", sharing_words(row["sharing"])),
             ("pictures", image_words(row.get("image"))),
+            ("texts", text_words(row.get("text"))),
             *([("lengths", _length_words(row))] if row.get("lengths") or row.get("bucket") else []),
         ]
     )
+
+
+def text_words(text: Mapping[str, Any] | None) -> str:
+    """What becomes of texts: ``up to 256 tokens, as input_ids and attention_mask``."""
+    if text is None:
+        return "not taken"
+    names = [text[role] for role in ("ids", "mask", "types") if text[role]]
+    shown = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return f"up to {text['tokens']} tokens, as {shown}; tokenizer {text['tokenizer'][:12]}"
 
 
 def _length_words(row: Row) -> str:

@@ -7,8 +7,9 @@ const A_THREE = [0,0,7,15,13,1,0,0,0,8,13,6,15,4,0,0,0,2,1,13,13,0,0,0,0,0,2,15,
 const numbersOf = spec => spec.shape.reduce((product, size) => product * size, 1);
 const zeros = ([first, ...rest]) => first === undefined ? 0 : Array.from({ length: first }, () => zeros(rest));
 
-// Rows of the task's inputs: of the example task a handwritten digit, else zeros.
-function exampleInputs({ name, inputs }) {
+// Rows of the task's inputs: of the example task a handwritten digit, of one of texts a text, else zeros.
+function exampleInputs({ name, inputs, text }) {
+  if (text) return ["a text"];
   if (name === "digits" && inputs.length === 1 && numbersOf(inputs[0]) === A_THREE.length) return [A_THREE];
   const rows = inputs.map(spec => [spec.name, [zeros(spec.shape)]]);
   return rows.length === 1 ? rows[0][1] : Object.fromEntries(rows);
@@ -23,7 +24,7 @@ function exampleSlo({ slo, best_accuracy: best }) {
 // A line for the shell; where a row has too many numbers to be written out, lines of Python.
 function askingCommand(task, gateway, asksForToken) {
   const slo = exampleSlo(task);
-  if (task.inputs.reduce((sum, spec) => sum + numbersOf(spec), 0) <= MOST_NUMBERS) {
+  if (task.text || task.inputs.reduce((sum, spec) => sum + numbersOf(spec), 0) <= MOST_NUMBERS) {
     const token = asksForToken ? ' -H "Authorization: Bearer $MODELLESS_API_TOKEN"' : "";
     const body = JSON.stringify({ task: task.name, slo, inputs: exampleInputs(task) });
     return `curl -s${token} ${gateway}v1/query -d '${body.replaceAll("'", "'\\''")}'`;

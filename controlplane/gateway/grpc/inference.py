@@ -5,19 +5,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import orjson
 
 from controlplane.gateway.grpc.messages import ModelInferResponse
 from controlplane.gateway.grpc.wire import read_request, with_raw
 from controlplane.gateway.query.datatypes import (
+    BYTES,
     bytes_of,
     check_size,
+    elements_of,
     raw_tensor,
     source_type,
 )
 from controlplane.gateway.query.json_tensors import finite, same_rows
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_fields import AskedByLength, task_of
-from controlplane.gateway.query.replies import ReplyMetadata, V2Request
+from controlplane.gateway.query.replies import AskedAs, ReplyMetadata, V2Request
 from controlplane.gateway.query.v2_parsing import (
     REGION,
     at_length,
@@ -28,6 +31,7 @@ from controlplane.gateway.query.v2_parsing import (
     v2_form,
     v2_shape,
 )
+from controlplane.gateway.texts.asked import AskedInText
 from variants.errors import InvalidInput
 from variants.types import Task, TaskName, TensorSpec
 from workers.runtimes.protocol import Tensor
@@ -86,10 +90,13 @@ def read_query(
         draw: 32 random bits, by which one of several workers is chosen.
 
     Raises:
+        CalledInText: its input is texts.
         InvalidInput: it breaks the protocol or does not fit the task's signature.
         TaskNotFound: there is no such task.
     """
     message, raw = read_request(data)
+    if any(entry.datatype == BYTES for entry in message.inputs):
+        _refuse_or_read_texts(message, raw, tasks, variant_of)
     try:
         task = task_of(message.model_name, tasks)
     except AskedByLength as by:
@@ -98,6 +105,85 @@ def read_query(
         parsed = _read(message, raw, task, by.task.face, variant_of, received_ms, draw)
         return filled_query(by.task, bucket, parsed)
     return _read(message, raw, task, task, variant_of, received_ms, draw)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextCall:
+    """A call that asks with texts, as the request over HTTP that asks for the same."""
+
+    body: bytes
+    task: str
+    pinned: str | None
+
+    @staticmethod
+    def answered_as(parsed: ParsedQuery) -> ParsedQuery:
+        """The query, whose reply is a ``ModelInferResponse``."""
+        form = parsed.v2
+        assert form is not None
+        if isinstance(form, AskedAs):
+            return parsed._replace(v2=AskedAs.of(_grpc_form(form.form), form.face))
+        return parsed._replace(v2=_grpc_form(form))
+
+
+class CalledInText(AskedInText):
+    """As ``AskedInText``, of a call."""
+
+    def __init__(self, call: TextCall) -> None:
+        super().__init__()
+        self.call = call
+
+
+def _refuse_or_read_texts(
+    message: Any,
+    raw: Sequence[bytes | memoryview],
+    tasks: Mapping[TaskName, Task],
+    variant_of: Callable[[TaskName, str], str],
+) -> None:
+    """
+    Raises:
+        CalledInText: the task takes texts.
+        InvalidInput: what comes is none.
+        TaskNotFound: there is no such task.
+    """
+    try:
+        face = task_of(message.model_name, tasks)
+    except AskedByLength as by:
+        face = by.task.face
+    if face.text is None:
+        return  # the ordinary way says what the input should be
+    inputs = []
+    for index, entry in enumerate(message.inputs):
+        given = list(entry.contents.bytes_contents) if not raw else texts_of_raw(raw, index)
+        try:
+            texts = [bytes(one).decode() for one in given]
+        except UnicodeDecodeError as error:
+            raise InvalidInput(f"a text of input {entry.name[:40]!r} is not UTF-8") from error
+        listed = {
+            "name": entry.name, "datatype": entry.datatype, "shape": list(entry.shape),
+            "data": texts,
+        }  # fmt: skip
+        inputs.append(listed)
+    outputs = [{"name": one.name, "parameters": plain(one.parameters)} for one in message.outputs]
+    document: dict[str, Any] = {"inputs": inputs, "parameters": plain(message.parameters)}
+    document |= {"id": message.id} | ({"outputs": outputs} if outputs else {})
+    version = message.model_version
+    pinned = variant_of(face.name, version) if version else None
+    raise CalledInText(TextCall(body=orjson.dumps(document), task=face.name, pinned=pinned))
+
+
+def texts_of_raw(raw: Sequence[bytes | memoryview], index: int) -> list[bytes]:
+    """The elements of an input of BYTES that comes as raw contents.
+
+    Raises:
+        InvalidInput: it has none, or they are none.
+    """
+    if index >= len(raw):
+        raise InvalidInput("each input needs its own raw_input_contents")
+    return elements_of(raw[index])
+
+
+def _grpc_form(form: V2Request) -> GrpcForm:
+    return GrpcForm(id=form.id, outputs=form.outputs, binary=form.binary, classes=form.classes)
 
 
 def _read(
@@ -116,12 +202,7 @@ def _read(
     parameters = plain(message.parameters)
     outputs = [{"name": one.name, "parameters": plain(one.parameters)} for one in message.outputs]
     asked = v2_form(outputs, parameters, task, message.id)
-    form = GrpcForm(
-        id=asked.id,
-        outputs=asked.outputs,
-        binary=asked.binary,
-        classes=asked.classes,
-    )
+    form = _grpc_form(asked)
     query = query_v2(task, len(tensors[0]), parameters, received_ms, draw, pinned)
     return ParsedQuery(task, query, tensors, form)
 

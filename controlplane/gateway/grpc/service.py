@@ -16,7 +16,7 @@ import grpc
 import orjson
 from google.protobuf.message import DecodeError
 
-from controlplane.gateway.grpc.inference import read_query
+from controlplane.gateway.grpc.inference import CalledInText, read_query
 from controlplane.gateway.grpc.messages import (
     METHODS,
     SERVICE,
@@ -175,6 +175,12 @@ class Service:
                 parsed = parsed._replace(query=parsed.query._replace(client=client))
             if not (path.under_pressure() and path.turn_away(parsed.query, respond, given_id)):
                 path.start(parsed, respond, given_id)
+        except CalledInText as asked:
+            call = asked.call
+            path.handle_texts(
+                call.body, call.task, call.pinned, began_ms, respond, given_id, client,
+                answered_as=call.answered_as,
+            )  # fmt: skip
         except Exception as error:
             path.fail(error, respond, given_id=given_id)
 

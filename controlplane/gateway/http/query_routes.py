@@ -18,6 +18,7 @@ from controlplane.gateway.protection.compression import Body, Inflater, accepted
 from controlplane.gateway.query.parsing import asked_v1
 from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
+from controlplane.gateway.texts.asked import AskedInText
 from controlplane.views.explanation_schemas import ExplanationSchema
 from controlplane.views.machines.core_shortage import CoreStatus
 from planner.types import Client
@@ -134,7 +135,10 @@ class Entrance:
         path = self._path
         body = await self._read(request)
         now_ms = path.clock_ms()
-        query = asked_v1(body, path.tasks, now_ms, getrandbits(32))
+        try:
+            query = asked_v1(body, path.tasks, now_ms, getrandbits(32))
+        except AskedInText:
+            query = await path.read_texts(body, now_ms)
         task = path.tasks.get(query.task)
         return explained(
             path.snapshot, path.routes, query, path.choose(query, now_ms), now_ms,

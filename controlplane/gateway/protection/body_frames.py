@@ -1,11 +1,12 @@
 """What gateway and reader send each other about a body that is read elsewhere.
 
 A frame is two lengths, u64 each: of a JSON object and of the bytes that follow it. The gateway
-sends its tasks, where they have changed, and what is to be read, with the body behind it. The
-reader answers with the query and the bytes of its tensors, or with an error.
+sends its tasks, where they have changed, to who reads texts with the tokenizers behind them that
+are new; and what is to be read, with the body behind it. The reader answers with the query and the
+bytes of its tensors, or with an error.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from struct import Struct
 from typing import Any
@@ -14,15 +15,26 @@ import numpy as np
 
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.replies import AskedAs, V2Request
+from controlplane.gateway.texts.asked import AskedInText
 from planner.types import Query
 from variants.buckets import TaskTable, read_bucket
 from variants.errors import Internal, InvalidInput, ModellessError, PayloadTooLarge, TaskNotFound
-from variants.types import ImageScale, Prefer, Slo, Task, TaskName, TensorSpec, VariantName
+from variants.types import (
+    ImageScale,
+    Prefer,
+    Slo,
+    Task,
+    TaskName,
+    TensorSpec,
+    TextInput,
+    VariantName,
+)
 from workers.runtimes.protocol import Tensor
 
 PREFIX = Struct("<QQ")
-_ERRORS: Mapping[str, type[ModellessError]] = {
-    kind.__name__: kind for kind in (Internal, InvalidInput, PayloadTooLarge, TaskNotFound)
+_ERRORS: Mapping[str, Callable[[str], ModellessError]] = {
+    AskedInText.__name__: lambda _: AskedInText(),
+    **{kind.__name__: kind for kind in (Internal, InvalidInput, PayloadTooLarge, TaskNotFound)},
 }
 
 
@@ -52,6 +64,7 @@ def _task(value: Mapping[str, Any]) -> Task:
         slo=Slo(**slo),
         image=_scale(value["image"]),
         bucket=read_bucket(value["bucket"]),
+        text=None if value["text"] is None else TextInput(**value["text"]),
     )
 
 
@@ -79,6 +92,7 @@ def described(parsed: ParsedQuery) -> tuple[dict[str, Any], list[memoryview]]:
         "v2": None if v2 is None else [v2.id, v2.outputs, sorted(v2.binary), dict(v2.classes)],
         "asked_as": v2.face.name if isinstance(v2, AskedAs) else None,
         "lengths": parsed.lengths,
+        "spans": parsed.spans,
     }
     return answer, chunks
 
@@ -110,7 +124,12 @@ def parsed_of(
         tensors.append(tensor)
     v2, lengths = _v2_of(answer["v2"], answer["asked_as"], task), answer["lengths"]
     return ParsedQuery(
-        task, query, tensors, v2, lengths=None if lengths is None else tuple(lengths)
+        task,
+        query,
+        tensors,
+        v2,
+        lengths=None if lengths is None else tuple(lengths),
+        spans=answer["spans"],
     )
 
 

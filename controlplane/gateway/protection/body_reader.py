@@ -18,9 +18,10 @@ import orjson
 
 from controlplane.gateway.protection.body_frames import PREFIX, parsed_of, tasks_as_json
 from controlplane.gateway.query.parsing import ParsedQuery
+from variants.buckets import TaskTable
 from variants.errors import InvalidInput, ModellessError, Overloaded
 from variants.images import expects_images
-from variants.types import Task, TaskName
+from variants.types import Digest, Task, TaskName
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,10 @@ MOST = 64
 """Bodies that are read or wait for it."""
 MOST_BYTES = 256 * 2**20
 """Of all of them."""
+MOST_TEXTS = 2_048
+"""The same, where texts are read: each takes a fraction of a millisecond, mostly."""
+LOAD_S = 30.0
+"""How long tokenizers may take to be loaded."""
 WAIT_S = 10.0
 """Who has waited for longer until others are read is told so: what they take is not his fault, and
 his deadline is not known before his body is."""
@@ -55,10 +60,24 @@ class _Waiting(NamedTuple):
     """By the event loop's clock."""
 
 
+def _expects_texts(task: Task) -> bool:
+    return task.text is not None
+
+
 class BodyReader(asyncio.BufferedProtocol):
     """The process and what waits for it. Lives on one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, texts: bool = False) -> None:
+        """
+        Args:
+            texts: whether texts are what it reads: it has the tokenizers of tasks then.
+        """
+        self._texts = texts
+        self._many = f"too many {'texts' if texts else 'long bodies'} are being read"
+        self._loading_s = 0.0
+        """How much longer the next answer may take, as tokenizers are loaded before it."""
+        self._tokenizers: frozenset[Digest] = frozenset()
+        """Those that the process has."""
         self._waiting: deque[_Waiting] = deque()
         self._bytes = 0
         self._transport: asyncio.Transport | None = None
@@ -90,8 +109,9 @@ class BodyReader(asyncio.BufferedProtocol):
         Args:
             asked: the other arguments of ``parse_v1`` or ``parse_v2``.
         """
-        if len(self._waiting) >= MOST or self._bytes + len(body) > MOST_BYTES:
-            done(Overloaded("too many long bodies are being read"))
+        most = MOST_TEXTS if self._texts else MOST
+        if len(self._waiting) >= most or self._bytes + len(body) > MOST_BYTES:
+            done(Overloaded(self._many))
             return
         since_s = asyncio.get_running_loop().time()
         self._waiting.append(_Waiting(body, asked, tasks, done, since_s))
@@ -99,11 +119,12 @@ class BodyReader(asyncio.BufferedProtocol):
         self._go_on()
 
     def prepare(self, tasks: Mapping[TaskName, Task]) -> None:
-        """Have the process there, and what reads pictures in it, where a task expects any: the
-        first picture waits for neither then. May be called again and again."""
+        """Have the process there, and what reads pictures or texts in it, where a task expects any:
+        the first one waits for neither then. May be called again and again."""
         if tasks is self._told or tasks is self._ahead:
             return
-        if not any(map(expects_images, tasks.values())):
+        expects = _expects_texts if self._texts else expects_images
+        if not any(map(expects, tasks.values())):
             return
         self._ahead = tasks
         self._go_on()
@@ -132,7 +153,7 @@ class BodyReader(asyncio.BufferedProtocol):
             return
         body, asked, tasks, _, since_s = self._waiting[0]
         if asyncio.get_running_loop().time() - max(since_s, self._there_s) > WAIT_S:
-            self._answer(Overloaded("too many long bodies are being read"))
+            self._answer(Overloaded(self._many))
             return
         self._busy = True
         if tasks is not self._told:
@@ -143,14 +164,26 @@ class BodyReader(asyncio.BufferedProtocol):
         view = memoryview(body)
         for at in range(0, len(body), _PIECE):
             write(view[at : at + _PIECE])
-        limit_s = READ_S + READ_S_PER_MIB * len(body) / 2**20
+        limit_s = READ_S + READ_S_PER_MIB * len(body) / 2**20 + self._loading_s
         self._timer = asyncio.get_running_loop().call_later(limit_s, self._too_slow)
 
     def _tell(self, tasks: Mapping[TaskName, Task]) -> None:
-        """Send the tasks; the process imports what reads pictures where one expects them."""
+        """Send the tasks; the process imports what reads pictures where one expects them, and loads
+        the tokenizers that it has not."""
         assert self._transport is not None
-        text = orjson.dumps({"tasks": tasks_as_json(tasks.values())})
-        self._transport.write(PREFIX.pack(len(text), 0) + text)
+        told: dict[str, Any] = {"tasks": tasks_as_json(tasks.values())}
+        packed: Mapping[Digest, bytes] = {}
+        if self._texts and isinstance(tasks, TaskTable):
+            there = tasks.tokenizers
+            packed = {name: there[name] for name in there.keys() - self._tokenizers}
+            told["tokenizers"] = {name: len(data) for name, data in packed.items()}
+            told["named"] = list(there)
+            self._loading_s = LOAD_S if packed else self._loading_s
+            self._tokenizers = frozenset(there)
+        text, size = orjson.dumps(told), sum(map(len, packed.values()))
+        self._transport.write(PREFIX.pack(len(text), size) + text)
+        for data in packed.values():
+            self._transport.write(data)
         self._told, self._ahead = tasks, None
 
     async def _start(self) -> None:
@@ -176,7 +209,7 @@ class BodyReader(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._busy = False
+        self._busy, self._loading_s = False, 0.0
         if self._waiting:
             first = self._waiting.popleft()
             self._bytes -= len(first.body)
@@ -199,6 +232,7 @@ class BodyReader(asyncio.BufferedProtocol):
         transport, self._transport = self._transport, None
         process, self._process = self._process, None
         self._there, self._told, self._ahead = False, None, None
+        self._tokenizers, self._loading_s = frozenset(), 0.0
         if transport is not None:
             transport.abort()
         if process is not None and process.returncode is None:

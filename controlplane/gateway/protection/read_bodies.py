@@ -20,18 +20,22 @@ import orjson
 
 from controlplane.gateway.protection.body_frames import PREFIX, described, error_name, tasks_of
 from controlplane.gateway.query.lean_json import LongBody
-from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
-from controlplane.gateway.query.v2_parsing import parse_v2
+from controlplane.gateway.query.parsing import ParsedQuery, json_of, parse_v1
+from controlplane.gateway.query.v2_parsing import json_length, parse_v2
+from controlplane.gateway.texts.asked import AskedInText
 from variants.errors import Internal, ModellessError, PayloadTooLarge
 from variants.images import expects_images
 from variants.types import Task, TaskName
 
 PIXELS = "controlplane.gateway.images.pixels"
+TEXTS = "controlplane.gateway.texts.reading"
 TIMES = 17
 """Memory that reading may take over the size of a body; the gateway and this process each hold the
 body as well."""
 SPARE_BYTES = 32 * 2**20
 """Besides: what the allocator keeps."""
+TEXT_BYTES = 192 * 2**20
+"""Besides, of texts: rows that are filled up, and the tokens of some of them at a time."""
 
 
 FEWEST_BYTES = 8
@@ -42,8 +46,8 @@ in memory."""
 class Bounded:
     """Memory of this process while it reads one body."""
 
-    def __init__(self, size: int) -> None:
-        self._most = data_bytes() + SPARE_BYTES + TIMES * size
+    def __init__(self, size: int, spare_bytes: int = SPARE_BYTES) -> None:
+        self._most = data_bytes() + spare_bytes + TIMES * size
 
     def __enter__(self) -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -61,10 +65,19 @@ def data_bytes() -> int:
     return pages * resource.getpagesize()
 
 
-def read(body: bytearray, asked: Mapping[str, Any], tasks: Mapping[TaskName, Task]) -> ParsedQuery:
+def read(
+    body: bytearray,
+    asked: Mapping[str, Any],
+    tasks: Mapping[TaskName, Task],
+    tokenisers: Any = None,
+) -> ParsedQuery:
     """A query from a body, as the gateway would read it.
 
+    Args:
+        tokenisers: those of all tasks, where texts are read here.
+
     Raises:
+        AskedInText: its rows are texts, which are not read here.
         ModellessError: it is wrong, or takes too much memory.
     """
     if asked.get("image") is not None:
@@ -76,10 +89,36 @@ def read(body: bytearray, asked: Mapping[str, Any], tasks: Mapping[TaskName, Tas
             except LongBody:
                 _check_nesting(body)
                 return _parsed(body, asked, tasks, inf)
+    except AskedInText:
+        if tokenisers is None:
+            raise
     except (MemoryError, SystemError):  # the second where a library overlooks the first
         raise PayloadTooLarge(
             f"the body takes more than {TIMES} times its size in memory to be read"
         ) from None
+    try:
+        with Bounded(len(body), TEXT_BYTES):
+            return _of_texts(body, asked, tasks, tokenisers)
+    except (MemoryError, SystemError):
+        raise PayloadTooLarge("the texts of the body take too much memory to be read") from None
+
+
+def _of_texts(
+    body: bytearray, asked: Mapping[str, Any], tasks: Mapping[TaskName, Task], tokenisers: Any
+) -> ParsedQuery:
+    reading = import_module(TEXTS)
+    received_ms, draw = float(asked["received_ms"]), int(asked["draw"])
+    if asked["task"] is None:
+        found = reading.texts_v1(json_of(body), tasks, tokenisers, received_ms, draw)
+    else:
+        header, end = asked["json_header"], len(body)
+        if header is not None:
+            end = json_length(str(header).encode("latin-1"), end)
+        found = reading.texts_v2(
+            json_of(body[:end]), memoryview(body)[end:], str(asked["task"]), asked["pinned"], tasks,
+            tokenisers, received_ms, draw,
+        )  # fmt: skip
+    return found  # type: ignore[no-any-return]
 
 
 def _parsed(
@@ -117,6 +156,7 @@ def _check_nesting(body: bytearray) -> None:
 def serve(connection: socket.socket) -> None:
     """Read and answer until the gateway has gone."""
     tasks: dict[TaskName, Task] = {}
+    tokenisers: Any = None
     connection.sendall(PREFIX.pack(2, 0) + b"{}")  # it is there
     while head := _exactly(connection, PREFIX.size):
         described_bytes, body_bytes = PREFIX.unpack(head)
@@ -124,11 +164,14 @@ def serve(connection: socket.socket) -> None:
         body = _exactly(connection, body_bytes)
         if "tasks" in asked:
             tasks = tasks_of(asked["tasks"])
-            if any(map(expects_images, tasks.values())):
+            if "tokenizers" in asked:
+                tokenisers = tokenisers or import_module(TEXTS).Tokenisers()
+                tokenisers.follow(asked["named"], _apart(body, asked["tokenizers"]))
+            elif any(map(expects_images, tasks.values())):
                 import_module(PIXELS)
             continue
         try:
-            answer, chunks = described(read(body, asked, tasks))
+            answer, chunks = described(read(body, asked, tasks, tokenisers))
         except ModellessError as error:
             answer, chunks = {"error": error_name(error), "message": error.message[:4_000]}, []
         except Exception as error:
@@ -139,6 +182,15 @@ def serve(connection: socket.socket) -> None:
         connection.sendall(PREFIX.pack(len(text), size) + text)
         for chunk in chunks:
             connection.sendall(chunk)
+
+
+def _apart(data: bytearray, sizes: Mapping[str, int]) -> dict[str, bytes]:
+    """What lies one after the other, by names, to how many bytes each has."""
+    found, at = {}, 0
+    for name, size in sizes.items():
+        found[name] = bytes(data[at : at + size])
+        at += size
+    return found
 
 
 def _exactly(connection: socket.socket, count: int) -> bytearray:

@@ -125,6 +125,23 @@ def best_classes(scores: Tensor, count: int, labels: Sequence[str]) -> list[list
     ]
 
 
+def elements_of(raw: bytes | memoryview) -> list[bytes]:
+    """The elements of BYTES from the wire, as ``bytes_of`` writes them.
+
+    Raises:
+        InvalidInput: their lengths do not fit.
+    """
+    found: list[bytes] = []
+    at, end = 0, len(raw)
+    while at < end:
+        length = int.from_bytes(raw[at : at + 4], "little")
+        if at + 4 + length > end:
+            raise InvalidInput(f"element {len(found)} of BYTES is longer than what there is")
+        found.append(bytes(raw[at + 4 : at + 4 + length]))
+        at += 4 + length
+    return found
+
+
 def bytes_of(texts: Sequence[str]) -> bytes:
     """BYTES on the wire: each element behind its length, four bytes, little-endian."""
     pieces = []

@@ -174,7 +174,8 @@ def _encode_cut(
     """The same where outputs are cut back to the rows' own lengths."""
     task = parsed.task
     if parsed.v2 is None:
-        return encode_v1_apart(task, cut_apart(task, outputs, lengths), metadata), JSON
+        apart = cut_apart(task, outputs, lengths)
+        return encode_v1_apart(task, apart, metadata, parsed.spans), JSON
     return parsed.v2.encode(task, cut(task, outputs, lengths[0]), metadata)
 
 

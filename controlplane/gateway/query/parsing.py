@@ -31,12 +31,14 @@ from controlplane.gateway.query.query_fields import (
     unknown,
 )
 from controlplane.gateway.query.replies import V2Request
+from controlplane.gateway.texts.asked import TRUNCATE, AskedInText, are_texts
 from planner.types import Query
 from variants.errors import InvalidInput
 from variants.types import Prefer, Task, TaskName
 from workers.runtimes.protocol import Tensor
 
 _V1_FIELDS = frozenset({"task", "slo", "inputs", "best_effort", "variant", "priority"})
+_OF_TEXTS = _V1_FIELDS | {TRUNCATE}
 _BESIDE_SLO = frozenset({"best_effort", "variant", "priority"})
 _IN_PLACE = frozenset({"rows", "length"})
 """What a query that is only explained may say in the place of its inputs."""
@@ -63,6 +65,8 @@ class ParsedQuery(NamedTuple):
     lengths: tuple[int, ...] | None = None
     """Of its rows before they were filled up, where outputs are as long and are cut back to them.
     Over the Open Inference Protocol all rows of a query have the same."""
+    spans: list[list[list[int]]] | None = None
+    """Of rows that were texts, and have lengths: where each token begins and ends in its text."""
 
 
 def parse_v1(
@@ -83,6 +87,7 @@ def parse_v1(
 
     Raises:
         LongBody: it has more than ``most_bytes``, and is unusual or wrong.
+        AskedInText: its inputs are texts.
         InvalidInput: it is not JSON of the documented form, or does not fit the task's signature.
         TaskNotFound: there is no such task.
     """
@@ -105,18 +110,24 @@ def _read_v1(
     if not isinstance(document, dict):
         raise InvalidInput('the body must be a JSON object such as {"task": ..., "inputs": [...]}')
     if not document.keys() <= _V1_FIELDS:
+        if document.keys() <= _OF_TEXTS and are_texts(document.get("inputs")):
+            raise AskedInText
         raise _unknown_field(document, _V1_FIELDS)
     try:
         task = task_of(document.get("task"), tasks)
     except AskedByLength as asked:
         if "inputs" not in document:
             raise InvalidInput("'inputs' is missing: a list of rows") from None
+        if asked.task.face.text is not None and are_texts(document["inputs"]):
+            raise AskedInText from None
         task, tensors, lengths = filled_rows(asked.task, document["inputs"], booleans)
         query = query_v1(document, task, len(tensors[0]), received_ms, draw)
         cut = tuple(lengths) if asked.task.following else None
         return ParsedQuery(task, query, tensors, lengths=cut)
     if "inputs" not in document:
         raise InvalidInput("'inputs' is missing: a list of rows")
+    if task.text is not None and are_texts(document["inputs"]):
+        raise AskedInText
     tensors = read_rows(document["inputs"], task.inputs, booleans)
     return ParsedQuery(task, query_v1(document, task, len(tensors[0]), received_ms, draw), tensors)
 
@@ -163,6 +174,8 @@ def _task_at(name: Any, tasks: Mapping[TaskName, Task], length: Any) -> Task:
 
 
 def _unknown_field(document: Mapping[str, Any], known: frozenset[str]) -> InvalidInput:
+    if TRUNCATE in document:
+        return InvalidInput(f"{TRUNCATE!r} is for texts, and 'inputs' are none")
     if misplaced := sorted(document.keys() & _SLO_FIELDS):
         return InvalidInput(
             f'{misplaced[0]!r} stands in \'slo\': {{"slo": {{"{misplaced[0]}": ...}}}}'

@@ -126,6 +126,7 @@ class QueryContext:
         self.lethal = LethalQueries()
         """Contents that may have ended workers."""
         self.reader: BodyReader | None = None
+        self.text_reader: BodyReader | None = None
         """Reads long bodies elsewhere; None: they are read here."""
         self.held: dict[TaskName, int] = {}
         """Queries in flight, by task."""

@@ -5,8 +5,10 @@ parsed here and becomes an ``InFlight``, which selects, sends, retries and answe
 ``EarlyRefusals`` looks at it first. What all of them share is in ``QueryContext``.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import inf
 from random import getrandbits
 from typing import Any, TypeVar
@@ -26,8 +28,9 @@ from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
 from controlplane.gateway.query.query_context import Loader, Respond
 from controlplane.gateway.query.skimming import skim_v1, skim_v2
 from controlplane.gateway.query.v2_parsing import json_bytes, parse_v2
-from planner.types import ANYBODY, Client
-from variants.errors import ModellessError, Overloaded
+from controlplane.gateway.texts.asked import AskedInText
+from planner.types import ANYBODY, Client, Query
+from variants.errors import InvalidInput, ModellessError, Overloaded
 from variants.types import TaskName
 
 MAX_IN_FLIGHT = 50_000
@@ -97,9 +100,9 @@ class QueryPath(EarlyRefusals):
                 raise LongBody
             most = inf if self.reader is None else UNUSUAL_BYTES
             self._parsed(parse_v1(body, self.tasks, received_ms, draw, most_bytes=most), asking)
-        except LongBody:
+        except (LongBody, AskedInText) as elsewhere:
             fields = {"task": None, "received_ms": received_ms, "draw": draw}
-            self._read_elsewhere(body, fields, asking)
+            self._read_elsewhere(body, fields, asking, texts=isinstance(elsewhere, AskedInText))
         except Exception as error:
             self.fail(error, asking.respond, given_id=given_id)
 
@@ -175,7 +178,7 @@ class QueryPath(EarlyRefusals):
                 body, task, pinned, self.tasks, received_ms, draw, json_header, most_bytes=most
             )
             self._parsed(parsed, asking)
-        except LongBody:
+        except (LongBody, AskedInText) as elsewhere:
             fields = {
                 "task": task,
                 "pinned": pinned,
@@ -183,9 +186,57 @@ class QueryPath(EarlyRefusals):
                 "received_ms": received_ms,
                 "draw": draw,
             }
-            self._read_elsewhere(body, fields, asking)
+            self._read_elsewhere(body, fields, asking, texts=isinstance(elsewhere, AskedInText))
         except Exception as error:
             self.fail(error, asking.respond, given_id=given_id)
+
+    async def read_texts(self, body: bytes | bytearray, received_ms: float) -> Query:
+        """What a body of ``/v1/query`` with texts asks for; nothing is asked.
+
+        Raises:
+            ModellessError: it is wrong, or cannot be read now.
+        """
+        if self.text_reader is None:
+            raise AskedInText
+        found: asyncio.Future[ParsedQuery | ModellessError] = (
+            asyncio.get_running_loop().create_future()
+        )
+        fields = {"task": None, "received_ms": received_ms, "draw": getrandbits(32)}
+        self.text_reader.read(body, fields, self.tasks, partial(_unless_done, found))
+        parsed = await found
+        if isinstance(parsed, ModellessError):
+            raise parsed
+        return parsed.query
+
+    def handle_texts(
+        self,
+        body: bytes,
+        task: str,
+        pinned: str | None,
+        received_ms: float,
+        respond: Respond,
+        given_id: bytes | None = None,
+        client: Client = ANYBODY,
+        *,
+        answered_as: Callable[[ParsedQuery], ParsedQuery],
+    ) -> None:
+        """Answer a call that asks with texts.
+
+        Args:
+            body: what asks for the same over HTTP (``handle_v2``).
+            respond: as ``enter`` gave it.
+            answered_as: the query, once it was read, with the form of its answer.
+        """
+        unseen = self.under_pressure()
+        asking = Asking(respond, given_id, client=client, unseen=unseen)
+        fields = {
+            "task": task, "pinned": pinned, "json_header": None, "received_ms": received_ms,
+            "draw": getrandbits(32),
+        }  # fmt: skip
+        try:
+            self._read_elsewhere(body, fields, asking, texts=True, answered_as=answered_as)
+        except Exception as error:
+            self.fail(error, respond, given_id=given_id)
 
     def _parsed(self, parsed: ParsedQuery, asking: Asking) -> None:
         """Take a query whose body was read."""
@@ -198,22 +249,33 @@ class QueryPath(EarlyRefusals):
             self.start(parsed, respond, given_id)
 
     def _read_elsewhere(
-        self, body: bytes | bytearray, fields: dict[str, Any], asking: Asking
+        self,
+        body: bytes | bytearray,
+        fields: dict[str, Any],
+        asking: Asking,
+        *,
+        texts: bool = False,
+        answered_as: Callable[[ParsedQuery], ParsedQuery] | None = None,
     ) -> None:
-        """Have a long body read by the reader's process."""
-        assert self.reader is not None
+        """Have a long body, or one of texts, read by the process that does."""
         respond, given_id = asking.respond, asking.given_id
+        reader = self.text_reader if texts else self.reader
+        if reader is None:
+            raise InvalidInput("texts are not read here")
 
         def done(found: ParsedQuery | ModellessError) -> None:
+            if isinstance(found, AskedInText) and not texts:  # it was too long to be looked at here
+                self._read_elsewhere(body, fields, asking, texts=True)
+                return
             if isinstance(found, ModellessError):
                 self.fail(found, respond, given_id=given_id)
                 return
             try:
-                self._parsed(found, asking)
+                self._parsed(found if answered_as is None else answered_as(found), asking)
             except Exception as error:
                 self.fail(error, respond, given_id=given_id)
 
-        self.reader.read(body, fields, self.tasks, done)
+        reader.read(body, fields, self.tasks, done)
 
     def start(self, parsed: ParsedQuery, respond: Respond, given_id: bytes | None = None) -> None:
         """Take responsibility for a query: ``respond`` is called exactly once from now on."""
@@ -265,6 +327,13 @@ class QueryPath(EarlyRefusals):
                 f"{count} queries are in flight through this gateway, too many of them of this task"
             )
         return None
+
+
+def _unless_done(
+    future: "asyncio.Future[ParsedQuery | ModellessError]", found: ParsedQuery | ModellessError
+) -> None:
+    if not future.done():  # who waited may have gone
+        future.set_result(found)
 
 
 def _not_shared(_parsed: ParsedQuery, _respond: Respond, _given_id: bytes | None) -> bool:

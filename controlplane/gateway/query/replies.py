@@ -140,11 +140,16 @@ def encode_v1(task: Task, outputs: Sequence[Tensor], metadata: ReplyMetadata) ->
 
 
 def encode_v1_apart(
-    task: Task, outputs: Sequence[Tensor | list[Tensor]], metadata: ReplyMetadata
+    task: Task,
+    outputs: Sequence[Tensor | list[Tensor]],
+    metadata: ReplyMetadata,
+    spans: list[list[list[int]]] | None = None,
 ) -> bytes:
     """The same where rows have lengths of their own, and outputs that are as long an array for each
-    row."""
+    row; ``spans`` of rows that were texts."""
     reply = _as_dict(metadata)
+    if spans is not None:
+        reply["spans"] = spans
     named = dict(zip((spec.name for spec in task.outputs), outputs, strict=True))
     reply["outputs"] = named if len(named) > 1 else outputs[0]
     if task.labels and isinstance(outputs[0], list):

@@ -39,6 +39,7 @@ from controlplane.gateway.query.query_fields import (
     timeout_in,
 )
 from controlplane.gateway.query.replies import AskedAs, V2Request
+from controlplane.gateway.texts.asked import AskedInText, have_texts
 from planner.types import Query
 from variants.buckets import BucketedTask
 from variants.checks.json_shape import shown
@@ -72,6 +73,7 @@ def parse_v2(
 
     Raises:
         LongBody: its JSON has more than ``most_bytes``, and is unusual or wrong.
+        AskedInText: its input is texts.
         InvalidInput: the body breaks the protocol or does not fit the task's signature.
         TaskNotFound: there is no such task.
     """
@@ -81,9 +83,9 @@ def parse_v2(
         return _read_by_length(body, asked.task, pinned, received_ms, draw, json_header, most_bytes)
     raw = memoryview(b"")
     if json_header is not None:
-        json_length = _json_length(json_header, len(body))
-        raw = memoryview(body)[json_length:]
-        body = body[:json_length]
+        end = json_length(json_header, len(body))
+        raw = memoryview(body)[end:]
+        body = body[:end]
     if (lean := lean_v2(body, lean_bytes)) is not None:
         try:
             parsed = _read_v2(lean.fields, task, pinned, raw, received_ms, draw, False)
@@ -110,14 +112,16 @@ def _read_by_length(
     """The same for a task of several lengths, of which one is that of the inputs' shapes."""
     raw = memoryview(b"")
     if json_header is not None:
-        json_length = _json_length(json_header, len(body))
-        raw = memoryview(body)[json_length:]
-        body = body[:json_length]
+        end = json_length(json_header, len(body))
+        raw = memoryview(body)[end:]
+        body = body[:end]
     if len(body) > most_bytes:
         raise LongBody
     document = json_of(body)
     entries = document.get("inputs") if isinstance(document, dict) else None
     listed = entries if isinstance(entries, list) else []
+    if asked.face.text is not None and have_texts(listed):
+        raise AskedInText
     shapes = {
         entry["name"]: entry.get("shape")
         for entry in listed
@@ -179,6 +183,8 @@ def _read_v2(
 ) -> ParsedQuery:
     if not isinstance(document, dict) or not isinstance(document.get("inputs"), list):
         raise InvalidInput("the body must be a JSON object with a list 'inputs'")
+    if task.text is not None and have_texts(document["inputs"]):
+        raise AskedInText
     tensors = _v2_inputs(document["inputs"], task.inputs, raw, booleans)
     parameters = parameters_of(document, "parameters")
     id_ = document.get("id")
@@ -235,7 +241,12 @@ def json_bytes(body: bytes | bytearray, header: bytes | None) -> int:
     return min(int(header), len(body))
 
 
-def _json_length(header: bytes, body_length: int) -> int:
+def json_length(header: bytes, body_length: int) -> int:
+    """How much of a body is JSON, by the header ``Inference-Header-Content-Length``.
+
+    Raises:
+        InvalidInput: it is no number, or more than there is.
+    """
     if not header.isdigit() or len(header) > 15:
         raise InvalidInput("Inference-Header-Content-Length must be a number")
     length = int(header)

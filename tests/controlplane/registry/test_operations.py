@@ -381,7 +381,7 @@ async def test_an_unknown_operation_is_not_found(room: Room) -> None:
             "accuracy, axis_sizes, calibration, cast_float16, cost, evaluation, free_batch, fresh, "
             "image_mean, image_std, input_names, keep_outputs, labels, latency_ms, lengths, "
             "measure, metric, model, name, output_names, pad, prefer, quick, stage, task, "
-            "training, variants",
+            "text_inputs, tokenizer, training, variants",
         ),
         (
             FORM | {"fresh": "yes"},

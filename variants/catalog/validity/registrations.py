@@ -20,6 +20,7 @@ from variants.errors import Conflict, InvalidInput, NotFound
 from variants.figures import counted
 from variants.images import check_image
 from variants.metrics.metric import parse_metric
+from variants.texts.inputs import check_text
 from variants.types import (
     NAME,
     DeviceKind,
@@ -177,6 +178,7 @@ def check_task(task: Task) -> None:
     check_sharing(task.sharing, where)
     check_image(task)
     check_bucket(task)
+    check_text(task)
 
 
 def check_device_kind(kind: DeviceKind) -> None:

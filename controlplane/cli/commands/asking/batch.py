@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     from controlplane.cli.asking.rows import Spec
     from controlplane.cli.batching.asker import Asker
     from controlplane.cli.batching.journal import Journal
-    from controlplane.cli.batching.rows_files import RowsFile
+    from controlplane.cli.batching.row import RowsFile
     from controlplane.cli.batching.rows_query import Batched
 
 FORMATS = (".npz", ".jsonl")
+"""Of rows of numbers, and of answers."""
 MOST_MS = 10.0
 """A query has as many rows as take so long, unless that is said: who comes meanwhile waits for the
 batch that runs."""
@@ -50,11 +51,17 @@ IN_FLIGHT = 2
 InputOption = Annotated[
     Path,
     typer.Option(
-        "--input", "-i", metavar="FILE", help="Rows, as .npz or .jsonl, or a folder of pictures."
+        "--input",
+        "-i",
+        metavar="FILE",
+        help="Rows, as .npz or .jsonl, a folder of pictures, or texts as .csv, .tsv or .jsonl.",
     ),
 ]
 AnswersOption = Annotated[
     Path, typer.Option("--output", metavar="FILE", help="Their answers, as .npz or .jsonl.")
+]
+TruncateOption = Annotated[
+    bool, typer.Option("--truncate", help="Cut off texts that have too many tokens.")
 ]
 RowsOption = Annotated[
     int | None,
@@ -89,6 +96,7 @@ def batch(
     cost: CostOption = None,
     prefer: PreferOption = None,
     variant: VariantOption = None,
+    truncate: TruncateOption = False,
     rows_per_query: RowsOption = None,
     in_flight: InFlightOption = IN_FLIGHT,
     resume: ResumeOption = False,
@@ -106,6 +114,7 @@ def batch(
     \b
     modelless batch digits --input rows.npz --output answers.jsonl
     modelless batch digits --input pictures/ --output answers.jsonl
+    modelless batch sentiment --input texts.csv --output answers.jsonl
     """
     from controlplane.cli.batching.answers_files import write_answers
     from controlplane.cli.batching.asker import Asker, RowsPerQuery
@@ -113,6 +122,7 @@ def batch(
     from controlplane.cli.batching.pictures_folder import PictureRows
     from controlplane.cli.batching.rows_files import rows_file
     from controlplane.cli.batching.rows_query import Batched
+    from controlplane.cli.batching.text_rows import TextRows
 
     _check(input, answers, replaced=resume or overwrite)
     access = access_to(url)
@@ -122,12 +132,17 @@ def batch(
         if input.is_dir():
             rows = PictureRows(input, known["inputs"], known.get("image"))
         else:
-            rows = rows_file(input, known["inputs"])
+            rows = rows_file(input, known["inputs"], texts=known.get("text") is not None)
+        texts = isinstance(rows, TextRows)
+        if truncate and not texts:
+            raise InvalidInput(f"--truncate is for texts, and {input} has none")
         asked = Batched(
             task=task, inputs=known["inputs"], labels=known["labels"], accuracy=accuracy,
             cost=cost, prefer=None if prefer is None else prefer.value, variant=variant,
-            **_lengths(known),
+            texts=texts, truncate=truncate, **({} if texts else _lengths(known)),
         )  # fmt: skip
+        if texts and _lengths(known)["following"]:
+            rows_per_query = 1  # the outputs of each are as long as it
         if resume and answers.exists() and not _begun(answers):
             print(f"{answers} is finished", file=sys.stderr)
             return
@@ -141,7 +156,9 @@ def batch(
         asker = Asker(asked, journal, access, rows_per_query=in_query, in_flight=in_flight)
         with _ends_early(journal, rows.count, answers):
             _ask(asker, journal, rows, progress)
-            write_answers(journal, answers, _whole(known["outputs"], asked.lengths), rows.count)
+            write_answers(
+                journal, answers, _whole(known["outputs"], _lengths(known)["lengths"]), rows.count
+            )
         journal.remove()
     done = Batch(
         rows=rows.count, refused=journal.refused, resumed=before, rows_per_query=in_query.now,
@@ -205,9 +222,13 @@ def _whole(outputs: "Sequence[Spec]", lengths: Sequence[int]) -> "list[Spec]":
 
 
 def _check(input: Path, answers: Path, *, replaced: bool) -> None:
-    for option, path in (("--input", input), ("--output", answers)):
-        if path.suffix not in FORMATS and not (path is input and path.is_dir()):
-            raise InvalidInput(f"{option} {path} must end in {' or '.join(FORMATS)}")
+    for option, path, formats in (
+        ("--input", input, (*FORMATS, ".csv", ".tsv")),
+        ("--output", answers, FORMATS),
+    ):
+        if path.suffix not in formats and not (path is input and path.is_dir()):
+            *others, last = formats
+            raise InvalidInput(f"{option} {path} must end in {', '.join(others)} or {last}")
     if input.resolve() == answers.resolve():
         raise InvalidInput("--output is the file of the rows")
     if answers.exists() and not replaced:

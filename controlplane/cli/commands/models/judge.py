@@ -54,6 +54,8 @@ def judge(
     modelless variants judge digits --eval this_month.npz --dry-run
     """
     from controlplane.building.build_cache import cache_in
+    from controlplane.building.texts import rows_of_task
+    from controlplane.building.work_folder import work_folder
     from controlplane.cli.state_settings import installed
     from controlplane.cluster.head import store_of
     from controlplane.machine import machine_kinds
@@ -70,11 +72,14 @@ def judge(
         interruptible("no accuracy was changed"),
         measuring_first(settings.run_dir, say_waits),
         closing(open_catalog(settings.catalog_url)) as catalog,
+        work_folder() as work,
         shown(progress) as show,
     ):
         known = catalog.snapshot()
+        of = find_task(known, task)
+        rows = rows_of_task(evaluation, of, catalog.tokenizer, work / "texts")
         found = judge_again(
-            find_task(known, task), _asked(known, task, model, version), evaluation,
+            of, _asked(known, task, model, version), rows,
             store_of(settings), machine_kinds(settings), show,
             limits=RegistrationLimits(model_mib=settings.max_model_mib),
             cache=cache_in(settings.build_cache_dir, settings.build_cache_mib, fresh=fresh),

@@ -35,6 +35,8 @@ from controlplane.cli.model_options import (
     PreferOption,
     QuickOption,
     StageOption,
+    TextInputsOption,
+    TokenizerOption,
     TrainingOption,
     default_slo,
     edges_of,
@@ -43,6 +45,7 @@ from controlplane.cli.model_options import (
     parse_labels,
     parse_lengths,
     parse_pads,
+    parse_text_inputs,
 )
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.progress import (
@@ -89,6 +92,8 @@ def register(
     metric: MetricOption = None,
     lengths: LengthsOption = None,
     pad: PadOption = None,
+    tokenizer: TokenizerOption = None,
+    text_inputs: TextInputsOption = None,
     latency_ms: LatencyOption = None,
     accuracy: AccuracyOption = None,
     cost: CostOption = None,
@@ -124,7 +129,8 @@ def register(
     \b
     modelless register cnn.onnx --task digits --eval test.npz
     modelless register models/cnn --task digits --eval test.npz --watch
-    modelless register text.onnx --task sentiment --eval test.npz --lengths 16,64
+    modelless register text.onnx --task sentiment --eval test.csv --lengths 16,64
+      --tokenizer tokenizer.json
     """
     from controlplane.cli.state_settings import is_elsewhere
     from controlplane.settings import load_settings
@@ -156,6 +162,7 @@ def register(
             "input_names": edges.input_names or None, "output_names": edges.output_names or None,
             "keep_outputs": edges.keep_outputs or None, "axis_sizes": axis_sizes,
             "free_batch": free_batch, "cast_float16": cast_float16, "lengths": sizes, "pad": pad,
+            "tokenizer": tokenizer, "text_inputs": text_inputs,
         }  # fmt: skip
         _register_there(path, task, evaluation, options, output, progress)
         return
@@ -172,6 +179,8 @@ def register(
         metric=metric,
         lengths=sizes,
         pads=pads,
+        tokenizer=tokenizer,
+        text_inputs=parse_text_inputs(text_inputs),
         slo=default_slo(latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer),
         image=image,
         stage=stage,

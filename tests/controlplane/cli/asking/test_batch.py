@@ -13,7 +13,8 @@ from PIL import Image
 
 from controlplane.cli.batching.asker import GROWS_AFTER, Asker, RowsPerQuery, rows_that_fit
 from controlplane.cli.batching.journal import Journal
-from controlplane.cli.batching.rows_files import Row, rows_file
+from controlplane.cli.batching.row import Row
+from controlplane.cli.batching.rows_files import rows_file
 from controlplane.cli.batching.rows_query import Batched
 from controlplane.cli.gateway_client import Access
 from controlplane.cli.outcome import NotRunning
@@ -278,7 +279,8 @@ def test_a_pinned_variant_is_asked(gateway: Answering, shell: Shell, tmp_path: P
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("rows.csv", b"", "must end in .npz or .jsonl"),
+        ("rows.txt", b"", "must end in .npz, .jsonl, .csv or .tsv"),
+        ("rows.csv", b"text\na\n", "is a table of texts, and the task takes none"),
         ("rows.npz", None, "cannot be read: No such file"),
         ("rows.npz", b"PK no archive", "cannot be read as .npz"),
         ("rows.jsonl", b"\n\n", "holds no rows"),

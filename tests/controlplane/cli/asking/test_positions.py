@@ -10,7 +10,7 @@ import pytest
 from controlplane.cli.asking.connections import Answer
 from controlplane.cli.batching.answers_files import write_answers
 from controlplane.cli.batching.journal import Journal
-from controlplane.cli.batching.rows_files import Row
+from controlplane.cli.batching.row import Row
 from controlplane.cli.batching.rows_query import Batched, error_line, read_answer
 from controlplane.cli.commands.asking.batch import _lengths, _whole
 from controlplane.cli.commands.query import _show

@@ -10,7 +10,8 @@ import pytest
 from controlplane.cli.asking.rows import fits, query_rows, read_inputs
 from controlplane.cli.batching.asker import Asker, RowsPerQuery
 from controlplane.cli.batching.journal import Journal
-from controlplane.cli.batching.rows_files import Row, rows_file
+from controlplane.cli.batching.row import Row
+from controlplane.cli.batching.rows_files import rows_file
 from controlplane.cli.batching.rows_query import Batched, query_of
 from controlplane.cli.commands.lifecycle import _print_tasks
 from controlplane.cli.commands.tasks import _length_words

@@ -1,0 +1,36 @@
+"""Which queries are asked with texts, and what they say of them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from variants.errors import InvalidInput
+
+TRUNCATE = "truncate"
+"""Whether longer texts are cut off: a field of ``/v1/query`` beside its inputs, and a parameter of
+the Open Inference Protocol."""
+BYTES = "BYTES"
+"""The datatype of texts in the Open Inference Protocol."""
+
+
+class AskedInText(InvalidInput):
+    """The rows of a query are texts. They are read in a process of their own.
+
+    It is caught where that process is at hand. Who does not catch it cannot take such a query.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("texts cannot be asked in this way")
+
+
+def are_texts(inputs: Any) -> bool:
+    """Whether the inputs of a body of ``/v1/query`` are texts: a list of them, or of pairs, or one
+    alone, which is told how to be asked."""
+    first = inputs[0] if type(inputs) is list and inputs else inputs
+    if type(first) is list and first:
+        first = first[0]
+    return type(first) is str
+
+
+def have_texts(inputs: Sequence[Any]) -> bool:
+    """Whether inputs of the Open Inference Protocol are texts, as its JSON has them."""
+    return any(isinstance(entry, Mapping) and entry.get("datatype") == BYTES for entry in inputs)

@@ -1,0 +1,268 @@
+"""From texts to the rows of a task, in the process that a gateway has for it."""
+
+from collections.abc import Collection, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from controlplane.gateway.query.datatypes import elements_of
+from controlplane.gateway.query.json_tensors import MAX_ROWS
+from controlplane.gateway.query.parsing import ParsedQuery, query_v1
+from controlplane.gateway.query.query_fields import AskedByLength, flag_of, parameters_of, task_of
+from controlplane.gateway.query.replies import AskedAs
+from controlplane.gateway.query.v2_parsing import query_v2, v2_form
+from controlplane.gateway.texts.asked import TRUNCATE
+from variants.buckets import BucketedTask, bucket_of
+from variants.checks.json_shape import shown
+from variants.errors import InvalidInput, PayloadTooLarge
+from variants.texts.inputs import TEXT, longest_of, unpacked
+from variants.texts.tokenising import Text, Tokeniser, Tokens
+from variants.types import Task, TaskName, TextInput
+from workers.runtimes.protocol import Tensor
+
+MOST_BYTES = 2**26
+"""Of all inputs of a query, filled up to its longest text."""
+
+
+class Tokenisers:
+    """Those of all tasks, by the names of their tokenizers."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Tokeniser | InvalidInput] = {}
+
+    def follow(self, names: Collection[str], new: Mapping[str, bytes]) -> None:
+        """Have these at hand, and no others.
+
+        Args:
+            names: of all.
+            new: those that are not here yet, as ``variants.texts.inputs.packed`` made them.
+        """
+        self._loaded = {name: one for name, one in self._loaded.items() if name in names}
+        for name, data in new.items():
+            try:
+                self._loaded[name] = Tokeniser(unpacked(data), "the task's tokenizer")
+            except InvalidInput as error:  # told to who asks
+                self._loaded[name] = error
+
+    def of(self, text: TextInput) -> Tokeniser:
+        """
+        Raises:
+            InvalidInput: it is not there.
+        """
+        found = self._loaded.get(text.tokenizer)
+        if found is None:
+            raise InvalidInput("the task's tokenizer is not there yet; ask again")
+        if isinstance(found, InvalidInput):
+            raise InvalidInput(f"texts cannot be read here: {found.message}")
+        return found
+
+
+def texts_v1(
+    document: Mapping[str, Any],
+    tasks: Mapping[TaskName, Task],
+    tokenisers: Tokenisers,
+    received_ms: float,
+    draw: int,
+) -> ParsedQuery:
+    """Read the fields of a body of ``/v1/query`` whose inputs are texts.
+
+    Raises:
+        InvalidInput: a text is none, or too long, or a field is wrong.
+        PayloadTooLarge: there are too many of them for the longest one.
+        TaskNotFound: there is no such task.
+    """
+    cut = flag_of(document.get(TRUNCATE, False), TRUNCATE)
+    texts = _listed(document["inputs"])
+    rows = _rows(_asked(document.get("task"), tasks), texts, tokenisers, cut)
+    query = query_v1(document, rows.task, len(texts), received_ms, draw)
+    return ParsedQuery(rows.task, query, rows.tensors, lengths=rows.lengths, spans=rows.spans)
+
+
+def texts_v2(
+    document: Mapping[str, Any],
+    raw: memoryview,
+    task_name: str,
+    pinned: str | None,
+    tasks: Mapping[TaskName, Task],
+    tokenisers: Tokenisers,
+    received_ms: float,
+    draw: int,
+) -> ParsedQuery:
+    """Read an inference request of the Open Inference Protocol whose input is texts.
+
+    Args:
+        raw: what follows the JSON.
+
+    Raises:
+        InvalidInput, PayloadTooLarge, TaskNotFound: as ``texts_v1``.
+    """
+    parameters = parameters_of(document, "parameters")
+    cut = flag_of(parameters.get(TRUNCATE, False), TRUNCATE)
+    asked = _asked(task_name, tasks)
+    texts = _entry(document["inputs"], raw)
+    id_ = document.get("id")
+    if id_ is not None and not isinstance(id_, str):
+        raise InvalidInput("'id' must be text")
+    found = _rows(asked, texts, tokenisers, cut)
+    form = v2_form(document.get("outputs"), parameters, found.task, id_)
+    if isinstance(asked, BucketedTask):
+        form = AskedAs.of(form, asked.face)
+    if found.lengths is not None and len(set(found.lengths)) > 1:
+        raise InvalidInput(
+            "the texts of one query have different numbers of tokens, and so have the outputs of"
+            " its rows: ask one at a time, or over /v1/query"
+        )
+    query = query_v2(found.task, len(texts), parameters, received_ms, draw, pinned)
+    return ParsedQuery(found.task, query, found.tensors, form, lengths=found.lengths)
+
+
+class _Rows:
+    """The rows of texts, and the task that takes them."""
+
+    def __init__(self, task: Task, tensors: list[Tensor], found: list[Tokens] | None) -> None:
+        """
+        Args:
+            found: the tokens of each, where outputs are as long as these.
+        """
+        self.task = task
+        self.tensors = tensors
+        self.lengths = None if found is None else tuple(len(one.ids) for one in found)
+        self.spans: list[Any] | None = None
+        if found is not None:
+            self.spans = [one.spans.tolist() for one in found if one.spans is not None]
+
+
+def _asked(name: Any, tasks: Mapping[TaskName, Task]) -> Task | BucketedTask:
+    try:
+        return task_of(name, tasks)
+    except AskedByLength as asked:
+        return asked.task
+
+
+def _rows(
+    asked: Task | BucketedTask, texts: Sequence[Text], tokenisers: Tokenisers, cut: bool
+) -> _Rows:
+    """The rows of texts, filled up to what the task takes.
+
+    Args:
+        cut: whether texts that are too long are cut off.
+    """
+    face = asked.face if isinstance(asked, BucketedTask) else asked
+    text = face.text
+    if text is None:
+        raise InvalidInput(f"task {face.name!r} takes numbers, and no texts")
+    longest = asked.lengths[-1] if isinstance(asked, BucketedTask) else longest_of(face)
+    follows = isinstance(asked, BucketedTask) and bool(asked.following)
+    found = tokenisers.of(text).read(texts, longest, cut=cut, spans=follows)
+    lengths = [len(one.ids) for one in found]
+    task = asked.holding(max(lengths)) if isinstance(asked, BucketedTask) else face
+    fills = {text.ids: text.pad, text.mask: 0, text.types: 0}
+    if task.bucket is not None:
+        fills |= {axis.input: int(axis.pad) for axis in bucket_of(task).axes}
+    size = sum(
+        len(texts) * prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in task.inputs
+    )
+    if size > MOST_BYTES:
+        raise PayloadTooLarge(
+            f"{len(texts)} texts would take {size / 2**20:.0f} MiB once all are as long as the"
+            f" longest, more than the {MOST_BYTES >> 20} allowed: ask in parts"
+        )
+    tensors: list[Tensor] = []
+    for spec in task.inputs:
+        filled = np.full((len(texts), *spec.shape), fills[spec.name], spec.dtype)
+        for row, one in enumerate(found):
+            values: Any = 1
+            if spec.name != text.mask:
+                values = one.types if spec.name == text.types else one.ids
+            filled[row, : len(one.ids)] = values
+        tensors.append(filled)
+    return _Rows(task, tensors, found if follows else None)
+
+
+def _listed(inputs: Any) -> list[Text]:
+    """The inputs of a body of ``/v1/query``: texts, or pairs of them.
+
+    Raises:
+        InvalidInput: they are something else.
+    """
+    if isinstance(inputs, str):
+        raise InvalidInput("'inputs' is a list of texts; put a single one in a list of its own")
+    found = [(one[0], one[1]) if isinstance(one, list) and len(one) == 2 else one for one in inputs]
+    return _checked(found)
+
+
+def _checked(found: list[Any]) -> list[Text]:
+    """
+    Raises:
+        InvalidInput: one is no text or pair of texts, or there are too many or none.
+    """
+    if not 0 < len(found) <= MAX_ROWS:
+        raise InvalidInput(f"there are {len(found)} texts; 1 to {MAX_ROWS} are taken")
+    for number, one in enumerate(found):
+        parts = one if isinstance(one, tuple) else (one,)
+        if not all(type(part) is str for part in parts):
+            raise InvalidInput(
+                f"'inputs' must be texts, or pairs of two, and number {number} is {shown(one)}"
+            )
+    if len({type(one) for one in found}) > 1:
+        raise InvalidInput("'inputs' must be all texts, or all pairs of two")
+    return found
+
+
+def _entry(inputs: Sequence[Any], raw: memoryview) -> list[Text]:
+    """The texts of the one input of a request of the Open Inference Protocol.
+
+    Raises:
+        InvalidInput: it breaks the protocol.
+    """
+    if len(inputs) != 1:
+        raise InvalidInput(f"texts come alone, in one input that is called {TEXT!r}")
+    entry = inputs[0]
+    if entry.get("name") != TEXT:
+        raise InvalidInput(f"the input of texts is called {TEXT!r}, not {shown(entry.get('name'))}")
+    shape = entry.get("shape")
+    sizes = shape if isinstance(shape, list) else []
+    whole = all(type(size) is int and size > 0 for size in sizes)
+    if not whole or not (len(sizes) == 1 or (len(sizes) == 2 and sizes[1] in (1, 2))):
+        raise InvalidInput(
+            f"input {TEXT!r} must have shape [rows], or [rows, 2] for pairs, not {shown(shape)}"
+        )
+    if prod(sizes) > 2 * MAX_ROWS:
+        raise InvalidInput(f"there are {sizes[0]} texts; 1 to {MAX_ROWS} are taken")
+    own = parameters_of(entry, f"parameters of input {TEXT!r}")
+    if "binary_data_size" in own:
+        flat = _of_bytes(raw, own["binary_data_size"])
+    elif raw:
+        raise InvalidInput(f"{len(raw)} bytes follow the last input")
+    else:
+        flat = _flat(entry.get("data"))
+    if len(flat) != prod(sizes):
+        raise InvalidInput(
+            f"input {TEXT!r} has {len(flat)} texts, its shape {sizes} needs {prod(sizes)}"
+        )
+    if sizes[-1] == 2 and len(sizes) == 2:
+        return _checked(list(zip(flat[::2], flat[1::2], strict=True)))
+    return _checked(flat)
+
+
+def _flat(data: Any) -> list[Any]:
+    if not isinstance(data, list):
+        raise InvalidInput(f"input {TEXT!r} needs 'data', a list of texts")
+    return [one for each in data for one in (each if isinstance(each, list) else [each])]
+
+
+def _of_bytes(raw: memoryview, size: Any) -> list[Any]:
+    """BYTES as they are sent: each behind its length, four bytes, little-endian.
+
+    Raises:
+        InvalidInput: they are none.
+    """
+    if size != len(raw):
+        raise InvalidInput(
+            f"binary_data_size of input {TEXT!r} is {shown(size)}, and {len(raw)} bytes are there"
+        )
+    try:
+        return [one.decode() for one in elements_of(raw)]
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"a text of input {TEXT!r} is not UTF-8") from error

@@ -1,0 +1,148 @@
+"""Registering a model with its tokenizer: what becomes of texts, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import onnx_models as models
+from tests.controlplane.registry.test_registration import House
+from tests.texts import FILM, PAD, opinion_model, text_input, tokenizer_json, write_texts
+from variants.buckets import bucketed_named
+from variants.errors import Conflict, InvalidArtifact, InvalidInput
+from variants.types import OpenAxis, Stage
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
+
+
+class Opinions(House):
+    """Registers a model of texts."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.model = models.write(folder / "opinion.onnx", opinion_model())
+        self.rows = write_texts(folder / "texts.csv")
+        self.tokenizer = folder / "tokenizer.json"
+        self.tokenizer.write_bytes(tokenizer_json())
+
+    def register(self, **changes: Any) -> Any:
+        given = {
+            "task": "opinions", "kinds": (), "labels": ("neg", "pos"), "lengths": (4, 8),
+            "tokenizer": self.tokenizer,
+        } | changes  # fmt: skip
+        return super().register(**given)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Opinions:
+    """Registered for the lengths 4 and 8, not to be changed."""
+    made = Opinions(tmp_path_factory.mktemp("texts"))
+    made.register()
+    return made
+
+
+def test_a_task_takes_texts_by_its_tokenizer(first: Opinions) -> None:
+    data = first.tokenizer.read_bytes()
+    texts = bucketed_named(first.catalog.snapshot().tasks, "opinions")
+    assert texts is not None
+    assert [one.text for one in texts.buckets] == [text_input(data)] * 2
+    assert texts.axes == (
+        OpenAxis(input="input_ids", axis=0, pad=float(PAD)),
+        OpenAxis(input="attention_mask", axis=0, pad=0.0),
+    )
+    assert first.catalog.tokenizer(text_input(data).tokenizer) == data
+
+
+def test_it_is_judged_by_the_texts_that_each_length_holds(first: Opinions) -> None:
+    found = {one.task: one for one in first.catalog.snapshot().variants}
+    # Of 40 texts 14 have three tokens; a fifth calibrates.
+    assert {task: one.accuracy_rows for task, one in found.items()} == {
+        "opinions.4": 12,
+        "opinions.8": 32,
+    }
+    assert {one.accuracy for one in found.values()} == {1.0}
+
+
+def test_later_models_are_judged_by_texts_without_saying_more(tmp_path: Path) -> None:
+    house = Opinions(tmp_path)
+    house.register(lengths=(8,))
+    other = models.write(tmp_path / "other.onnx", opinion_model(opsets=[("", 19)]))
+    result = house.register(path=other, model="opinion", tokenizer=None, lengths=None, labels=None)
+    [version] = result.versions
+    assert (version.task, version.version, version.stage) == ("opinions.8", 2, Stage.CANARY)
+    assert result.variants[0].accuracy == 1.0
+    # A length more is for texts as well.
+    house.register(lengths=(12,), tokenizer=None, labels=None)
+    texts = bucketed_named(house.catalog.snapshot().tasks, "opinions")
+    assert texts is not None
+    assert texts.holding(12).text == texts.holding(8).text
+
+
+def test_a_model_of_one_length_takes_texts(tmp_path: Path) -> None:
+    house = Opinions(tmp_path)
+    house.tokenizer.write_bytes(tokenizer_json(pad=FILM))
+    fixed = models.write(tmp_path / "fixed.onnx", opinion_model(8))
+    result = house.register(path=fixed, lengths=None)
+    assert (result.task.name, result.task.bucket) == ("opinions", None)
+    assert result.task.text == text_input(house.tokenizer.read_bytes(), pad=FILM)
+    assert [one.accuracy for one in result.variants] == [1.0]
+
+
+def test_rows_of_numbers_judge_too(tmp_path: Path) -> None:
+    house = Opinions(tmp_path)
+    ids = np.array([[2, 4, 3, 0], [2, 5, 3, 0]] * 10)
+    np.savez(tmp_path / "n.npz", input_ids=ids, attention_mask=ids > 0, labels=[1, 0] * 10)
+    with np.load(tmp_path / "n.npz") as rows:
+        given = {name: rows[name].astype(np.int64) for name in rows.files}
+    np.savez(tmp_path / "n.npz", **given)
+    result = house.register(evaluation=tmp_path / "n.npz", lengths=(4,))
+    assert [one.accuracy for one in result.variants] == [1.0]
+    assert result.task.text is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "reason"),
+    [
+        ({"lengths": None}, InvalidInput, "opinion.onnx takes texts of any length: say with"),
+        ({"pads": (("", 1.0),)}, InvalidInput, "says what fills rows up: leave --pad out"),
+        ({"text_inputs": (("ids", "words"),)}, InvalidInput, "opinion.onnx has no input 'words'"),
+        ({"lengths": (2,)}, InvalidArtifact, "texts.csv: the shortest of its 40 texts has 3"),
+        ({"tokenizer": Path("/none/t.json")}, InvalidArtifact, "t.json"),
+        ({"evaluation": Path("/none/e.csv")}, InvalidArtifact, "e.csv: there is no such file"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    tmp_path: Path, changes: dict[str, Any], error: type[Exception], reason: str
+) -> None:
+    house = Opinions(tmp_path)
+    with pytest.raises(error, match=reason):
+        house.register(**changes)
+    assert house.catalog.snapshot().tasks == ()
+
+
+def test_a_file_that_is_no_tokenizer_is_refused_by_its_name(tmp_path: Path) -> None:
+    house = Opinions(tmp_path)
+    house.tokenizer = tmp_path / "vocab.txt"
+    house.tokenizer.write_text("[PAD]\n[UNK]\n")
+    with pytest.raises(InvalidInput, match=r"vocab\.txt is no tokenizer\.json"):
+        house.register()
+
+
+def test_all_models_of_a_task_have_one_tokenizer(first: Opinions, tmp_path: Path) -> None:
+    other = models.write(tmp_path / "other.onnx", opinion_model(opsets=[("", 19)]))
+    again = tmp_path / "tokenizer.json"
+    again.write_bytes(tokenizer_json(pad=FILM))
+    with pytest.raises(Conflict, match="task 'opinions' has another tokenizer, and any of its"):
+        first.register(path=other, model="opinion", tokenizer=again, lengths=None)
+
+
+def test_a_task_of_numbers_gets_no_tokenizer(tmp_path: Path) -> None:
+    house = Opinions(tmp_path)
+    ids = np.array([[2, 4, 3, 0], [2, 5, 3, 0]] * 10, np.int64)
+    mask = (ids > 0).astype(np.int64)
+    np.savez(tmp_path / "n.npz", input_ids=ids, attention_mask=mask, labels=[1, 0] * 10)
+    house.register(evaluation=tmp_path / "n.npz", lengths=(4,), tokenizer=None)
+    other = models.write(tmp_path / "other.onnx", opinion_model(opsets=[("", 19)]))
+    with pytest.raises(Conflict, match="is asked with numbers of tokens, and has no tokenizer"):
+        house.register(path=other, model="opinion", lengths=None)

@@ -1,0 +1,115 @@
+"""A model with its tokenizer: registered by a table of texts, and asked with texts in every way."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+
+import modelless
+from controlplane.gateway.grpc.messages import ModelInferRequest
+from modelless import InvalidInput
+from tests import onnx_models as models
+from tests.integration.deployment import CLI, Deployment, environment
+from tests.integration.one_worker.test_grpc import channel, infer, scores
+from tests.integration.one_worker.test_other_models import command
+from tests.texts import opinion_model, tokenizer_json, write_texts
+
+pytestmark = pytest.mark.integration
+
+__all__ = ["channel"]
+GOOD, BAD = "the film is GOOD", "bad film"
+LONG = "good " * 30
+
+
+@pytest.fixture(scope="module", autouse=True)
+def opinions(digits: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The task ``opinions``, for texts of up to 4 and 8 tokens."""
+    folder = tmp_path_factory.mktemp("opinions")
+    (folder / "tokenizer.json").write_bytes(tokenizer_json())
+    command(
+        digits, "register", models.write(folder / "opinion.onnx", opinion_model()),
+        "--task", "opinions", "--eval", write_texts(folder / "texts.csv"),
+        "--tokenizer", folder / "tokenizer.json", "--lengths", "4,8", "--labels", "neg,pos",
+        "--variants", "onnx-fp32", "--measure", "sampled",
+    )  # fmt: skip
+    digits.until(
+        lambda: digits.request("GET", "/v2/models/opinions/ready").status == 200, "both lengths"
+    )
+    yield
+    assert digits.request("DELETE", "/v1/tasks/opinions").status == 200
+    digits.until(
+        lambda: digits.request("GET", "/v2/models/opinions").status == 404, "the end of the task"
+    )
+
+
+@pytest.fixture
+def client(digits: Deployment) -> Iterator[modelless.Client]:
+    with modelless.Client(f"http://127.0.0.1:{digits.port}") as made:
+        yield made
+
+
+def test_texts_are_answered(client: modelless.Client) -> None:
+    assert client.query("opinions", [GOOD]).labels == ("pos",)
+    assert client.query("opinions", [BAD, GOOD, "film"]).labels[:2] == ("neg", "pos")
+    assert client.query("opinions", np.array([BAD])).labels == ("neg",)
+    assert client.query("opinions", [(BAD, "bad")]).labels == ("neg",)
+    ids = {"input_ids": [[2, 4, 3]], "attention_mask": [[1, 1, 1]]}
+    assert client.query("opinions", ids).labels == ("pos",)
+
+
+def test_too_long_a_text_is_refused_or_cut_off(client: modelless.Client) -> None:
+    with pytest.raises(InvalidInput, match="text 0 has 32 tokens, and at most 8 are taken"):
+        client.query("opinions", [LONG])
+    assert client.query("opinions", [LONG], truncate=True).labels == ("pos",)
+
+
+def test_the_protocol_takes_texts(digits: Deployment, channel: grpc.Channel) -> None:
+    metadata = digits.get("/v2/models/opinions")
+    assert metadata["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
+    entry = {"name": "text", "datatype": "BYTES", "shape": [2], "data": [BAD, GOOD]}
+    answer = digits.request("POST", "/v2/models/opinions/infer", {"inputs": [entry]})
+    assert answer.status == 200, answer.body
+    there = np.reshape(answer.body["outputs"][0]["data"], (2, 2))
+    assert there.argmax(axis=1).tolist() == [0, 1]
+    request = ModelInferRequest(model_name="opinions")
+    request.inputs.add(name="text", datatype="BYTES", shape=[2])
+    request.inputs[0].contents.bytes_contents.extend([BAD.encode(), GOOD.encode()])
+    reply = infer(channel, request)
+    assert reply.model_name == "opinions"
+    np.testing.assert_allclose(scores(reply), there, atol=1e-6)
+    request.inputs.add(name="text", datatype="BYTES", shape=[1])
+    with pytest.raises(grpc.RpcError, match="texts come alone"):
+        infer(channel, request)
+
+
+def test_an_explanation_knows_how_long_a_text_is(digits: Deployment) -> None:
+    for text, bucket in ((BAD, "opinions.4"), (GOOD, "opinions.8")):
+        answer = digits.request("POST", "/v1/explain", {"task": "opinions", "inputs": [text]})
+        assert (answer.status, answer.body["task"]) == (200, bucket)
+    answer = digits.request("POST", "/v1/explain", {"task": "opinions", "inputs": [LONG]})
+    assert (answer.status, answer.body["code"]) == (400, "INVALID_INPUT")
+
+
+def test_commands_take_texts(digits: Deployment, tmp_path: Path) -> None:
+    assert "pos" in command(digits, "query", "opinions", "--text", GOOD)
+    shown = command(digits, "tasks", "get", "opinions")
+    assert "up to 8 tokens, as input_ids and attention_mask" in shown
+    texts, answers = tmp_path / "texts.csv", tmp_path / "answers.jsonl"
+    texts.write_text(f'id,text\n1,"{GOOD}"\n2,{LONG}\n3,{BAD}\n')
+    ran = subprocess.run(
+        [*CLI, "batch", "opinions", "--input", texts, "--output", answers],
+        env=environment(digits.state_dir, digits.port), capture_output=True, text=True,
+        timeout=300, check=False,
+    )  # fmt: skip
+    assert "2 of 3 rows" in ran.stdout, ran.stderr
+    lines = answers.read_text().splitlines()
+    found = ["error" if "error" in line else "pos" if '"pos"' in line else "neg" for line in lines]
+    assert found == ["pos", "error", "neg"]
+    command(
+        digits, "batch", "opinions", "--input", texts, "--output", answers, "--truncate",
+        "--overwrite",
+    )  # fmt: skip
+    assert "error" not in answers.read_text()
