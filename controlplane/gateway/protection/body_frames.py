@@ -6,7 +6,7 @@ are new; and what is to be read, with the body behind it. The reader answers wit
 bytes of its tensors, or with an error.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from struct import Struct
 from typing import Any
@@ -32,6 +32,9 @@ from variants.types import (
 from workers.runtimes.protocol import Tensor
 
 PREFIX = Struct("<QQ")
+TOGETHER = 2**16
+"""Bytes of a frame up to which it is sent, and received, at once: each further piece would wake the
+other side once more."""
 _ERRORS: Mapping[str, Callable[[str], ModellessError]] = {
     AskedInText.__name__: lambda _: AskedInText(),
     **{kind.__name__: kind for kind in (Internal, InvalidInput, PayloadTooLarge, TaskNotFound)},
@@ -76,6 +79,15 @@ def _scale(value: Mapping[str, Any] | None) -> ImageScale | None:
 
 def _specs(values: Iterable[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec(**{**value, "shape": tuple(value["shape"])}) for value in values)
+
+
+def pieces(text: bytes, data: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
+    """A frame of this JSON and the bytes that follow it, in as few pieces as is good."""
+    size = sum(map(len, data))
+    head = PREFIX.pack(len(text), size) + text
+    if len(head) + size <= TOGETHER:
+        return [b"".join([head, *data])]
+    return [head, *data]
 
 
 def described(parsed: ParsedQuery) -> tuple[dict[str, Any], list[memoryview]]:

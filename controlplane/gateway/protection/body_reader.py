@@ -16,7 +16,13 @@ from typing import Any, NamedTuple, cast
 
 import orjson
 
-from controlplane.gateway.protection.body_frames import PREFIX, parsed_of, tasks_as_json
+from controlplane.gateway.protection.body_frames import (
+    PREFIX,
+    TOGETHER,
+    parsed_of,
+    pieces,
+    tasks_as_json,
+)
 from controlplane.gateway.query.parsing import ParsedQuery
 from variants.buckets import TaskTable
 from variants.errors import InvalidInput, ModellessError, Overloaded
@@ -91,11 +97,15 @@ class BodyReader(asyncio.BufferedProtocol):
         """The tasks that the process knows."""
         self._ahead: Mapping[TaskName, Task] | None = None
         """Those that it is to know before the first body."""
-        self._parts = [bytearray(PREFIX.size)]
-        """Of the answer, as they come: the two lengths, the JSON, the tensors."""
-        self._data_bytes = 0
+        self._short = memoryview(bytearray(TOGETHER))
+        """What comes, but for long answers."""
+        self._begun = bytearray()
+        """What has come of answers that are not whole."""
+        self._text = bytearray()
+        self._long: bytearray | None = None
+        """The tensors of a long answer, whose JSON has come."""
         self._at = 0
-        """Bytes that have come of the last of them."""
+        """Bytes that have come of them."""
 
     def read(
         self,
@@ -158,12 +168,10 @@ class BodyReader(asyncio.BufferedProtocol):
         self._busy = True
         if tasks is not self._told:
             self._tell(tasks)
-        write = self._transport.write
-        text = orjson.dumps(asked)
-        write(PREFIX.pack(len(text), len(body)) + text)
         view = memoryview(body)
-        for at in range(0, len(body), _PIECE):
-            write(view[at : at + _PIECE])
+        parts = [view[at : at + _PIECE] for at in range(0, len(body), _PIECE)]
+        for piece in pieces(orjson.dumps(asked), parts):
+            self._transport.write(piece)
         limit_s = READ_S + READ_S_PER_MIB * len(body) / 2**20 + self._loading_s
         self._timer = asyncio.get_running_loop().call_later(limit_s, self._too_slow)
 
@@ -180,10 +188,8 @@ class BodyReader(asyncio.BufferedProtocol):
             told["named"] = list(there)
             self._loading_s = LOAD_S if packed else self._loading_s
             self._tokenizers = frozenset(there)
-        text, size = orjson.dumps(told), sum(map(len, packed.values()))
-        self._transport.write(PREFIX.pack(len(text), size) + text)
-        for data in packed.values():
-            self._transport.write(data)
+        for piece in pieces(orjson.dumps(told), list(packed.values())):
+            self._transport.write(piece)
         self._told, self._ahead = tasks, None
 
     async def _start(self) -> None:
@@ -243,7 +249,7 @@ class BodyReader(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._told, self._there = None, False
-        self._parts, self._at = [bytearray(PREFIX.size)], 0
+        self._begun, self._long, self._at = bytearray(), None, 0
         self._timer = asyncio.get_running_loop().call_later(START_S, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -255,22 +261,32 @@ class BodyReader(asyncio.BufferedProtocol):
             self._answer(InvalidInput("the body cannot be read: reading it failed"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return memoryview(self._parts[-1])[self._at :]
+        # What is long comes to its place, and what is short comes whole, and more of it at once.
+        if self._long is not None:
+            return memoryview(self._long)[self._at :]
+        return self._short
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._at += nbytes
-        if self._at < len(self._parts[-1]):
+        if self._long is not None:
+            self._at += nbytes
+            if self._at == len(self._long):
+                text, data, self._long = self._text, self._long, None
+                self._came(text, data)
             return
-        self._at = 0
-        if len(self._parts) == 1:
-            text_bytes, self._data_bytes = PREFIX.unpack(self._parts[0])
-            self._parts.append(bytearray(text_bytes))
-        elif len(self._parts) == 2 and self._data_bytes:
-            self._parts.append(bytearray(self._data_bytes))
-        else:
-            _, text, *data = self._parts
-            self._parts = [bytearray(PREFIX.size)]
-            self._came(text, data[0] if data else bytearray())
+        self._begun += self._short[:nbytes]
+        while len(self._begun) >= PREFIX.size:
+            text_bytes, data_bytes = PREFIX.unpack_from(self._begun)
+            begin = PREFIX.size + text_bytes
+            end, there = begin + data_bytes, len(self._begun)
+            if there < end and (there < begin or data_bytes <= TOGETHER):
+                return
+            text, data = self._begun[PREFIX.size : begin], self._begun[begin:end]
+            self._begun = self._begun[end:]
+            if there < end:
+                self._text, self._at = text, len(data)
+                self._long = data + bytearray(end - there)
+                return
+            self._came(text, data)
 
     def _came(self, text: bytearray, data: bytearray) -> None:
         """An answer has come in full; the first says that the process is there."""

@@ -12,17 +12,24 @@ import socket
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from io import BufferedReader
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
-from controlplane.gateway.protection.body_frames import PREFIX, described, error_name, tasks_of
+from controlplane.gateway.protection.body_frames import (
+    PREFIX,
+    TOGETHER,
+    described,
+    error_name,
+    pieces,
+    tasks_of,
+)
 from controlplane.gateway.query.lean_json import LongBody
 from controlplane.gateway.query.parsing import ParsedQuery, json_of, parse_v1
 from controlplane.gateway.query.v2_parsing import json_length, parse_v2
-from controlplane.gateway.texts.asked import AskedInText
 from variants.errors import Internal, ModellessError, PayloadTooLarge
 from variants.images import expects_images
 from variants.types import Task, TaskName
@@ -74,14 +81,16 @@ def read(
     """A query from a body, as the gateway would read it.
 
     Args:
-        tokenisers: those of all tasks, where texts are read here.
+        tokenisers: those of all tasks, where texts are read here, and nothing else is.
 
     Raises:
-        AskedInText: its rows are texts, which are not read here.
+        AskedInText: its rows are texts, and those are not read here.
         ModellessError: it is wrong, or takes too much memory.
     """
     if asked.get("image") is not None:
         import_module(PIXELS)  # before memory is bounded
+    if tokenisers is not None:
+        return _within_bounds(body, asked, tasks, tokenisers)
     try:
         with Bounded(len(body)):
             try:
@@ -89,13 +98,21 @@ def read(
             except LongBody:
                 _check_nesting(body)
                 return _parsed(body, asked, tasks, inf)
-    except AskedInText:
-        if tokenisers is None:
-            raise
     except (MemoryError, SystemError):  # the second where a library overlooks the first
         raise PayloadTooLarge(
             f"the body takes more than {TIMES} times its size in memory to be read"
         ) from None
+
+
+def _within_bounds(
+    body: bytearray, asked: Mapping[str, Any], tasks: Mapping[TaskName, Task], tokenisers: Any
+) -> ParsedQuery:
+    """The same of a body with texts.
+
+    Raises:
+        ModellessError: it is wrong, or takes too much memory.
+    """
+    import_module(TEXTS)
     try:
         with Bounded(len(body), TEXT_BYTES):
             return _of_texts(body, asked, tasks, tokenisers)
@@ -157,11 +174,12 @@ def serve(connection: socket.socket) -> None:
     """Read and answer until the gateway has gone."""
     tasks: dict[TaskName, Task] = {}
     tokenisers: Any = None
+    came = cast(BufferedReader, connection.makefile("rb", TOGETHER))
     connection.sendall(PREFIX.pack(2, 0) + b"{}")  # it is there
-    while head := _exactly(connection, PREFIX.size):
+    while head := _exactly(came, PREFIX.size):
         described_bytes, body_bytes = PREFIX.unpack(head)
-        asked = orjson.loads(_exactly(connection, described_bytes))
-        body = _exactly(connection, body_bytes)
+        asked = orjson.loads(_exactly(came, described_bytes))
+        body = _exactly(came, body_bytes)
         if "tasks" in asked:
             tasks = tasks_of(asked["tasks"])
             if "tokenizers" in asked:
@@ -177,11 +195,8 @@ def serve(connection: socket.socket) -> None:
         except Exception as error:
             answer, chunks = {"error": Internal.__name__, "message": repr(error)[:4_000]}, []
         del body
-        text = orjson.dumps(answer)
-        size = sum(len(chunk) for chunk in chunks)
-        connection.sendall(PREFIX.pack(len(text), size) + text)
-        for chunk in chunks:
-            connection.sendall(chunk)
+        for piece in pieces(orjson.dumps(answer), chunks):
+            connection.sendall(piece)
 
 
 def _apart(data: bytearray, sizes: Mapping[str, int]) -> dict[str, bytes]:
@@ -193,12 +208,12 @@ def _apart(data: bytearray, sizes: Mapping[str, int]) -> dict[str, bytes]:
     return found
 
 
-def _exactly(connection: socket.socket, count: int) -> bytearray:
+def _exactly(came: BufferedReader, count: int) -> bytearray:
     """So many bytes; none at all where the other side has closed."""
     data = bytearray(count)
     view, at = memoryview(data), 0
     while at < count:
-        got = connection.recv_into(view[at:])
+        got = came.readinto(view[at:])
         if not got:
             return bytearray()
         at += got

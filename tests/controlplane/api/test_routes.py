@@ -17,7 +17,7 @@ from fastapi.routing import iter_route_contexts
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.dashboard.pages import ICONS, PAGES
-from controlplane.registry.uploads import FIELDS, ROWS, SWITCHES
+from controlplane.registry.uploads import FIELDS, ROWS, SWITCHES, TOKENIZER
 from controlplane.settings import Settings, load_settings
 from controlplane.views.history import STEP_S, slot_of
 from tests.controlplane.builders import DictLive, digest, digits_catalog, register, worker
@@ -161,6 +161,7 @@ async def test_a_task_shows_its_signature_and_what_stands_behind_it(api: httpx.A
         "live_variants": 4,
         "best_accuracy": 0.98,
         "sharing": None,
+        "text": None,
         "lengths": None,
         "bucket": None,
     }
@@ -787,7 +788,7 @@ async def test_all_that_the_description_refers_to_is_in_it(api: httpx.AsyncClien
 async def test_all_that_a_registration_takes_is_described(api: httpx.AsyncClient) -> None:
     document = await get(api, "/openapi.json")
     form = document["paths"]["/v1/models"]["post"]["requestBody"]["content"]["multipart/form-data"]
-    taken = {"task", "name", "model", *ROWS, *FIELDS, *SWITCHES}
+    taken = {"task", "name", "model", TOKENIZER, *ROWS, *FIELDS, *SWITCHES}
     assert set(form["schema"]["properties"]) == taken
 
 
