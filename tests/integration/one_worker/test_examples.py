@@ -93,3 +93,15 @@ def test_a_regressor_and_an_encoder_from_training_to_an_answer(
     assert sum(one == other for one, other in pairs) >= 2
     metrics = {task["name"]: task["metric"] for task in digits.get("/v1/tasks")["tasks"]}
     assert (metrics["diabetes"], metrics["likeness"]) == ("within:75", "nearest")
+
+
+@pytest.mark.campaign
+def test_two_models_that_read_texts(digits: Deployment, tmp_path: Path) -> None:
+    told = run(digits, "texts.py", "--folder", tmp_path).splitlines()
+    found = [line.rpartition(" is of ")[2].split(", from ") for line in told if " is of " in line]
+    assert len(found) == 4
+    assert {library for library, _ in found} <= {"numpy", "scipy", "scikit-learn"}
+    assert all(name.startswith(("narrow-v1-", "wide-v1-")) for _, name in found)
+    (task,) = [one for one in digits.get("/v1/tasks")["tasks"] if one["name"] == "library"]
+    assert task["text"]["tokens"] == 128
+    assert task["best_accuracy"] > 0.5
