@@ -7,7 +7,8 @@ Read first ``types`` and ``errors``, which every other package uses; then ``cata
 ``artifacts`` (where things are kept), ``checks`` (what a model file must not contain), ``builders``
 (how one model becomes several variants) and ``zoo`` (example models). ``registry`` and
 ``entry_points`` are the one shape of all registries of the project; ``images`` says which tasks
-take pictures, and ``buckets`` which take rows of several lengths.
+take pictures, and ``buckets`` which take rows of several lengths. ``slots`` makes frozen objects
+quickly.
 
 Imports no other package of the project.
 """

@@ -32,6 +32,7 @@ class DemandAndOffers:
     _ranks: dict[DeviceKindName, dict[VariantKey, int]] = field(default_factory=dict)
     """The places of offers in that order, where they were asked for."""
     _totals_mib: dict[DeviceKindName, float] = field(default_factory=dict)
+    _least_mib: dict[DeviceKindName, float] = field(default_factory=dict)
     _quickest: dict[tuple[TaskName, DeviceKindName], list[tuple[VariantKey, Candidate]]] = field(
         default_factory=dict
     )
@@ -99,19 +100,19 @@ class DemandAndOffers:
 
     def least_mib(self, kind: DeviceKindName) -> float:
         """What the smallest variant takes on a kind."""
-        return min((c.memory_mib for c in self.offers.get(kind, {}).values()), default=0.0)
+        found = self._least_mib.get(kind)
+        if found is None:
+            sizes = [candidate.memory_mib for candidate in self.offers.get(kind, {}).values()]
+            found = self._least_mib[kind] = min(sizes, default=0.0)
+        return found
 
     def quickest(self, task: TaskName, kind: DeviceKindName) -> list[tuple[VariantKey, Candidate]]:
         """The variants of a task on a kind, the one that takes least per row first."""
         found = self._quickest.get((task, kind))
         if found is None:
-            found = [
-                ((c.task, c.variant), c)
-                for c in self.views[task].by_cost
-                if c.device_kind == kind and answers(c, None)
-            ]
-            found.sort(key=lambda entry: (entry[1].table.row_ms, entry[1].variant))
-            self._quickest[task, kind] = found
+            view = self.views[task]
+            by_kind = view.once("quickest", partial(_quickest_first, view))
+            found = self._quickest[task, kind] = by_kind.get(kind, [])
         return found
 
     def needed(self, kind: DeviceKindName) -> list[tuple[VariantKey, Candidate, float]]:
@@ -130,6 +131,17 @@ def _dense_first(view: TaskView) -> list[tuple[VariantKey, Candidate]]:
     """The candidates of a task, those of most accuracy per MiB first."""
     ranked = sorted(view.by_cost, key=_density)
     return [((each.task, each.variant), each) for each in ranked]
+
+
+def _quickest_first(view: TaskView) -> dict[DeviceKindName, list[tuple[VariantKey, Candidate]]]:
+    """The candidates of a task that queries may be given, by kind, the quickest per row first."""
+    found: dict[DeviceKindName, list[tuple[VariantKey, Candidate]]] = {}
+    for each in view.by_cost:
+        if answers(each, None):
+            found.setdefault(each.device_kind, []).append(((each.task, each.variant), each))
+    for entries in found.values():
+        entries.sort(key=lambda entry: (entry[1].table.row_ms, entry[1].variant))
+    return found
 
 
 def _density(candidate: Candidate) -> tuple[float, VariantName]:

@@ -7,7 +7,6 @@ batch, where that was measured.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from math import exp, inf
 from typing import NamedTuple
 
@@ -369,7 +368,7 @@ def _candidate(
         if same and candidate.unloadable == why and old == source:
             return candidate
         if old is source:  # only its workers are others
-            return replace(candidate, ready=ready, hosts=hosts, unloadable=why)
+            return candidate.moved(ready, hosts, why)
         if old.profile == profile:
             table = candidate.table
     energy = energy_curve(profile.points)
