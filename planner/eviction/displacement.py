@@ -150,8 +150,8 @@ def displaced_s(rungs: Ladder, need_mib: float) -> float:
         freed_mib += memory_mib
         cost_s += rung_s
         if freed_mib + ROUNDING_MIB >= need_mib:
-            spare = max(0.0, 1.0 - need_mib / freed_mib)
-            return cost_s * (1.0 - CREDIT * spare)
+            spare = 1.0 - need_mib / freed_mib
+            return cost_s * (1.0 - CREDIT * (spare if spare > 0.0 else 0.0))
     return inf
 
 

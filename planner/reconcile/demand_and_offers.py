@@ -38,6 +38,11 @@ class DemandAndOffers:
     )
     """The variants of a task on a kind by what they take, where they were asked for."""
 
+    _needed: dict[DeviceKindName, list[tuple[VariantKey, Candidate, float]]] = field(
+        default_factory=dict
+    )
+    """Of all kinds, once that was asked for."""
+
     @classmethod
     def of(
         cls, snapshot: Snapshot, demand: Iterable[Demand], rows: Mapping[TaskName, float]
@@ -118,13 +123,15 @@ class DemandAndOffers:
     def needed(self, kind: DeviceKindName) -> list[tuple[VariantKey, Candidate, float]]:
         """The cheapest variant on a kind for each class of the demand that it can meet, with the
         class's rate in queries per second; the most wanted first."""
-        found = []
-        for wanted in self.demand:
-            on_kind = [c for c in self.suitable(wanted) if c.device_kind == kind]
-            if on_kind:
-                key = (on_kind[0].task, on_kind[0].variant)
-                found.append((key, on_kind[0], self.queries_qps(wanted)))
-        return found
+        if not self._needed:
+            for wanted in self.demand:
+                met: set[DeviceKindName] = set()
+                for each in self.suitable(wanted):
+                    if each.device_kind not in met:
+                        met.add(each.device_kind)
+                        entry = ((each.task, each.variant), each, self.queries_qps(wanted))
+                        self._needed.setdefault(each.device_kind, []).append(entry)
+        return self._needed.get(kind, [])
 
 
 def _dense_first(view: TaskView) -> list[tuple[VariantKey, Candidate]]:
