@@ -8,6 +8,7 @@ Read first ``types`` and ``errors``, which every other package uses; then ``cata
 (how one model becomes several variants) and ``zoo`` (example models). ``registry`` and
 ``entry_points`` are the one shape of all registries of the project; ``images`` says which tasks
 take pictures, ``buckets`` which take rows of several lengths, and ``texts`` which take texts.
+``slots`` makes frozen objects quickly.
 
 Imports no other package of the project.
 """

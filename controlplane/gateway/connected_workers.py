@@ -17,7 +17,14 @@ from controlplane.gateway.renewal import Renewal
 from planner.eviction.displacement import after_load
 from planner.types import RETURN_MS, WorkerView
 from variants.errors import ReplicaLost
-from variants.types import DeviceKindName, ReplicaState, TaskName, VariantName, WorkerId
+from variants.types import (
+    DeviceKindName,
+    ReplicaState,
+    TaskName,
+    VariantKey,
+    VariantName,
+    WorkerId,
+)
 from workers.channel.client import WorkerConnection
 from workers.channel.pool import ConnectionPool
 from workers.channel.round_trip import LoopLag
@@ -40,11 +47,13 @@ SILENT_S = 1.5
 class ConnectedWorker:
     """One worker: its connection, what selection knows of it, and what it holds."""
 
-    __slots__ = ("connection", "ready", "unloadable", "view")
+    __slots__ = ("_begun", "connection", "ready", "unloadable", "view")
 
     def __init__(self, worker: WorkerId, connection: WorkerConnection) -> None:
         kind = DeviceKindName(connection.status.device_kind)
         self.connection = connection
+        self._begun: dict[VariantKey, float] = {}
+        """Loads that were sent to it and are not answered, with the MiB that each takes."""
         self.view = WorkerView(id=worker, device_kind=kind)
         self.ready: frozenset[tuple[TaskName, VariantName]] = frozenset()
         self.unloadable: dict[tuple[TaskName, VariantName], str] = {}
@@ -78,6 +87,10 @@ class ConnectedWorker:
         loading.sort(key=lambda one: not one.asked)
         self.view.loading = tuple([(one.task, one.variant) for one in loading])
         self.view.loading_asked = sum([one.asked for one in loading])
+        # It may have said so before it heard of them, or while others still leave for them.
+        for key, memory_mib in self._begun.items():
+            if key not in ready:
+                self._will_load(key, memory_mib)
         return changed
 
     def measured(self) -> bool:
@@ -91,10 +104,28 @@ class ConnectedWorker:
 
     def begins(self, task: TaskName, variant: VariantName, memory_mib: float) -> None:
         """A load is about to be sent to it, so what leaves for that does not leave for another.
-        Its next report says so, too."""
+        Its reports say so, too, but only once what leaves is gone."""
+        self._begun[task, variant] = memory_mib
+        self._will_load((task, variant), memory_mib)
+
+    def _will_load(self, key: VariantKey, memory_mib: float) -> None:
         view = self.view
-        if view.will_load((task, variant), asked=True):
+        if view.will_load(key, asked=True):
             view.free_mib, view.evictable = after_load(view.evictable, view.free_mib, memory_mib)
+
+    def answered(self, task: TaskName, variant: VariantName) -> None:
+        """The loads of a variant that were sent to it are answered: what it says from now on, it
+        says after that."""
+        self._begun.pop((task, variant), None)
+
+    def holds(self, task: TaskName, variant: VariantName) -> bool:
+        """A load has succeeded. Its next report says so, too, but may come after the next query.
+
+        Returns whether that is new.
+        """
+        known = (task, variant) in self.ready
+        self.ready |= {(task, variant)}
+        return not known
 
     def cannot_load(self, task: TaskName, variant: VariantName, why: str) -> None:
         """A load has failed. Its next report says so, too, but may come after the next query."""
@@ -330,6 +361,12 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
         heard = worker in self.silent
         self.silent.discard(worker)
         if self._workers[worker].learn(status) or heard:
+            self._renewal.soon()
+
+    def loaded(self, worker: WorkerId, task: TaskName, variant: VariantName) -> None:
+        """A worker has answered that it holds what this gateway had it load."""
+        found = self._workers.get(worker)
+        if found is not None and found.holds(task, variant):
             self._renewal.soon()
 
     def left(self, worker: WorkerId, connection: WorkerConnection, reason: str) -> None:

@@ -14,7 +14,7 @@ from variants.errors import (
     ReplicaLost,
     VariantNotLoadable,
 )
-from variants.types import WorkerId
+from variants.types import ReplicaState, TaskName, VariantName, WorkerId
 
 LOAD_TIMEOUT_S = 120.0
 LOADS_PER_WORKER = 16
@@ -76,6 +76,8 @@ class OnDemandLoads:
         self._loads.pop(key, None)
         worker, task, variant, waits = key
         connected, queries = self._known.workers.get(worker), self._joined.pop(key, 0)
+        if connected is not None and (worker, task, variant, not waits) not in self._loads:
+            connected.answered(TaskName(task), VariantName(variant))
         known = key in self._sent
         self._sent.discard(key)
         if connected is not None and queries and known:
@@ -102,7 +104,7 @@ class OnDemandLoads:
         try:
             spec = self._known.specs.of_candidate(candidate)
             self._sent.add((*key, slack_ms is not None))
-            await connected.connection.load(
+            status = await connected.connection.load(
                 spec,
                 LOAD_TIMEOUT_S,
                 make_room=True,
@@ -133,5 +135,7 @@ class OnDemandLoads:
         except ModellessError as error:
             self._failures.failed(key, error.message, monotonic())
             raise
+        if status.state is ReplicaState.READY:
+            self._known.workers.loaded(worker, candidate.task, candidate.variant)
         if slack_ms is not None:
             self._failures.succeeded(key)

@@ -7,6 +7,8 @@ for any number of MiB, without knowing the worker's rule, its rates or its load 
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
+from operator import itemgetter
+from typing import NamedTuple
 
 from planner.eviction.rules import (
     LEAST_LOAD_S,
@@ -58,33 +60,61 @@ def ladder(
         min_residency_s: how long at most what queries asked for is protected after its load.
         most: rungs that are told one by one.
     """
+    if losses_s is None and rule == "modelless":
+        return rungs_of(_places(residents, now_s, min_residency_s), most)
     if losses_s is not None:
         known = [(r, losses_s[r.key]) for r in ranked(residents, rule)]
-    elif rule == "modelless":
-        known = _ranked_with_losses(residents)
     else:
         known = [(r, loss_s(r)) for r in ranked(residents, rule)]
-    protected = [
-        (r, rung_s)
-        for r, rung_s in known
-        if now_s - r.loaded_s < min_residency_s and is_protected(r, now_s, min_residency_s)
-    ]
-    if protected:
-        last_keys = {r.key for r, _ in protected}
-        known = [(r, rung_s) for r, rung_s in known if r.key not in last_keys] + protected
-    rungs = [(r.memory_mib, rung_s) for r, rung_s in known]
-    if len(rungs) > most:
-        last = rungs[most:]
-        rungs[most:] = [(sum([mib for mib, _ in last]), sum([rung_s for _, rung_s in last]))]
+    return rungs_of(
+        [
+            Place(0.0, 0.0, at, r.memory_mib, rung_s, is_protected(r, now_s, min_residency_s))
+            for at, (r, rung_s) in enumerate(known)
+        ],
+        most,
+    )
+
+
+class Place(NamedTuple):
+    """A variant that may leave, and what says when: the smallest leaves first."""
+
+    worth: float
+    last_used_s: float
+    order: int
+    """Of all that may leave; no two have the same."""
+    memory_mib: float
+    absent_s: float
+    """What its absence would cost."""
+    protected: bool
+    """It leaves after all that are not."""
+
+
+_protected = itemgetter(5)
+
+
+def rungs_of(places: list[Place], most: int = MOST_RUNGS) -> tuple[Rung, ...]:
+    """The ladder of what may leave, which is sorted here; what comes after ``most`` is one more
+    rung."""
+    places.sort()
+    if True in map(_protected, places):
+        places = [p for p in places if not p[5]] + [p for p in places if p[5]]
+    rungs = [(mib, absent_s) for _, _, _, mib, absent_s, _ in places[:most]]
+    if len(places) > most:
+        last = places[most:]
+        rungs.append((sum([place[3] for place in last]), sum([place[4] for place in last])))
     return tuple(rungs)
 
 
-def _ranked_with_losses(residents: Iterable[Resident[KeyT]]) -> list[tuple[Resident[KeyT], float]]:
-    """As ``planner.eviction.victims.ranked`` under ``modelless``, with what the absence of each
-    costs: what a variant is worth is made of that, and each would be looked at twice."""
-    order: list[tuple[float, float, int, Resident[KeyT], float]] = []
+def _places(
+    residents: Iterable[Resident[KeyT]], now_s: float, min_residency_s: float
+) -> list[Place]:
+    """As ``planner.eviction.victims.ranked`` under ``modelless``, not yet sorted, with what the
+    absence of each costs: what a variant is worth is made of that, and each would be looked at
+    twice."""
+    places: list[Place] = []
+    new = tuple.__new__
     for index, resident in enumerate(residents):
-        _, memory_mib, load_s, qps, last_used_s, in_use, _, _, _, urgent, pinned = resident
+        _, memory_mib, load_s, qps, last_used_s, in_use, loaded_s, _, _, urgent, pinned = resident
         if in_use or pinned:
             continue
         # Copies of ``absence_s`` and of ``per_mib``, for speed: it is asked of all that is loaded.
@@ -93,9 +123,12 @@ def _ranked_with_losses(residents: Iterable[Resident[KeyT]]) -> list[tuple[Resid
             waits_s -= urgent * (waits_s - MOST_LOAD_S)
         absent_s = qps * (waits_s + VIOLATION_S * urgent)
         worth = absent_s / (memory_mib if memory_mib > LEAST_MIB else LEAST_MIB)
-        order.append((worth, last_used_s, index, resident, absent_s))
-    order.sort()
-    return [(resident, absent_s) for _, _, _, resident, absent_s in order]
+        young = now_s - loaded_s < min_residency_s
+        protected = young and is_protected(resident, now_s, min_residency_s)
+        # Its own constructor would take three times as long.
+        place = (worth, last_used_s, index, memory_mib, absent_s, protected)
+        places.append(new(Place, place))
+    return places
 
 
 def displaced_s(rungs: Ladder, need_mib: float) -> float:
@@ -117,8 +150,8 @@ def displaced_s(rungs: Ladder, need_mib: float) -> float:
         freed_mib += memory_mib
         cost_s += rung_s
         if freed_mib + ROUNDING_MIB >= need_mib:
-            spare = max(0.0, 1.0 - need_mib / freed_mib)
-            return cost_s * (1.0 - CREDIT * spare)
+            spare = 1.0 - need_mib / freed_mib
+            return cost_s * (1.0 - CREDIT * (spare if spare > 0.0 else 0.0))
     return inf
 
 

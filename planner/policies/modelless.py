@@ -240,7 +240,7 @@ class Modelless:
             swaps_s=setting.tick_s if setting.loads_in_turn else inf,
         )
         observation = self._layouts.observed(observation, running, planning.linger_s)
-        decision = tick(observation, self._planner, self._decision)
+        decision = tick(observation, self._planner, self._decision, explained=False)
         self._decision = decision
         self._targets = decision.targets
         if decision.changed:

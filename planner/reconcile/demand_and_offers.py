@@ -32,10 +32,16 @@ class DemandAndOffers:
     _ranks: dict[DeviceKindName, dict[VariantKey, int]] = field(default_factory=dict)
     """The places of offers in that order, where they were asked for."""
     _totals_mib: dict[DeviceKindName, float] = field(default_factory=dict)
+    _least_mib: dict[DeviceKindName, float] = field(default_factory=dict)
     _quickest: dict[tuple[TaskName, DeviceKindName], list[tuple[VariantKey, Candidate]]] = field(
         default_factory=dict
     )
     """The variants of a task on a kind by what they take, where they were asked for."""
+
+    _needed: dict[DeviceKindName, list[tuple[VariantKey, Candidate, float]]] = field(
+        default_factory=dict
+    )
+    """Of all kinds, once that was asked for."""
 
     @classmethod
     def of(
@@ -99,37 +105,50 @@ class DemandAndOffers:
 
     def least_mib(self, kind: DeviceKindName) -> float:
         """What the smallest variant takes on a kind."""
-        return min((c.memory_mib for c in self.offers.get(kind, {}).values()), default=0.0)
+        found = self._least_mib.get(kind)
+        if found is None:
+            sizes = [candidate.memory_mib for candidate in self.offers.get(kind, {}).values()]
+            found = self._least_mib[kind] = min(sizes, default=0.0)
+        return found
 
     def quickest(self, task: TaskName, kind: DeviceKindName) -> list[tuple[VariantKey, Candidate]]:
         """The variants of a task on a kind, the one that takes least per row first."""
         found = self._quickest.get((task, kind))
         if found is None:
-            found = [
-                ((c.task, c.variant), c)
-                for c in self.views[task].by_cost
-                if c.device_kind == kind and answers(c, None)
-            ]
-            found.sort(key=lambda entry: (entry[1].table.row_ms, entry[1].variant))
-            self._quickest[task, kind] = found
+            view = self.views[task]
+            by_kind = view.once("quickest", partial(_quickest_first, view))
+            found = self._quickest[task, kind] = by_kind.get(kind, [])
         return found
 
     def needed(self, kind: DeviceKindName) -> list[tuple[VariantKey, Candidate, float]]:
         """The cheapest variant on a kind for each class of the demand that it can meet, with the
         class's rate in queries per second; the most wanted first."""
-        found = []
-        for wanted in self.demand:
-            on_kind = [c for c in self.suitable(wanted) if c.device_kind == kind]
-            if on_kind:
-                key = (on_kind[0].task, on_kind[0].variant)
-                found.append((key, on_kind[0], self.queries_qps(wanted)))
-        return found
+        if not self._needed:
+            for wanted in self.demand:
+                met: set[DeviceKindName] = set()
+                for each in self.suitable(wanted):
+                    if each.device_kind not in met:
+                        met.add(each.device_kind)
+                        entry = ((each.task, each.variant), each, self.queries_qps(wanted))
+                        self._needed.setdefault(each.device_kind, []).append(entry)
+        return self._needed.get(kind, [])
 
 
 def _dense_first(view: TaskView) -> list[tuple[VariantKey, Candidate]]:
     """The candidates of a task, those of most accuracy per MiB first."""
     ranked = sorted(view.by_cost, key=_density)
     return [((each.task, each.variant), each) for each in ranked]
+
+
+def _quickest_first(view: TaskView) -> dict[DeviceKindName, list[tuple[VariantKey, Candidate]]]:
+    """The candidates of a task that queries may be given, by kind, the quickest per row first."""
+    found: dict[DeviceKindName, list[tuple[VariantKey, Candidate]]] = {}
+    for each in view.by_cost:
+        if answers(each, None):
+            found.setdefault(each.device_kind, []).append(((each.task, each.variant), each))
+    for entries in found.values():
+        entries.sort(key=lambda entry: (entry[1].table.row_ms, entry[1].variant))
+    return found
 
 
 def _density(candidate: Candidate) -> tuple[float, VariantName]:

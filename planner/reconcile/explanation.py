@@ -1,7 +1,7 @@
 """Why a plan is as it is, in sentences for people."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from planner.reconcile.demand_assignment import DemandAssignment
 from planner.reconcile.diff import MemoryMib
@@ -101,9 +101,15 @@ def explanation(
     assignment: DemandAssignment,
     again: bool,
     lacks: Iterable[Lack] = (),
+    *,
+    of_workers: bool = True,
 ) -> tuple[str, ...]:
     """A sentence for each worker, about what it holds and what does not fit; before them one for
-    each pin that cannot be held, after them one for what operators have forbidden."""
+    each pin that cannot be held, after them one for what operators have forbidden.
+
+    Args:
+        of_workers: False where nobody reads those of the workers.
+    """
     sentences = [lack.sentence for lack in lacks]
     sentences += [*observation.declared, *assignment.out_of_reach, *assignment.crossings]
     kinds = {report.device_kind for report in observation.workers}
@@ -125,6 +131,20 @@ def explanation(
         )
         if observation.objective is Objective.ENERGY:
             sentences.append(_draw(observation, assignment))
+    if of_workers:
+        sentences += _of_workers(memory_mib, observation, placements, kinds)
+    sentences += _forbidden(observation.catalog.rules)
+    return tuple(sentences)
+
+
+def _of_workers(
+    memory_mib: MemoryMib,
+    observation: Observation,
+    placements: Sequence[Placement],
+    kinds: Collection[DeviceKindName],
+) -> list[str]:
+    """A sentence for each worker; ``kinds`` has all of theirs."""
+    sentences: list[str] = []
     by_kind: dict[DeviceKindName, dict[VariantKey, float]] = {}
     for (kind, task, variant), mib in memory_mib.items():
         by_kind.setdefault(kind, {})[task, variant] = mib
@@ -156,5 +176,4 @@ def explanation(
             left_mib = report.memory_mib - used_mib
             text += _left_out(report, sizes, in_order[report.device_kind], away, left_mib)
         sentences.append(f"{text}.")
-    sentences += _forbidden(observation.catalog.rules)
-    return tuple(sentences)
+    return sentences

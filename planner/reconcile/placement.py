@@ -46,6 +46,7 @@ from planner.reconcile.worker_memory import (
 from planner.residency.pins import Held
 from planner.selection.eligibility import answers, meets
 from planner.types import Candidate, Demand, Snapshot, WorkerReport
+from variants.slots import puts_of
 from variants.types import (
     DeviceKindName,
     Placement,
@@ -62,6 +63,9 @@ WORTH_MOVING = 0.9
 SPARE = 0.7
 """At a planned load below this other copies have time mostly, and one more has to pay for its load
 (docs/decisions/0005-eviction.md)."""
+
+
+_PUTS = puts_of(Placement, "worker", "task", "variant", "share")
 
 
 def place(
@@ -180,6 +184,7 @@ def _placements(
     """What workers are to hold, with its share; what is as it was before is the same object,
     because that is most of it and objects take long to make."""
     found: list[Placement] = []
+    put_worker, put_task, put_variant, put_share = _PUTS
     old = by_worker(before, planned)
     for memory in memories:
         id_ = memory.report.id
@@ -191,8 +196,12 @@ def _placements(
             if share == known.get(key):
                 found.append(stay[key])
             else:
-                task, variant = key
-                found.append(Placement(worker=id_, task=task, variant=variant, share=share))
+                placed = object.__new__(Placement)
+                put_worker(placed, id_)
+                put_task(placed, key[0])
+                put_variant(placed, key[1])
+                put_share(placed, share)
+                found.append(placed)
     return found
 
 
@@ -213,7 +222,10 @@ def _keep(
 def _take_asked(given: DemandAndOffers, memories: Iterable[WorkerMemory]) -> None:
     """Keep what is there and was asked for recently."""
     for memory in memories:
-        offers = given.offers.get(memory.report.device_kind, {})
+        kind = memory.report.device_kind
+        if memory.left_mib < given.least_mib(kind):
+            continue  # nothing has room
+        offers = given.offers.get(kind, {})
         for key in memory.recent():
             if key in offers:
                 memory.take(key, offers[key])
@@ -245,8 +257,7 @@ def _fill(
         if memory.is_short_for(offers, given.total_mib(memory.report.device_kind)):
             short.append(memory)
         else:
-            for key, candidate in offers.items():
-                memory.take(key, candidate)
+            memory.take_all(offers)
     calm = [memory for memory in short if not memory.contested]
     there = {(memory.report.device_kind, *key) for memory in calm for key in memory.there}
     hosts = Hosts(short)
@@ -259,6 +270,8 @@ def _fill(
         _cover(wanted, given, hosts, held, there)
     for memory in short:
         kind = memory.report.device_kind
+        if memory.left_mib < given.least_mib(kind):
+            continue  # nothing has room
         tasks = {task for task, _ in planned.get(memory.report.id, {})} if fallback else set()
         for task in sorted(tasks):
             for key, candidate in given.quickest(task, kind):
@@ -267,9 +280,8 @@ def _fill(
                 if memory.take(key, candidate):
                     break
         offers = given.offers.get(kind, {})
-        for key in given.ranked(kind, memory.replicas):
-            if memory.is_there(key):
-                memory.take(key, offers[key])
+        for key in given.ranked(kind, [key for key in memory.there if key not in memory.held]):
+            memory.take(key, offers[key])
     _fill_up(given, calm, before)
 
 
@@ -353,10 +365,9 @@ def _fill_up(
 ) -> None:
     """Fill memory that nothing asks for: with the plan before, then with whatever fits."""
     _keep(given, memories, before)
-    least = {kind: given.least_mib(kind) for kind in given.offers}
     for memory in memories:
         kind = memory.report.device_kind
-        least_mib = least.get(kind, 0.0)
+        least_mib = given.least_mib(kind)
         for key, candidate in given.offers.get(kind, {}).items():
             if memory.left_mib < least_mib:
                 break

@@ -86,7 +86,11 @@ class _Basis(NamedTuple):
 
 
 def tick(
-    observation: Observation, planner: Planner = greedy, before: Decision | None = None
+    observation: Observation,
+    planner: Planner = greedy,
+    before: Decision | None = None,
+    *,
+    explained: bool = True,
 ) -> Decision:
     """One turn of the control loop: size, assign, place, and say what has to change.
 
@@ -96,6 +100,8 @@ def tick(
     ``before`` is an earlier decision: it is returned where nothing that counts has changed since,
     and otherwise what did not change is taken from it; the result is the same. But a division that
     was looked for in vain is not looked for again at once (``planner.reconcile.division.VAIN_S``).
+
+    Where nobody reads what each worker is to hold, it need not be ``explained``.
     """
     basis = before.basis if before is not None and isinstance(before.basis, _Basis) else None
     stays = basis is not None and unchanged(basis.observation, observation)
@@ -159,7 +165,15 @@ def tick(
         explanation=(
             *((why,) if observation.layouts else ()),
             *near.sentences,
-            *explanation(memory_mib, observation, placements, assignment, again, pins.lacks),
+            *explanation(
+                memory_mib,
+                observation,
+                placements,
+                assignment,
+                again,
+                pins.lacks,
+                of_workers=explained,
+            ),
         ),
         routes=assignment.routes,
     )
@@ -231,9 +245,11 @@ _placed = attrgetter("worker", "task", "variant", "share")
 
 def _same(one: Sequence[Placement], other: Sequence[Placement]) -> bool:
     """Whether the same is placed, in whatever order."""
-    return len(one) == len(other) and (
-        one == other or set(map(_placed, one)) == set(map(_placed, other))
-    )
+    if len(one) != len(other) or one == other:
+        return len(one) == len(other)
+    known = set(map(_placed, one))
+    # Mostly nearly all shares are others: the first that differs ends it.
+    return all(map(known.__contains__, map(_placed, other))) and known == set(map(_placed, other))
 
 
 def _differs(plan: Plan, before: Plan | None) -> bool:

@@ -8,7 +8,7 @@ choice; above the largest, every query takes the quickest variant. Prices run be
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from math import exp, inf, log, sqrt
 from typing import NamedTuple
@@ -60,11 +60,16 @@ class PriceRange(NamedTuple):
 class Menu:
     """The variants of a task on a worker that are the best at some price, the quickest first."""
 
-    __slots__ = ("accuracies", "candidates", "gains", "ms", "quickest_ms")
+    __slots__ = ("accuracies", "candidates", "gains", "held", "ms", "quickest_ms")
 
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
-        """``candidates``: on the hull, ascending by time and accuracy, at least one."""
+    def __init__(self, candidates: Sequence[Candidate], held: Sequence[Candidate] = ()) -> None:
+        """
+        Args:
+            candidates: on the hull, ascending by time and accuracy, at least one.
+            held: all that they were taken from.
+        """
         self.candidates = tuple(candidates)
+        self.held = held
         self.accuracies = [c.accuracy for c in candidates]
         self.ms = [c.table.ms[1] for c in candidates]
         self.quickest_ms = self.ms[0]
@@ -258,8 +263,12 @@ def hull(points: Iterable[tuple[float, float, Candidate]]) -> list[tuple[float, 
     return upper_hull(sorted(points, key=lambda p: (p[0], -p[1], p[2].variant)))
 
 
-def menu_groups(view: TaskView) -> tuple[MenuGroup, ...]:
-    """The workers that hold variants of a task, by what they can do for it, in a fixed order."""
+def menu_groups(view: TaskView, before: Iterable[MenuGroup] = ()) -> tuple[MenuGroup, ...]:
+    """The workers that hold variants of a task, by what they can do for it, in a fixed order.
+
+    Menus of the groups ``before`` are taken over where they are of the same candidates: a load
+    changes those of few workers.
+    """
     sets: dict[int, tuple[tuple[WorkerView, ...], list[int]]] = {}
     """By identity, since equal sets of workers are the same tuple: who holds which candidates."""
     candidates = view.by_accuracy
@@ -275,19 +284,20 @@ def menu_groups(view: TaskView) -> tuple[MenuGroup, ...]:
     alike: dict[tuple[int, ...], list[WorkerView]] = {}
     for id_ in sorted(held):
         alike.setdefault(tuple(held[id_]), []).append(views[id_])
-    return tuple(MenuGroup(_menu(candidates, sets, keys), tuple(alike[keys])) for keys in alike)
+    known = {tuple(map(id, group.menu.held)): group.menu for group in before}
+    found: list[MenuGroup] = []
+    for keys, those in alike.items():
+        able = [candidates[number] for key in keys for number in sets[key][1]]
+        menu = known.get(tuple(map(id, able)))
+        found.append(MenuGroup(_menu(able) if menu is None else menu, tuple(those)))
+    return tuple(found)
 
 
-def _menu(
-    candidates: Sequence[Candidate],
-    sets: Mapping[int, tuple[tuple[WorkerView, ...], list[int]]],
-    keys: Iterable[int],
-) -> Menu:
-    """Of the candidates that workers hold who are in some sets."""
-    held = [candidates[number] for key in keys for number in sets[key][1]]
-    if len(held) > 1:
-        held = [c for *_, c in hull([(c.table.ms[1], c.accuracy, c) for c in held])]
-    return Menu(held)
+def _menu(held: Sequence[Candidate]) -> Menu:
+    """Of the candidates that workers hold, at least one."""
+    if len(held) == 1:
+        return Menu(held, held)
+    return Menu([c for *_, c in hull([(c.table.ms[1], c.accuracy, c) for c in held])], held)
 
 
 Gains = tuple[float, ...]

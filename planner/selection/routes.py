@@ -242,7 +242,8 @@ class RouteTable:
             return None
         known = self._menus.get(task)
         if known is None or known[0] is not view:
-            known = self._menus[task] = (view, Menus(menu_groups(view), self._first_free))
+            groups = menu_groups(view, () if known is None else known[1].groups)
+            known = self._menus[task] = (view, Menus(groups, self._first_free))
         return known[1] if known[1].groups else None
 
     def _class(self, task: TaskName, latency_ms: float, accuracy: float | None) -> SloClass | None:

@@ -7,7 +7,6 @@ batch, where that was measured.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from math import exp, inf
 from typing import NamedTuple
 
@@ -320,8 +319,7 @@ def _built_task(
         found, places = old.candidates.copy(), old.places
         for at in places.values() if moved is None else map(places.get, moved):
             if at is not None:
-                source = old.sources[at]
-                found[at] = _candidate(source, worker_index, source, found[at])
+                found[at] = _moved(old.sources[at], worker_index, found[at])
         return _BuiltTask(entry, old.sources, found, old.excluded, places)
     sources, excluded = _sources(entry)
     known: dict[tuple[VariantName, DeviceKindName], tuple[_CandidateSource, Candidate]] = {}
@@ -347,6 +345,17 @@ def _task_view(made: _BuiltTask, old: _BuiltTask | None, view: TaskView | None) 
 _NEW: tuple[None, None] = (None, None)
 
 
+def _moved(source: _CandidateSource, worker_index: WorkerIndex, candidate: Candidate) -> Candidate:
+    """What was made of a source before, with the workers of now."""
+    if source.failed:
+        return _candidate(source, worker_index, source, candidate)
+    key, kind = (candidate.task, candidate.variant), source.kind
+    ready, hosts = worker_index.of(key, kind, candidate.memory_mib)
+    if candidate.ready is ready and candidate.hosts is hosts:
+        return candidate
+    return candidate.moved(ready, hosts, "")
+
+
 def _candidate(
     source: _CandidateSource,
     worker_index: WorkerIndex,
@@ -369,7 +378,7 @@ def _candidate(
         if same and candidate.unloadable == why and old == source:
             return candidate
         if old is source:  # only its workers are others
-            return replace(candidate, ready=ready, hosts=hosts, unloadable=why)
+            return candidate.moved(ready, hosts, why)
         if old.profile == profile:
             table = candidate.table
     energy = energy_curve(profile.points)

@@ -150,16 +150,17 @@ class _WorkersOfKind:
 
     def follow(self, ready: list[frozenset[VariantKey]]) -> "_WorkersOfKind":
         """The same workers with other variants on them; this object when nothing changed."""
-        if ready == self.ready:
+        # Sets that are the same object would be compared item by item all the same.
+        others = [at for at, other in enumerate(map(is_not, self.ready, ready)) if other]
+        moved = [(at, keys) for at in others if (keys := self.ready[at] ^ ready[at])]
+        if not moved:
             return self
         masks = self.masks.copy()
         changed: set[VariantKey] = set()
-        for index, (old, new) in enumerate(zip(self.ready, ready, strict=True)):
-            # Sets that are the same object would be compared item by item all the same.
-            if old is not new and old != new:
-                for key in old ^ new:
-                    masks[key] = masks.get(key, 0) ^ 1 << index
-                    changed.add(key)
+        for index, keys in moved:
+            for key in keys:
+                masks[key] = masks.get(key, 0) ^ 1 << index
+            changed |= keys
         for key in changed:
             if not masks[key]:
                 del masks[key]

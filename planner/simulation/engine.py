@@ -94,23 +94,24 @@ class Engine:
         arrive = self._arrive_instantly if self._setting.instant else self._arrive
         events = self._events
         queries = queries_of(self._trace, self._prefer, self._random)
-        total, index = len(self._trace), 0
+        total = len(self._trace)
         step = max(1, total // 200)
-        query = next(queries, None)
-        while query is not None or self._outstanding:
-            if events and (query is None or events[0][0] <= query.received_ms):
+        for index, query in enumerate(queries, 1):
+            arrival_ms = query.received_ms
+            while events and events[0][0] <= arrival_ms:
                 self._now_ms, _, act, what = heappop(events)
                 act(*what)
-            elif query is not None:
-                self._now_ms = query.received_ms
-                index += 1
-                self._arriving = index < total
-                arrive(query)
-                query = next(queries, None)
-                if progress is not None and index % step == 0:
-                    progress(index / total)
-            else:
+            self._now_ms = arrival_ms
+            if index == total:
+                self._arriving = False
+            arrive(query)
+            if progress is not None and index % step == 0:
+                progress(index / total)
+        while self._outstanding:
+            if not events:
                 raise AssertionError("queries are outstanding and nothing will happen any more")
+            self._now_ms, _, act, what = heappop(events)
+            act(*what)
         self._end_ms = max(self._end_ms, self._now_ms)
         while self._looked < len(self.tally.arrived):
             self._look()

@@ -7,11 +7,25 @@ asked for serves all devices, and is told when it matters instead of with each q
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import overload
 
-from planner.eviction.displacement import Ladder, Rung, ladder
+from planner.eviction.displacement import Ladder, Place, Rung, ladder, rungs_of
 from planner.eviction.expected import all_expected_qps, learned_qps
 from planner.eviction.query_rates import QueryRates
-from planner.eviction.rules import Resident, loss_s
-from planner.eviction.victims import MIN_RESIDENCY_S, room_for, turn_gain, victims, worth
+from planner.eviction.rules import (
+    LEAST_LOAD_S,
+    LEAST_MIB,
+    MOST_LOAD_S,
+    VIOLATION_S,
+    Resident,
+    loss_s,
+)
+from planner.eviction.victims import (
+    MIN_RESIDENCY_S,
+    PROTECTED_LOADS,
+    room_for,
+    turn_gain,
+    victims,
+    worth,
+)
 from planner.simulation.fleet import Replica, Worker
 from planner.simulation.setting import Setting
 from planner.types import Candidate
@@ -142,11 +156,11 @@ class Memories:
 
     def ladder(self, worker: Worker, now_ms: float) -> tuple[Rung, ...]:
         """What a worker would say of what may leave it."""
+        if self._rule == "modelless":
+            idle, learned = self._learned_of_idle(worker, now_ms)
+            return rungs_of(_places(idle, learned, now_ms / 1_000, self._min_residency_s))
         residents = self._residents(worker, now_ms)
-        losses_s = None
-        if self._rule != "modelless":
-            expected = self._expected(worker, now_ms)
-            losses_s = {resident.key: loss_s(resident) for resident in expected}
+        losses_s = {r.key: loss_s(r) for r in self._expected(worker, now_ms)}
         return ladder(
             residents, now_ms / 1_000, self._rule,
             losses_s=losses_s, min_residency_s=self._min_residency_s,
@@ -161,14 +175,20 @@ class Memories:
 
     def _expected(self, worker: Worker, now_ms: float) -> list[Resident[VariantKey]]:
         """What may leave a worker, with the rates to expect."""
-        idle = _idle(worker)
-        if not idle and all(r.state is _UNLOADING for r in worker.replicas.values()):
-            return []
-        learned = self._learned.of([replica.key for replica in idle], now_ms / 1_000)
+        idle, learned = self._learned_of_idle(worker, now_ms)
         expected = all_expected_qps(
             [rate for rate, _ in learned], [replica.planned_qps for replica in idle]
         )
         return _as_residents(idle, expected, [urgent for _, urgent in learned])
+
+    def _learned_of_idle(
+        self, worker: Worker, now_ms: float
+    ) -> tuple[list[Replica], list[tuple[float, float]]]:
+        """What may leave a worker, and what is learned of each."""
+        idle = _idle(worker)
+        if not idle and all(r.state is _UNLOADING for r in worker.replicas.values()):
+            return [], []
+        return idle, self._learned.of([replica.key for replica in idle], now_ms / 1_000)
 
     def _newcomer(
         self, key: VariantKey, candidate: Candidate, now_s: float
@@ -244,6 +264,34 @@ def _as_residents(
         for replica, popularity, share in zip(replicas, popularities, urgent, strict=True)
         for candidate in (replica.candidate,)
     ]
+
+
+def _places(
+    idle: Sequence[Replica],
+    learned: Sequence[tuple[float, float]],
+    now_s: float,
+    min_residency_s: float,
+) -> list[Place]:
+    """As ``ladder`` makes them of residents under ``modelless``, which take longer to make than all
+    that follows: there are some hundreds on a device, and hosts are asked for each cold query."""
+    places: list[Place] = []
+    new = tuple.__new__
+    for index, (replica, (rate, urgent)) in enumerate(zip(idle, learned, strict=True)):
+        candidate, planned_qps = replica.candidate, replica.planned_qps
+        qps = planned_qps if planned_qps > rate else rate
+        memory_mib, load_s = candidate.memory_mib, candidate.load_ms / 1_000
+        waits_s = load_s if load_s > LEAST_LOAD_S else LEAST_LOAD_S
+        if waits_s > MOST_LOAD_S:
+            waits_s -= urgent * (waits_s - MOST_LOAD_S)
+        absent_s = qps * (waits_s + VIOLATION_S * urgent)
+        worth = absent_s / (memory_mib if memory_mib > LEAST_MIB else LEAST_MIB)
+        there_s, protected = now_s - replica.loaded_ms / 1_000, False
+        if there_s < min_residency_s:  # a copy of ``planner.eviction.victims.is_protected``
+            stays_s = min(min_residency_s, PROTECTED_LOADS * load_s)
+            protected = stays_s > 0.0 and there_s < stays_s
+        place = (worth, replica.last_used_ms / 1_000, index, memory_mib, absent_s, protected)
+        places.append(new(Place, place))
+    return places
 
 
 class ToldLadder(Sequence[Rung]):

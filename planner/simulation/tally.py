@@ -121,6 +121,7 @@ class Tally:
             for w in workers
         ]
         total_ms = sum(billed_ms)
+        decisions_s, plans_s = sorted(self.decisions_s), sorted(self.plans_s)
         return Report(
             policy=policy,
             requests=requests,
@@ -137,10 +138,10 @@ class Tally:
             loads=sum(self.loads),
             evictions=sum(self.evictions),
             load_s_total=self.load_s_total,
-            decision_us_p50=_percentile(self.decisions_s, 0.50) * 1e6,
-            decision_us_p99=_percentile(self.decisions_s, 0.99) * 1e6,
-            plan_ms_p50=_percentile(self.plans_s, 0.50) * 1_000,
-            plan_ms_p99=_percentile(self.plans_s, 0.99) * 1_000,
+            decision_us_p50=_percentile(decisions_s, 0.50) * 1e6,
+            decision_us_p99=_percentile(decisions_s, 0.99) * 1e6,
+            plan_ms_p50=_percentile(plans_s, 0.50) * 1_000,
+            plan_ms_p99=_percentile(plans_s, 0.99) * 1_000,
             timeline=tuple(self._intervals()),
         )
 
@@ -171,7 +172,7 @@ def _fastest_qps(worker: Worker) -> float:
     return 1_000 / max(least_ms, 1e-6)
 
 
-def _percentile(values: Sequence[float], fraction: float) -> float:
-    if not values:
+def _percentile(ordered: Sequence[float], fraction: float) -> float:
+    if not ordered:
         return 0.0
-    return float(sorted(values)[min(len(values) - 1, int(fraction * len(values)))])
+    return float(ordered[min(len(ordered) - 1, int(fraction * len(ordered)))])

@@ -158,6 +158,7 @@ def _connected(worker: Worker) -> ConnectedWorker:
         key for key, r in worker.replicas.items() if r.state is ReplicaState.READY
     )
     made.unloadable = {}
+    made._begun = {}
     return made
 
 

@@ -1,24 +1,29 @@
 """Whether the simulator still finds the same: ``python -m tests.bench.simulation.fingerprints``.
 
 Prints a digest of everything in a report that is repeatable, for several workloads, policies,
-objectives and seeds: run it before and after a change that should only make the simulator quicker,
-and compare the lines. Clock times are left out; numbers count to the last bit.
+objectives and seeds, and one of what became of each query: where it ran, in which batch, and when
+that was done. Run it before and after a change that should only make the simulator quicker, and
+compare the lines. Clock times are left out; numbers count to the last bit.
 """
 
 import argparse
 import hashlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import NamedTuple
+from unittest.mock import patch
 
 from planner.simulate import simulate
+from planner.simulation.fleet import Ticket
 from planner.simulation.results import Report
 from planner.simulation.setting import Setting
+from planner.simulation.tally import Tally
 from planner.types import Objective
 from tests.bench.planning.catalogs import Ground, synthetic
+from tests.bench.planning.energies import with_energy
 from tests.bench.simulation.large_catalog import large, zipf
-from tests.bench.simulation.workloads import Drawn, draw, workloads
+from tests.bench.simulation.workloads import Drawn, Workload, draw, workloads
 
 MEASURED = ("decision_us_p50", "decision_us_p99", "plan_ms_p50", "plan_ms_p99")
 """Fields that a clock fills."""
@@ -29,6 +34,36 @@ class Case(NamedTuple):
     setting: Setting
     drawn: Drawn
     policies: Sequence[str]
+
+
+class Outcomes(Tally):
+    """A tally that takes down what became of each query, in the order in which it is known."""
+
+    made: "Outcomes"
+    """The latest one."""
+
+    def __init__(self, arrival_s: Sequence[float]) -> None:
+        super().__init__(arrival_s)
+        self.lines = hashlib.sha256()
+        Outcomes.made = self
+
+    def rejects(self, arrived_ms: float) -> None:
+        self.lines.update(f"rejected {arrived_ms!r}\n".encode())
+        super().rejects(arrived_ms)
+
+    def never(self, arrived_ms: float) -> None:
+        self.lines.update(f"given up {arrived_ms!r}\n".encode())
+        super().never(arrived_ms)
+
+    def answered(self, arrived_ms: float, accuracy: float) -> None:
+        self.lines.update(f"answered {arrived_ms!r} {accuracy!r}\n".encode())
+        super().answered(arrived_ms, accuracy)
+
+    def ran(self, tickets: Iterable[Ticket], now_ms: float, run_ms: float, accuracy: float) -> None:
+        for one in tickets:
+            where = (one.replica.worker.id, *one.replica.key, one.tries)
+            self.lines.update(f"{one.arrived_ms!r} {where} {run_ms!r} {now_ms!r}\n".encode())
+        super().ran(tickets, now_ms, run_ms, accuracy)
 
 
 def digest(report: Report) -> str:
@@ -63,11 +98,20 @@ def cases() -> Iterator[Case]:
         yield Case(f"short memory, {rule}", setting, drawn, ("modelless",))
     setting = replace(_setting(short, Objective.ACCURACY), instant=True)
     yield Case("short memory, instant", setting, drawn, ("modelless",))
+    yield from _saving_energy(quick)
     many = large()
     drawn = draw(zipf(many, 0.4, 60), many, 0)
     for objective in (Objective.COST, Objective.ACCURACY):
         setting = _setting(many, objective)
         yield Case(f"1,200 variants, {objective.value}", setting, drawn, ("modelless",))
+
+
+def _saving_energy(quick: Mapping[str, Workload]) -> Iterator[Case]:
+    ground = with_energy(synthetic())
+    for name in ("flash", "mixed", "failures", "zipf"):
+        drawn = draw(replace(quick[name], load=quick[name].load[:120]), ground, 0)
+        setting = _setting(ground, Objective.ENERGY, failures_every_s=quick[name].failures_every_s)
+        yield Case(f"{name}, energy", setting, drawn, ("modelless", "clipper"))
 
 
 def _setting(
@@ -89,9 +133,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for case in cases():
         for policy in case.policies:
             if asked.policy in (None, policy) and case.name.startswith(asked.case):
-                report = simulate(case.setting, case.drawn.trace, policy, clock=lambda: 0.0)
+                with patch("planner.simulation.engine.Tally", Outcomes):
+                    report = simulate(case.setting, case.drawn.trace, policy, clock=lambda: 0.0)
+                told = Outcomes.made.lines.hexdigest()[:16]
                 print(
-                    f"{case.name:32} {policy:16} {report.requests:8,} {digest(report)}", flush=True
+                    f"{case.name:32} {policy:16} {report.requests:8,} {digest(report)} {told}",
+                    flush=True,
                 )
     return 0
 

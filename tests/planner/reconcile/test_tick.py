@@ -152,6 +152,13 @@ def test_the_explanation_names_interference_only_of_kinds_that_are_there() -> No
     assert not any("gone" in sentence for sentence in decision.plan.explanation)
 
 
+def test_what_workers_hold_need_not_be_explained() -> None:
+    seen = observation(two(), report(), demand=[demand(10)])
+    told, plain = tick(seen), tick(seen, explained=False)
+    assert plain.plan.explanation == told.plan.explanation[:-1]
+    assert (plain.plan.placements, plain.actions) == (told.plan.placements, told.actions)
+
+
 def test_the_explanation_says_what_is_left_out_and_why() -> None:
     ill = report("w1", replica("a", state=ReplicaState.QUARANTINED, memory_mib=0), memory_mib=100)
     three = catalog([variant(n) for n in "abc"], [profile(n) for n in "abc"])

@@ -83,6 +83,23 @@ def test_a_host_knows_what_it_loads_however_it_was_told() -> None:
     assert not host.loads(one)
 
 
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.booleans()), max_size=12))
+def test_what_a_host_loads_is_known_whatever_begins_and_ends(
+    events: list[tuple[str, bool, bool]],
+) -> None:
+    host = worker("w1")
+    for name, asked, begins in events:
+        key = (DIGITS, VariantName(name))
+        there = key in host.loading
+        if begins:
+            assert host.will_load(key, asked=asked) is not there
+        elif there:
+            host.loads_no_more(key)
+        assert {name for name in "abc" if host.loads((DIGITS, VariantName(name)))} == {
+            variant for _, variant in host.loading
+        }
+
+
 def test_what_is_asked_for_stays_away_from_where_much_comes_and_goes() -> None:
     """``w1`` has room just now, but turns over every ten seconds; on ``w2`` a filler has to leave
     that is worth next to nothing. What nobody asks for takes the room."""

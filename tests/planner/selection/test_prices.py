@@ -284,6 +284,24 @@ def test_workers_with_the_same_variants_share_a_menu() -> None:
     assert [c.variant for c in groups[0].menu.candidates] == ["poor", "fair", "best"]
 
 
+def test_menus_of_the_same_candidates_are_taken_over() -> None:
+    """Another worker has ``poor`` now: menus with it are of another candidate."""
+    known = fleet().tasks[DIGITS]
+    poor = known.by_cost[0]
+    moved = poor.moved((*poor.ready, worker("w9")), poor.hosts, "")
+    now = replace(
+        known, by_accuracy=tuple([moved if one is poor else one for one in known.by_accuracy])
+    )
+    before = menu_groups(known)
+    found, anew = menu_groups(now, before), menu_groups(now)
+
+    assert [group.workers for group in found] == [group.workers for group in anew]
+    assert [group.menu.candidates for group in found] == [g.menu.candidates for g in anew]
+    kept = [group.menu in [g.menu for g in before] for group in found]
+    assert kept == [all(c is not moved for c in group.menu.held) for group in found]
+    assert sorted(set(kept)) == [False, True]
+
+
 def test_prices_span_what_makes_a_difference() -> None:
     """From 0.1 per 10 ms (poor to fair) down to 0.09 per 20 ms (fair to best)."""
     found = price_range(fleet(), [DIGITS])

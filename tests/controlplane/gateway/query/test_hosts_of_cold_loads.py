@@ -4,6 +4,7 @@ are old, when several load at once, and through several gateways."""
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.controlplane.serving import (
     KNOWN,
     LATE,
     SLOW,
+    TASK,
     Client,
     Known,
     Served,
@@ -26,8 +28,9 @@ from tests.controlplane.serving import (
 )
 from tests.ports import free_port
 from tests.workers import builders as workers
-from variants.types import WorkerId
+from variants.types import ReplicaState, VariantName, WorkerId
 from workers.host import WorkerHost
+from workers.process.line import LONGEST_REST_S
 
 OTHER = "other-v1-echo-fp32"
 """Held nowhere, as ``DOUBLE``."""
@@ -93,6 +96,41 @@ async def test_an_old_report_costs_a_second_try_and_nothing_that_is_asked_for(
     answer = await served.ask(query(4, variant=DOUBLE))
     assert (answer.json["outputs"], answer.json["worker"]) == ([[8, 0, 0, 0]], "w2")
     assert (held(asked_for), held(filled)) == ({FAST}, {DOUBLE})
+
+
+async def test_what_was_loaded_is_asked_for_there_before_its_worker_reports(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last report is of when the filler was leaving and nothing had come instead."""
+    monkeypatch.setattr("workers.host.rest_s", lambda _: 0.0)
+    asked_for = await served.worker("w1", FAST, memory_mib=15)
+    filled = await served.worker("w2", LATE, memory_mib=10)
+    await ask_often(served, FAST)
+    await asked_for_shows(served)
+    monkeypatch.setattr("workers.host.rest_s", lambda _: LONGEST_REST_S)
+    client = await served.client()
+    answers = [await client.ask(query(4, variant=DOUBLE)) for _ in range(5)]
+    assert [answer.json["worker"] for answer in answers] == ["w2"] * 5
+    assert not served.gateway.path.counters.retries, "no other worker was asked first"
+    assert (held(asked_for), held(filled)) == ({FAST}, {DOUBLE})
+
+
+async def test_a_report_that_does_not_know_of_a_load_does_not_undo_it(served: Served) -> None:
+    """It was sent before the load came, or while something was leaving for that."""
+    await served.worker("w2", LATE, memory_mib=10)
+    one = view(served, "w2")
+    await until(lambda: one.view.evictable)
+    before = one.connection.status
+    leaving = replace(before.replicas[0], state=ReplicaState.UNLOADING)
+    while_leaving = replace(before, replicas=(leaving,), evictable=())
+    one.begins(TASK.name, VariantName(DOUBLE), 10.0)
+    for report, free_mib in ((before, 0.0), (while_leaving, -10.0)):
+        one.learn(report)
+        assert one.view.loading == ((TASK.name, DOUBLE),)
+        assert (one.view.free_mib, one.view.evictable) == (free_mib, ())
+    one.answered(TASK.name, VariantName(DOUBLE))
+    one.learn(before)
+    assert (one.view.loading, one.view.evictable) == ((), before.evictable)
 
 
 async def test_two_loads_at_once_do_not_count_on_the_same_victim(served: Served) -> None:

@@ -373,8 +373,11 @@ async def test_a_pinned_variant_with_a_truncated_artifact_is_a_typed_refusal(
 
 
 async def test_a_pinned_variant_that_the_back_end_refuses_is_a_typed_refusal(
-    served: Served,
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """However long this takes, it is not yet time to try that load again."""
+    monkeypatch.setattr("workers.execution.failures.FIRST_S", 600.0)
+    monkeypatch.setattr("workers.execution.failures.LONGEST_S", 600.0)
     await served.worker("w1")
     connected = served.gateway.known.workers[WorkerId("w1")]
     spec = Specs(served.gateway.known.catalog, served.gateway.store).of(
@@ -382,7 +385,11 @@ async def test_a_pinned_variant_that_the_back_end_refuses_is_a_typed_refusal(
     )
     with pytest.raises(VariantNotLoadable, match="runtime 'steam' is unknown"):
         await connected.connection.load(replace(spec, runtime="steam"), 5.0)
-    await until(lambda: connected.unloadable)
+    # Queries are chosen from a snapshot, which may be made a moment after the report.
+    path = served.gateway.path
+    await until(
+        lambda: path.snapshot.tasks[TASK.name].by_variant[VariantName(DOUBLE)][0].unloadable
+    )
     answer = await served.ask(query(4, variant=DOUBLE, slo={"latency_ms": 30_000}))
     assert answer.error[:2] == (503, "ARTIFACT_INVALID")
     assert "runtime 'steam' is unknown" in answer.error[2]

@@ -1,0 +1,20 @@
+"""Filling the slots of frozen dataclasses, where so many are made that it counts.
+
+A frozen dataclass with slots is made three times as quickly by filling its slots one by one as by
+its constructor, which looks up each field by its name and asks whether it may be set.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+Put = Callable[[Any, Any], None]
+"""Puts a value into one slot of an object."""
+
+
+def puts_of(made: type, *names: str) -> tuple[Put, ...]:
+    """What fills the slots of these names, also where the class is frozen.
+
+    An object of it is made by ``object.__new__``. Whoever uses this fills all slots, and checks
+    what the constructor would have checked.
+    """
+    return tuple([made.__dict__[name].__set__ for name in names])
