@@ -4,6 +4,7 @@ from typing import Self
 
 from pydantic import Field
 
+from controlplane.certificate_status import CertificateLevel
 from controlplane.views.fleet_status import FleetStatus, Level, PlacedState, Source
 from controlplane.views.headroom import HeadroomSchema
 from controlplane.views.machines.core_shortage import CoreLevel
@@ -96,6 +97,18 @@ class CoreStatusSchema(Schema):
     )
 
 
+class CertificateStatusSchema(Schema):
+    """Whether the certificate of the gateway that answers ends soon."""
+
+    level: CertificateLevel = Field(
+        description="`certificate_ends_soon`: within a week; `certificate_ended`: clients refuse "
+        "it; `certificate_lasts`: neither, or there is none."
+    )
+    sentence: str = Field(
+        description="When it ends, and what to do; empty where nothing is to be done."
+    )
+
+
 class PlacementSchema(Schema):
     """A variant on a worker with a share of its time."""
 
@@ -141,6 +154,7 @@ class PlanSchema(Schema):
     standing: FleetStatusSchema
     storage: StorageStatusSchema | None = None
     cores: CoreStatusSchema | None = None
+    certificate: CertificateStatusSchema | None = None
     headroom: HeadroomSchema | None = Field(
         default=None,
         description="How much more than is asked now could be served, with 99 of 100 queries in "

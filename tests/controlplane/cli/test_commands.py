@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
+from time import time
 from typing import Any, cast
 
 import numpy as np
@@ -84,6 +85,7 @@ class Gateway:
         self.answer: dict[str, Any] | ModellessError = ANSWER
         self.explained: dict[str, Any] = {}
         self.place = ""
+        self.certificate_ends_s: float | None = None
         settings = load_settings(state_dir=tmp_path)
         self.live = DictLive(worker("cpu-4-a", "mlp-v1-onnx-int8", loading=["slow-v1-onnx-fp32"]))
         api = build_api(
@@ -92,6 +94,7 @@ class Gateway:
                 store=FileArtifactStore(settings.artifacts_dir),
                 settings=settings,
                 live=self.live,
+                certificate_ends_s=lambda: self.certificate_ends_s,
             )
         )
         self._add_query(api)
@@ -272,6 +275,17 @@ def test_status_tells_of_a_slow_catalog(gateway: Gateway, shell: Shell) -> None:
     )
     assert f"● {sentence}" in told.out
     assert as_json["plan"]["storage"] == {"level": "slow", "sentence": sentence}
+
+
+def test_status_tells_of_a_certificate_that_ends_soon(gateway: Gateway, shell: Shell) -> None:
+    assert "certificate" not in shell("status", url=gateway.url).out
+    gateway.certificate_ends_s = time() + 3.5 * 86_400
+
+    told = shell("status", url=gateway.url)
+    as_json = shell("status", "-o", "json", url=gateway.url).json()
+
+    assert "● The gateway's certificate ends in 3 days, at " in told.out
+    assert as_json["plan"]["certificate"]["level"] == "certificate_ends_soon"
 
 
 def test_status_tells_of_cores_that_others_take(gateway: Gateway, shell: Shell) -> None:
