@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from time import time
 from typing import Any, Protocol
 
-from controlplane.certificate_status import CertificateStatus, certificate_status
 from controlplane.machine import rooms_here
 from controlplane.registry.operations import Operations, Registrations
 from controlplane.settings import Settings
+from controlplane.views.machines.certificate_status import CertificateStatus, certificate_status
 from controlplane.views.machines.core_shortage import CoreStatus, core_status
 from controlplane.views.storage_status import StorageStatus, all_rooms, storage_status
 from variants.artifacts.protocol import ArtifactStore

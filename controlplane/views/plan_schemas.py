@@ -4,9 +4,9 @@ from typing import Self
 
 from pydantic import Field
 
-from controlplane.certificate_status import CertificateLevel
 from controlplane.views.fleet_status import FleetStatus, Level, PlacedState, Source
 from controlplane.views.headroom import HeadroomSchema
+from controlplane.views.machines.certificate_status import CertificateLevel
 from controlplane.views.machines.core_shortage import CoreLevel
 from controlplane.views.schemas import Schema
 from controlplane.views.storage_status import StorageLevel

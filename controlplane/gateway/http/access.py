@@ -13,6 +13,7 @@ from hmac import compare_digest
 from controlplane.client_keys import ClientKey, Role, digest_of
 from controlplane.dashboard.pages import ICONS, PAGES
 from controlplane.exposure import ANY, is_every_address, names_in
+from controlplane.gateway.counters import ByOldKey
 from controlplane.gateway.http.cross_origin import CrossOrigin
 from controlplane.gateway.protection.compression import unsupported
 from controlplane.settings import Settings
@@ -40,13 +41,25 @@ UNKNOWN = "the token or key that came is not known here"
 
 
 class KnownClients:
-    """Whose key a request carries. It is replaced as a whole when the keys change."""
+    """Whose key a request carries. It is replaced as a whole when the keys change.
+
+    Attributes:
+        old_keys: by the name of a client that changes its key, the digest of the older one.
+    """
 
     def __init__(self, keys: Iterable[ClientKey] = ()) -> None:
         known = tuple(keys)
-        self._clients = {
-            key.digest: Client(key.name, key.weight) for key in known if key.role is Role.QUERIES
-        }
+        newest = {key.name: key.digest for key in known}
+        self.old_keys: dict[str, str] = {}
+        self._clients: dict[bytes, Client] = {}
+        for key in known:
+            if key.role is not Role.QUERIES:
+                continue
+            client = Client(key.name, key.weight)
+            if key.digest != newest[key.name]:
+                self.old_keys[key.name] = key.digest.hex()
+                client = ByOldKey.of(client, key.digest.hex())
+            self._clients[key.digest] = client
         self._watchers = frozenset(key.digest for key in known if key.role is Role.METRICS)
         self._seen: dict[bytes, Client] = {}
         """By the whole header, for those that were right."""

@@ -47,10 +47,14 @@ def rules(settings: Settings) -> Iterator[Finding]:
 
 def access(settings: Settings) -> Iterator[Finding]:
     """From where the gateway is reached, and its certificate. Unsafe settings fail earlier."""
-    from controlplane.certificate_status import REMEDY, CertificateLevel, certificate_status
     from controlplane.exposure import is_loopback
     from controlplane.startup.settings_warnings import open_to_all_clients
     from controlplane.tls import check, seconds_of
+    from controlplane.views.machines.certificate_status import (
+        REMEDY,
+        CertificateLevel,
+        certificate_status,
+    )
 
     for one in open_to_all_clients(settings):
         yield warning("access", one.what, one.remedy)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controlplane.certificate_status import CertificateLevel, certificate_status
+from controlplane.views.machines.certificate_status import CertificateLevel, certificate_status
 
 NOW_S = 1_800_000_000.0
 DAY_S = 86_400.0
@@ -19,7 +19,7 @@ DAY_S = 86_400.0
         (
             0,
             CertificateLevel.ENDED,
-            "The gateway's certificate ended at 2027-01-15 08:00 UTC, and clients refuse it: renew",
+            "The gateway's certificate ended at 2027-01-15 08:00:00 UTC, and clients refuse it: re",
         ),
     ],
 )

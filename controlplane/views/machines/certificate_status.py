@@ -6,9 +6,9 @@ here, and an alert in ``deploy/`` by the same number of days.
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 
+from controlplane.timestamps import spoken
 from variants.figures import counted
 
 SOON_DAYS = 7
@@ -44,7 +44,7 @@ def certificate_status(ends_s: float | None, now_s: float) -> CertificateStatus:
     """
     if ends_s is None or ends_s >= now_s + SOON_DAYS * DAY_S:
         return CertificateStatus(level=CertificateLevel.LASTS, sentence="")
-    at = datetime.fromtimestamp(ends_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    at = spoken(ends_s)
     if ends_s <= now_s:
         said = f"The gateway's certificate ended at {at}, and clients refuse it"
         level = CertificateLevel.ENDED
