@@ -42,6 +42,21 @@ def forbidden(rules: Sequence[Rule]) -> str:
     return f"an operator has forbidden it{where} (rule {rule.id}{rule.why and f': {rule.why}'})"
 
 
+def defaults_refuse(live_variants: int, best: float | None, floor: float | None) -> str:
+    """Why queries of a task that name neither a variant nor an accuracy are refused; else empty.
+
+    Args:
+        best: the accuracy of the most accurate live variant; None where none is known.
+        floor: what queries ask for which name none; None for any.
+    """
+    if live_variants == 0:
+        return "no version is live, so queries that name no variant are refused"
+    if best is None or floor is None or best >= floor:
+        return ""
+    asked = accuracy_floor(floor)
+    return f"no live variant has the accuracy of {asked} that queries ask for which name none"
+
+
 def below_floor(candidate: Candidate, floor: float) -> str:
     ours, limit = accuracies(candidate.accuracy, floor)
     return f"accuracy {ours} < {limit}"

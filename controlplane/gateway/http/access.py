@@ -149,6 +149,7 @@ class Access:
         open: bool = False,
         asks: bool = False,
         watches: bool = False,
+        asks_whether: bool = False,
     ) -> ModellessError | None:
         """What is wrong with a request's Host, Origin or token, if anything.
 
@@ -157,8 +158,16 @@ class Access:
             open: it asks for one of ``OPEN``, so that no token is needed.
             asks: it is one that a client's key opens.
             watches: it reads the metrics.
+            asks_whether: by it a browser asks whether a page may send one that `asks`.
         """
-        return self.permit(dict(headers), any_host=any_host, open=open, asks=asks, watches=watches)
+        return self.permit(
+            dict(headers),
+            any_host=any_host,
+            open=open,
+            asks=asks,
+            watches=watches,
+            asks_whether=asks_whether,
+        )
 
     def permit(
         self,
@@ -168,6 +177,7 @@ class Access:
         open: bool = False,
         asks: bool = False,
         watches: bool = False,
+        asks_whether: bool = False,
     ) -> ModellessError | None:
         """As ``check``, with the headers by their names in lower case."""
         host = fields.get(b"host", b"")
@@ -182,7 +192,7 @@ class Access:
             and not self.origin_allowed(origin, host)
             and not (asks and self.cross_origin.allows(origin))
         ):
-            return self._wrong_origin(origin, asks=asks)
+            return self._wrong_origin(origin, asks=asks or asks_whether)
         if open or (self.token is None and not self.clients):
             return None
         return self._permit_bearer(

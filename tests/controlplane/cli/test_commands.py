@@ -770,6 +770,16 @@ def test_status_tells_of_a_task_whose_own_floor_nothing_reaches() -> None:
     assert unanswered({"name": "t", "variants": 3}) == ""  # the database is away
 
 
+def test_a_default_floor_that_nothing_reaches_is_told_where_it_is_set(
+    gateway: Gateway, shell: Shell
+) -> None:
+    told = "no live variant has the accuracy of 99.90 % that queries ask for which name none"
+    by_command = shell("tasks", "set", "digits", "--accuracy", "0.999", url=gateway.url)
+    assert told in by_command.out
+    as_json = shell("tasks", "get", "digits", "-o", "json", url=gateway.url).json()
+    assert as_json["unanswered"] == told
+
+
 def test_a_version_that_is_none_is_refused(gateway: Gateway, shell: Shell) -> None:
     assert shell("promote", "digits", "mlp", "9", url=gateway.url) == Ended(
         1, "", "error: model 'mlp' has no version 9; there are: 1\n"
