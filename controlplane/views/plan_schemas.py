@@ -57,6 +57,9 @@ class ReplicaCounts(Schema):
         description="Of those: not there, or on a worker that is gone or does not answer."
     )
     unplanned: int = Field(description="Ready beside the plan, for queries.")
+    instead: int = Field(
+        description="Of `missing`, how many are ready on a worker that the plan does not name yet."
+    )
 
 
 class FleetStatusSchema(Schema):
