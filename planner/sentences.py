@@ -8,7 +8,7 @@ them.
 from collections.abc import Iterable, Mapping, Sequence
 
 from planner.types import Candidate, Query, Reason
-from variants.figures import accuracies, accuracy_floor, apart, figure, ms, seconds, usd
+from variants.figures import accuracies, accuracy_floor, apart, counted, figure, ms, seconds, usd
 from variants.types import Rule, Stage, Variant
 
 NAMED = 5
@@ -69,7 +69,7 @@ def above_ceiling(candidate: Candidate, ceiling: float) -> str:
 
 def too_many_rows(candidate: Candidate, rows: int) -> str:
     most = candidate.table.max_batch
-    return f"takes at most {most} rows in one query, not {rows}: ask in parts of {most}"
+    return f"takes at most {counted(most, 'row')} in one query, not {rows}: ask in parts of {most}"
 
 
 def no_worker(candidate: Candidate, any_of_kind: bool) -> str:

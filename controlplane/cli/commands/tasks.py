@@ -218,7 +218,11 @@ def _task_table(rows: list[Row]) -> None:
 def _label_words(labels: list[str]) -> str:
     if not labels:
         return "its classes have no names"
-    return f"its {len(labels):,} classes are called {some_of(labels, MOST_NAMES)}"
+    return (
+        f"its only class is called {labels[0]}"
+        if len(labels) == 1
+        else f"its {len(labels):,} classes are called {some_of(labels, MOST_NAMES)}"
+    )
 
 
 def _number_or_any(text: str, option: str) -> float | None:

@@ -936,7 +936,7 @@ def damaged_npz() -> bytes:
         ("broken.json", b"[1,", (), "broken.json is not JSON: "),
         ("rows.csv", b"a,b", (), "rows.csv is not JSON: "),
         ("text.json", b'"x"', (), "text.json holds no rows: a list of rows is needed"),
-        ("short.json", b"[[1]]", ("--row", "1"), "short.json has no row 1; it has 1 rows"),
+        ("short.json", b"[[1]]", ("--row", "1"), "short.json has no row 1; it has 1 row"),
         ("none.npz", None, (), "none.npz cannot be read: No such file or directory"),
         ("broken.npz", b"PK not really", (), "broken.npz cannot be read as .npz: "),
         ("npy.npz", npy(), (), "npy.npz cannot be read as .npz: it is a single array"),
