@@ -18,8 +18,8 @@ ROOMS = ("variants", "planner", "workers", "profiler", "controlplane")
 ORDER = {
     "variants": (
         "types", "working_memory", "figures", "errors", "metrics", "registry", "entry_points",
-        "disk", "container", "core_time", "model_files", "images", "buckets", "artifacts",
-        "catalog", "checks", "zoo", "builders",
+        "disk", "container", "core_time", "model_files", "onnx_halves", "images", "buckets",
+        "artifacts", "catalog", "checks", "zoo", "builders",
     ),
     "planner": (
         "steps", "worker_starts", "zone_demand", "upper_hull", "latency_curve", "latency_table",
