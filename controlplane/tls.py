@@ -2,7 +2,7 @@
 
 A client that knows the certificate's file trusts exactly that certificate, whatever authority has
 signed it and whatever names it bears: the command line reaches its own gateway by a loopback
-address.
+address. It talks to that one also when the certificate has ended, which it then says.
 """
 
 import asyncio
@@ -123,11 +123,12 @@ def _asked_for_a_password() -> str:
     )
 
 
-def trusting(certificate: str, *, any_name: bool = False) -> ssl.SSLContext:
+def trusting(certificate: str, *, any_name: bool = False, any_time: bool = False) -> ssl.SSLContext:
     """For clients: the public authorities, and what a PEM file holds.
 
     Args:
         any_name: trust the file alone, by whatever name the gateway is called.
+        any_time: also where the certificate has ended.
 
     Raises:
         InvalidInput: the file holds no certificate that can be read.
@@ -138,6 +139,8 @@ def trusting(certificate: str, *, any_name: bool = False) -> ssl.SSLContext:
         _add_public_authorities(context)
     # What the file holds is trusted by itself, also where it is not its own issuer.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if any_time:
+        context.verify_flags |= ssl.VerifyFlags(NO_CHECK_TIME)
     try:
         context.load_verify_locations(certificate)
     except OSError as error:  # an SSLError is one, too
@@ -186,8 +189,7 @@ def ends_s(context: ssl.SSLContext, certificate: str) -> float | None:
     Raises:
         InvalidInput: the file holds no certificate that can be read.
     """
-    client = trusting(certificate, any_name=True)
-    client.verify_flags |= ssl.VerifyFlags(NO_CHECK_TIME)
+    client = trusting(certificate, any_name=True, any_time=True)
     try:
         return float(seconds_of(_shown(context, client)))
     except ssl.SSLError:

@@ -157,6 +157,26 @@ async def test_what_runs_on_the_state_directory_is_trusted_by_its_certificate(
             await asyncio.to_thread(live, another)
 
 
+async def test_the_command_line_reaches_its_own_gateway_whose_certificate_has_ended(
+    live_url: str,
+) -> None:
+    """So that `modelless status` says so."""
+    with TemporaryDirectory(prefix="ml-", dir="/tmp") as name:
+        pair = self_signed(Path(name), "localhost", days=-1)
+        async with serving(
+            Path(name), live_url, tls_cert=pair.certificate, tls_key=pair.key
+        ) as served:
+            url = served.gateway.settings.own_url
+
+            def told(certificate: str) -> str:
+                with CommandClient(url, certificate=certificate) as client:
+                    return str(client.get("/v1/plan")["certificate"]["level"])
+
+            assert await asyncio.to_thread(told, pair.certificate) == "certificate_ended"
+            with pytest.raises(NotRunning, match="is not trusted"):
+                await asyncio.to_thread(told, "")
+
+
 async def test_the_python_client_takes_a_certificate(served: Served) -> None:
     certificate = served.gateway.settings.tls_cert
     url = f"https://localhost:{served.port}"  # not a name of the certificate

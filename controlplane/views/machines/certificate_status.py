@@ -51,7 +51,7 @@ def certificate_status(ends_s: float | None, now_s: float) -> CertificateStatus:
     else:
         said = f"The gateway's certificate ends in {_within(ends_s - now_s)}, at {at}"
         level = CertificateLevel.ENDS_SOON
-    return CertificateStatus(level=level, sentence=f"{said}: {REMEDY}.")
+    return CertificateStatus(level=level, sentence=f"{said}. {REMEDY[0].upper()}{REMEDY[1:]}.")
 
 
 def _within(left_s: float) -> str:

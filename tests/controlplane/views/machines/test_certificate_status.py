@@ -19,7 +19,7 @@ DAY_S = 86_400.0
         (
             0,
             CertificateLevel.ENDED,
-            "The gateway's certificate ended at 2027-01-15 08:00:00 UTC, and clients refuse it: re",
+            "The gateway's certificate ended at 2027-01-15 08:00:00 UTC, and clients refuse it. Re",
         ),
     ],
 )
