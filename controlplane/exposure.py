@@ -10,6 +10,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import psutil
 
+from variants.figures import counted
+
 LEAST_TOKEN = 16
 """The least number of characters of a token that other machines may try to guess."""
 ANY = "*"
@@ -75,8 +77,8 @@ def refusal(
         )
     if len(token) < LEAST_TOKEN:
         return (
-            f"{reached}, and MODELLESS_API_TOKEN has {len(token)} characters: set it to at least"
-            f" {LEAST_TOKEN}"
+            f"{reached}, and MODELLESS_API_TOKEN has {counted(len(token), 'character')}: set it to"
+            f" at least {LEAST_TOKEN}"
         )
     if not (encrypts or behind_tls_proxy):
         return (

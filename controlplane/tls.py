@@ -2,13 +2,12 @@
 
 A client that knows the certificate's file trusts exactly that certificate, whatever authority has
 signed it and whatever names it bears: the command line reaches its own gateway by a loopback
-address.
+address. It talks to that one also when the certificate has ended, which it then says.
 """
 
 import asyncio
 import logging
 import ssl
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +18,9 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
 """How often it is looked whether a certificate has been renewed."""
+NO_CHECK_TIME = 0x200000
+"""``X509_V_FLAG_NO_CHECK_TIME`` of OpenSSL, which Python's ``ssl`` has no name for: what has ended
+is read, too."""
 
 
 def server_context(certificate: str, key: str) -> ssl.SSLContext:
@@ -64,6 +66,7 @@ class FollowedCertificate:
     Attributes:
         context: for listening sockets; each handshake takes the newest certificate.
         pair: that one.
+        ends_s: when that one ends, as Unix time; None where it cannot be said.
     """
 
     def __init__(self, certificate: str, key: str) -> None:
@@ -74,6 +77,7 @@ class FollowedCertificate:
         self._files = certificate, key
         self._newest = server_context(*self._files)
         self.pair = self._read()
+        self.ends_s = ends_s(self._newest, certificate)
         self._told = ""
         """Why the files could not be used at the last look."""
         self.context = server_context(*self._files)
@@ -92,6 +96,7 @@ class FollowedCertificate:
                 self._told = ""
                 return
             newest = server_context(*self._files)
+            until_s = ends_s(newest, self._files[0])
         except (InvalidInput, OSError) as error:
             if str(error) != self._told:
                 log.error("the certificate stays as it was: %s", error)
@@ -99,7 +104,7 @@ class FollowedCertificate:
             return
         if self._read() != found:
             return  # it was being written: the next look sees the whole
-        self._newest, self.pair, self._told = newest, found, ""
+        self._newest, self.pair, self.ends_s, self._told = newest, found, until_s, ""
         log.info("the certificate in %s is another one now", self._files[0])
 
     def _read(self) -> Pair:
@@ -118,11 +123,12 @@ def _asked_for_a_password() -> str:
     )
 
 
-def trusting(certificate: str, *, any_name: bool = False) -> ssl.SSLContext:
+def trusting(certificate: str, *, any_name: bool = False, any_time: bool = False) -> ssl.SSLContext:
     """For clients: the public authorities, and what a PEM file holds.
 
     Args:
         any_name: trust the file alone, by whatever name the gateway is called.
+        any_time: also where the certificate has ended.
 
     Raises:
         InvalidInput: the file holds no certificate that can be read.
@@ -133,6 +139,8 @@ def trusting(certificate: str, *, any_name: bool = False) -> ssl.SSLContext:
         _add_public_authorities(context)
     # What the file holds is trusted by itself, also where it is not its own issuer.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if any_time:
+        context.verify_flags |= ssl.VerifyFlags(NO_CHECK_TIME)
     try:
         context.load_verify_locations(certificate)
     except OSError as error:  # an SSLError is one, too
@@ -163,27 +171,52 @@ def check(certificate: str, key: str) -> str:
     Raises:
         InvalidInput: the files cannot be used, or clients would refuse the certificate.
     """
-    ours, theirs = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server = server_context(certificate, key).wrap_bio(ours, theirs, server_side=True)
-    client = trusting(certificate, any_name=True).wrap_bio(theirs, ours)
     try:
-        for _ in range(4):
-            for end in (client, server):
-                with suppress(ssl.SSLWantReadError):
-                    end.do_handshake()
+        return _shown(server_context(certificate, key), trusting(certificate, any_name=True))
     except ssl.SSLError as error:
         raise InvalidInput(
             f"setting MODELLESS_TLS_CERT: clients would refuse {certificate}: {_reason(error)}"
         ) from error
-    return str((client.getpeercert() or {}).get("notAfter", "an unknown day"))
 
 
-def ends_within(ends: str, days: float) -> bool:
-    """Whether a certificate ends so soon; ``ends`` is as ``check`` says it."""
+def ends_s(context: ssl.SSLContext, certificate: str) -> float | None:
+    """When a certificate ends, as Unix time, also where that is over; None where nobody can say.
+
+    Args:
+        context: what a listening socket encrypts with.
+        certificate: the file that it was made of.
+
+    Raises:
+        InvalidInput: the file holds no certificate that can be read.
+    """
+    client = trusting(certificate, any_name=True, any_time=True)
     try:
-        return ssl.cert_time_to_seconds(ends) < time.time() + days * 86_400
-    except ValueError:  # an unknown day
-        return False
+        return float(seconds_of(_shown(context, client)))
+    except ssl.SSLError:
+        return None
+
+
+def _shown(server: ssl.SSLContext, client: ssl.SSLContext) -> str:
+    """The day on which the certificate ends that a client is shown in a handshake in memory.
+
+    Raises:
+        ssl.SSLError: the client refuses it.
+    """
+    ours, theirs = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        client.wrap_bio(theirs, ours),
+        server.wrap_bio(ours, theirs, server_side=True),
+    )
+    for _ in range(4):
+        for end in ends:
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    return str((ends[0].getpeercert() or {})["notAfter"])
+
+
+def seconds_of(day: str) -> int:
+    """Unix time of a day as ``check`` says it."""
+    return ssl.cert_time_to_seconds(day)
 
 
 def _add_public_authorities(context: ssl.SSLContext) -> None:

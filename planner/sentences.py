@@ -8,7 +8,7 @@ them.
 from collections.abc import Iterable, Mapping, Sequence
 
 from planner.types import Candidate, Query, Reason
-from variants.figures import accuracies, accuracy_floor, apart, figure, ms, seconds, usd
+from variants.figures import accuracies, accuracy_floor, apart, counted, figure, ms, seconds, usd
 from variants.types import Rule, Stage, Variant
 
 NAMED = 5
@@ -42,6 +42,21 @@ def forbidden(rules: Sequence[Rule]) -> str:
     return f"an operator has forbidden it{where} (rule {rule.id}{rule.why and f': {rule.why}'})"
 
 
+def defaults_refuse(live_variants: int, best: float | None, floor: float | None) -> str:
+    """Why queries of a task that name neither a variant nor an accuracy are refused; else empty.
+
+    Args:
+        best: the accuracy of the most accurate live variant; None where none is known.
+        floor: what queries ask for which name none; None for any.
+    """
+    if live_variants == 0:
+        return "no version is live, so queries that name no variant are refused"
+    if best is None or floor is None or best >= floor:
+        return ""
+    asked = accuracy_floor(floor)
+    return f"no live variant has the accuracy of {asked} that queries ask for which name none"
+
+
 def below_floor(candidate: Candidate, floor: float) -> str:
     ours, limit = accuracies(candidate.accuracy, floor)
     return f"accuracy {ours} < {limit}"
@@ -54,7 +69,7 @@ def above_ceiling(candidate: Candidate, ceiling: float) -> str:
 
 def too_many_rows(candidate: Candidate, rows: int) -> str:
     most = candidate.table.max_batch
-    return f"takes at most {most} rows in one query, not {rows}: ask in parts of {most}"
+    return f"takes at most {counted(most, 'row')} in one query, not {rows}: ask in parts of {most}"
 
 
 def no_worker(candidate: Candidate, any_of_kind: bool) -> str:

@@ -18,8 +18,10 @@ LOST = 1e-12
 
 
 def counted(number: int, word: str) -> str:
-    """``1 variant``, ``2 variants``."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    """``1 variant``, ``2 variants``, ``1,200 queries``."""
+    if number != 1:
+        word = f"{word[:-1]}ies" if word == "query" else f"{word}s"
+    return f"{number:,} {word}"
 
 
 def figure(value: float, digits: int = 1) -> str:

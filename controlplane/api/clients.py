@@ -1,9 +1,17 @@
 """What was asked by each client's key, over the control API."""
 
 from fastapi import APIRouter
+from pydantic import Field
 
 from controlplane.api.context import ApiContext
 from controlplane.views.schemas import Schema
+
+
+class OldKey(Schema):
+    """Whether a client that changes its key still uses the older one."""
+
+    watched_since: str = Field(description="From when on it was looked at.")
+    used_at: str | None = Field(description="When a query came with it last; null: none since.")
 
 
 class ClientRow(Schema):
@@ -14,6 +22,9 @@ class ClientRow(Schema):
     asked: int
     answered: int
     refused: int
+    old_key: OldKey | None = Field(
+        None, description="Between `keys rotate` and its `--finish`; null where there is one key."
+    )
 
 
 class Clients(Schema):

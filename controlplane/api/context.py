@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from controlplane.machine import rooms_here
 from controlplane.registry.operations import Operations, Registrations
 from controlplane.settings import Settings
+from controlplane.views.machines.certificate_status import CertificateStatus, certificate_status
 from controlplane.views.machines.core_shortage import CoreStatus, core_status
 from controlplane.views.storage_status import StorageStatus, all_rooms, storage_status
 from variants.artifacts.protocol import ArtifactStore
@@ -101,6 +102,8 @@ class ApiContext:
     """Made from the rest when it is not given."""
     rooms: Callable[[Settings], tuple[DiskRoom, ...]] = rooms_here
     """The disks of this machine that are written."""
+    certificate_ends_s: Callable[[], float | None] = lambda: None
+    """When the gateway's certificate ends, as Unix time; None without TLS."""
     _seen: Mapping[str, Any] | None = None
     """What the control loop told last of the nodes: it holds while nobody can say it."""
     _snapshot: CatalogSnapshot = field(default_factory=lambda: CatalogSnapshot(revision=-1))
@@ -131,6 +134,10 @@ class ApiContext:
     async def cores(self) -> CoreStatus:
         """Whether what answers queries has the cores that it needs."""
         return core_status(await self.live.core_times())
+
+    def certificate(self) -> CertificateStatus:
+        """Whether the certificate of the gateway that answers this ends soon."""
+        return certificate_status(self.certificate_ends_s(), time())
 
     async def headroom(self) -> Mapping[str, Any] | None:
         """What the control loop says of how much more could be served; None where it does not."""

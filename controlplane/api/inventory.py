@@ -26,6 +26,7 @@ from controlplane.views.schemas import Schema
 from controlplane.views.worker_schemas import WorkerSchema
 from variants.catalog.validity.registrations import MAX_WORKERS
 from variants.errors import NotFound, StateUnavailable
+from variants.figures import counted
 from variants.types import CatalogSnapshot, DeviceKindName, Event, Plan
 
 
@@ -77,7 +78,7 @@ def inventory_routes(context: ApiContext) -> APIRouter:
                 at=datetime.now(UTC).isoformat(timespec="seconds"),
                 kind="inventory",
                 subject=device_kind,
-                message=f"{before} -> {change.count} workers",
+                message=f"{before} -> {counted(change.count, 'worker')}",
             )
             await asyncio.to_thread(context.catalog.add_event, event)
         rows = await kinds_now(context, None)

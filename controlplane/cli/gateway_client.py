@@ -30,6 +30,8 @@ TIMEOUT_S = 35.0
 """Longer than a write may wait for the database, so that the gateway's own reason arrives."""
 
 WORKERS_AT_ONCE = 100
+ENDED = 10
+"""``X509_V_ERR_CERT_HAS_EXPIRED`` of OpenSSL."""
 
 
 def at(*parts: str) -> str:
@@ -248,12 +250,16 @@ def connected(access: Access) -> Client:
 def _trust(url: str, certificate: str) -> ssl.SSLContext:
     if not url.startswith("https://"):
         return trusting_nobody()
-    return trusting(certificate, any_name=True) if certificate else public_context()
+    if not certificate:
+        return public_context()
+    return trusting(certificate, any_name=True, any_time=True)
 
 
 def _unreachable(cause: BaseException) -> str | None:
     """Why there is no connection, where it is not that nothing listens."""
     if isinstance(cause, ssl.SSLCertVerificationError):
+        if cause.verify_code == ENDED:
+            return "is not trusted: its certificate has ended, and is renewed where it runs"
         return f"is not trusted: {cause}; SSL_CERT_FILE names another authority"
     if isinstance(cause, ssl.SSLError):
         return f"does not speak TLS as this command does: {cause}; perhaps its URL is http"

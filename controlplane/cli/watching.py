@@ -18,6 +18,7 @@ from controlplane.registry.watch import Notice, WatchEvent, watch
 from profiler.evaluation.labelled_rows import check_rows, read_task_rows
 from variants.catalog.protocol import Catalog
 from variants.errors import InvalidInput, ModellessError
+from variants.figures import counted
 from variants.metrics.metric import TOP1, parse_metric
 from variants.model_files import model_name
 from variants.types import Stage, Task
@@ -136,8 +137,8 @@ class _Watching:
         self._at_work = None
         best = max(variant.accuracy for variant in done.variants)
         return (
-            f"registered as {request.stage}: {len(done.variants)} variants, accuracy up to "
-            f"{render.percent(best)}, in {time.monotonic() - began:.1f} s"
+            f"registered as {request.stage}: {counted(len(done.variants), 'variant')}, accuracy "
+            f"up to {render.percent(best)}, in {time.monotonic() - began:.1f} s"
         )
 
     def summary(self) -> str:

@@ -8,8 +8,10 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from time import time
+from typing import Any, NamedTuple, Self
 
+from planner.types import Client
 from variants.errors import InvalidInput
 
 BLOCKED = "BLOCKED"
@@ -210,13 +212,53 @@ class TaskCounters:
                 setattr(self.cache, each.name, getattr(self.cache, each.name) + more)
 
 
+class ByOldKey(Client):
+    """A client that presents its older key, while it changes to another one."""
+
+    digest: str
+
+    @classmethod
+    def of(cls, client: Client, digest: str) -> Self:
+        found = cls(*client)
+        found.digest = digest
+        return found
+
+
+class OldKeyUse(NamedTuple):
+    """How the older key of a client is used while the client changes to another one.
+
+    Both are Unix times.
+    """
+
+    since_s: float
+    """From when on this was looked at."""
+    last_s: float = 0.0
+    """When a query came with it last; 0 where none did."""
+
+    def and_of(self, other: "OldKeyUse") -> "OldKeyUse":
+        """The same of two gateways together."""
+        return OldKeyUse(min(self.since_s, other.since_s), max(self.last_s, other.last_s))
+
+
 @dataclass(slots=True)
 class ClientCounters:
-    """What was asked by one key."""
+    """What was asked by one client, with whichever of its keys."""
 
     answered: int = 0
     refused: int = 0
     """Whatever the error was."""
+    old_keys: dict[str, OldKeyUse] = field(default_factory=dict)
+    """By the digest of a key that another one has come beside (``modelless keys rotate``)."""
+
+    def has_old_key(self, digest: str) -> None:
+        """From now on it is looked at whether a query comes with this one."""
+        self.old_keys.setdefault(digest, OldKeyUse(time()))
+
+    def asked_by_old_key(self, digest: str) -> None:
+        """A query came with this one."""
+        now_s = time()
+        known = self.old_keys.get(digest)
+        self.old_keys[digest] = OldKeyUse(now_s if known is None else known.since_s, now_s)
 
     def ended(self, *, answered: bool) -> None:
         """Count a query."""
@@ -295,7 +337,10 @@ class Counters:
         connections = self.connections
         found = {
             "tasks": {name: _plain_task(task) for name, task in list(self.tasks.items())},
-            "clients": {name: _plain(client) for name, client in list(self.clients.items())},
+            "clients": {
+                name: _plain(client) | {"old_keys": dict(client.old_keys)}
+                for name, client in list(self.clients.items())
+            },
             "retries": dict(self.retries),
             "refusals": [[*key, count] for key, count in list(connections.refusals.items())],
             "ends": dict(connections.ends),
@@ -314,6 +359,10 @@ class Counters:
             client = self.client(name)
             client.answered += told["answered"]
             client.refused += told["refused"]
+            for digest, (since_s, last_s) in told.get("old_keys", {}).items():
+                use = OldKeyUse(since_s, last_s)
+                known = client.old_keys.get(digest)
+                client.old_keys[digest] = use if known is None else use.and_of(known)
         _add_each(self.retries, other["retries"])
         connections = self.connections
         for protocol, code, count in other["refusals"]:

@@ -100,6 +100,7 @@ class Gateway:
             self.live if settings.ray_address else None,
         )  # fmt: skip
         self._neighbours: Neighbourhood | None = None
+        self._certificate: FollowedCertificate | None = None
         self._answering = {"catalog": True, "live_state": True}
         """As they did when they were last asked."""
         self._told: Mapping[str, Any] | None = None
@@ -136,6 +137,7 @@ class Gateway:
         certificate = None
         if self.settings.tls_cert:
             certificate = FollowedCertificate(self.settings.tls_cert, self.settings.tls_key)
+            self._certificate = certificate
         if self.settings.grpc_port:
             # gRPC would say less about an address that is taken, and later.
             bind(self.settings, port=self.settings.grpc_port, listen=False).close()
@@ -274,6 +276,7 @@ class Gateway:
                 drain=self.known.workers.drain,
                 core_times=self.core_times,
             ),
+            certificate_ends_s=self._certificate_ends_s,
         )
         return build_asgi(
             context, self.path, self.views, self._repository, access, self._collector, max_body,
@@ -290,13 +293,19 @@ class Gateway:
         wanted, answering = self.known.wanted_workers, dict(self._answering)
         statuses, tasks = self.statuses(), tuple(self.known.tasks)
         silent_s, core_times = self.known.workers.silent_s(), await self.core_times()
+        ends_s = self._certificate_ends_s()
         return GatewayCollector(
             total, lambda: statuses, lambda: revision, lambda: slow, lambda: away_ms,
             wanted=lambda: wanted, answering=lambda: answering,
             rooms=lambda: rooms_here(self.settings), loop=await self._loop_seen(),
             processes=lambda: process_metrics(self.id), tasks=lambda: tasks,
             silent_s=lambda: silent_s, core_times=lambda: core_times,
+            certificate_ends_s=lambda: ends_s,
         )  # fmt: skip
+
+    def _certificate_ends_s(self) -> float | None:
+        """When the certificate ends that clients are shown now, as Unix time; None without TLS."""
+        return None if self._certificate is None else self._certificate.ends_s
 
     async def _loop_seen(self) -> ControlLoopSeen:
         """The control loop, by what it told last and by what the catalog and workers say."""

@@ -75,6 +75,8 @@ Metric                                  Labels     Meaning
                                                    answers this gateway, else 0
 ``modelless_catalog_writable``                     1 where the control loop could write the catalog
                                                    when it last had to, else 0
+``modelless_certificate_expiry_timestamp_seconds``  When the certificate that this gateway shows
+                                                   ends, as Unix time; absent without TLS
 ``modelless_tick_age_seconds``                     Since the last turn of the control loop that did
                                                    not fail
 ``modelless_plan_age_seconds``                     Since the newest plan was made
@@ -149,6 +151,7 @@ class GatewayCollector(Collector):
         tasks: Callable[[], Iterable[str]] = tuple,
         silent_s: Callable[[], Mapping[WorkerId, float]] = dict,
         core_times: Callable[[], Iterable[CoreTime]] = tuple,
+        certificate_ends_s: Callable[[], float | None] = lambda: None,
     ) -> None:
         """
         Args:
@@ -159,7 +162,9 @@ class GatewayCollector(Collector):
             loop: what is known of the control loop.
             processes: what the processes of gateways take.
             core_times: how the time of cores was used, as gateways and workers say.
+            certificate_ends_s: when the gateway's certificate ends, as Unix time; None without TLS.
         """
+        self._certificate_ends_s = certificate_ends_s
         self._core_times = core_times
         self._tasks = tasks
         self._silent_s = silent_s
@@ -386,6 +391,11 @@ class GatewayCollector(Collector):
         for name, answers in self._answering().items():
             up.add_metric([name], float(answers))
         yield up
+        yield GaugeMetricFamily(
+            "modelless_certificate_expiry_timestamp_seconds",
+            "When the certificate that this gateway shows ends, as Unix time",
+            self._certificate_ends_s(),  # None: no sample
+        )
 
     def _storage(self) -> Iterator[Metric]:
         """Whether what has to be kept can be written."""

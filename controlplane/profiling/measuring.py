@@ -322,7 +322,7 @@ class Measuring:
         telling = Telling(self._meter, 1, unit="points", over="measured")
         while (chosen := search.next()) is not None:
             one = by_kind[chosen.kind]
-            what = f"{chosen.threads} threads, {chosen.batch_size} rows"
+            what = f"{counted(chosen.threads, 'thread')}, {counted(chosen.batch_size, 'row')}"
             if self._bench.timed_before(
                 self._with(one.variant, chosen.threads), one.path, chosen.batch_size
             ):

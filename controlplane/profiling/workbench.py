@@ -285,6 +285,7 @@ class Workbench:
             reference=reference,
             announce=announce,
         )
+        self._note(variant)  # of a size of batches that it could not run, too
         if self._notebook is not None:
             self._notebook.note_judgement(variant, _digest(reference), found, keep)
         return found

@@ -8,6 +8,7 @@ from planner.sentences import some_of
 from variants.catalog.validity.registrations import check_labels
 from variants.checks.onnx_check import OnnxInfo, check_signature, describe
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
+from variants.figures import counted
 from variants.images import check_image
 from variants.metrics.metric import TOP1, Metric, check_output, parse_metric
 from variants.texts.inputs import check_text
@@ -158,7 +159,8 @@ def _labels(
         )
     if labels and len(labels) != output.shape[-1]:
         raise InvalidInput(
-            f"{len(labels)} labels were given, but output {output.name!r} of {where} has "
+            f"{counted(len(labels), 'label')} {'was' if len(labels) == 1 else 'were'} given, but "
+            f"output {output.name!r} of {where} has "
             f"{output.shape[-1]} classes"
         )
     if len(set(labels)) != len(labels):

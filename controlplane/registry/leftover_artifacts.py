@@ -21,8 +21,8 @@ from variants.types import CatalogSnapshot, Digest
 from workers.types import WorkerStatus
 
 AT_ONCE = 16
-"""Artifacts that are deleted in one turn of the control loop. Nothing can be registered meanwhile,
-and each may take a bucket a tenth of a second."""
+"""Artifacts that are deleted in one turn of the control loop, or in one transaction. Nothing can be
+registered meanwhile, and each may take a bucket a tenth of a second."""
 LOOK_EVERY_S = 3_600.0
 ABANDONED_S = 3_600.0
 """How old the note of a killed registration has to be: none takes longer to store what it has
@@ -218,23 +218,30 @@ def delete_unused(
 ) -> tuple[Digest, ...]:
     """Delete those that still no catalog names, and that were not stored again; which these were.
 
-    Nothing is registered in any of the catalogs while one is deleted. A registration that had
-    stored the same bytes before looks after it was written, and stores them again.
+    Nothing is registered in any of the catalogs while some are deleted, ``AT_ONCE`` of them. A
+    registration that had stored the same bytes before looks after it was written, and stores them
+    again.
 
     Raises:
         StateUnavailable: the store or a database does not answer; some may be deleted.
     """
     gone: list[Digest] = []
 
-    def delete_where_none(left: Sequence[Catalog], one: Unused) -> None:
+    def delete_where_none(left: Sequence[Catalog], some: Sequence[Unused]) -> None:
         if left:
-            left[0].discard((one.digest,), lambda _: delete_where_none(left[1:], one))
-        elif (seen := store.look(one.digest)) and seen.mtime_ns / 1e9 == one.stored_s:
-            store.delete(one.digest)
-            gone.append(one.digest)
+            known = {one.digest: one for one in some}
+            left[0].discard(
+                tuple(known), lambda digest: delete_where_none(left[1:], [known[digest]])
+            )
+            return
+        for one in some:
+            if (seen := store.look(one.digest)) and seen.mtime_ns / 1e9 == one.stored_s:
+                store.delete(one.digest)
+                gone.append(one.digest)
 
-    for one in found:
-        delete_where_none(catalogs, one)
+    waiting = list(found)
+    for first in range(0, len(waiting), AT_ONCE):
+        delete_where_none(catalogs, waiting[first : first + AT_ONCE])
     return tuple(gone)
 
 

@@ -11,6 +11,7 @@ from controlplane.given_settings import PREFIX
 from controlplane.settings import Settings
 from controlplane.slices import Slice, Source, slices_of
 from variants.errors import InvalidInput
+from variants.figures import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,7 @@ def _without_memory(slices: Sequence[Slice], settings: Settings) -> tuple[str, .
 def _words(nodes: Sequence[Node], slices: Sequence[Slice], settings: Settings) -> str:
     if not nodes:
         return "none has joined yet: workers run where there is room, whatever joins"
-    there = f"{len(nodes)} with {sum(node.cores for node in nodes)} cores"
+    there = f"{len(nodes)} with {counted(sum(node.cores for node in nodes), 'core')}"
     if slices:
         return f"{there}: {found_words(slices, nodes)}"
     return f"{there}, alike: {', '.join(str(kind.name) for kind in settings.kinds)}"

@@ -52,7 +52,7 @@ def parts(settings: Settings, joined: Settings, leader: Callable[[], str]) -> li
         )
         room, lacks = (False, "")
         if kind.least is None or not joined.layouts:  # of which plans choose one as a whole
-            room, lacks = _room(kind, workers)
+            room, lacks = _room(kind, workers, one_machine=not settings.ray_address)
         found.append(
             Part(
                 words=f"workers {kind.name}",
@@ -76,15 +76,31 @@ def parts(settings: Settings, joined: Settings, leader: Callable[[], str]) -> li
     ]
 
 
-def _room(kind: Kind, workers: Deployment) -> tuple[bool, str]:
-    """Whether there is room for one more worker; if only memory is short, in words.
+def none_kept(kind: Kind, kept: int) -> str:
+    """Why nothing is kept for one more worker of a machine; empty where nothing is to be.
+
+    Args:
+        kept: cores that are.
+    """
+    if kept or kind.gpu is not None:
+        return ""
+    return (
+        "one more is not started first: a release that kept no room for it has started Ray; from"
+        " the next `modelless down` and `modelless up` on, room is kept"
+    )
+
+
+def _room(kind: Kind, workers: Deployment, *, one_machine: bool) -> tuple[bool, str]:
+    """Whether there is room for one more worker; if only memory is short, or the installation is
+    older than room is kept, in words.
 
     On one machine it shares the cores of the others for a moment, and holds what one of them holds.
     """
     if room_for(workers):
         return True, ""
-    if kind.gpu is not None or kept_cores() < kind.cores:
-        return False, ""
+    kept = kept_cores()
+    if kind.gpu is not None or kept < kind.cores:
+        return False, none_kept(kind, kept) if one_machine else ""
     taken = 0.0
     for pid in ServeReplicas().pids(workers):
         with suppress(psutil.Error):  # it has just ended

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field
 
 from controlplane.files.fields import MAX_LATENCY_MS
 from controlplane.views.schemas import Schema
+from planner.sentences import defaults_refuse
 from variants.buckets import BucketedTask, positions_axis
 from variants.catalog.validity.sharing import LONGEST_TTL_S, MOST_MEMORY_MIB
 from variants.images import described_picture
@@ -270,6 +271,11 @@ class TaskSchema(Schema):
         description="Of them those of live versions, which answer queries that name no variant."
     )
     best_accuracy: float | None = Field(description="Of a live variant; null without any.")
+    unanswered: str = Field(
+        "",
+        description="Why queries that name neither a variant nor an accuracy are refused: no "
+        "version is live, or none is as accurate as `slo` asks for; empty where they are answered.",
+    )
     sharing: SharingSchema | None = Field(
         None, description="How equal queries share answers; null: every query is run."
     )
@@ -312,6 +318,7 @@ class TaskSchema(Schema):
             variants=variants,
             live_variants=live_variants,
             best_accuracy=best_accuracy,
+            unanswered=defaults_refuse(live_variants, best_accuracy, task.slo.accuracy),
             sharing=None if task.sharing is None else SharingSchema.model_validate(task.sharing),
             image=None if of_lengths else ImageSchema.of(task),
             text=TextSchema.of(task, of_lengths),

@@ -6,7 +6,7 @@ moment it was made.
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -117,6 +117,9 @@ class PlacementCounts:
     """Those that are neither ready nor loading, or on a worker that is gone."""
     unplanned: int
     """Variants that are ready and not planned: loaded for queries, or about to be unloaded."""
+    instead: int = 0
+    """Of those that are missing, how many are ready on a worker that the plan does not name: it
+    came in the place of another one, and no plan could be made or kept since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +210,7 @@ def fleet_status(
         loading=loading,
         missing=len(placements) - ready - loading,
         unplanned=len(held - placements.keys()),
+        instead=_instead(placements, held),
     )
     level, sentence = _judged(kinds, plan, replicas, lack, silent_s)
     running = {row.device_kind for row in kinds if row.running}
@@ -254,6 +258,18 @@ def _placed(
         (p.worker, p.task, p.variant): states.get((p.worker, p.task, p.variant), without(p.worker))
         for p in (plan.placements if plan is not None else ())
     }
+
+
+def _instead(placements: Mapping[PlacementKey, PlacedState], held: Set[PlacementKey]) -> int:
+    """How many placements on workers that are gone others make up for that the plan does not name.
+
+    Args:
+        held: what is ready.
+    """
+    named = {worker for worker, _, _ in placements}
+    gone = (PlacedState.WORKER_GONE, PlacedState.WORKER_SILENT)
+    lost = Counter(key[1:] for key, state in placements.items() if state in gone)
+    return (lost & Counter(key[1:] for key in held if key[0] not in named)).total()
 
 
 def _judged(
@@ -331,11 +347,14 @@ def _silent_words(silent_s: Mapping[str, float]) -> str:
 def _replica_difference(replicas: PlacementCounts) -> str:
     if replicas.ready == replicas.wanted:
         return ""
-    words = [f"{replicas.ready} of {counted(replicas.wanted, 'planned replica')} loaded"]
+    there = replicas.ready + replicas.instead
+    words = [f"{there} of {counted(replicas.wanted, 'planned replica')} loaded"]
+    if replicas.instead:
+        words.append(f"{replicas.instead} of them on workers that the plan does not name yet")
     if replicas.loading:
         words.append(f"{replicas.loading} loading")
-    if replicas.missing:
-        words.append(f"{replicas.missing} missing")
+    if missing := replicas.missing - replicas.instead:
+        words.append(f"{missing} missing")
     return ", ".join(words)
 
 

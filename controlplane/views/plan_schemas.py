@@ -6,6 +6,7 @@ from pydantic import Field
 
 from controlplane.views.fleet_status import FleetStatus, Level, PlacedState, Source
 from controlplane.views.headroom import HeadroomSchema
+from controlplane.views.machines.certificate_status import CertificateLevel
 from controlplane.views.machines.core_shortage import CoreLevel
 from controlplane.views.schemas import Schema
 from controlplane.views.storage_status import StorageLevel
@@ -56,6 +57,9 @@ class ReplicaCounts(Schema):
         description="Of those: not there, or on a worker that is gone or does not answer."
     )
     unplanned: int = Field(description="Ready beside the plan, for queries.")
+    instead: int = Field(
+        description="Of `missing`, how many are ready on a worker that the plan does not name yet."
+    )
 
 
 class FleetStatusSchema(Schema):
@@ -93,6 +97,18 @@ class CoreStatusSchema(Schema):
     sentence: str = Field(
         description="Of which machine, why, and what would help; empty where none is short of "
         "cores, or nothing tells."
+    )
+
+
+class CertificateStatusSchema(Schema):
+    """Whether the certificate of the gateway that answers ends soon."""
+
+    level: CertificateLevel = Field(
+        description="`certificate_ends_soon`: within a week; `certificate_ended`: clients refuse "
+        "it; `certificate_lasts`: neither, or there is none."
+    )
+    sentence: str = Field(
+        description="When it ends, and what to do; empty where nothing is to be done."
     )
 
 
@@ -141,6 +157,7 @@ class PlanSchema(Schema):
     standing: FleetStatusSchema
     storage: StorageStatusSchema | None = None
     cores: CoreStatusSchema | None = None
+    certificate: CertificateStatusSchema | None = None
     headroom: HeadroomSchema | None = Field(
         default=None,
         description="How much more than is asked now could be served, with 99 of 100 queries in "

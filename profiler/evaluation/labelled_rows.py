@@ -31,7 +31,7 @@ from variants.buckets import bucket_of, positions_axis
 from variants.checks.onnx_check import check_file
 from variants.checks.zip_layout import LARGEST_ENTRY, directory_of
 from variants.errors import InvalidArtifact
-from variants.figures import apart
+from variants.figures import apart, counted
 from variants.metrics.metric import LABELS, TARGETS, Metric, MetricKind, parse_metric
 from variants.metrics.positions import Flags, positions_first
 from variants.types import Task, TensorSpec
@@ -213,7 +213,8 @@ def split_for_calibration(rows: LabelledRows, path: Path) -> tuple[LabelledRows,
     """
     if len(rows) < 10:
         raise InvalidArtifact(
-            f"{path.name}: has {len(rows)} rows; without a calibration file at least 10 are needed"
+            f"{path.name}: has {counted(len(rows), 'row')}; without a calibration file at least 10 "
+            "are needed"
         )
     order = np.random.default_rng(0).permutation(len(rows))
     count = min(CALIBRATION_ROWS, int(len(rows) * CALIBRATION_SHARE))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from profiler.evaluation.labelled_rows import read_arrays
 from profiler.evaluation.position_truth import UNSAID, row_lengths
 from variants.errors import InvalidArtifact
+from variants.figures import counted
 from variants.metrics.positions import IGNORED
 from variants.types import OpenAxis
 
@@ -48,7 +49,7 @@ def fit_rows(
         kept = np.flatnonzero(lengths <= length)
         if not len(kept):
             raise InvalidArtifact(
-                f"{path.name}: the shortest of its {len(lengths)} rows has the length"
+                f"{path.name}: the shortest of its {counted(len(lengths), 'row')} has the length"
                 f" {int(lengths.min())}, so none is left for rows of up to {length}: add shorter"
                 " ones, or leave that length out"
             )

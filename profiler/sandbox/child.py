@@ -266,14 +266,14 @@ class HeldVariant:
 
 
 def seldom(announce: Announce, total: int) -> Callable[[int], None]:
-    """Announces what is done at once, and then every now and then."""
-    told_s = -inf
+    """Announces that nothing is done yet and the first that is, and then every now and then."""
+    told_s, first = -inf, True
 
     def told(done: int) -> None:
-        nonlocal told_s
+        nonlocal told_s, first
         now_s = time.monotonic()
-        if now_s - told_s >= TELL_EVERY_S:
-            told_s = now_s
+        if now_s - told_s >= TELL_EVERY_S or (first and done):
+            told_s, first = now_s, first and not done
             announce(done, total)
 
     told(0)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from profiler.evaluation.accuracy import BATCH, Judgement
+from profiler.evaluation.accuracy import BATCH, FIRST, Judgement
 from profiler.sandbox.limits import PATIENCE, MeasureLimits
 from profiler.sandbox.measure import Weight
 from profiler.sandbox.sandbox import Announce, Sandbox, SandboxLimits, ignored
@@ -229,6 +229,10 @@ class Probe:
     ) -> Judgement:
         """Its accuracy on the rows of the data, and its agreement with a reference.
 
+        Where a batch takes more memory or more time than a trial may, all rows are answered again
+        in smaller ones, once: of as many rows as the first batch had if that was answered, else one
+        by one. If they are answered so, larger ones count as too large from then on.
+
         Args:
             truth: which array of the data has the labels or targets.
             metric: as the catalog writes it.
@@ -241,18 +245,33 @@ class Probe:
         Raises:
             InvalidArtifact: it failed, or gave what is not finite.
         """
-        found = self._call(
-            "judge",
-            {
-                "truth": truth,
-                "metric": metric,
-                "along": along,
-                "reference": str(reference or ""),
-                "keep": str(keep or ""),
-                "batch_size": batch_size,
-            },
-            announce,
-        )
+        asked = {
+            "truth": truth,
+            "metric": metric,
+            "along": along,
+            "reference": str(reference or ""),
+            "keep": str(keep or ""),
+        }
+        answered = left = 0
+
+        def heard(done: int, total: int) -> None:
+            nonlocal answered, left
+            answered, left = done, total - min(done, FIRST)
+            announce(done, total)
+
+        try:
+            return Judgement(**self._call("judge", {**asked, "batch_size": batch_size}, heard))
+        except (TrialTooLarge, TrialTimedOut) as error:
+            fewer = FIRST if answered else 1
+            failed = min(batch_size if answered else FIRST, left)
+            if failed <= fewer:
+                raise
+            time_s = self._time_s if isinstance(error, TrialTimedOut) else None
+        self.__exit__()
+        self.__enter__()
+        found = self._call("judge", {**asked, "batch_size": fewer}, announce)
+        if min(self.limits.batch_sizes) < failed and self.can_run(failed):
+            self.too_much = TooMuch(batch_size=failed, time_s=time_s)
         return Judgement(**found)
 
     def weigh(self, batch_sizes: Iterable[int]) -> Weight:

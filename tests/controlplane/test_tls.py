@@ -3,6 +3,7 @@
 import asyncio
 import json
 import ssl
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -156,6 +157,26 @@ async def test_what_runs_on_the_state_directory_is_trusted_by_its_certificate(
             await asyncio.to_thread(live, another)
 
 
+async def test_the_command_line_reaches_its_own_gateway_whose_certificate_has_ended(
+    live_url: str,
+) -> None:
+    """So that `modelless status` says so."""
+    with TemporaryDirectory(prefix="ml-", dir="/tmp") as name:
+        pair = self_signed(Path(name), "localhost", days=-1)
+        async with serving(
+            Path(name), live_url, tls_cert=pair.certificate, tls_key=pair.key
+        ) as served:
+            url = served.gateway.settings.own_url
+
+            def told(certificate: str) -> str:
+                with CommandClient(url, certificate=certificate) as client:
+                    return str(client.get("/v1/plan")["certificate"]["level"])
+
+            assert await asyncio.to_thread(told, pair.certificate) == "certificate_ended"
+            with pytest.raises(NotRunning, match="is not trusted"):
+                await asyncio.to_thread(told, "")
+
+
 async def test_the_python_client_takes_a_certificate(served: Served) -> None:
     certificate = served.gateway.settings.tls_cert
     url = f"https://localhost:{served.port}"  # not a name of the certificate
@@ -191,6 +212,34 @@ def test_of_a_gateway_without_tls_no_authorities_are_read() -> None:
 
 def test_a_sound_pair_says_when_it_ends(tmp_path: Path) -> None:
     assert check(*self_signed(tmp_path)).endswith("GMT")
+
+
+def test_when_a_certificate_ends_is_followed_also_where_it_is_over(tmp_path: Path) -> None:
+    pair = self_signed(tmp_path, days=-1)
+    followed = FollowedCertificate(*pair)
+    before = followed.ends_s
+    assert before is not None
+    assert before == pytest.approx(time.time() - 86_400, abs=60)
+    self_signed(tmp_path, days=3)
+    followed.look()
+    assert followed.ends_s is not None
+    assert followed.ends_s - before == pytest.approx(4 * 86_400, abs=60)
+
+
+async def test_a_certificate_that_ends_soon_is_told(live_url: str) -> None:
+    """In the metrics, and as one sentence beside the plan."""
+    with TemporaryDirectory(prefix="ml-", dir="/tmp") as name:
+        pair = self_signed(Path(name), days=3)
+        trust = trusting(pair.certificate, any_name=True)
+        async with (
+            serving(Path(name), live_url, tls_cert=pair.certificate, tls_key=pair.key) as served,
+            httpx.AsyncClient(base_url=served.gateway.settings.own_url, verify=trust) as client,
+        ):
+            plan, scraped = await client.get("/v1/plan"), await client.get("/metrics")
+    told = plan.json()["certificate"]
+    assert told["level"] == "certificate_ends_soon"
+    assert told["sentence"].startswith("The gateway's certificate ends in 2 days, at ")
+    assert "\nmodelless_certificate_expiry_timestamp_seconds " in scraped.text
 
 
 def test_an_ended_certificate_is_refused_before_anything_starts(tmp_path: Path) -> None:

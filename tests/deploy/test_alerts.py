@@ -173,6 +173,27 @@ def test_workers_that_could_hardly_serve_more(
     fires(tmp_path, "ModellessNearlyFull", series, *expected)
 
 
+def test_a_certificate_that_ends_soon_is_told(tmp_path: Path) -> None:
+    soon, now = "ModellessCertificateEndsSoon", "ModellessCertificateEnds"
+    labels = {"instance": "g1"}
+
+    def ends(at_s: int) -> dict[str, str]:
+        return {'modelless_certificate_expiry_timestamp_seconds{instance="g1"}': f"{at_s}+0x60"}
+
+    told = (
+        "the certificate of g1 ends at 1970-01-05 00:00:00 +0000 UTC: renew it in its place, "
+        "gateways take the new one within seconds"
+    )
+    fires(tmp_path, soon, ends(4 * 86_400), (labels, told))
+    fires(tmp_path, soon, ends(9 * 86_400))
+    fires(tmp_path, now, ends(4 * 86_400))
+    told = (
+        "the certificate of g1 ends at 1970-01-01 01:00:00 +0000 UTC, and from then on no client "
+        "accepts it"
+    )
+    fires(tmp_path, now, ends(3_600), (labels, told))
+
+
 def test_a_catalog_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     summary = "the catalog cannot be written: queries go on, plans and registrations are not kept"
     alert = "ModellessCatalogUnwritable"

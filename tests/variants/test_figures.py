@@ -11,6 +11,7 @@ from variants.figures import (
     accuracy_floor,
     accuracy_text,
     apart,
+    counted,
     duration,
     figure,
     fixed,
@@ -132,3 +133,14 @@ def test_no_comparison_reads_as_equal_or_the_other_way(
         read, told = float(ours), float(theirs)
         assert (read < told, read > told) == (value < limit, value > limit)
         assert (read == 0, told == 0) == (value == 0, limit == 0)
+
+
+@pytest.mark.parametrize(
+    ("number", "word", "said"),
+    [
+        (0, "row", "0 rows"), (1, "row", "1 row"), (2, "row", "2 rows"), (1, "query", "1 query"),
+        (1_200, "query", "1,200 queries"), (3, "key", "3 keys"),
+    ],
+)  # fmt: skip
+def test_what_is_counted_is_one_or_several(number: int, word: str, said: str) -> None:
+    assert counted(number, word) == said

@@ -15,6 +15,7 @@ from variants.builders.float16 import halved, out_of_range
 from variants.builders.prepared import float_tensors, prepared
 from variants.builders.protocol import Built, Material, Needs, Rows
 from variants.errors import VariantNotBuilt
+from variants.figures import counted
 from variants.types import Precision
 
 ROWS = 64
@@ -45,7 +46,9 @@ class OnnxFp16:
         if not kept:
             return Built()
         named = ", ".join(kept[:NAMED]) + (", ..." if len(kept) > NAMED else "")
-        return Built(note=f"{len(kept)} nodes in fp32, out of the range of fp16: {named}")
+        return Built(
+            note=f"{counted(len(kept), 'node')} in fp32, out of the range of fp16: {named}"
+        )
 
 
 def to_fp16(source: Path, target: Path, *, rows: Rows | None = None) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from variants.checks.onnx_batch import free_batch, fresh_name
 from variants.checks.onnx_check import LONGEST_NAME, check_file, parse_model
 from variants.checks.onnx_walk import graphs, inner_names
 from variants.errors import InvalidInput
+from variants.figures import counted
 
 LARGEST_AXIS = 1_000_000
 
@@ -59,7 +60,8 @@ def _rename(where: str, model: Any, side: str, values: list[Any], names: Sequenc
     if len(names) != len(values):
         has = ", ".join(value.name for value in values)
         raise InvalidInput(
-            f"--{side}-names has {len(names)} names, but {where} has {len(values)} {side}s: {has}"
+            f"--{side}-names has {counted(len(names), 'name')}, but {where} has "
+            f"{counted(len(values), side)}: {has}"
         )
     for name in names:
         if not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from variants.figures import counted
 from workers.channel.frames import (
     JOIN_LIMIT,
     Chunk,
@@ -75,7 +76,8 @@ def send_outputs(
                 size, signature_of(parts), request_id, rows, queue_us, run_us, backlog_us
             )
             if len(head) + size > max_frame:
-                message = f"its answer of {job.rows} rows has {size} bytes: too many for one reply"
+                of = counted(job.rows, "row")
+                message = f"its answer of {of} has {size} bytes: too many for one reply"
                 send_refusal(responder, request_id, ReplyCode.INVALID, backlog_us, message)
             else:
                 answers.setdefault(responder, []).extend((head, *chunks))

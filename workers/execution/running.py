@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from variants.errors import RuntimeFailed, readable
+from variants.figures import counted
 from workers.channel.frames import Chunk
 from workers.execution.replicas import Job, Replica
 from workers.runtimes.protocol import Runtime, Tensor, keeps_inputs, run_pieces
@@ -107,7 +108,7 @@ def _run(replica: Replica, jobs: list[Job], rows: int) -> Group:
         return Group(jobs, rows, [], readable(why))
     if _misshapen(replica, outputs, rows):
         gave = in_words((tensor.dtype, tensor.shape) for tensor in outputs)
-        return Group(jobs, rows, [], f"{replica.name} gave {gave} for {rows} rows")
+        return Group(jobs, rows, [], f"{replica.name} gave {gave} for {counted(rows, 'row')}")
     bad = _broken_rows(outputs)
     if bad is None:
         _keep_sound_row(replica, jobs[0])

@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from variants.figures import counted
+
 SYSTEM = Path("/sys/devices/system")
 
 
@@ -76,8 +78,8 @@ def why_not(allowed: Collection[int], quota: float | None) -> str:
         return "this system pins no processes"
     if quota is not None and quota < len(allowed):
         return (
-            f"its container may use {quota:g} of {len(allowed)} cores, by a quota, and shares all "
-            "of them with others"
+            f"its container may use {quota:g} of {counted(len(allowed), 'core')}, by a quota, and "
+            "shares all of them with others"
         )
     return ""
 

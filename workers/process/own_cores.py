@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from variants.container import quota_cores
+from variants.figures import counted
 from workers.process.core_choice import Topology, chosen, topology, why_not
 
 PREFIX = "\0modelless-core"
@@ -84,7 +85,7 @@ class OwnCores:
         if not own:
             self.problem = (
                 f"its cores are not pinned: other workers of the machine leave {left} of "
-                f"{len(allowed)} cores free, fewer than its {self._count}"
+                f"{counted(len(allowed), 'core')} free, fewer than its {self._count}"
             )
             return False
         self._held, self._allowed, self.problem = free, allowed, ""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from variants.errors import RuntimeFailed
+from variants.onnx_halves import crashing_optimisers
 from variants.types import TensorSpec
 from workers.runtimes.cuda import Device, first_device
 from workers.runtimes.cuda_graphs import NO_NUMBER, NUMBER, Graphs
@@ -111,7 +112,12 @@ class OnnxRuntime:
                 self._in_arena = ARENA.prepare(ort, options)
 
                 def make() -> Any:
-                    return ort.InferenceSession(self._spec.path, options, providers=[CPU])
+                    return ort.InferenceSession(
+                        self._spec.path,
+                        options,
+                        providers=[CPU],
+                        disabled_optimizers=crashing_optimisers(self._spec.path),
+                    )
 
                 made_of = (self._spec.artifact, threads)
                 session = OPEN.take(made_of, make) if shared else make()

@@ -54,6 +54,7 @@ class OpenVinoRuntime:
             # Asked for ONNX: left to guess, it tries the readers of four other formats too.
             reader = openvino.frontend.FrontEndManager().load_by_framework("onnx")
             model = reader.convert(reader.load(self._spec.path))
+            _keep_extremes_apart(model, openvino.opset13)
             compiled = openvino.Core().compile_model(model, "CPU", properties)
             computes_in = compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
         except Exception as error:  # the binding raises RuntimeError, with a page of its insides
@@ -120,6 +121,29 @@ def import_openvino() -> Any:
     """
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     return import_module("openvino")  # it has no types
+
+
+def _keep_extremes_apart(model: Any, operators: Any) -> None:
+    """Put a step without a value of its own behind each largest or smallest along an axis.
+
+    OpenVINO (2026.4) computes what follows ``ReduceMax`` and ``ReduceMin`` as a part of them, and
+    wrongly where that is quantising: answers of 8-bit models differ from the first such node on.
+    Between axes that are kept and axes that are dropped there is a step that it does not take in.
+    """
+    for node in model.get_ordered_ops():
+        if node.get_type_name() not in ("ReduceMax", "ReduceMin"):
+            continue
+        kept = node.get_attributes()["keep_dims"]
+        users = node.output(0).get_target_inputs()
+        node.set_attribute("keep_dims", not kept)
+        turn = operators.unsqueeze if kept else operators.squeeze
+        as_before = turn(node.output(0), node.input_value(1))
+        for user in users:
+            user.replace_source_output(as_before.output(0))
+        named = node.output(0).get_names()
+        as_before.output(0).set_names(named)
+        node.output(0).set_names(set())
+    model.validate_nodes_and_infer_types()
 
 
 def _properties(precision: str, threads: int) -> dict[str, Any]:

@@ -18,7 +18,12 @@ from controlplane.views import catalog_views
 from controlplane.views.headroom import HeadroomSchema
 from controlplane.views.history import LONGEST_S, history
 from controlplane.views.machines.core_shortage import CoreLevel
-from controlplane.views.plan_schemas import CoreStatusSchema, PlanSchema, StorageStatusSchema
+from controlplane.views.plan_schemas import (
+    CertificateStatusSchema,
+    CoreStatusSchema,
+    PlanSchema,
+    StorageStatusSchema,
+)
 from controlplane.views.rule_schemas import told
 from controlplane.views.schemas import EventSchema, History, Schema, SloReport, TickSchema
 from controlplane.views.worker_schemas import WorkerSchema
@@ -91,6 +96,7 @@ def running_routes(context: ApiContext) -> APIRouter:
         row = PlanSchema.of(newest, await fleet_status_now(context, newest), task)
         row.rules = [said for each in await rule_rows(context) if (said := told(each))]
         row.storage = StorageStatusSchema.model_validate(await context.storage())
+        row.certificate = CertificateStatusSchema.model_validate(context.certificate())
         row.cores = CoreStatusSchema.model_validate(await context.cores())
         row.headroom = HeadroomSchema.of(await context.headroom())
         return row

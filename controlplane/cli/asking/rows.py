@@ -9,6 +9,7 @@ import orjson
 
 from variants.buckets import OPEN
 from variants.errors import InvalidInput
+from variants.figures import counted
 
 Spec = Mapping[str, Any]
 """An input or output of a task, as ``/v1/tasks`` has it: name, dtype, and the shape of a row."""
@@ -88,7 +89,7 @@ def _depth(data: Any) -> int:
 def _pick(rows: Any, row: int, source: str) -> Any:
     if not isinstance(rows, list) or not 0 <= row < len(rows):
         count = len(rows) if isinstance(rows, list) else 0
-        raise InvalidInput(f"{source} has no row {row}; it has {count} rows")
+        raise InvalidInput(f"{source} has no row {row}; it has {counted(count, 'row')}")
     return rows[row]
 
 
@@ -105,7 +106,7 @@ def _from_npz(source: str, specs: Sequence[Spec], row: int | None) -> dict[str, 
             )
     for name, array in matched.items():
         if not 0 <= row < len(array):
-            raise InvalidInput(f"{source} has no row {row}; it has {len(array)} rows")
+            raise InvalidInput(f"{source} has no row {row}; it has {counted(len(array), 'row')}")
         found[name] = array[row : row + 1].tolist()
     return found
 

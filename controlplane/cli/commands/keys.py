@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from controlplane.cli.render import printable, table
 from controlplane.cli.state_settings import StateDir, installed, is_elsewhere, read_settings
 from controlplane.client_keys import Role
 from variants.errors import ModellessError
+from variants.figures import duration
 
 Row = Mapping[str, Any]
 COUNTED = ("asked", "answered", "refused")
@@ -46,6 +48,7 @@ def list_keys(
                 else counted.get(name, {}).get(what, 0)
                 for what in COUNTED
             },
+            "old_key": (counted or {}).get(name, {}).get("old_key"),
         }
         for (name, weight, role), keys in {
             **Counter((key.name, key.weight, key.role) for key in found),
@@ -125,14 +128,29 @@ def _counted(url: str) -> dict[str, Row] | None:
 
 
 def _table(rows: Sequence[Row]) -> None:
+    changing = any(row["old_key"] for row in rows)
     shown = [
         [
             row["name"] or "(without a key)",
             row["role"] if row["keys"] < 2 else f"{row['role']}, {row['keys']} keys",
             f"{row['weight']:g}" if row["role"] == Role.QUERIES else "",
             *("" if row[what] is None else str(row[what]) for what in COUNTED),
+            *([_old_key_words(row["old_key"])] if changing else ()),
         ]
         for row in rows
     ]
     heads = ["NAME", "ROLE", "WEIGHT", *(what.upper() for what in COUNTED)]
-    table(heads, shown, empty="There are no keys.")
+    table([*heads, "OLD KEY"] if changing else heads, shown, empty="There are no keys.")
+
+
+def _old_key_words(old: Row | None) -> str:
+    """Whether `keys rotate NAME --finish` would refuse somebody."""
+    if old is None:
+        return ""
+    if old["used_at"] is not None:
+        return f"used {duration(_since_s(old['used_at']))} ago"
+    return f"not used for {duration(_since_s(old['watched_since']))}"
+
+
+def _since_s(at: str) -> float:
+    return (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds()

@@ -58,7 +58,7 @@ EVICTION = "modelless"
 """The rule that is not worth a word."""
 COLOUR = {
     "as_planned": "green", "down": "red", "met": "green", "mostly_missed": "red",
-    "unwritable": "red",
+    "unwritable": "red", "certificate_ended": "red",
 }  # fmt: skip
 """Of the fleet and of what clients experience; yellow for what is between."""
 
@@ -207,7 +207,7 @@ def _print_standing(found: Mapping[str, Any]) -> None:
     ready = "ready" if found["ready"] else "stopping"
     out.print(f"[bold]modelless[/] at {found['url']}, {ready}, {version}")
     standing = plan["standing"]
-    states = [plan.get(name) or {} for name in ("cores", "storage")]  # older: none
+    states = [plan.get(name) or {} for name in ("cores", "storage", "certificate")]  # older: none
     said = [state for state in states if state.get("sentence")]
     for each in filter(None, (standing, found["service"], *said)):
         colour = COLOUR.get(each["level"], "yellow")

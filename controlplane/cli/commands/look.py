@@ -30,7 +30,7 @@ from controlplane.cli.render import (
     wanted_words,
     what_is_new,
 )
-from variants.figures import figure
+from variants.figures import counted, figure
 
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
 TaskOption = Annotated[
@@ -273,7 +273,8 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
             ("runtime", f"{row['runtime']}, {row['precision']}"),
             (
                 "accuracy",
-                f"{percent(row['accuracy'])} on {row['accuracy_rows']} rows{interval(row)}",
+                f"{percent(row['accuracy'])} on {counted(row['accuracy_rows'], 'row')}"
+                f"{interval(row)}",
             ),
             ("live accuracy", _said(row) or "-"),
             ("as in fp32", "-" if row["agreement"] is None else percent(row["agreement"])),

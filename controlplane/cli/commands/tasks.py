@@ -18,7 +18,7 @@ from controlplane.cli.render import (
     tensor,
     usd_per_million,
 )
-from planner.sentences import some_of
+from planner.sentences import defaults_refuse, some_of
 from variants.errors import InvalidInput
 from variants.figures import accuracy_floor, counted, figure
 from variants.images import numbers_in
@@ -218,7 +218,11 @@ def _task_table(rows: list[Row]) -> None:
 def _label_words(labels: list[str]) -> str:
     if not labels:
         return "its classes have no names"
-    return f"its {len(labels):,} classes are called {some_of(labels, MOST_NAMES)}"
+    return (
+        f"its only class is called {labels[0]}"
+        if len(labels) == 1
+        else f"its {len(labels):,} classes are called {some_of(labels, MOST_NAMES)}"
+    )
 
 
 def _number_or_any(text: str, option: str) -> float | None:
@@ -280,13 +284,10 @@ def slo_words(slo: Mapping[str, Any]) -> str:
 
 def unanswered(task: Mapping[str, Any]) -> str:
     """Why queries that name neither a variant nor an accuracy are refused; else empty."""
-    if task.get("live_variants") == 0:
-        return "no version is live, so queries that name no variant are refused"
-    best, floor = task.get("best_accuracy"), (task.get("slo") or {}).get("accuracy")
-    if best is None or floor is None or best >= floor:
+    if "live_variants" not in task:  # the database is away
         return ""
-    asked = accuracy_floor(floor)
-    return f"no live variant has the accuracy of {asked} that queries ask for which name none"
+    floor = (task.get("slo") or {}).get("accuracy")
+    return defaults_refuse(task["live_variants"], task.get("best_accuracy"), floor)
 
 
 def _floor(accuracy: float | None) -> str:

@@ -79,6 +79,7 @@ def _head(reading: Reading, now: datetime, width: int, stale: str) -> Iterator[s
         None if reading.slo is None else reading.slo.get("standing"),
         None if plan is None else plan.get("cores"),
         None if plan is None else plan.get("storage"),
+        None if plan is None else plan.get("certificate"),
     ):
         if standing and standing["sentence"]:
             yield from _sentence(standing["sentence"], width)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from variants.errors import InvalidInput
+from variants.figures import counted
 from variants.types import TensorSpec
 
 DTYPES = ("float32", "float64", "int64", "int32", "uint8", "bool")
@@ -44,7 +45,9 @@ def check_names(names: Sequence[str], *, count: int, what: str) -> tuple[str, ..
     if isinstance(names, str) or not all(names):
         raise ExportError(f"{what}_names must be a list of names")
     if len(names) != count:
-        raise ExportError(f"{what}_names has {len(names)} names, but the model has {count}")
+        raise ExportError(
+            f"{what}_names has {counted(len(names), 'name')}, but the model has {count}"
+        )
     if len(set(names)) != len(names):
         raise ExportError(f"{what}_names has a name twice")
     return tuple(names)

@@ -21,6 +21,7 @@ from controlplane.client.exporting.onnx_file import BATCH, OnnxAnswers, cleaned,
 from variants.checks.class_names import write_class_names
 from variants.checks.onnx_check import OnnxInfo, check_model
 from variants.errors import InvalidArtifact
+from variants.figures import counted
 
 OPSETS = {"": 20, "ai.onnx.ml": 3}
 INPUT = "features"
@@ -261,7 +262,8 @@ def compare(
     scores = OnnxAnswers(onnx)({names[0]: rows})[names[1]]
     if scores.shape != (len(rows), len(classes)):
         raise ExportError(
-            f"the ONNX gives {scores.shape} for {len(rows)} rows and {len(classes)} classes"
+            f"the ONNX gives {scores.shape} for {counted(len(rows), 'row')} and {len(classes)} "
+            "classes"
         )
     place = np.searchsorted(classes, predicted)
     same = close(scores[np.arange(len(rows)), place], scores.max(axis=1))

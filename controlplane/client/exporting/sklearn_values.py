@@ -24,6 +24,7 @@ from controlplane.client.exporting.sklearn_onnx import (
     silenced,
     write_checked,
 )
+from variants.figures import counted
 
 OUTPUT = "values"
 
@@ -74,8 +75,8 @@ def _answers(model: Any, rows: Rows) -> Rows:
     found = np.asarray(found)
     if found.dtype.kind not in "iuf" or found.ndim > 2 or len(found) != len(rows):
         raise ExportError(
-            f"{name} gives {found.dtype} {found.shape} for {len(rows)} rows; it has to give numbers"
-            " for each row"
+            f"{name} gives {found.dtype} {found.shape} for {counted(len(rows), 'row')}; it has to "
+            "give numbers for each row"
         )
     found = found.reshape(len(rows), -1)
     if not np.isfinite(found).all():

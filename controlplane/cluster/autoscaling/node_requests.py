@@ -14,6 +14,7 @@ from controlplane.cluster.autoscaling.node_packing import Packing
 from controlplane.cluster.autoscaling.node_types import Autoscaler, has_label
 from controlplane.cluster.kinds.node import KIND_LABEL, NODE_LABEL
 from controlplane.slices import Kind
+from variants.figures import counted
 from variants.types import DeviceKindName
 
 Counts = Mapping[DeviceKindName, int]
@@ -82,7 +83,8 @@ def node_request(
         missing[kind.name] = lacking
         if kind.name in waited:
             remarks.append(
-                f"{lacking} of {count} workers of {kind.name} have been missing for long: the "
+                f"{lacking} of {counted(count, 'worker')} of {kind.name} "
+                f"{'has' if count == 1 else 'have'} been missing for long: the "
                 "autoscaler starts nodes for them as for all that waits in Ray, and no idle node "
                 "is kept for them; `ray status` says what it waits for"
             )
@@ -111,7 +113,8 @@ def _refusal(kind: Kind, autoscaler: Autoscaler) -> str:
 def _too_many(kind: Kind, count: int, most: int, autoscaler: Autoscaler) -> str:
     if kind.nodes is None or any(has_label(kind, one) for one in autoscaler.types):
         return (
-            f"the autoscaler's node types have room for {most} of {count} workers of {kind.name}: "
+            f"the autoscaler's node types have room for {most} of {counted(count, 'worker')} of "
+            f"{kind.name}: "
             "`max_workers` there says how many nodes it may start"
         )
     return (

@@ -33,6 +33,7 @@ from controlplane.gateway.query.v2_parsing import (
 )
 from controlplane.gateway.texts.asked import AskedInText
 from variants.errors import InvalidInput
+from variants.figures import counted
 from variants.types import Task, TaskName, TensorSpec
 from workers.runtimes.protocol import Tensor
 
@@ -222,7 +223,8 @@ def _inputs(
     """The tensors, in the order of the task's inputs; all of them raw, or none."""
     if raw and len(raw) != len(inputs):
         raise InvalidInput(
-            f"there are {len(inputs)} inputs and {len(raw)} raw_input_contents: each needs its own"
+            f"it has {counted(len(inputs), 'input')} and {len(raw)} raw_input_contents: each "
+            "needs its own"
         )
     by_name = {spec.name: spec for spec in specs}
     found: dict[str, Tensor] = {}
@@ -253,7 +255,8 @@ def _listed(
     values = getattr(contents, field)
     if len(values) != (count := int(np.prod(shape))):
         raise InvalidInput(
-            f"input {spec.name!r} has {len(values)} values in {field}, its shape {list(shape)}"
+            f"input {spec.name!r} has {counted(len(values), 'value')} in {field}, its shape "
+            f"{list(shape)}"
             f" needs {count}"
         )
     try:

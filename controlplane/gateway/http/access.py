@@ -13,6 +13,7 @@ from hmac import compare_digest
 from controlplane.client_keys import ClientKey, Role, digest_of
 from controlplane.dashboard.pages import ICONS, PAGES
 from controlplane.exposure import ANY, is_every_address, names_in
+from controlplane.gateway.counters import ByOldKey
 from controlplane.gateway.http.cross_origin import CrossOrigin
 from controlplane.gateway.protection.compression import unsupported
 from controlplane.settings import Settings
@@ -40,13 +41,25 @@ UNKNOWN = "the token or key that came is not known here"
 
 
 class KnownClients:
-    """Whose key a request carries. It is replaced as a whole when the keys change."""
+    """Whose key a request carries. It is replaced as a whole when the keys change.
+
+    Attributes:
+        old_keys: by the name of a client that changes its key, the digest of the older one.
+    """
 
     def __init__(self, keys: Iterable[ClientKey] = ()) -> None:
         known = tuple(keys)
-        self._clients = {
-            key.digest: Client(key.name, key.weight) for key in known if key.role is Role.QUERIES
-        }
+        newest = {key.name: key.digest for key in known}
+        self.old_keys: dict[str, str] = {}
+        self._clients: dict[bytes, Client] = {}
+        for key in known:
+            if key.role is not Role.QUERIES:
+                continue
+            client = Client(key.name, key.weight)
+            if key.digest != newest[key.name]:
+                self.old_keys[key.name] = key.digest.hex()
+                client = ByOldKey.of(client, key.digest.hex())
+            self._clients[key.digest] = client
         self._watchers = frozenset(key.digest for key in known if key.role is Role.METRICS)
         self._seen: dict[bytes, Client] = {}
         """By the whole header, for those that were right."""
@@ -136,6 +149,7 @@ class Access:
         open: bool = False,
         asks: bool = False,
         watches: bool = False,
+        asks_whether: bool = False,
     ) -> ModellessError | None:
         """What is wrong with a request's Host, Origin or token, if anything.
 
@@ -144,8 +158,16 @@ class Access:
             open: it asks for one of ``OPEN``, so that no token is needed.
             asks: it is one that a client's key opens.
             watches: it reads the metrics.
+            asks_whether: by it a browser asks whether a page may send one that `asks`.
         """
-        return self.permit(dict(headers), any_host=any_host, open=open, asks=asks, watches=watches)
+        return self.permit(
+            dict(headers),
+            any_host=any_host,
+            open=open,
+            asks=asks,
+            watches=watches,
+            asks_whether=asks_whether,
+        )
 
     def permit(
         self,
@@ -155,6 +177,7 @@ class Access:
         open: bool = False,
         asks: bool = False,
         watches: bool = False,
+        asks_whether: bool = False,
     ) -> ModellessError | None:
         """As ``check``, with the headers by their names in lower case."""
         host = fields.get(b"host", b"")
@@ -169,7 +192,7 @@ class Access:
             and not self.origin_allowed(origin, host)
             and not (asks and self.cross_origin.allows(origin))
         ):
-            return self._wrong_origin(origin, asks=asks)
+            return self._wrong_origin(origin, asks=asks or asks_whether)
         if open or (self.token is None and not self.clients):
             return None
         return self._permit_bearer(

@@ -27,6 +27,7 @@ from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.repository import Repository
 from controlplane.live_state import LiveState
+from controlplane.timestamps import timestamp_of
 from controlplane.views.service_status import slo_report
 from variants.core_time import CoreTime
 from workers.types import WorkerStatus
@@ -116,6 +117,7 @@ class LiveReads:
         rows = []
         for name, weight in sorted(weights.items()):
             counted = total.get(name, ClientCounters())
+            use = counted.old_keys.get(self._access.clients.old_keys.get(name, ""))
             rows.append(
                 {
                     "name": name,
@@ -123,6 +125,11 @@ class LiveReads:
                     "asked": counted.answered + counted.refused,
                     "answered": counted.answered,
                     "refused": counted.refused,
+                    "old_key": use
+                    and {
+                        "watched_since": timestamp_of(use.since_s),
+                        "used_at": timestamp_of(use.last_s) if use.last_s else None,
+                    },
                 }
             )
         return rows

@@ -70,6 +70,8 @@ class FollowedKeys:
         self._path.counts_clients = bool(asking)
         for name in asking:
             self._path.counters.client(name)
+        for name, digest in self._access.clients.old_keys.items():
+            self._path.counters.client(name).has_old_key(digest)
         log.info("there are %d keys of clients", len(keys))
 
     def _mark(self) -> Mark:

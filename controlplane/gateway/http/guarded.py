@@ -52,6 +52,7 @@ class Guarded:
                 open=reads in OPEN,
                 asks=asks(scope["method"], scope["path"]),
                 watches=reads == METRICS,
+                asks_whether=scope["method"] == "OPTIONS" and asks(_wanted(scope), scope["path"]),
             )
             if scope["path"] != UPLOAD:
                 path = scope["path"].encode("latin-1", "replace")
@@ -71,8 +72,7 @@ class Guarded:
         if scope["method"] != "OPTIONS":
             return b""
         fields = dict(scope["headers"])
-        method = fields.get(b"access-control-request-method", b"").decode("latin-1")
-        if not asks(method, scope["path"]) or not self.access.host_allowed(
+        if not asks(_wanted(scope), scope["path"]) or not self.access.host_allowed(
             fields.get(b"host", b"")
         ):
             return b""
@@ -92,6 +92,12 @@ class Guarded:
             await send(message)
 
         return tell
+
+
+def _wanted(scope: Message) -> str:
+    """The method of the request that a browser asks about; empty where it does not."""
+    fields: dict[bytes, bytes] = dict(scope["headers"])
+    return fields.get(b"access-control-request-method", b"").decode("latin-1")
 
 
 def _fields(lines: bytes) -> dict[str, str]:

@@ -141,6 +141,6 @@ def _for_each(
     if len(told) not in (1, channels):
         raise InvalidInput(
             f"the task's input has {counted(channels, 'channel')}, and Image-Mean or Image-Std"
-            f" {len(told)} numbers"
+            f" {counted(len(told), 'number')}"
         )
     return told

@@ -13,6 +13,7 @@ from ipaddress import IPv6Address, ip_address
 
 from controlplane.settings import Settings
 from variants.errors import ModellessError, Overloaded, RateLimited
+from variants.figures import counted
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,8 @@ class ConnectionCaps:
             address: of the client, an IP address; empty where there is none.
         """
         if self.open >= self.most:
-            return _full(Overloaded(f"{self.most} connections are open, which is all there may be"))
+            open_ = f"{counted(self.most, 'connection')} {'is' if self.most == 1 else 'are'} open"
+            return _full(Overloaded(f"{open_}, which is all there may be"))
         key = network_of(address)
         count = self._by_address.get(key, 0)
         limit = self.limit_of(address)

@@ -11,7 +11,7 @@ import orjson
 
 from controlplane.gateway.canaries.diversions import Diversions
 from controlplane.gateway.canaries.recent_answers import RecentAnswers
-from controlplane.gateway.counters import Counters
+from controlplane.gateway.counters import ByOldKey, ClientCounters, Counters
 from controlplane.gateway.overload.held_answers import HeldAnswers
 from controlplane.gateway.overload.recent_refusals import RecentRefusals
 from controlplane.gateway.overload.refused_tasks import RefusedTasks
@@ -247,7 +247,7 @@ class QueryContext:
             self.clients.saw(client, self.clock_ms())
         if not self.counts_clients:
             return respond
-        counters = self.counters.client(client.name)
+        counters = self._counted(client)
 
         def counted(status: int, body: bytes, headers: bytes) -> None:
             counters.ended(answered=status == 200)
@@ -258,7 +258,13 @@ class QueryContext:
     def refused_unread(self, client: Client) -> None:
         """A client's query was refused before ``enter``: its body is too long, or wrong."""
         if self.counts_clients:
-            self.counters.client(client.name).ended(answered=False)
+            self._counted(client).ended(answered=False)
+
+    def _counted(self, client: Client) -> ClientCounters:
+        counters = self.counters.client(client.name)
+        if isinstance(client, ByOldKey):
+            counters.asked_by_old_key(client.digest)
+        return counters
 
     def standing(self, query: Query, now_ms: float) -> Standing:
         """Where a query stands in the order of refusal; what tasks use, workers know."""

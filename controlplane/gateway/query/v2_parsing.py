@@ -44,6 +44,7 @@ from planner.types import Query
 from variants.buckets import BucketedTask
 from variants.checks.json_shape import shown
 from variants.errors import InvalidInput
+from variants.figures import counted
 from variants.metrics.metric import parse_metric
 from variants.types import Task, TaskName, TensorSpec
 from workers.runtimes.protocol import Tensor
@@ -284,7 +285,8 @@ def _v2_inputs(
             narrow = _v2_listed(entry.get("data"), shape, replace(spec, dtype=dtype), booleans)
             found[spec.name] = narrow.astype(spec.dtype)
     if len(raw):
-        raise InvalidInput(f"{len(raw)} bytes follow the last input")
+        follow = "follows" if len(raw) == 1 else "follow"
+        raise InvalidInput(f"{counted(len(raw), 'byte')} {follow} the last input")
     return same_rows(found, specs)
 
 
@@ -317,8 +319,8 @@ def _v2_binary(
     expected = math.prod(shape) * width_of(datatype)
     if size != expected or expected > len(raw):
         raise InvalidInput(
-            f"input {spec.name!r} needs {expected} raw bytes, binary_data_size is {shown(size)}"
-            f" and {len(raw)} bytes are left"
+            f"input {spec.name!r} needs {counted(expected, 'raw byte')}, binary_data_size is "
+            f"{shown(size)} and {counted(len(raw), 'byte')} {'is' if len(raw) == 1 else 'are'} left"
         )
     return raw_tensor(raw[:expected], datatype, shape, spec), raw[expected:]
 
@@ -341,7 +343,8 @@ def _v2_listed(data: Any, shape: tuple[int, ...], spec: TensorSpec, booleans: bo
     flat = leaves(data, spec).flat
     if len(flat) != count:
         raise InvalidInput(
-            f"input {spec.name!r} has {len(flat)} values, its shape {list(shape)} needs {count}"
+            f"input {spec.name!r} has {counted(len(flat), 'value')}, its shape {list(shape)} needs "
+            f"{count}"
         )
     return tensor_of(flat, spec).reshape(shape)
 

@@ -1,13 +1,11 @@
 """Checks of the settings: their names, and from where the gateway can be reached."""
 
 from collections.abc import Iterator
+from time import time
 
 from controlplane.settings import Settings
 from controlplane.startup.checks.finding import Finding, fine, problem, warning
 from variants.errors import ModellessError
-
-SOON_DAYS = 7.0
-"""A certificate that ends within so many days is warned of: what renews it should have, by then."""
 
 
 def names(settings: Settings) -> Iterator[Finding]:
@@ -51,7 +49,12 @@ def access(settings: Settings) -> Iterator[Finding]:
     """From where the gateway is reached, and its certificate. Unsafe settings fail earlier."""
     from controlplane.exposure import is_loopback
     from controlplane.startup.settings_warnings import open_to_all_clients
-    from controlplane.tls import check, ends_within
+    from controlplane.tls import check, seconds_of
+    from controlplane.views.machines.certificate_status import (
+        REMEDY,
+        CertificateLevel,
+        certificate_status,
+    )
 
     for one in open_to_all_clients(settings):
         yield warning("access", one.what, one.remedy)
@@ -66,8 +69,8 @@ def access(settings: Settings) -> Iterator[Finding]:
         yield problem("access", error.message, "correct the files that the settings name")
     else:
         said = f"{who}; TLS, with a certificate until {ends}"
-        if ends_within(ends, SOON_DAYS):
-            remedy = "renew it in its place: gateways that run take the new one within seconds"
-            yield warning("access", said, remedy)
-        else:
+        status = certificate_status(seconds_of(ends), time())
+        if status.level is CertificateLevel.LASTS:
             yield fine("access", said)
+        else:
+            yield warning("access", said, REMEDY)

@@ -58,7 +58,7 @@ def _one_wide_worker(settings: Settings) -> Finding | None:
         "cores",
         f"1 worker of {count} cores computes one batch at a time, on all of them",
         f"many queries gain by several workers: MODELLESS_WORKERS={several} has some of "
-        f"{count // several} cores, and MODELLESS_SLICES='{split}' lets plans choose",
+        f"{counted(count // several, 'core')}, and MODELLESS_SLICES='{split}' lets plans choose",
     )
 
 

@@ -1,4 +1,5 @@
-"""Machines: whether what runs on them has what it needs. ``core_shortage`` judges the cores.
+"""Machines: whether what runs on them has what it needs. ``core_shortage`` judges the cores,
+``certificate_status`` for how long the gateway's certificate lasts.
 
 In come readings of processes, out go values and sentences; nothing here looks at a machine.
 """

@@ -160,6 +160,7 @@ async def test_a_task_shows_its_signature_and_what_stands_behind_it(api: httpx.A
         "variants": 4,
         "live_variants": 4,
         "best_accuracy": 0.98,
+        "unanswered": "",
         "sharing": None,
         "text": None,
         "lengths": None,

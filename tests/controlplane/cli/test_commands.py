@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
+from time import time
 from typing import Any, cast
 
 import numpy as np
@@ -84,6 +85,7 @@ class Gateway:
         self.answer: dict[str, Any] | ModellessError = ANSWER
         self.explained: dict[str, Any] = {}
         self.place = ""
+        self.certificate_ends_s: float | None = None
         settings = load_settings(state_dir=tmp_path)
         self.live = DictLive(worker("cpu-4-a", "mlp-v1-onnx-int8", loading=["slow-v1-onnx-fp32"]))
         api = build_api(
@@ -92,6 +94,7 @@ class Gateway:
                 store=FileArtifactStore(settings.artifacts_dir),
                 settings=settings,
                 live=self.live,
+                certificate_ends_s=lambda: self.certificate_ends_s,
             )
         )
         self._add_query(api)
@@ -272,6 +275,17 @@ def test_status_tells_of_a_slow_catalog(gateway: Gateway, shell: Shell) -> None:
     )
     assert f"● {sentence}" in told.out
     assert as_json["plan"]["storage"] == {"level": "slow", "sentence": sentence}
+
+
+def test_status_tells_of_a_certificate_that_ends_soon(gateway: Gateway, shell: Shell) -> None:
+    assert "certificate" not in shell("status", url=gateway.url).out
+    gateway.certificate_ends_s = time() + 3.5 * 86_400
+
+    told = shell("status", url=gateway.url)
+    as_json = shell("status", "-o", "json", url=gateway.url).json()
+
+    assert "● The gateway's certificate ends in 3 days, at " in told.out
+    assert as_json["plan"]["certificate"]["level"] == "certificate_ends_soon"
 
 
 def test_status_tells_of_cores_that_others_take(gateway: Gateway, shell: Shell) -> None:
@@ -756,6 +770,16 @@ def test_status_tells_of_a_task_whose_own_floor_nothing_reaches() -> None:
     assert unanswered({"name": "t", "variants": 3}) == ""  # the database is away
 
 
+def test_a_default_floor_that_nothing_reaches_is_told_where_it_is_set(
+    gateway: Gateway, shell: Shell
+) -> None:
+    told = "no live variant has the accuracy of 99.90 % that queries ask for which name none"
+    by_command = shell("tasks", "set", "digits", "--accuracy", "0.999", url=gateway.url)
+    assert told in by_command.out
+    as_json = shell("tasks", "get", "digits", "-o", "json", url=gateway.url).json()
+    assert as_json["unanswered"] == told
+
+
 def test_a_version_that_is_none_is_refused(gateway: Gateway, shell: Shell) -> None:
     assert shell("promote", "digits", "mlp", "9", url=gateway.url) == Ended(
         1, "", "error: model 'mlp' has no version 9; there are: 1\n"
@@ -912,7 +936,7 @@ def damaged_npz() -> bytes:
         ("broken.json", b"[1,", (), "broken.json is not JSON: "),
         ("rows.csv", b"a,b", (), "rows.csv is not JSON: "),
         ("text.json", b'"x"', (), "text.json holds no rows: a list of rows is needed"),
-        ("short.json", b"[[1]]", ("--row", "1"), "short.json has no row 1; it has 1 rows"),
+        ("short.json", b"[[1]]", ("--row", "1"), "short.json has no row 1; it has 1 row"),
         ("none.npz", None, (), "none.npz cannot be read: No such file or directory"),
         ("broken.npz", b"PK not really", (), "broken.npz cannot be read as .npz: "),
         ("npy.npz", npy(), (), "npy.npz cannot be read as .npz: it is a single array"),

@@ -1,8 +1,10 @@
 """The file of clients' keys, and ``modelless keys`` that changes it."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,7 +173,7 @@ def test_a_key_is_made_listed_and_taken_back(shell: Shell, tmp_path: Path) -> No
     (row,) = shell("keys", "list", "-o", "json", url=nothing).json()
     assert row == {
         "name": "shop", "weight": 2.0, "role": "queries", "keys": 1, "asked": None,
-        "answered": None, "refused": None,
+        "answered": None, "refused": None, "old_key": None,
     }  # fmt: skip
     head, _, line = shell("keys", "list", url=nothing).out.splitlines()
     assert head.split() == ["NAME", "ROLE", "WEIGHT", "ASKED", "ANSWERED", "REFUSED"]
@@ -207,6 +209,29 @@ def test_what_was_asked_by_each_is_listed(shell: Shell, tmp_path: Path) -> None:
         shell("keys", "add", "new")  # of which the gateway has not read yet
         listed = shell("keys", "list", url=gateway.url).out.splitlines()
         assert listed[3].split() == ["new", "queries", "1", "0", "0", "0"]
+
+
+def test_whether_an_old_key_is_still_used_is_listed(shell: Shell, tmp_path: Path) -> None:
+    def of(name: str, used_at: str | None, since: str) -> dict[str, Any]:
+        counted = {"weight": 1.0, "asked": 7, "answered": 5, "refused": 2}
+        return {"name": name, **counted, "old_key": {"watched_since": since, "used_at": used_at}}
+
+    def ago(seconds: float) -> str:
+        return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()
+
+    with Gateway(tmp_path) as gateway:
+        for name in ("batch", "shop"):
+            shell("keys", "add", name)
+            shell("keys", "rotate", name)
+        gateway.live.client_rows = [
+            of("batch", None, ago(7_200)), of("shop", ago(600), ago(7_200)),
+        ]  # fmt: skip
+        listed = shell("keys", "list", url=gateway.url).out.splitlines()
+        assert listed[0].split()[-2:] == ["OLD", "KEY"]
+        assert listed[2].split()[-5:] == ["not", "used", "for", "2", "h"]
+        assert listed[3].split()[-4:] == ["used", "10", "min", "ago"]
+        row = shell("keys", "list", "-o", "json", url=gateway.url).json()[1]
+        assert row["old_key"] == gateway.live.client_rows[1]["old_key"]
 
 
 def test_a_key_that_reads_metrics_has_a_role_and_no_weight(shell: Shell, tmp_path: Path) -> None:

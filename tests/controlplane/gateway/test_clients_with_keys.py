@@ -99,15 +99,31 @@ async def test_a_key_opens_queries_and_nothing_else(guarded: Served) -> None:
     assert (await guarded.ask(query(1))).status == 401
     assert (await guarded.ask(query(1), headers=bearer(TOKEN))).status == 200
     assert await rows(guarded) == [
-        {"name": "", "weight": 1.0, "asked": 1, "answered": 1, "refused": 0},
-        {"name": "shop", "weight": 1.0, "asked": 3, "answered": 3, "refused": 0},
+        {
+            "name": "",
+            "weight": 1.0,
+            "asked": 1,
+            "answered": 1,
+            "refused": 0,
+            "old_key": None,
+        },
+        {
+            "name": "shop",
+            "weight": 1.0,
+            "asked": 3,
+            "answered": 3,
+            "refused": 0,
+            "old_key": None,
+        },
     ]
     metrics = (await guarded.get("/metrics", headers=bearer(TOKEN))).body.decode()
     assert 'modelless_client_queries_total{client="shop",outcome="answered"} 3.0' in metrics
     assert key not in metrics
     add(file, "batch", 2.0)
     remove(file, "shop")
-    batch = {"name": "batch", "weight": 2.0, "asked": 0, "answered": 0, "refused": 0}
+    batch = {
+        "name": "batch", "weight": 2.0, "asked": 0, "answered": 0, "refused": 0, "old_key": None,
+    }  # fmt: skip
     await until(lambda: "batch" in guarded.gateway.path.counters.clients)
     assert (await rows(guarded))[1:] == [batch]
     metrics = (await guarded.get("/metrics", headers=bearer(TOKEN))).body.decode()
@@ -145,6 +161,38 @@ async def test_a_key_is_changed_without_a_query_lost(guarded: Served) -> None:
     while (await guarded.get("/v2/models/letters", headers=bearer(old))).status == 200:
         pass
     assert [await asked(client, key) for key in (new, old)] == [200, 401]
+
+
+async def test_whether_the_old_key_is_still_used_is_told(guarded: Served) -> None:
+    """By who has it: so it is known when to take it back. One that was old before counts anew."""
+    file = guarded.gateway.settings.client_keys_path
+    first = add(file, "shop")
+    await until(lambda: guarded.gateway.path.counts_clients)
+    client = await guarded.client()
+
+    async def changed() -> str:
+        new = rotate(file, "shop")
+        while (await guarded.get("/v2/models/letters", headers=bearer(new))).status != 200:
+            pass
+        return new
+
+    async def old_key() -> Any:
+        [row] = [row for row in await rows(guarded) if row["name"] == "shop"]
+        return row["old_key"]
+
+    assert await asked(client, first) == 200
+    assert await old_key() is None
+    second = await changed()
+    assert await asked(client, second) == 200
+    assert (await old_key())["used_at"] is None
+    assert await asked(client, first) == 200
+    assert (await old_key())["used_at"] >= (await old_key())["watched_since"]
+    end_rotation(file, "shop")
+    while await asked(client, first) == 200:
+        pass
+    assert await old_key() is None
+    await changed()
+    assert (await old_key())["used_at"] is None
 
 
 async def test_a_file_that_could_not_be_read_is_read_again(

@@ -159,6 +159,15 @@ def test_a_catalog_that_cannot_be_written_and_the_room_on_disks_are_told() -> No
     assert value("modelless_disk_size_bytes", {"of": "state", "host": "h1"}) == 9
 
 
+def test_when_the_certificate_ends_is_told_where_there_is_one() -> None:
+    registry, name = CollectorRegistry(), "modelless_certificate_expiry_timestamp_seconds"
+    registry.register(
+        GatewayCollector(Counters(), tuple, lambda: 1, certificate_ends_s=lambda: 1_800_000_000.0)
+    )
+    assert registry.get_sample_value(name) == 1_800_000_000
+    assert (name, ()) not in scraped(Counters())[1]
+
+
 def test_the_control_loop_is_told_by_what_it_told_last() -> None:
     told = {
         "turned_s": 990.0, "plan_at": "1970-01-01T00:15:00+00:00", "events": {"worker_lost": 2},

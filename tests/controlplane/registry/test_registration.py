@@ -243,6 +243,17 @@ def test_a_batch_that_does_not_end_is_left_out_and_told_of(
     assert variant.note == "32 rows at once and more do not finish within 8 s: left out"
 
 
+def test_a_batch_that_does_not_end_while_it_is_judged_is_left_out(house: House) -> None:
+    """Judging runs eight rows, then sixteen: these ended it, and the registration."""
+    models.write(house.model, models.endless(rows=16))
+    measure = replace(QUICK.measure, batch_sizes=(1, 2, 4, 8, 16, 32))
+    house.register(kinds=(), limits=replace(QUICK, measure=measure, trial_s=8))
+    (variant,), (profile,) = house.catalog.snapshot().variants, house.catalog.snapshot().profiles
+    assert variant.accuracy_rows == 24
+    assert profile.points[-1].batch_size == 8
+    assert variant.note == "16 rows at once and more do not finish within 8 s: left out"
+
+
 def test_a_batch_that_ended_once_and_then_does_not_is_left_out_of_a_sample(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

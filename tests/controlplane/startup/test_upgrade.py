@@ -12,11 +12,14 @@ from controlplane.cli.upgrading import Stopped, only_one, pausing, telling_what_
 from controlplane.cluster.replicas import Deployment, Replicas
 from controlplane.live_state import REPLACING_TTL_S
 from controlplane.settings import load_settings
+from controlplane.slices import Kind
 from controlplane.startup.presence import write_state
 from controlplane.startup.served import Serving, serving
 from controlplane.startup.state_directory import take_lock
 from controlplane.startup.upgrade import Part, Upgrade
+from controlplane.startup.upgraded_parts import none_kept
 from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded, StateUnavailable
+from variants.types import DeviceKindName
 
 NEW, OLD = "new", "old"
 ALL = frozenset({("digits", "a"), ("digits", "b")})
@@ -287,6 +290,16 @@ def test_why_memory_leaves_no_room_is_said() -> None:
     upgrade(played).run([replace(part, lacks="one more is not started first: 12 MiB are free")])
     assert "workers: one more is not started first: 12 MiB are free" in played.said
     assert set(played.running.values()) == {NEW}
+
+
+def test_an_installation_of_before_room_was_kept_is_told_so() -> None:
+    kind = Kind(
+        name=DeviceKindName("cpu-2"), cores=2, most=1, least=None, memory_mib=1.0,
+        usd_per_hour=0.1, idle_w=None,
+    )  # fmt: skip
+    assert "a release that kept no room for it has started Ray" in none_kept(kind, 0)
+    assert none_kept(kind, 1) == ""  # some is kept, for a smaller kind
+    assert none_kept(replace(kind, gpu="nvidia-h200"), 0) == ""
 
 
 def test_the_only_worker_does_not_leave_unless_a_gap_is_allowed() -> None:

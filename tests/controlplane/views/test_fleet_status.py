@@ -112,6 +112,23 @@ def test_a_worker_is_missing_and_variants_load() -> None:
     ]  # fmt: skip
 
 
+def test_a_worker_that_no_plan_names_yet_stands_in_for_one_that_is_gone() -> None:
+    """While no plan can be stored, as on a full disk: queries are answered all the same."""
+    found = now(plan(("w1", "a"), ("w1", "b"), ("w1", "c")), [worker("w2", "a", "b", "d")])
+    assert (found.level, found.sentence) == (
+        Level.DIFFERS,
+        "2 of 3 planned replicas loaded, 2 of them on workers that the plan does not name yet, "
+        "1 missing.",
+    )
+    assert (found.replicas.ready, found.replicas.missing, found.replicas.instead) == (0, 3, 2)
+
+
+def test_what_a_planned_worker_holds_beside_the_plan_makes_up_for_nothing() -> None:
+    found = now(plan(("w1", "a"), ("w2", "b"), workers=2), [worker("w1", "a", "b")], asked=2)
+    assert found.replicas.instead == 0
+    assert found.sentence.endswith("1 of 2 planned replicas loaded, 1 missing.")
+
+
 @pytest.mark.parametrize("state", ReplicaState)
 def test_every_state_of_a_replica_is_one_of_a_placement(state: ReplicaState) -> None:
     holding = worker("w1", "a")

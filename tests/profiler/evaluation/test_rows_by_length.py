@@ -41,7 +41,7 @@ def test_rows_are_filled_up_with_what_their_input_says(tmp_path: Path) -> None:
 
 
 def test_a_length_that_no_row_has_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArtifact, match=r"shortest of its 1 rows has the length 4, so none"):
+    with pytest.raises(InvalidArtifact, match=r"shortest of its 1 row has the length 4, so none"):
         fitted(tmp_path, 2, ids=IDS[2:3], mask=MASK[2:3], labels=LABELS[2:3])
 
 

@@ -203,6 +203,35 @@ def test_a_batch_that_does_not_end_ends_the_curve_before_it(tmp_path: Path, data
         assert one.sample_if_fits(8) is None
 
 
+@pytest.mark.usefixtures("no_process_stays")
+@pytest.mark.parametrize(
+    ("hang_rows", "tile", "size"), [("8", 1, 8), ("9", 3, 16)], ids=["the first", "a later one"]
+)
+def test_where_a_batch_does_not_end_rows_are_judged_in_smaller_ones(
+    tmp_path: Path, data: Path, hang_rows: str, tile: int, size: int
+) -> None:
+    """It failed the whole variant, and what was judged until then was lost."""
+    rows = np.load(data)
+    pixels, labels = (np.concatenate([rows[name]] * tile) for name in ("pixels", "labels"))
+    np.savez(data, pixels=pixels, labels=labels)
+    limits = replace(QUICK, batch_sizes=(1, 2, 4, 8, 16, 32))
+    hanging = spec(tmp_path / "e", "echo", hang_rows=hang_rows)
+    with probe(hanging, data, limits, time_s=5) as one:
+        judgement = one.judge()
+        assert (judgement.accuracy, judgement.rows) == (0.75, 8 * tile)
+        assert one.too_much == TooMuch(batch_size=size, time_s=5)
+        assert one.sample_if_fits(size) is None
+
+
+@pytest.mark.usefixtures("no_process_stays")
+def test_what_does_not_end_row_by_row_either_is_not_judged(tmp_path: Path, data: Path) -> None:
+    hanging = spec(tmp_path / "e", "echo", hang_rows="1")
+    with probe(hanging, data, time_s=3) as one:
+        with pytest.raises(InvalidArtifact, match="did not finish within 3 s and was stopped"):
+            one.judge()
+        assert one.too_much is None
+
+
 def test_a_batch_found_too_large_is_given_up_and_smaller_ones_are_settled(
     tmp_path: Path, data: Path
 ) -> None:

@@ -102,7 +102,7 @@ def test_a_name_that_is_used_within_a_branch_changes_there_as_well(tmp_path: Pat
 @pytest.mark.parametrize(
     ("edges", "words"),
     [
-        ({"input_names": ("x",)}, "has 1 names, but source.onnx has 2 inputs: a, b"),
+        ({"input_names": ("x",)}, "has 1 name, but source.onnx has 2 inputs: a, b"),
         ({"output_names": ("x", "y", "z")}, "--output-names has 3 names"),
         ({"input_names": ("x", "x")}, "has a name twice"),
         ({"input_names": ("x", "y\n")}, "cannot be the name of an input"),

@@ -107,6 +107,54 @@ def test_integers_beyond_32_bits_are_refused_and_not_cut(tmp_path: Path, value: 
     np.testing.assert_array_equal(runtime.run([kept])[0], kept)
 
 
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("kind", ["ReduceMax", "ReduceMin"])
+def test_what_follows_the_largest_along_an_axis_may_be_in_8_bits(
+    tmp_path: Path, kind: str, keepdims: int
+) -> None:
+    """OpenVINO computed it as a part of that, and wrongly: by up to the answers themselves."""
+    weight = np.random.default_rng(1).integers(-63, 64, (32, 6)).astype(np.int8)
+    rows = np.random.default_rng(2).standard_normal((5, 20, 32)).astype(np.float32)
+    one = (1,) * keepdims
+    path = tmp_path / "extremes.onnx"
+    save(
+        model(
+            inputs=[tensor("x", "batch", 20, 32)],
+            outputs=[tensor("y", "batch", *one, 6), tensor("most", "batch", *one, 32)],
+            nodes=[
+                node(kind, ("x", "axis"), "most", keepdims=keepdims),
+                node("QuantizeLinear", ("most", "scale", "zero"), "quantised"),
+                node("DequantizeLinear", ("quantised", "scale", "zero"), "again"),
+                node("DequantizeLinear", ("weight", "weight_scale", "weight_zero"), "wide"),
+                node("MatMul", ("again", "wide"), "y"),
+            ],
+            weights={
+                "scale": np.array(0.03, np.float32), "zero": np.array(120, np.uint8),
+                "weight": weight, "weight_scale": np.array(0.004, np.float32),
+                "weight_zero": np.array(0, np.int8), "axis": np.array([1]),
+            },
+        ),
+        str(path),
+    )  # fmt: skip
+    runtime = OpenVinoRuntime(
+        onnx_spec(
+            path,
+            inputs=(TensorSpec(name="x", dtype="float32", shape=(20, 32)),),
+            outputs=(
+                TensorSpec(name="y", dtype="float32", shape=(*one, 6)),
+                TensorSpec(name="most", dtype="float32", shape=(*one, 32)),
+            ),
+        ),
+        1,
+    )
+    runtime.load()
+    y, most = runtime.run([rows])
+    expected = getattr(rows, kind.removeprefix("Reduce").lower())(1, keepdims=bool(keepdims))
+    quantised = np.clip(np.rint(expected / 0.03) + 120, 0, 255) - 120
+    np.testing.assert_allclose(most, expected)
+    np.testing.assert_allclose(y, (0.03 * quantised) @ (0.004 * weight), atol=1e-4)
+
+
 def test_only_onnx_is_read(tmp_path: Path) -> None:
     """Not what its other readers would take: this is a model in its own format."""
     other = tmp_path / "model.xml"

@@ -21,6 +21,7 @@ from controlplane.cli.progress import (
     termination_as_interrupt,
 )
 from variants.errors import InvalidInput
+from variants.figures import counted
 
 if TYPE_CHECKING:
     from controlplane.building.types import Progress
@@ -188,7 +189,7 @@ def _told(show: Show, total: int, steps: int) -> "Callable[[Outcomes], None]":
     from controlplane.building.types import Progress
 
     def tell(outcomes: "Outcomes") -> None:
-        message = f"{outcomes.sent:,} of {total:,} queries sent, {outcomes.ended:,} ended"
+        message = f"{outcomes.sent:,} of {counted(total, 'query')} sent, {outcomes.ended:,} ended"
         done = steps * outcomes.ended // total
         show(Progress(step="replay", message=message, done=done, total=steps))
 
@@ -233,7 +234,8 @@ def _compared(
 def _say_interrupted(outcomes: "Outcomes") -> None:
     total = len(outcomes.trace)
     print(
-        f"interrupted: {outcomes.sent:,} of {total:,} queries were sent, and of"
+        f"interrupted: {outcomes.sent:,} of {counted(total, 'query')} "
+        f"{'was' if total == 1 else 'were'} sent, and of"
         f" {outcomes.ended:,} it is known what became of them",
         file=sys.stderr,
     )

@@ -154,4 +154,4 @@ def test_what_does_not_come_for_long_keeps_no_idle_nodes() -> None:
 
     assert asked.bundles == (Bundle(kind=BOTH[0], count=2),)
     assert asked.missing == {HERE: 1, SPOT: 1}
-    assert "1 of 1 workers of cpu-4-spot have been missing for long" in asked.remarks[0]
+    assert "1 of 1 worker of cpu-4-spot has been missing for long" in asked.remarks[0]

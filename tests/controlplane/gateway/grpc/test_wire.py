@@ -156,12 +156,12 @@ def test_narrow_floats_come_raw_only() -> None:
 def test_raw_contents_belong_to_all_inputs_or_to_none() -> None:
     asked = request()
     asked.raw_input_contents.append(b"")
-    assert wrong(asked) == ("there are 1 inputs and 2 raw_input_contents: each needs its own")
+    assert wrong(asked) == "it has 1 input and 2 raw_input_contents: each needs its own"
     asked = request()
     asked.inputs[0].contents.fp32_contents.append(1)
     assert wrong(asked) == "input 'x' has contents beside raw_input_contents"
     del asked.raw_input_contents[:]
-    assert wrong(asked) == ("input 'x' has 1 values in fp32_contents, its shape [1, 4] needs 4")
+    assert wrong(asked) == ("input 'x' has 1 value in fp32_contents, its shape [1, 4] needs 4")
     asked = request()
     asked.inputs[0].parameters["shared_memory_region"].string_param = "mine"
     assert wrong(asked) == "input 'x': shared memory is not supported"

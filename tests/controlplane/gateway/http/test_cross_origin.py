@@ -147,6 +147,9 @@ async def test_who_is_no_page_is_answered_as_without(served: Served) -> None:
 async def test_by_default_no_page_may(closed: Served) -> None:
     answer = await preflight(closed, "/v1/query")
     assert (answer.status, cross_origin(answer)) == (403, {})
+    assert "see MODELLESS_CORS_ORIGINS" in answer.json["error"]
+    of_operators = await preflight(closed, "/v1/tasks", "GET")
+    assert "CORS" not in of_operators.json["error"]  # no setting would allow that
     refused = await closed.ask(query(1), headers=[("Origin", APP)])
     assert (refused.status, refused.json["code"]) == (403, "FORBIDDEN")
     assert "see MODELLESS_CORS_ORIGINS" in refused.json["error"]

@@ -562,7 +562,7 @@ def test_v2_data_may_be_flat_or_nested(data: Any) -> None:
             "input 'x' has 4097 rows; at most 4096 are taken",
         ),
         ({"inputs": [entry(data=None)]}, "input 'x' must be a list of numbers"),
-        ({"inputs": [entry(data=[1])]}, "input 'x' has 1 values, its shape [1, 2] needs 2"),
+        ({"inputs": [entry(data=[1])]}, "input 'x' has 1 value, its shape [1, 2] needs 2"),
         ({"inputs": [entry(data=[])]}, "input 'x' has 0 values, its shape [1, 2] needs 2"),
         (
             {"inputs": [entry(data=[True, 1.0])]},
@@ -632,6 +632,7 @@ BINARY = {"inputs": [entry(data=None, parameters={"binary_data_size": 8})]}
     [
         (b"1234", None, "input 'x' needs 8 raw bytes, binary_data_size is 8 and 4 bytes are left"),
         (b"1" * 12, None, "4 bytes follow the last input"),
+        (b"1" * 9, None, "1 byte follows the last input"),
         (b"", b"0", "Inference-Header-Content-Length is 0, the body has 120 bytes"),
         (b"", b"121", "Inference-Header-Content-Length is 121, the body has 120 bytes"),
         (b"", b"-1", "Inference-Header-Content-Length must be a number"),

@@ -1,0 +1,49 @@
+"""Tables as people read them."""
+
+import io
+from collections.abc import Sequence
+
+import pytest
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from controlplane.cli.render import table
+
+
+def as_rich_has_it(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    screen = Console(file=io.StringIO(), width=1_000, highlight=False)
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        right = column.startswith(">")
+        name = column.removeprefix(">")
+        grid.add_column(name, justify="right" if right else "left", no_wrap=True)
+    for row in rows:
+        grid.add_row(*map(Text, row))
+    with screen.capture() as shown:
+        screen.print(grid)
+    return [line.rstrip() for line in shown.get().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows"),
+    [
+        (("NAME", ">COUNT", "WHY"), [("a", "1", "so"), ("longer", "1,200", "")]),
+        (("NAME",), [("a",), ("[bold]no markup[/]",)]),
+        (("NAME", ">WIDE"), [("日本", "ü"), ("x", "日本語")]),
+        (("A LONG HEAD", "B"), [("", "b"), ("a", "")]),
+    ],
+)
+def test_what_needs_no_fold_is_laid_out_as_rich_does(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table(columns, rows, empty="")
+    assert capsys.readouterr().out.splitlines() == as_rich_has_it(columns, rows)
+
+
+def test_a_cell_of_two_lines_has_them_below_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    table(("NAME", "WHY"), [("a", "one\ntwo")], empty="")
+    assert capsys.readouterr().out.splitlines()[2:] == ["a      one", "       two"]
