@@ -372,6 +372,7 @@ def _candidate(
             return replace(candidate, ready=ready, hosts=hosts, unloadable=why)
         if old.profile == profile:
             table = candidate.table
+    busy = latency_table(profile.busy) if profile.busy else None
     energy = energy_curve(profile.points)
     return Candidate(
         task=variant.task,
@@ -389,6 +390,8 @@ def _candidate(
         ready=ready,
         hosts=hosts,
         unloadable=why,
+        busy=busy,
+        busy_error=profile.busy_error,
         energy=energy,
         footprint=inf if energy is None else energy.joules(1) * weight_of(kind, carbon=carbon),
     )
