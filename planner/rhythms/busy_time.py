@@ -23,15 +23,18 @@ from typing import NamedTuple
 
 PAUSES_MS = (10.0, 100.0)
 """Pauses are told apart by these lengths: the longer, the colder are caches and cores."""
-USUAL, WAKING_MS, USUAL_ERROR = 1.6, 0.3, 0.5
+USUAL, WAKING_MS, MOST_PAUSE_VARIANCE = 1.6, 0.3, 0.5**2
 """What a pause usually costs, while nothing is known of it: so many times, and an amount on top,
-because threads have to be woken whatever they then do; and the standard deviation of its
-logarithm."""
-PROFILE_ERROR = 1.0
-"""Of a profile's logarithm, where nothing ran: it may have been measured beside other work."""
+because threads have to be woken whatever they then do; and the variance of its logarithm."""
+MOST_VARIANCE = 1.0
+"""Of the machine's logarithm, where nothing ran: a profile may have been measured beside other
+work."""
 MEMORY, STEADY = 64.0, 1_000.0
 """Batches over which the machine's speed is averaged, and what a pause costs."""
-LEAST_ERROR = 0.02
+_NEW, _NEW_PAUSE = MEMORY**-2, STEADY**-2
+"""What of a batch's variance either may change by from one batch to the next: with it a steady
+filter averages over so many."""
+LEAST_VARIANCE = 0.02**2
 ALLOWED, ALARM, MOST_COUNTED = 1.0, 4.5, 3.0
 """Of sums: what each batch takes off, what a lasting change is, and the most that one batch counts,
 all in standard deviations: two stalls are no change."""
@@ -55,7 +58,7 @@ class _Pause:
 
     def __init__(self, cost: float) -> None:
         self.cost = cost
-        self.variance = USUAL_ERROR**2
+        self.variance = MOST_PAUSE_VARIANCE
         self.shared = 0.0
         """Covariance with what batches take that follow on others."""
 
@@ -88,17 +91,21 @@ class _Sum:
 class BusyTime:
     """Of one variant on one worker, in batches of one size. Learning takes some microseconds."""
 
-    __slots__ = ("_latest", "_pauses", "_ratio", "_sides", "_usual", "_variance", "followed")
+    __slots__ = (
+        "_calm", "_latest", "_pauses", "_ratio", "_sides", "_usual", "_variance", "followed",
+    )  # fmt: skip
 
     def __init__(self, profiled_ms: float) -> None:
         """``profiled_ms``: of such a batch, the median."""
         self._ratio = 0.0
-        self._variance = PROFILE_ERROR**2
+        self._variance = MOST_VARIANCE
         self._usual = log(USUAL + WAKING_MS / profiled_ms)
         self._pauses: dict[int, _Pause] = {}
         self._latest: _Pause | None = None
         """Before the last batch that came after a pause."""
         self._sides = (_Sum(1.0), _Sum(-1.0))
+        self._calm = True
+        """Neither side has any."""
         self.followed = 0
         """Batches that followed on others."""
 
@@ -110,46 +117,64 @@ class BusyTime:
             pause_ms: for how long nothing ran before it; None where it followed on another.
             variance: of the logarithms of such batches.
         """
-        pause = None if pause_ms is None else self._pause(pause_ms)
-        self._variance = min(self._variance + variance / MEMORY**2, PROFILE_ERROR**2)
-        expected, known = self._ratio, self._variance
-        if pause is None:
+        own = self._variance = min(self._variance + variance * _NEW, MOST_VARIANCE)
+        pause, expected, known = None, self._ratio, own
+        if pause_ms is None:
             self.followed += 1
         else:
-            self._latest = pause
-            pause.variance = min(pause.variance + variance / STEADY**2, USUAL_ERROR**2)
+            pause = self._latest = self._pause(pause_ms)
+            pause.variance = min(pause.variance + variance * _NEW_PAUSE, MOST_PAUSE_VARIANCE)
             expected += pause.cost
             known = max(known + 2.0 * pause.shared + pause.variance, 0.0)
         gap, deviation = longer - expected, sqrt(known + variance)
-        for side in self._sides:
-            if side.add(gap, deviation):
-                self._variance = PROFILE_ERROR**2
-                gap, variance = side.gaps / side.batches, variance / side.batches
-                self._sides[0].forget()
-                self._sides[1].forget()
-                break
-        most = max(FARTHEST, MOST_COUNTED * sqrt(known))
-        self._move(pause, min(max(gap, -most), most), variance)
-
-    def _move(self, pause: _Pause | None, gap: float, variance: float) -> None:
-        """Correct both states by what was not expected."""
+        if not (self._calm and -ALLOWED <= gap / deviation <= ALLOWED):
+            gap, variance = self._summed(gap, deviation, known, variance)
         if pause is None:
-            own = self._variance
-            for each in self._pauses.values():
-                part = each.shared / (own + variance)
-                each.cost += part * gap
-                each.variance = max(each.variance - part * each.shared, LEAST_ERROR**2)
-                each.shared *= variance / (own + variance)
-            self._ratio += own / (own + variance) * gap
-            self._variance = max(own * variance / (own + variance), LEAST_ERROR**2)
-            return
+            self._followed(gap, variance)
+        else:
+            self._paused(pause, gap, variance)
+
+    def _summed(
+        self, gap: float, deviation: float, known: float, variance: float
+    ) -> tuple[float, float]:
+        """What is believed of a gap that may be part of a lasting change: the mean of those since
+        it began, or at most so much of one batch; and its variance."""
+        changed = [side for side in self._sides if side.add(gap, deviation)]
+        self._calm = not any(side.batches for side in self._sides)
+        if not changed:
+            most = max(FARTHEST, MOST_COUNTED * sqrt(known))
+            return min(max(gap, -most), most), variance
+        [side] = changed
+        gap, variance = side.gaps / side.batches, variance / side.batches
+        self._variance, self._calm = MOST_VARIANCE, True
+        for each in self._sides:
+            each.forget()
+        return gap, variance
+
+    def _followed(self, gap: float, variance: float) -> None:
+        """Correct what is believed by a batch that followed on another."""
+        own = self._variance
+        part = own / (own + variance)
+        for each in self._pauses.values():
+            if each.shared:
+                moved = each.shared / (own + variance)
+                each.cost += moved * gap
+                each.variance = max(each.variance - moved * each.shared, LEAST_VARIANCE)
+                each.shared *= 1.0 - part
+                if -LEAST_VARIANCE < each.shared * MEMORY < LEAST_VARIANCE:
+                    each.shared = 0.0
+        self._ratio += part * gap
+        self._variance = max((1.0 - part) * own, LEAST_VARIANCE)
+
+    def _paused(self, pause: _Pause, gap: float, variance: float) -> None:
+        """The same by one after a pause."""
         own, theirs = self._variance + pause.shared, pause.shared + pause.variance
         whole = own + theirs + variance
         part = own / whole
         self._ratio += part * gap
         pause.cost += theirs / whole * gap
-        self._variance = max(self._variance - part * own, LEAST_ERROR**2)
-        pause.variance = max(pause.variance - theirs / whole * theirs, LEAST_ERROR**2)
+        self._variance = max(self._variance - part * own, LEAST_VARIANCE)
+        pause.variance = max(pause.variance - theirs / whole * theirs, LEAST_VARIANCE)
         for each in self._pauses.values():
             # What pauses of two lengths cost is taken to depend on each other by this alone.
             each.shared -= part * (theirs if each is pause else each.shared)
@@ -184,4 +209,4 @@ class BusyTime:
         """Forget a part of slowness, because nothing is observed."""
         if self._ratio > 0.0:
             self._ratio *= keep
-        self._variance = min(self._variance + (1.0 - keep) * PROFILE_ERROR**2, PROFILE_ERROR**2)
+        self._variance = min(self._variance + (1.0 - keep) * MOST_VARIANCE, MOST_VARIANCE)
