@@ -156,7 +156,7 @@ class LiveModel:
         self.sure = 0.0
         """With how many times its mean its queue counts a batch alone; 0 before any ran."""
         self.busy_sure = 0.0
-        """With how many times its mean its queue counts each of many that follow one another."""
+        """The same for one that follows on another."""
         self.covered = 0
         """Batches that took no longer than the 95th percentile that was predicted."""
 
@@ -329,19 +329,20 @@ class LiveModel:
         """Take a batch into what is known of a busy worker; ``cell`` is before it."""
         known = self._busy.get(size)
         if known is None:
-            known = self._busy[size] = BusyTime(self._typical[self._sizes[size]])
+            profiled_ms = self._typical[self._sizes[size]]
+            known = self._busy[size] = BusyTime(profiled_ms, self._at_first)
         # Of few batches nobody knows how they vary: no less than the others.
         variance = max(cell.variance, self._spread)
         if context is Context.AFTER_IDLE:
             known.learn(longer, pause_ms, variance)
             return
-        self._busy_spread += (cell.variance - self._busy_spread) / MEMORY
         if context is Context.BACK_TO_BACK:
             known.learn(longer, None, variance)
         elif cell.compared:
             known.learn(longer - cell.gap, None, variance)
         else:
             known.learn(longer, None, variance + UNCOMPARED**2)
+        self._busy_spread += (known.spread - self._busy_spread) / MEMORY
 
     def _cell(self, context: Context, size: int) -> _Cell:
         cell = self._cells[context].get(size)

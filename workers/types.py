@@ -81,7 +81,7 @@ class ReplicaStatus:
     mean in ms, standard deviation of its logarithm), of the sizes that ran in any rhythm
     (``planner.rhythms``)."""
     busy_sure: float = 0.0
-    """With how many times that mean each of many in a queue is counted; 0 before any ran."""
+    """With how many times that mean such a batch is counted; 0 before any ran."""
     within: float | None = None
     """Share of the batches that took no longer than the 95th percentile that was predicted."""
     beside: float = 1.0

@@ -132,4 +132,4 @@ class LiveCosts:
         each, once = deviation / sqrt(8.0), deviation / sqrt(2.0)
         self._queue.correct(queue, 1.0 + each, once)
         model.sure = 1.0 + each + once
-        model.busy_sure = 1.0 + self._deviations * model.busy_spread / sqrt(8.0)
+        model.busy_sure = 1.0 + (each + once) * model.busy_spread / model.spread

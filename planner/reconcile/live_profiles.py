@@ -42,7 +42,7 @@ class BusyRatio(NamedTuple):
     """How far batches of a size are from their profile that follow on one another."""
 
     ratio: float
-    """The logarithm of what each of many counts with, over the profile's 95th percentile."""
+    """The logarithm of what one is counted with, over the profile's 95th percentile."""
     error: float
     """Its standard deviation."""
 

@@ -35,6 +35,8 @@ _NEW, _NEW_PAUSE = MEMORY**-2, STEADY**-2
 """What of a batch's variance either may change by from one batch to the next: with it a steady
 filter averages over so many."""
 LEAST_VARIANCE = 0.02**2
+FEW = 4.0
+"""Batches that the profile counts for in how they vary."""
 ALLOWED, ALARM, MOST_COUNTED = 1.0, 4.5, 3.0
 """Of sums: what each batch takes off, what a lasting change is, and the most that one batch counts,
 all in standard deviations: two stalls are no change."""
@@ -93,10 +95,14 @@ class BusyTime:
 
     __slots__ = (
         "_calm", "_latest", "_pauses", "_ratio", "_sides", "_usual", "_variance", "followed",
+        "spread",
     )  # fmt: skip
 
-    def __init__(self, profiled_ms: float) -> None:
-        """``profiled_ms``: of such a batch, the median."""
+    def __init__(self, profiled_ms: float, spread: float = 0.01) -> None:
+        """Take what the profile says of such a batch: the median, and the variance of the
+        logarithm."""
+        self.spread = spread
+        """Variance of the logarithm of batches that follow on others."""
         self._ratio = 0.0
         self._variance = MOST_VARIANCE
         self._usual = log(USUAL + WAKING_MS / profiled_ms)
@@ -155,6 +161,9 @@ class BusyTime:
         """Correct what is believed by a batch that followed on another."""
         own = self._variance
         part = own / (own + variance)
+        new = 1.0 / min(FEW + self.followed, MEMORY)
+        # Of what was not expected a part is that of what was believed.
+        self.spread = (1.0 - new) * (self.spread + new * (1.0 - part) * gap * gap)
         for each in self._pauses.values():
             if each.shared:
                 moved = each.shared / (own + variance)
