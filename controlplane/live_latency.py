@@ -88,7 +88,8 @@ class LiveLatency:
         return self._corrections.corrected(catalog)
 
     def alone(self, catalog: CatalogSnapshot) -> CatalogSnapshot:
-        """The catalog to plan by: without what other variants on the same worker did."""
+        """The catalog to plan by: without what other variants on the same worker did, and with
+        what batches take that follow on one another."""
         self._know(catalog)
         return self._corrections.alone(catalog)
 
@@ -132,7 +133,15 @@ class _Voice(NamedTuple):
 
 
 _said = attrgetter(
-    "batches", "latency", "sure", "beside", "beside_batches", "beside_sizes", "beside_ms"
+    "batches",
+    "latency",
+    "sure",
+    "busy",
+    "busy_sure",
+    "beside",
+    "beside_batches",
+    "beside_sizes",
+    "beside_ms",
 )
 
 
@@ -190,7 +199,8 @@ class _Voices:
         beside = Neighbours(
             replica.beside, replica.beside_batches, replica.beside_sizes, replica.beside_ms
         )
-        return Seen(key, profile.measured_at, replica.batches, ratios, beside)
+        busy = known[1].busy_ratios(replica.busy, replica.busy_sure)
+        return Seen(key, profile.measured_at, replica.batches, ratios, beside, busy)
 
     def _forget(self, worker: str, keys: Iterable[ProfileKey]) -> None:
         for key in keys:

@@ -16,6 +16,7 @@ from math import exp, inf, log, log1p, sqrt
 from typing import NamedTuple
 
 from planner.latency_table import LatencyTable
+from planner.rhythms.busy_time import BusyBatch, BusyTime
 
 MEMORY = 64
 """Batches of a context and size that are remembered: older ones count less."""
@@ -46,6 +47,11 @@ RELAX_MS = 5_000.0
 """Time constant with which slowness is forgotten while nothing is observed."""
 LEAST_MS = 1e-5
 """Profiles are rounded to this."""
+A_PAUSE_MS = 100.0
+"""For how long nothing ran before a batch after idling, where nobody says it."""
+UNCOMPARED = 0.25
+"""Standard deviation of the logarithm of what others prolong a batch by, where none was compared
+with what ran back to back."""
 
 
 class Context(IntEnum):
@@ -122,8 +128,8 @@ class LiveModel:
     """Of one variant on one worker. Times in ms of whole batches, hand-overs included."""
 
     __slots__ = (
-        "_at_first", "_beside", "_cells", "_deviations", "_sizes", "_spread", "_typical", "batches",
-        "change", "covered", "sure", "told_ms",
+        "_at_first", "_beside", "_busy", "_busy_spread", "_cells", "_deviations", "_sizes",
+        "_spread", "_typical", "batches", "busy_sure", "change", "covered", "sure", "told_ms",
     )  # fmt: skip
 
     def __init__(self, typical: LatencyTable, high: LatencyTable) -> None:
@@ -135,7 +141,9 @@ class LiveModel:
         over = log(max(high.ms[1] / self._typical[1], 1.0)) / DEVIATIONS[0]
         self._spread = min(max(over, FIRST_SPREAD), MOST_SPREAD) ** 2
         """Typical variance of a batch's logarithm."""
-        self._at_first = self._spread
+        self._at_first = self._busy_spread = self._spread
+        self._busy: dict[int, BusyTime] = {}
+        """By size, what batches take that follow on others."""
         self._cells: tuple[dict[int, _Cell], ...] = ({}, {}, {})
         self._deviations = [DEVIATIONS[0]] * len(Context)
         self._beside = 0.0
@@ -147,19 +155,25 @@ class LiveModel:
         self.batches = 0
         self.sure = 0.0
         """With how many times its mean its queue counts a batch alone; 0 before any ran."""
+        self.busy_sure = 0.0
+        """The same for one that follows on another."""
         self.covered = 0
         """Batches that took no longer than the 95th percentile that was predicted."""
 
-    def learn(self, rows: int, context: Context, took_ms: float) -> bool:
+    def learn(
+        self, rows: int, context: Context, took_ms: float, pause_ms: float = A_PAUSE_MS
+    ) -> bool:
         """Take in a batch; whether it took no longer than the 95th percentile predicted for it.
 
         One that is larger than the profile's largest, as where the profile was measured anew while
-        it ran, says nothing.
+        it ran, says nothing. ``pause_ms`` is for how long nothing ran before one after idling.
         """
         if took_ms <= 0.0 or rows >= len(self._typical):
             return True
-        cell = self._cell(context, (rows - 1).bit_length())
+        size = (rows - 1).bit_length()
+        cell = self._cell(context, size)
         longer = log(took_ms / self._typical[rows])
+        self._learn_busy(size, context, longer, pause_ms, cell)
         gap = longer - cell.mean
         deviation = sqrt(cell.variance)
         deviations = self._deviations[context]
@@ -190,7 +204,7 @@ class LiveModel:
             self._spread += (cell.variance - self._spread) / MEMORY
         if context is Context.BESIDE:
             self._beside += (1.0 - self._beside) / MEMORY
-            alone = self._cells[Context.BACK_TO_BACK].get((rows - 1).bit_length())
+            alone = self._cells[Context.BACK_TO_BACK].get(size)
             if alone is not None and alone.uncompared > 0:
                 alone.uncompared -= 1
                 cell.compare(longer, alone.mean)
@@ -223,6 +237,11 @@ class LiveModel:
         return sqrt(exp(self._spread) - 1.0)
 
     @property
+    def busy_spread(self) -> float:
+        """The same of batches that follow on others."""
+        return sqrt(exp(self._busy_spread) - 1.0)
+
+    @property
     def first_ms(self) -> float:
         """What a single row takes longer after idling than in a queue."""
         if not self._cells[Context.AFTER_IDLE]:
@@ -245,6 +264,18 @@ class LiveModel:
         """Mean and 95th percentile of the sizes that were seen, one of each power of two."""
         seen = sorted({size for cells in self._cells for size in cells})
         return tuple([self._point(size) for size in seen if size < len(self._sizes)])
+
+    def busy(self) -> tuple[BusyBatch, ...]:
+        """What batches take that follow on one another, without what other variants prolong, of the
+        sizes that were seen in any rhythm."""
+        found: list[BusyBatch] = []
+        of_one_ms = inf
+        for size, known in sorted(self._busy.items()):
+            rows = self._sizes[size]
+            ms = self._typical[rows] * exp(known.ratio + self._busy_spread / 2)
+            found.append(BusyBatch(rows, min(ms, rows * of_one_ms), known.error))
+            of_one_ms = ms if size == 0 else of_one_ms
+        return tuple(found)
 
     def neighbours(self) -> Neighbours:
         """How other variants on this worker prolong its batches.
@@ -285,9 +316,33 @@ class LiveModel:
                     cell.weight = min(cell.weight, PRIOR)
                     cell.uncompared = -SETTLED
                 cell.variance = min(cell.variance, self._spread)
+        self._busy_spread = min(self._busy_spread, max(self._spread, self._at_first))
+        for known in self._busy.values():
+            known.relax(keep)
         self.change = inf
 
     # -- inside -----------------------------------------------------------------------------------
+
+    def _learn_busy(
+        self, size: int, context: Context, longer: float, pause_ms: float, cell: _Cell
+    ) -> None:
+        """Take a batch into what is known of a busy worker; ``cell`` is before it."""
+        known = self._busy.get(size)
+        if known is None:
+            profiled_ms = self._typical[self._sizes[size]]
+            known = self._busy[size] = BusyTime(profiled_ms, self._at_first)
+        # Of few batches nobody knows how they vary: no less than the others.
+        variance = max(cell.variance, self._spread)
+        if context is Context.AFTER_IDLE:
+            known.learn(longer, pause_ms, variance)
+            return
+        if context is Context.BACK_TO_BACK:
+            known.learn(longer, None, variance)
+        elif cell.compared:
+            known.learn(longer - cell.gap, None, variance)
+        else:
+            known.learn(longer, None, variance + UNCOMPARED**2)
+        self._busy_spread += (known.spread - self._busy_spread) / MEMORY
 
     def _cell(self, context: Context, size: int) -> _Cell:
         cell = self._cells[context].get(size)

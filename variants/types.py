@@ -313,6 +313,11 @@ class Profile:
     that (``variants.working_memory``)."""
     live: bool = False
     """Its latencies are those that workers see now: to decide by, not to be kept."""
+    busy: tuple[tuple[int, float], ...] = ()
+    """Of one that plans are made by: (batch size, ms) of each point, what a batch is counted with
+    on a worker where one follows on another. Empty where workers have not told it apart."""
+    busy_error: float = 0.0
+    """How sure that is: the standard deviation of the logarithm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

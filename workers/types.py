@@ -76,6 +76,12 @@ class ReplicaStatus:
     latency: tuple[tuple[int, float, float], ...] = ()
     """What batches take lately: (size, mean in ms, 95th percentile in ms) of each power of two that
     ran, ascending (``planner.live_model``)."""
+    busy: tuple[tuple[int, float, float], ...] = ()
+    """What batches take that follow on one another, without what other variants prolong: (size,
+    mean in ms, standard deviation of its logarithm), of the sizes that ran in any rhythm
+    (``planner.rhythms``)."""
+    busy_sure: float = 0.0
+    """With how many times that mean such a batch is counted; 0 before any ran."""
     within: float | None = None
     """Share of the batches that took no longer than the 95th percentile that was predicted."""
     beside: float = 1.0

@@ -94,6 +94,7 @@ def plain(found: Headroom) -> dict[str, Any]:
     """As it is written into the live state."""
     return {
         "factor": round(found.factor, 3),
+        "error": round(found.error, 3),
         "tasks": [
             {
                 "task": str(one.task),

@@ -393,9 +393,22 @@ class PointSchema(Schema):
         None, description="Joules of the batch, idle draw included; null where not measured."
     )
     live_ms: float | None = Field(
-        None, description="What it takes now, in the mean, as workers say; null before any ran."
+        None,
+        description="What it takes now, in the mean, as workers say; null before any ran. Where "
+        "little is asked most batches come after a pause, which costs time.",
     )
     live_p95_ms: float | None = Field(None, description="What 95 % of them take at most now.")
+    busy_ms: float | None = Field(
+        None,
+        description="What it takes, in the mean, where one batch follows on another, as workers "
+        "say: by that plans and the headroom count. Not more than a guess where none has yet; null "
+        "before any ran.",
+    )
+    busy_error: float | None = Field(
+        None,
+        description="How sure that is: the standard deviation of its logarithm, 0.1 is about 10 % "
+        "either way.",
+    )
 
 
 class ProfileSchema(Schema):
@@ -464,7 +477,8 @@ class OnDevice(Schema):
     p95_ms: float = Field(description="One row.")
     live_ms: float | None = Field(
         None,
-        description="What one row takes now, in the mean, as workers say; null before any ran.",
+        description="What one row takes now, in the mean, as workers say; null before any ran. "
+        "Where little is asked that is after a pause.",
     )
     live_p95_ms: float | None = Field(None, description="What 95 % of them take at most now.")
     unconfirmed: bool = Field(

@@ -2,40 +2,70 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from controlplane.views.catalog_schemas import OnDevice, PointSchema, ProfileSchema
 from controlplane.views.worker_schemas import WorkerSchema
 from variants.types import ReplicaState
 
+
+class LiveTimes(NamedTuple):
+    """Of batches of one size, in ms."""
+
+    mean_ms: float
+    p95_ms: float
+    busy_ms: float | None = None
+    """The mean where one batch follows on another; None from workers that do not tell it apart."""
+    busy_error: float | None = None
+    """Standard deviation of its logarithm."""
+
+
 Key = tuple[str, str, str]
 """Task, variant, device kind."""
-Live = Mapping[Key, Mapping[int, tuple[float, float]]]
-"""By batch size: mean and 95th percentile in ms. Of what is ready and has run no batch: nothing."""
+Live = Mapping[Key, Mapping[int, LiveTimes]]
+"""By batch size. Of what is ready and has run no batch: nothing."""
+
+
+class _Voice(NamedTuple):
+    weight: int
+    mean_ms: float
+    p95_ms: float
+    busy: tuple[float, float] | None
 
 
 def live_latencies(workers: Iterable[WorkerSchema]) -> Live:
     """What all workers of a kind say of a variant; those with more batches count more."""
-    said: dict[Key, dict[int, list[tuple[float, float, float]]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    said: dict[Key, dict[int, list[_Voice]]] = defaultdict(lambda: defaultdict(list))
     for worker in workers:
         for replica in worker.replicas:
             key = (replica.task, replica.variant, worker.device_kind)
             if replica.state is ReplicaState.READY:
                 said[key]
+            busy = {rows: (mean_ms, error) for rows, mean_ms, error in replica.busy}
             for rows, mean_ms, p95_ms in replica.latency:
-                said[key][rows].append((max(replica.batches, 1), mean_ms, p95_ms))
+                weight = max(replica.batches, 1)
+                said[key][rows].append(_Voice(weight, mean_ms, p95_ms, busy.get(rows)))
     return {
         key: {rows: _mean(voices) for rows, voices in sizes.items()} for key, sizes in said.items()
     }
 
 
-def _mean(voices: list[tuple[float, float, float]]) -> tuple[float, float]:
-    total = sum(weight for weight, _, _ in voices)
-    return (
-        sum(weight * mean_ms for weight, mean_ms, _ in voices) / total,
-        sum(weight * p95_ms for weight, _, p95_ms in voices) / total,
+def _mean(voices: list[_Voice]) -> LiveTimes:
+    mean_ms = _weighed([(one.weight, one.mean_ms) for one in voices])
+    p95_ms = _weighed([(one.weight, one.p95_ms) for one in voices])
+    busy = [(one.weight, *one.busy) for one in voices if one.busy is not None]
+    if not busy:
+        return LiveTimes(mean_ms, p95_ms)
+    return LiveTimes(
+        mean_ms,
+        p95_ms,
+        _weighed([(weight, ms) for weight, ms, _ in busy]),
+        _weighed([(weight, error) for weight, _, error in busy]),
     )
+
+
+def _weighed(numbers: list[tuple[int, float]]) -> float:
+    return sum(weight * one for weight, one in numbers) / sum(weight for weight, _ in numbers)
 
 
 def tell_device(device: OnDevice, task: str, variant: str, live: Live) -> None:
@@ -43,7 +73,7 @@ def tell_device(device: OnDevice, task: str, variant: str, live: Live) -> None:
     known = live.get((task, variant, device.device_kind))
     device.unconfirmed = known is not None and not known
     if known and 1 in known:
-        device.live_ms, device.live_p95_ms = known[1]
+        device.live_ms, device.live_p95_ms = known[1].mean_ms, known[1].p95_ms
 
 
 def tell_profile(profile: ProfileSchema, live: Live) -> None:
@@ -54,6 +84,7 @@ def tell_profile(profile: ProfileSchema, live: Live) -> None:
         _tell_point(point, found or {})
 
 
-def _tell_point(point: PointSchema, found: Mapping[int, tuple[float, float]]) -> None:
-    if point.batch_size in found:
-        point.live_ms, point.live_p95_ms = found[point.batch_size]
+def _tell_point(point: PointSchema, found: Mapping[int, LiveTimes]) -> None:
+    if known := found.get(point.batch_size):
+        point.live_ms, point.live_p95_ms = known.mean_ms, known.p95_ms
+        point.busy_ms, point.busy_error = known.busy_ms, known.busy_error

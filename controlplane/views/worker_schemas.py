@@ -30,6 +30,11 @@ class ReplicaSchema(Schema):
         description="What batches take lately: size (up to), mean ms, and the 95th percentile that "
         "is predicted.",
     )
+    busy: list[tuple[int, float, float]] = Field(
+        default=[],
+        description="What batches take that follow on one another, without what other variants "
+        "prolong: size (up to), mean ms, and the standard deviation of its logarithm.",
+    )
     within: float | None = Field(
         None, description="Share of its batches that took no longer than was predicted for 95 %."
     )

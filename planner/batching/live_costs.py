@@ -82,7 +82,8 @@ class LiveCosts:
             gap_ms = min(max(began_ms - self._ended_ms, 0.0), MOST_BETWEEN * took_ms)
             self._gaps = min(self._gaps + 1, MEMORY)
             self._between_ms += (gap_ms - self._between_ms) / self._gaps
-        within = model.learn(rows, self.context(queue, began_ms), took_ms)
+        pause_ms = began_ms - self._ended_ms
+        within = model.learn(rows, self.context(queue, began_ms), took_ms, pause_ms)
         self.passed(queue, began_ms + took_ms)
         if queries:
             self._count(queries, late)
@@ -131,3 +132,4 @@ class LiveCosts:
         each, once = deviation / sqrt(8.0), deviation / sqrt(2.0)
         self._queue.correct(queue, 1.0 + each, once)
         model.sure = 1.0 + each + once
+        model.busy_sure = 1.0 + (each + once) * model.busy_spread / model.spread

@@ -11,6 +11,7 @@ workers have less of their time.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, sqrt
+from typing import NamedTuple
 
 from planner.reconcile.problem_builder import build_problem
 from planner.reconcile.sizing import MOST_LOAD, available
@@ -49,6 +50,9 @@ class Headroom:
 
     factor: float
     """On all of the demand, in its present proportions; as in ``TaskHeadroom``."""
+    error: float = 0.0
+    """Standard deviation of its logarithm, as far as it comes from not knowing what batches take
+    on a full worker, in the mean over the time of those that would serve it."""
     tasks: tuple[TaskHeadroom, ...] = ()
     """The busiest first; tasks for which there was no time are missing."""
 
@@ -78,7 +82,7 @@ def headroom(
         return None
     until_s = clock() + limit_s
     fleet = _Fleet.of(observation, planner, gateway_cores, dispersion or {})
-    factor = fleet.most(lambda factor: [replace(d, qps=d.qps * factor) for d in asked], asked)
+    whole = fleet.most(lambda factor: [replace(d, qps=d.qps * factor) for d in asked], asked)
     rates: dict[TaskName, float] = {}
     for each in asked:
         rates[each.task] = rates.get(each.task, 0.0) + each.qps
@@ -86,14 +90,21 @@ def headroom(
     for task in sorted(rates, key=lambda task: (-rates[task], task)):
         if clock() >= until_s:
             break
-        most = factor if len(rates) == 1 else fleet.most(_only(task, asked), asked)
-        tasks.append(TaskHeadroom(task=task, asked_qps=rates[task], factor=most))
-    return Headroom(factor=factor, tasks=tuple(tasks))
+        most = whole if len(rates) == 1 else fleet.most(_only(task, asked), asked)
+        tasks.append(TaskHeadroom(task=task, asked_qps=rates[task], factor=most.factor))
+    return Headroom(factor=whole.factor, error=whole.error, tasks=tuple(tasks))
 
 
 def _only(task: TaskName, asked: Sequence[Demand]) -> Callable[[float], list[Demand]]:
     """The demand in which this task alone grows."""
     return lambda factor: [replace(d, qps=d.qps * factor) if d.task == task else d for d in asked]
+
+
+class _Most(NamedTuple):
+    """The largest factor that is served, and how sure that is."""
+
+    factor: float
+    error: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +137,7 @@ class _Fleet:
             dispersion,
         )
 
-    def most(self, grown: Callable[[float], list[Demand]], asked: Sequence[Demand]) -> float:
+    def most(self, grown: Callable[[float], list[Demand]], asked: Sequence[Demand]) -> _Most:
         """The largest factor that is served, within ``CLOSE``.
 
         Args:
@@ -134,30 +145,37 @@ class _Fleet:
         """
         rate = sum(each.qps for each in asked)
 
-        def served(factor: float) -> bool:
+        def served(factor: float) -> _Most | None:
             demand = grown(factor)
-            return self._serves(demand, sum(each.qps for each in demand) / rate)
+            error = self._serves(demand, sum(each.qps for each in demand) / rate)
+            return None if error is None else _Most(factor, error)
 
-        if served(1.0):
-            if served(MOST):
-                return MOST
-            low, high = 1.0, MOST
+        found = served(1.0)
+        if found is not None:
+            if (most := served(MOST)) is not None:
+                return most
+            high = MOST
         else:
-            if not served(LEAST):
-                return 0.0
-            low, high = LEAST, 1.0
-        while high / low > CLOSE:
-            middle = sqrt(low * high)
-            low, high = (middle, high) if served(middle) else (low, middle)
-        return low
+            found = served(LEAST)
+            if found is None:
+                return _Most(0.0, 0.0)
+            high = 1.0
+        while high / found.factor > CLOSE:
+            middle = sqrt(found.factor * high)
+            if (more := served(middle)) is not None:
+                found = more
+            else:
+                high = middle
+        return found
 
-    def _serves(self, demand: Iterable[Demand], growth: float) -> bool:
-        """Whether all of a demand is served that any worker could; of so many times the rate."""
+    def _serves(self, demand: Iterable[Demand], growth: float) -> float | None:
+        """How unsure it is that all of a demand is served that any worker could; of so many times
+        the rate. None where it is not."""
         load = MOST_LOAD
         if self.gateway_cores and self.cores:
             load *= 1.0 - growth * self.gateway_cores / self.cores
         if load <= 0.0:
-            return False
+            return None
         made = build_problem(
             self.snapshot,
             self.kinds,
@@ -166,7 +184,16 @@ class _Fleet:
             refused=REFUSED,
             dispersion=self.dispersion,
         )
-        return not made.problem.demand or self.planner(made.problem, Objective.COST).feasible
+        if not made.problem.demand:
+            return 0.0
+        solution = self.planner(made.problem, Objective.COST)
+        if not solution.feasible:
+            return None
+        work = sum(part.share for part in solution.assignments)
+        unsure = sum(
+            part.share * made.candidates[part.offer].busy_error for part in solution.assignments
+        )
+        return unsure / work if work else 0.0
 
 
 def _counts(observation: Observation) -> Mapping[DeviceKindName, int]:

@@ -13,7 +13,7 @@ from planner.latency_table import LatencyTable
 from planner.live_model import LiveModel
 from planner.planning_settings import DEFAULTS
 from planner.reconcile.live_corrections import LiveCorrections, Seen
-from planner.reconcile.live_profiles import ratios_to
+from planner.reconcile.live_profiles import busy_ratios_to, ratios_to
 from planner.simulation.fleet import Fleet, Replica, Worker
 from planner.types import Query
 from variants.types import WorkerId
@@ -98,6 +98,7 @@ class LiveLatency:
                         replica.candidate.table,
                     ),
                     model.neighbours(),
+                    busy_ratios_to(model.busy(), model.busy_sure, replica.candidate.table),
                 )
                 for replica, model in self._models.items()
             ),

@@ -12,6 +12,10 @@ is those' doing. Plans allow for that by themselves (``planner.interference``), 
 made by is the catalog ``alone``, without that part: it is taken off what each of these workers
 says, and so off their mean by the share that they have in it. What queries are sent by has it.
 
+A query of now meets the rhythm of now, at little load an idle worker. What a worker could serve is
+a matter of batches that follow on one another, which workers tell as well
+(``planner.rhythms.busy_time``). The catalog ``alone`` has what these take beside the rest.
+
 Evidence moves a correction in proportion to the batches behind it. Where none comes, a correction
 upwards is slowly forgotten: a variant that is not chosen because it once was slow gets another
 chance.
@@ -19,12 +23,20 @@ chance.
 
 from collections.abc import Container, Generator, Iterable, Mapping
 from dataclasses import replace
-from math import exp, inf, log
+from math import exp, inf, log, sqrt
 from typing import Any, NamedTuple
 
 from planner.interference import Beside, Interference
 from planner.live_model import Neighbours
-from planner.reconcile.live_profiles import Ratios, SizeRatio, live_profile, size_of
+from planner.reconcile.live_profiles import (
+    BusyRatio,
+    BusyRatios,
+    Ratios,
+    SizeRatio,
+    live_profile,
+    size_of,
+    with_busy,
+)
 from planner.steps import finish
 from planner.types import ProfileKey
 from variants.types import CatalogSnapshot, DeviceKindName, Profile, TaskName
@@ -47,10 +59,18 @@ REFUSING_RELAX_S = 5.0
 """The same where queries are refused meanwhile because no variant were quick enough: the workers'
 own models forget as soon (``planner.live_model``), so a query that comes too early is refused
 there, and may come again."""
+CLEAR = 2.0
+"""Standard deviations by which what a busy worker takes has to change, too."""
+DIFFERENT = 0.1
+"""Standard deviation of the logarithm by which workers of a kind differ: one that is surer than
+that of what a busy worker takes counts no more for it."""
 TOLD_S = 15.0
 """After a profile was measured again, workers are not heard for so long, or until they tell of
 fewer batches than before: until they are told of it, a turn or two of the control loop later, and
 begin anew, they go by the one before."""
+
+
+NOTHING: BusyRatios = {}
 
 
 class Seen(NamedTuple):
@@ -63,14 +83,16 @@ class Seen(NamedTuple):
     ratios: Ratios
     neighbours: Neighbours = Neighbours()
     """How other variants prolonged its batches."""
+    busy: BusyRatios = NOTHING
+    """Of batches that follow on one another, without what others prolonged."""
 
 
 class _Correction:
     """Of one profile."""
 
     __slots__ = (
-        "batches", "before", "beside", "deaf_until_s", "estimate", "looked_s", "mark", "used",
-        "used_beside",
+        "batches", "before", "beside", "busy", "deaf_until_s", "estimate", "looked_s", "mark",
+        "used", "used_beside", "used_busy",
     )  # fmt: skip
 
     def __init__(self, mark: str, now_s: float, before: int = 0) -> None:
@@ -86,6 +108,8 @@ class _Correction:
         """The estimate that was taken over last."""
         self.used_beside: Mapping[int, float] = {}
         """What part of it was of workers where it ran beside others."""
+        self.busy: dict[int, BusyRatio] = {}
+        self.used_busy: BusyRatios = {}
         self.batches = 0
         """Of all workers together, when it was last looked at."""
         self.looked_s = now_s
@@ -110,12 +134,16 @@ class _Correction:
                     known.typical + part * (said.typical - known.typical),
                     known.high + part * (said.high - known.high),
                 )
+            self.busy |= _busy_means(voices)
         else:
             keep = exp(-max(0.0, now_s - self.looked_s) / relax_s)
             for size, known in self.estimate.items():
                 if known.typical > 0.0 or known.high > 0.0:
                     self.estimate[size] = SizeRatio(*(x * keep if x > 0.0 else x for x in known))
                     self.beside[size] *= keep
+            for size, each in self.busy.items():
+                if each.ratio > 0.0:
+                    self.busy[size] = each._replace(ratio=each.ratio * keep)
         self.batches, self.looked_s = batches, now_s
 
     @property
@@ -144,6 +172,19 @@ class _Correction:
         ):
             return False
         self.used_beside = dict(self.beside)
+        return True
+
+    def settle_busy(self) -> bool:
+        """Take over what batches take that follow on one another, if a size is new or moves far
+        enough; whether it was."""
+        used = self.used_busy
+        if not any(
+            size not in used
+            or abs(now.ratio - used[size].ratio) > max(NOTICED.typical, CLEAR * now.error)
+            for size, now in self.busy.items()
+        ):
+            return False
+        self.used_busy = dict(self.busy)
         return True
 
     def alone(self, longer: float) -> Ratios:
@@ -182,6 +223,24 @@ def _mean(said: list[tuple[int, SizeRatio, bool]]) -> tuple[SizeRatio, float]:
     return ratio, sum(w for w, _, beside in said if beside) / weight
 
 
+def _busy_means(voices: Iterable[Seen]) -> dict[int, BusyRatio]:
+    """What workers say of batches of each size that follow on one another: who is surer counts
+    more."""
+    said: dict[int, list[BusyRatio]] = {}
+    for each in voices:
+        for size, ratio in each.busy.items():
+            said.setdefault(size, []).append(ratio)
+    return {size: _busy_mean(found) for size, found in said.items()}
+
+
+def _busy_mean(said: list[BusyRatio]) -> BusyRatio:
+    weights = [1.0 / (each.error**2 + DIFFERENT**2) for each in said]
+    total = sum(weights)
+    ratio = sum(w * each.ratio for w, each in zip(weights, said, strict=True)) / total
+    error = sqrt(sum((w * each.error) ** 2 for w, each in zip(weights, said, strict=True))) / total
+    return BusyRatio(min(max(ratio, -FARTHEST), FARTHEST), error)
+
+
 class LiveCorrections:
     """The ratios in use, taken over from what workers say. Deterministic; knows no clock."""
 
@@ -195,6 +254,8 @@ class LiveCorrections:
         self._interference = Interference()
         self._alone: tuple[CatalogSnapshot, CatalogSnapshot] | None = None
         """The catalog for plans that was made last, and of which corrected one."""
+        self._planned: dict[ProfileKey, _Planned] = {}
+        """Its profiles, as ``_profiles`` for the same reason."""
 
     def look(self, now_s: float, seen: Iterable[Seen], refusing: Container[TaskName] = ()) -> bool:
         """Take in what workers say now; whether a correction in use has changed, or only what plans
@@ -222,7 +283,7 @@ class LiveCorrections:
         Args:
             said: by profile, what each worker says of it.
         """
-        changed = False
+        changed = changed_alone = False
         beside: list[Beside] = []
         for key in said.keys() | self._known.keys():
             yield
@@ -232,12 +293,14 @@ class LiveCorrections:
                 known = self._known[key] = _Correction(voices[0].mark, now_s)
             elif voices and known.mark != voices[0].mark:
                 changed |= bool(known.used)
+                changed_alone |= bool(known.used_busy)
                 known = self._known[key] = _Correction(voices[0].mark, now_s, known.compared)
             known.take(voices, now_s, REFUSING_RELAX_S if key[0] in refusing else RELAX_S)
             changed |= known.settle()
+            changed_alone |= known.settle_busy()
             for neighbours in [one.neighbours for one in voices if one.neighbours.batches]:
                 beside.append(Beside(key[2], neighbours.times, neighbours.batches, neighbours.ms))
-        changed_alone = self._interference.look(beside)
+        changed_alone |= self._interference.look(beside)
         for key, known in self._known.items():
             part = self.interference.get(key[2], 0.0)
             changed_alone |= part > 0.0 and known.settle_beside(log(1.0 + part))
@@ -256,9 +319,10 @@ class LiveCorrections:
         changed = False
         for key, one in tuple(self._known.items()):
             if one.mark != (mark := marks.get(key)):
-                changed |= bool(one.used)
+                changed |= bool(one.used or one.used_busy)
                 del self._known[key]
                 self._profiles.pop(key, None)
+                self._planned.pop(key, None)
                 if mark is not None:
                     self._known[key] = _Correction(mark, one.looked_s, one.compared)
         if changed:
@@ -275,18 +339,32 @@ class LiveCorrections:
         """What plans are made by: a catalog with the corrections in use, without what neighbours
         did. The same object as before for the same catalog, until ``look`` changes something."""
         corrected = self.corrected(catalog)
-        if not self.interference or corrected is catalog:
+        by_neighbours = self.interference and corrected is not catalog
+        if not by_neighbours and not any(one.used_busy for one in self._known.values()):
             return corrected
         if self._alone is None or self._alone[0] is not corrected:
             pairs = zip(catalog.profiles, corrected.profiles, strict=True)
-            made = tuple([self._without_neighbours(*pair) for pair in pairs])
+            made = tuple([self._planned_by(*pair) for pair in pairs])
             self._alone = (corrected, replace(corrected, profiles=made))
         return self._alone[1]
 
-    def _without_neighbours(self, profile: Profile, corrected: Profile) -> Profile:
-        one = self._known.get(profile_key(profile))
-        part = self.interference.get(profile.device_kind)
-        if corrected is profile or one is None or not part or not any(one.used_beside.values()):
+    def _planned_by(self, profile: Profile, corrected: Profile) -> Profile:
+        one = self._known.get(key := profile_key(profile))
+        if one is None:
+            return corrected
+        part = self.interference.get(profile.device_kind, 0.0)
+        of = _Planned(profile, corrected, one.used_beside, one.used_busy, part, corrected)
+        known = self._planned.get(key)
+        if known is None or not known.is_of(of):
+            found = self._without_neighbours(profile, corrected, one, part)
+            known = of._replace(made=with_busy(found, profile, one.used_busy))
+            self._planned[key] = known
+        return known.made
+
+    def _without_neighbours(
+        self, profile: Profile, corrected: Profile, one: _Correction, part: float
+    ) -> Profile:
+        if corrected is profile or not part or not any(one.used_beside.values()):
             return corrected
         return live_profile(profile, one.alone(log(1.0 + part)))
 
@@ -316,6 +394,22 @@ class LiveCorrections:
         if known is None or known[0] is not profile or known[1] is not used:
             known = self._profiles[key] = (profile, used, live_profile(profile, used))
         return known[2]
+
+
+class _Planned(NamedTuple):
+    """What a profile to plan by was made of, and the profile."""
+
+    profile: Profile
+    corrected: Profile
+    beside: Mapping[int, float]
+    busy: BusyRatios
+    part: float
+    made: Profile
+
+    def is_of(self, other: "_Planned") -> bool:
+        """Whether both are made of the same."""
+        pairs = zip(self[:4], other[:4], strict=True)
+        return self.part == other.part and all(one is another for one, another in pairs)
 
 
 def _less(ratio: float, less: float) -> float:

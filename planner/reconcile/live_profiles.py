@@ -17,6 +17,9 @@ from planner.latency_table import LatencyTable, latency_table
 from planner.selection.snapshot import SURE, margin, typical_points
 from variants.types import LatencyPoint, Profile
 
+MOST_PAID_MS = 0.3
+"""Most that each of the batches that follow on one another is believed to pay, whatever its size:
+waking and handing over. What they take longer beyond that is the machine, and so a factor."""
 MOST_TAIL = 3.0
 """Most that what is counted with is above the mean: what is farther away was a stall, and no
 property of the variant to choose by."""
@@ -35,6 +38,19 @@ Ratios = Mapping[int, SizeRatio]
 """By the power of two that a batch's rows are rounded up to."""
 
 
+class BusyRatio(NamedTuple):
+    """How far batches of a size are from their profile that follow on one another."""
+
+    ratio: float
+    """The logarithm of what one is counted with, over the profile's 95th percentile."""
+    error: float
+    """Its standard deviation."""
+
+
+BusyRatios = Mapping[int, BusyRatio]
+"""By size, as ``Ratios``."""
+
+
 def size_of(rows: int) -> int:
     """The power of two that so many rows are rounded up to."""
     return (rows - 1).bit_length()
@@ -50,6 +66,12 @@ class ProfiledTimes:
     def ratios(self, means: Iterable[tuple[int, float]], sure: float) -> dict[int, SizeRatio]:
         """Live over profiled, from (rows, mean in ms), as far as the profile goes."""
         return ratios_to(means, sure, self._typical, self._high)
+
+    def busy_ratios(
+        self, busy: Iterable[tuple[int, float, float]], sure: float
+    ) -> dict[int, BusyRatio]:
+        """The same of batches that follow on one another, from (rows, mean in ms, error)."""
+        return busy_ratios_to(busy, sure, self._high)
 
 
 def ratios_to(
@@ -73,6 +95,20 @@ def ratios_to(
                 log(mean / typical_ms[rows]), log(mean * sure / high_ms[rows])
             )
     return ratios
+
+
+def busy_ratios_to(
+    busy: Iterable[tuple[int, float, float]], sure: float, high: LatencyTable
+) -> dict[int, BusyRatio]:
+    """As ``ratios_to``, from ``LiveModel.busy`` and ``LiveModel.busy_sure``."""
+    if sure <= 0.0:
+        return {}
+    high_ms, most = high.ms, high.max_batch
+    return {
+        size_of(rows): BusyRatio(log(mean * sure / high_ms[rows]), error)
+        for rows, mean, error in busy
+        if rows <= most and mean > 0.0 and high_ms[rows] > 0.0
+    }
 
 
 def scaled(profile: Profile, ratio: float) -> Profile:
@@ -102,6 +138,30 @@ def live_profile(profile: Profile, ratios: Ratios) -> Profile:
         _live_point(profile, point, times, ratios, sorted(ratios)) for point in profile.points
     ]
     return replace(profile, points=tuple(points), live=True)
+
+
+def with_busy(live: Profile, profile: Profile, ratios: BusyRatios) -> Profile:
+    """A live profile, with what plans count batches with that follow on one another.
+
+    Args:
+        live: made of ``profile`` by what batches take in any rhythm.
+        ratios: to ``profile``, where that is known.
+    """
+    if not ratios:
+        return live
+    times, seen = latency_table(typical_points(profile)), sorted(ratios)
+    busy = []
+    for point in profile.points:
+        size = size_of(point.batch_size)
+        near = _nearest(seen, size)
+        ratio = ratios[near].ratio
+        if near < size:
+            known_ms = times.ms[min(1 << near, times.max_batch)]
+            ratio = _slower(ratio, known_ms, point.p50_ms)
+        sure = 1.0 if near == size else margin(profile, point)
+        busy.append((point.batch_size, point.p95_ms * exp(ratio) * sure))
+    # What is known best of one size makes the others known as well.
+    return replace(live, busy=tuple(busy), busy_error=min(one.error for one in ratios.values()))
 
 
 def _live_point(
@@ -139,3 +199,11 @@ def _farther(gap: float, known_ms: float, own_ms: float) -> float:
     if gap <= 0.0 or own_ms <= known_ms:
         return gap
     return log1p(known_ms * (exp(gap) - 1.0) / own_ms)
+
+
+def _slower(gap: float, known_ms: float, own_ms: float) -> float:
+    """The same of batches that follow on one another."""
+    if gap <= 0.0 or own_ms <= known_ms:
+        return gap
+    paid_ms = min(known_ms * (exp(gap) - 1.0), MOST_PAID_MS)
+    return log(exp(gap) - paid_ms / known_ms + paid_ms / own_ms)

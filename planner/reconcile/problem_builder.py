@@ -13,6 +13,10 @@ refused and delays nobody. A queue with room for K rows refuses the part
 Course in Stochastic Models*, section 9.8): far less where there is much slack. Here K is what can
 be worked off behind a batch that has half run when a query arrives.
 
+*Rhythms.* A full worker runs batch after batch, which takes less time than batches after pauses.
+What it can serve is planned by the former, where that is known, and whether a lone query is in time
+by the latter.
+
 *Batches.* Queries have to arrive before they can share a batch. In half of its SLO, the longest
 that a class may wait, ``rate x SLO / 2`` of its queries come: larger batches are not planned for
 (the duty cycles of Nexus, SOSP'19, section 6.1: batch = rate x cycle).
@@ -143,7 +147,7 @@ class ProblemBuilder:
         slo_ms = planned_slo_ms(entry.tightest_ms, able, self._overhead_ms)
         left_ms = slo_ms - self._overhead_ms
         largest = largest_batch(entry.qps, left_ms)
-        slack, behind = _slack([c.table.curve for c in able], left_ms, entry.qps, largest)
+        slack, behind = _slack([c.busy_table.curve for c in able], left_ms, entry.qps, largest)
         spread = self._dispersion.get(entry.task)
         if spread is not None and slack is not None and behind is not None:
             slack, behind = slack / spread, behind / spread
@@ -253,12 +257,13 @@ def largest_batch(qps: float, left_ms: float) -> int:
 
 
 def planned_slo_ms(slo_ms: float, able: Iterable[Candidate], overhead_ms: float) -> float:
-    """The SLO in ms to plan for, such that the fastest batch of one row fits into it twice.
+    """The SLO in ms to plan for, such that the fastest batch of one row fits into it twice where
+    one follows on another.
 
     Args:
         able: those that an idle device answers in time with, at least one.
     """
-    least_ms = min(c.table.ms[1] for c in able)
+    least_ms = min(c.busy_table.ms[1] for c in able)
     return max(slo_ms, 2 * least_ms + overhead_ms)
 
 
@@ -324,7 +329,8 @@ def _offer(
         variant=candidate.variant,
         accuracy=candidate.accuracy,
         device_kind=kind,
-        curve=candidate.table.curve,
+        curve=candidate.busy_table.curve,
+        lone_ms=candidate.table.ms[1],
         memory_mib=_takes_mib(candidate, kind, resident),
         load_s=candidate.load_ms / 1_000,
         canary=candidate.canary,

@@ -381,6 +381,7 @@ def _candidate(
             return candidate.moved(ready, hosts, why)
         if old.profile == profile:
             table = candidate.table
+    busy = latency_table(profile.busy) if profile.busy else None
     energy = energy_curve(profile.points)
     return Candidate(
         task=variant.task,
@@ -398,6 +399,8 @@ def _candidate(
         ready=ready,
         hosts=hosts,
         unloadable=why,
+        busy=busy,
+        busy_error=profile.busy_error,
         energy=energy,
         footprint=inf if energy is None else energy.joules(1) * weight_of(kind, carbon=carbon),
     )

@@ -317,6 +317,7 @@ class Engine:
             ticket = cast(Ticket, batch.items[0])
             run_ms = ticket.replica.candidate.table.ms[batch.rows]
             if self._played is not None:
+                worker.idle_ms = now_ms - worker.ended_ms
                 run_ms = self._played(ticket.replica, run_ms)
             worker.batch = batch.items
             self._at(now_ms + run_ms, self._finish, worker, batch, run_ms)
@@ -335,6 +336,7 @@ class Engine:
         tickets = cast("list[Ticket]", batch.items)
         replica = tickets[0].replica
         worker.batch = None
+        worker.ended_ms = now_ms
         worker.busy_ms += run_ms
         self.tally.ran(tickets, now_ms, run_ms, replica.candidate.accuracy)
         done_ms = replica.done_ms

@@ -94,9 +94,9 @@ class Worker:
     """A device: it runs one batch at a time and holds what its memory allows."""
 
     __slots__ = (
-        "_holds", "_ready", "batch", "batch_ends_ms", "busy_ms", "churn", "draining", "id",
-        "inflation", "kind", "loads", "loads_until_ms", "ordered_ms", "put_off", "queue",
-        "ran_last", "released_ms", "replicas", "reserved_mib", "to_load", "view",
+        "_holds", "_ready", "batch", "batch_ends_ms", "busy_ms", "churn", "draining", "ended_ms",
+        "id", "idle_ms", "inflation", "kind", "loads", "loads_until_ms", "ordered_ms", "put_off",
+        "queue", "ran_last", "released_ms", "replicas", "reserved_mib", "to_load", "view",
     )  # fmt: skip
 
     def __init__(self, id_: WorkerId, kind: AvailableKind, queue: Queue, ordered_ms: float) -> None:
@@ -125,6 +125,10 @@ class Worker:
         """What runs now."""
         self.ran_last: VariantKey | None = None
         """The variant of the latest batch, where that makes a difference."""
+        self.ended_ms = ordered_ms
+        """When the latest batch ended."""
+        self.idle_ms = 0.0
+        """For how long nothing ran before the batch that begins or runs now."""
         self.draining = False
         self.inflation = 0.0
         """GreedyDual's L: the worth of the last one that was evicted."""

@@ -5,6 +5,7 @@ simulation, and each batch by noise of its own. The noise is log-normal with a m
 takes no capacity and gives none. A batch that comes after one of another variant takes longer by
 the ``interference`` of its device kind, because that one's data are in the caches: on a device
 whose variants take turns all batches do, as plans count, and on one that runs one variant none.
+One that begins after a pause takes ``latency_pause`` times as long.
 """
 
 from collections.abc import Callable
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 DRAWS = 4_096
 """Normal deviates are drawn for so many batches at once, which is much quicker."""
+PAUSE_MS = 1.0
+"""What is no pause yet, as for workers (``planner.batching.live_costs.IDLE_MS``)."""
 _FACTORS, _NOISE = 1, 2
 """Streams of random numbers beside the simulation's own, which stays as it is without errors."""
 
@@ -71,6 +74,7 @@ class _Played:
 
         self._factors = latency_factors(setting)
         self._sigma = setting.latency_noise
+        self._pause = setting.latency_pause
         self._random: Generator = np.random.default_rng([setting.seed, _NOISE])
         self._noise: list[float] = []
 
@@ -81,6 +85,8 @@ class _Played:
             if worker.ran_last is not None:
                 run_ms *= 1.0 + worker.kind.interference
             worker.ran_last = replica.key
+        if worker.idle_ms >= PAUSE_MS:
+            run_ms *= self._pause
         if not self._sigma:
             return run_ms
         if not self._noise:

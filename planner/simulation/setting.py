@@ -75,6 +75,9 @@ class Setting:
     each profile, drawn between these two."""
     latency_noise: float = 0.0
     """Standard deviation of the logarithm of each batch's latency."""
+    latency_pause: float = 1.0
+    """How many times as long a batch takes that begins a millisecond or more after the one before
+    it on its device: caches are cold, and cores slept."""
 
     split: Split | None = None
     """How the one machine that there is may be split; then ``kinds`` has as many devices of each as
@@ -86,7 +89,8 @@ class Setting:
     @property
     def latency_is_uncertain(self) -> bool:
         """Whether devices play other latencies than the catalog's, interference aside."""
-        return self.latency_error != (1.0, 1.0) or self.latency_noise > 0.0
+        wrong = self.latency_error != (1.0, 1.0) or self.latency_pause != 1.0
+        return wrong or self.latency_noise > 0.0
 
     @property
     def fleet_is_elastic(self) -> bool:

@@ -151,6 +151,8 @@ class Options:
             for index, at, offer in offered[demand.task]:
                 if offer.accuracy < least or not offer.answers(demand):
                     continue
+                if offer.lone_ms > self._left_ms[number]:
+                    continue
                 batch = offer.curve.cheapest(limit, most)
                 if batch is not None:
                     smallest_ms = offer.curve.points[0][1]

@@ -39,6 +39,10 @@ class Offer:
     accuracy: float
     device_kind: DeviceKindName
     curve: Curve
+    """Of batches that follow on one another: by it the time of devices is planned."""
+    lone_ms: float = 0.0
+    """What the smallest batch takes on an idle device, after a pause, where that is longer: classes
+    that it would be too late for are not served by it."""
     memory_mib: float = 0.0
     load_s: float = 0.0
     canary: bool = False

@@ -123,9 +123,19 @@ class Candidate:
     """Joules of whole batches; None where they were not measured."""
     accuracy_rows: int = 0
     """Rows that the accuracy was counted on; 0 where that is not known."""
+    busy: LatencyTable | None = None
+    """Of batches that follow on one another, by which it is planned what a worker can serve; None
+    where that was not told apart."""
+    busy_error: float = 0.0
+    """How sure that is: the standard deviation of the logarithm."""
     footprint: float = inf
     """Of one row in a batch of its own: joules, or grams of CO2 where every device kind says what
     its energy emits. Infinite where it was not measured: it comes after all that were."""
+
+    @property
+    def busy_table(self) -> LatencyTable:
+        """Whole batches on a worker that has always another one to run."""
+        return self.busy or self.table
 
     def moved(
         self, ready: tuple[WorkerView, ...], hosts: tuple[WorkerView, ...], unloadable: str

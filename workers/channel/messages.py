@@ -133,6 +133,9 @@ def decode_replica(value: dict[str, Any]) -> ReplicaStatus:
         kept["latency"] = tuple([(int(n), float(mean), float(p95)) for n, mean, p95 in latency])
     else:
         kept["latency"] = ()
+    kept["busy"] = tuple(
+        [(int(rows), float(ms), float(error)) for rows, ms, error in value.get("busy", ())]
+    )
     kept["beside_sizes"] = tuple([int(rows) for rows in value.get("beside_sizes", ())])
     return ReplicaStatus(**kept)
 

@@ -302,6 +302,8 @@ class Replica:
             "batches": self.live.batches,
             "checks": self.checks,
             "latency": tuple([(p.rows, _ms(p.mean_ms), _ms(p.p95_ms)) for p in model.points()]),
+            "busy": tuple([(b.rows, _ms(b.mean_ms), round(b.error, 3)) for b in model.busy()]),
+            "busy_sure": round(model.busy_sure, 4),
             "beside": round(neighbours.times, 3),
             "beside_batches": neighbours.batches,
             "beside_ms": _ms(neighbours.ms),

@@ -40,6 +40,8 @@ Row = Mapping[str, Any]
 MOST_TICKS = 1_000
 LIVE = (">LIVE MS", ">LIVE P95")
 """Columns of what workers say, shown where any says something."""
+BUSY = ">BUSY MS"
+"""Of the same where one batch follows on another, which plans count with."""
 OF_WHAT = (
     "*: no other variant is as accurate, as fast and as small. ±: half of the accuracy's 95 %"
     " confidence interval.",
@@ -49,8 +51,14 @@ OF_WHAT = (
     " yet); their cost_usd_per_1k is of the query's own batch, whose rows share it, and per 1,000.",
     "After a pause a batch takes some tenths of a millisecond longer. Of a model of microseconds"
     " that is most of the time, and of the cost.",
+    "What can be served is counted by what batches take without a pause: variants get says it.",
 )
 """What the numbers of ``variants list`` are, and why replies say others."""
+OF_BUSY = (
+    "LIVE is of the batches of now, which come after pauses where little is asked. BUSY is of those"
+    " that follow on one another, by which it is counted what workers could serve; ± is its"
+    " standard deviation."
+)
 
 
 SHARE = (
@@ -297,11 +305,13 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
     points = [point for one in profiles for point in one["points"]]
     energy = any(point.get("energy_j") is not None for point in points)
     live = any(point.get("live_ms") is not None for point in points)
+    busy = any(point.get("busy_ms") is not None for point in points)
     print()
     table(
         [
             *("DEVICE", ">BATCH", ">P50 MS", ">P95 MS", ">P99 MS"),
             *(LIVE if live else ()),
+            *((BUSY,) if busy else ()),
             ">ROWS/S",
             *([">J"] if energy else []),
             "KNOWN",
@@ -314,6 +324,7 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
                 ms(point["p95_ms"]),
                 ms(point["p99_ms"]),
                 *(_live(point) if live else ()),
+                *((_busy(point),) if busy else ()),
                 f"{1_000 * point['batch_size'] / max(point['p50_ms'], 1e-3):,.0f}",
                 *([joules(point["energy_j"])] if energy else []),
                 f"within {100 * point['error']:.0f} %" if point["error"] else profile["source"],
@@ -323,6 +334,15 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
         ),
         empty="It has no profile.",
     )
+    if busy:
+        print()
+        console().print(OF_BUSY, style="dim", soft_wrap=True, markup=False)
+
+
+def _busy(point: Row) -> str:
+    """``13 ± 5 %``: what it takes where one batch follows on another, and how sure that is."""
+    busy_ms = point.get("busy_ms")
+    return "-" if busy_ms is None else f"{ms(busy_ms)} ± {100 * point['busy_error']:.0f} %"
 
 
 def _measured(profile: Row) -> str:

@@ -15,7 +15,7 @@ from planner.reconcile.kept.routes import slo_of
 from planner.reconcile.kept.worth import Worth
 from planner.reconcile.problem_builder import largest_batch
 from planner.selection.eligibility import answers
-from planner.solver.capacity import limit_ms
+from planner.solver.capacity import SLACK, limit_ms
 from planner.types import Candidate, Demand, Objective
 from variants.types import Route
 
@@ -61,7 +61,9 @@ def _able(worth: Worth, asked: Demand) -> Iterator[_Able]:
     here = {kind.name for kind in worth.here}
     for each in snapshot.tasks[asked.task].by_cost:
         if each.device_kind in here and each.accuracy >= floor and answers(each, asked.variant):
-            curve = each.table.curve
+            if each.table.ms[1] + snapshot.transport_ms > slo_ms * (1 + SLACK):
+                continue
+            curve = each.busy_table.curve
             batch = curve.cheapest(longest_ms, most)
             if batch is not None:
                 yield _Able(each, min(most, curve.largest(longest_ms)), batch.unit_ms)
@@ -88,7 +90,7 @@ def _least_joules(worth: Worth, each: _Able) -> float:
     if candidate.energy is None:
         return 0.0
     # Joules and latency are both linear in between.
-    points = (*candidate.energy.points, *candidate.table.points)
+    points = (*candidate.energy.points, *candidate.busy_table.points)
     sizes = {1, each.largest, *(size for size, _ in points if size < each.largest)}
     return min(worth.beyond_idle(candidate, size) / size for size in sizes)
 

@@ -108,7 +108,7 @@ def shares_of(
         size = min(route.batch_size, candidate.table.max_batch)
         held = shares.setdefault(route.worker, {})
         key = (candidate.task, candidate.variant)
-        taken = route.qps * candidate.table.ms[size] / (1_000 * size)
+        taken = route.qps * candidate.busy_table.ms[size] / (1_000 * size)
         held[key] = held.get(key, 0.0) + taken
     return shares
 
@@ -197,8 +197,8 @@ def longest_of(
 
 
 def meets(route: Route, longest_ms: float, times: float, snapshot: Snapshot, slo_ms: float) -> bool:
-    """Whether its batch, behind the longest one of its worker, is within an SLO, and accurate
-    enough.
+    """Whether its batch, behind the longest one of its worker, is within an SLO, as is a row on an
+    idle worker, and accurate enough.
 
     ``times`` is how many times as long as by its profile a batch takes there.
     """
@@ -206,8 +206,8 @@ def meets(route: Route, longest_ms: float, times: float, snapshot: Snapshot, slo
     candidate = snapshot.tasks[route.task].of(route.variant, kind)
     if candidate is None or (route.accuracy is not None and candidate.accuracy < route.accuracy):
         return False
-    took_ms = longest_ms + times * _batch_ms(route, snapshot) + snapshot.transport_ms
-    return took_ms <= slo_ms * (1 + SLACK)
+    took_ms = max(longest_ms + times * _batch_ms(route, snapshot), candidate.table.ms[1])
+    return took_ms + snapshot.transport_ms <= slo_ms * (1 + SLACK)
 
 
 def _batch_ms(route: Route, snapshot: Snapshot) -> float:
@@ -216,4 +216,4 @@ def _batch_ms(route: Route, snapshot: Snapshot) -> float:
     candidate = snapshot.tasks[route.task].of(route.variant, kind)
     if candidate is None:
         return 0.0
-    return candidate.table.ms[min(route.batch_size, candidate.table.max_batch)]
+    return candidate.busy_table.ms[min(route.batch_size, candidate.table.max_batch)]

@@ -128,7 +128,7 @@ class Worth:
         """Of the most frugal of some routes while it runs, in the same unit."""
         return min(
             (
-                self.beyond_idle(each, size) / max(each.table.ms[size] / 1_000, 1e-9)
+                self.beyond_idle(each, size) / max(each.busy_table.ms[size] / 1_000, 1e-9)
                 for route in routes
                 if self._measured(each := self._of(route)) and (size := self._size(route, each))
             ),
@@ -139,7 +139,7 @@ class Worth:
         """Of a batch: joules, or as many times a gram per hour as there are batches in a second."""
         kind = self.kinds[each.device_kind]
         assert each.energy is not None
-        joules = each.energy.joules(size) - (kind.idle_w or 0.0) * each.table.ms[size] / 1_000
+        joules = each.energy.joules(size) - (kind.idle_w or 0.0) * each.busy_table.ms[size] / 1_000
         weight = 1.0
         if self._counts_carbon:
             curve = kind.carbon_g_per_kwh

@@ -5,13 +5,15 @@ many times that the workers could serve. Then parts and multiples of what it sai
 each is printed how many were answered within their SLO, next to the 99 of 100 that it promises. The
 variant is named, so that no other one takes its place when it is full. Client and server share the
 cores, of which the client takes what it takes; ``--variant`` chooses another one, ``--slo`` another
-deadline.
+deadline. Beside it stands what a row takes by the profile, what it took of late, and what it takes
+where one follows on another, which is counted with and should not depend on the base rate.
 """
 
 import argparse
 import asyncio
 import time
 from collections import Counter
+from math import nan
 from pathlib import Path
 from random import Random
 
@@ -38,6 +40,12 @@ def told_headroom(running: Deployment, base: float, body: dict[str, object]) -> 
     found = running.get("/v1/plan")["headroom"]
     [task] = found["tasks"]
     print(f"at {task['asked_qps']:.1f}/s as it saw them: {found['sentence']}")
+    [profile] = running.get(f"/v1/profiles?task=digits&variant={body['variant']}")["profiles"]
+    row = profile["points"][0]
+    print(
+        f"a row: {row['p50_ms']:.1f} ms by the profile, {row['live_ms'] or nan:.1f} now, ", end=""
+    )
+    print(f"{row['busy_ms'] or nan:.1f} after another (± {100 * (row['busy_error'] or nan):.0f} %)")
     return float(task["factor"] * task["asked_qps"])
 
 

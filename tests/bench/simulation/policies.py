@@ -136,6 +136,7 @@ class Wrong:
 
     latency_error: tuple[float, float] = (1.0, 1.0)
     latency_noise: float = 0.0
+    latency_pause: float = 1.0
     live_correction: bool = True
 
 
@@ -174,6 +175,7 @@ def setting_of(case: Case, objective: Objective, wrong: Wrong = RIGHT) -> Settin
         failures_every_s=workload.failures_every_s,
         latency_error=wrong.latency_error,
         latency_noise=wrong.latency_noise,
+        latency_pause=wrong.latency_pause,
         live_correction=wrong.live_correction,
     )
 
@@ -387,6 +389,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong = Wrong(
         latency_error=(float(low), float(high)),
         latency_noise=asked.latency_noise,
+        latency_pause=asked.latency_pause,
         live_correction=not asked.uncorrected,
     )
     after_s = [float(each) for each in asked.after.split(",")]
@@ -443,6 +446,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, choices=(1, 2), default=1, help="processes")
     parser.add_argument("--latency-error", default="1:1", help="LOW:HIGH, as 0.7:1.5")
     parser.add_argument("--latency-noise", type=float, default=0.0, help="SIGMA, as 0.2")
+    parser.add_argument("--latency-pause", type=float, default=1.0, help="TIMES, as 2.5")
     parser.add_argument("--energy", action="store_true", help="count joules, of assumed figures")
     parser.add_argument("--uncorrected", action="store_true", help="ours without live correction")
     parser.add_argument("--json", type=Path, help="where to write all numbers")

@@ -281,6 +281,20 @@ async def test_what_workers_see_stands_beside_the_profile(
     assert [(p["batch_size"], p["live_ms"]) for p in profile["points"]] == [(1, 5.0), (8, None)]
 
 
+async def test_what_a_busy_worker_takes_stands_beside_what_is_taken_now(
+    api: httpx.AsyncClient, live: DictLive
+) -> None:
+    name = "mlp-v1-onnx-int8"
+    status = worker("cpu-4-1", name)
+    told = replace(status.replicas[0], batches=10, latency=((1, 9.0, 12.0),), busy=((1, 3.0, 0.2),))
+    older = replace(told, busy=())
+    for replica, busy in ((told, (3.0, 0.2)), (older, (None, None))):
+        live.statuses = [replace(status, replicas=(replica,))]
+        (profile,) = (await get(api, f"/v1/profiles?variant={name}"))["profiles"]
+        point = profile["points"][0]
+        assert (point["live_ms"], (point["busy_ms"], point["busy_error"])) == (9.0, busy)
+
+
 async def test_profiles_are_shown_while_the_live_state_is_away(
     api: httpx.AsyncClient, live: DictLive
 ) -> None:

@@ -56,6 +56,7 @@ async def test_what_is_found_is_told_and_nothing_before(
     assert watch.told is None
     await looked(watch, 0.0)
     assert watch.told == {
+        "error": 0.0,
         "factor": 1.5,
         "tasks": [{"task": "digits", "asked_qps": 10.0, "factor": 2.0}],
     }

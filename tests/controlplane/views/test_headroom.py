@@ -39,6 +39,21 @@ def test_the_scarcest_of_several_tasks_are_named() -> None:
     assert told(10.0, digits=10.0, letters=10.0).endswith("is asked now, or more.")
 
 
+def test_it_says_where_it_is_not_sure() -> None:
+    known: dict[str, object] = {"factor": 3.14, "tasks": []}
+    for error, words in (
+        (0.1, "The workers could serve 3.1 times what is asked now."),
+        (
+            0.37,
+            "The workers could serve 3.1 times what is asked now, give or take 37 % while few "
+            "batches follow on one another.",
+        ),
+    ):
+        found = HeadroomSchema.of({**known, "error": error})
+        assert found is not None
+        assert (found.sentence, found.error) == (words, error)
+
+
 def test_of_nothing_nothing_is_told() -> None:
     assert HeadroomSchema.of(None) is None
 

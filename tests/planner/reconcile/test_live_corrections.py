@@ -13,7 +13,7 @@ from planner.reconcile.live_corrections import (
     LiveCorrections,
     Seen,
 )
-from planner.reconcile.live_profiles import SizeRatio
+from planner.reconcile.live_profiles import BusyRatio, SizeRatio
 from tests.planner.builders import DIGITS, catalog, profile, variant
 from variants.types import CatalogSnapshot, DeviceKindName, TaskName, VariantName
 
@@ -269,3 +269,60 @@ def test_workers_that_run_it_alone_now_are_believed_though_it_takes_as_long() ->
     corrections.look(1.0, [beside(1.5, 500, 1.5, sizes=(1,))])
     corrections.look(2.0, [beside(1.5, 500 + ENOUGH, 1.5)])
     assert alone_ratio(corrections) == pytest.approx(1.5)
+
+
+def busy(times: float, batches: int, error: float = 0.05, ratio: float = 2.5) -> Seen:
+    """Single rows take so many times their profile now, and ``times`` on a busy worker."""
+    return seen(ratio, batches)._replace(busy={0: BusyRatio(log(times), error)})
+
+
+def busy_ratio(corrections: LiveCorrections) -> float:
+    """Of single rows on a busy worker, in what plans are made by."""
+    return next(p.busy[0][1] for p in corrections.alone(KNOWN).profiles if p.busy) / row_ms(KNOWN)
+
+
+def test_plans_are_made_by_what_busy_workers_take_and_queries_sent_by_what_is_taken_now() -> None:
+    corrections = LiveCorrections()
+    assert corrections.look(1.0, [busy(1.2, ENOUGH)])
+    assert ratio_of(corrections) == pytest.approx(2.5)
+    assert busy_ratio(corrections) == pytest.approx(1.2)
+    assert [p.busy for p in corrections.corrected(KNOWN).profiles] == [(), ()]
+    assert corrections.alone(KNOWN) is corrections.alone(KNOWN)
+
+
+def test_what_is_as_profiled_on_a_busy_worker_is_known_as_that() -> None:
+    corrections = LiveCorrections()
+    assert corrections.look(1.0, [busy(1.0, ENOUGH, ratio=1.0)])
+    assert corrections.corrected(KNOWN) is KNOWN
+    assert busy_ratio(corrections) == pytest.approx(1.0)
+
+
+def test_what_a_busy_worker_takes_is_taken_over_where_it_moves_far_enough() -> None:
+    corrections = LiveCorrections()
+    corrections.look(1.0, [busy(1.0, ENOUGH)])
+    before = corrections.alone(KNOWN)
+    assert not corrections.look(2.0, [busy(1.08, 2 * ENOUGH)])
+    assert corrections.alone(KNOWN) is before
+    assert corrections.look(3.0, [busy(2.0, 2 * ENOUGH + 1)])
+    assert busy_ratio(corrections) == pytest.approx(2.0)
+    assert ratio_of(corrections) == pytest.approx(2.5)
+
+
+def test_of_two_workers_the_surer_counts_more() -> None:
+    corrections = LiveCorrections()
+    corrections.look(1.0, [busy(1.0, ENOUGH, error=0.02), busy(4.0, ENOUGH, error=1.0)])
+    assert busy_ratio(corrections) < 1.05
+
+
+def test_a_profile_that_was_measured_again_is_what_plans_are_made_by() -> None:
+    corrections = LiveCorrections()
+    corrections.look(1.0, [busy(1.5, 500)._replace(mark="monday")])
+    assert corrections.know({KEY: "tuesday"})
+    assert corrections.alone(KNOWN) is KNOWN
+
+
+def test_slowness_of_busy_workers_is_forgotten_where_nothing_runs() -> None:
+    corrections = LiveCorrections()
+    corrections.look(0.0, [busy(2.0, ENOUGH)])
+    corrections.look(RELAX_S, [])
+    assert busy_ratio(corrections) == pytest.approx(2.0 ** exp(-1.0))

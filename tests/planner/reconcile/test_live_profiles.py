@@ -7,11 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.reconcile.live_profiles import (
+    MOST_PAID_MS,
     MOST_TAIL,
+    BusyRatio,
     ProfiledTimes,
     SizeRatio,
     live_profile,
     size_of,
+    with_busy,
 )
 from planner.selection.snapshot import MEASURED_MARGIN, latency_points, margin, typical_points
 from variants.types import (
@@ -76,6 +79,20 @@ def test_what_was_seen_needs_no_margin_and_the_others_keep_theirs() -> None:
 def test_an_exact_profile_has_no_margin_before_or_after() -> None:
     exact = profile((1, 1.0, 1.0), (8, 4.0, 4.0), source=ProfileSource.EXACT)
     assert dict(latency_points(live_profile(exact, by_size(_0=2.0)))) == {1: 2.0, 8: 5.0}
+
+
+def test_what_is_slow_on_a_busy_worker_is_so_in_all_sizes_but_for_waking_and_handing_over() -> None:
+    """A row of 0.01 ms pays up to 0.3 ms with every batch; one of 10 ms is three times as slow."""
+    slow = {0: BusyRatio(log(3.0), 0.1)}
+    paid = {0: BusyRatio(log(26.0), 0.1)}
+    large = profile((1, 10.0, 10.0), (8, 80.0, 80.0), source=ProfileSource.EXACT)
+    small = profile((1, 0.01, 0.01), (64, 0.1, 0.1), source=ProfileSource.EXACT)
+
+    (one, row_ms), (eight, batch_ms) = with_busy(large, large, slow).busy
+    assert (one, eight) == (1, 8)
+    assert (row_ms, batch_ms) == pytest.approx((30.0, 8 * 30.0), rel=0.02)
+    assert batch_ms < 8 * 30.0 - MOST_PAID_MS
+    assert [ms for _, ms in with_busy(small, small, paid).busy] == pytest.approx([0.26, 0.35])
 
 
 def test_a_stall_is_no_property_of_the_variant() -> None:

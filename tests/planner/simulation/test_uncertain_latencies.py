@@ -55,6 +55,14 @@ def test_a_factor_is_played_throughout() -> None:
     assert report.busy_ratio * (2.0 + 0.06) == pytest.approx(0.08)
 
 
+def test_a_batch_after_a_pause_takes_longer() -> None:
+    """Of two queries that come together the first takes 25 ms and the second 10."""
+    paused = replace(setting(), latency_pause=2.5)
+    for latency_ms, in_time in ((36.0, 3), (34.0, 2)):
+        two = [Row(2.0, latency_ms=latency_ms)] * 2
+        assert play(paused, Row(0.0, 5_000.0), *two, queue=Fifo).in_time == in_time
+
+
 def disturbed(known: Setting, part: float) -> Setting:
     return replace(known, kinds=tuple(replace(kind, interference=part) for kind in known.kinds))
 
