@@ -182,7 +182,7 @@ def is_true(text: str, name: str, asked: Query, view: Snapshot) -> bool:
         return ours > ceiling == pytest.approx(1_000 * (asked.cost or 0), rel=0.01) and any(
             ours == pytest.approx(1_000 * price, rel=0.01) for price in above
         )
-    many = f"takes at most {NUMBER} rows in one query, not {NUMBER}: ask in parts of .*"
+    many = f"takes at most {NUMBER} rows? in one query, not {NUMBER}: ask in parts of .*"
     if found := re.fullmatch(many, text):
         most, rows = map(int, found.groups())
         return most < rows == asked.rows and any(c.table.max_batch == most for c in own)
