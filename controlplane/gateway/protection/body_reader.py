@@ -9,7 +9,6 @@ import asyncio
 import logging
 import socket
 import sys
-from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -23,7 +22,9 @@ from controlplane.gateway.protection.body_frames import (
     pieces,
     tasks_as_json,
 )
+from controlplane.gateway.protection.fair_queue import FairQueue
 from controlplane.gateway.query.parsing import ParsedQuery
+from planner.types import ANYBODY, Client
 from variants.buckets import TaskTable
 from variants.errors import InvalidInput, ModellessError, Overloaded
 from variants.images import expects_images
@@ -84,7 +85,7 @@ class BodyReader(asyncio.BufferedProtocol):
         """How much longer the next answer may take, as tokenizers are loaded before it."""
         self._tokenizers: frozenset[Digest] = frozenset()
         """Those that the process has."""
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting = FairQueue[_Waiting]()
         self._bytes = 0
         self._transport: asyncio.Transport | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -113,18 +114,22 @@ class BodyReader(asyncio.BufferedProtocol):
         asked: Mapping[str, Any],
         tasks: Mapping[TaskName, Task],
         done: Done,
+        client: Client = ANYBODY,
     ) -> None:
         """Read a body; ``done`` is called exactly once, with the query or with what is wrong.
 
         Args:
             asked: the other arguments of ``parse_v1`` or ``parse_v2``.
+            client: who asks. Clients take turns, and none has all the places.
         """
         most = MOST_TEXTS if self._texts else MOST
-        if len(self._waiting) >= most or self._bytes + len(body) > MOST_BYTES:
+        others = len(self._waiting) - self._waiting.of(client.name)
+        full = len(self._waiting) >= most or (others and 2 * self._waiting.of(client.name) >= most)
+        if full or self._bytes + len(body) > MOST_BYTES:
             done(Overloaded(self._many))
             return
         since_s = asyncio.get_running_loop().time()
-        self._waiting.append(_Waiting(body, asked, tasks, done, since_s))
+        self._waiting.append(client.name, _Waiting(body, asked, tasks, done, since_s))
         self._bytes += len(body)
         self._go_on()
 
@@ -161,7 +166,7 @@ class BodyReader(asyncio.BufferedProtocol):
             if self._ahead is not None:
                 self._tell(self._ahead)
             return
-        body, asked, tasks, _, since_s = self._waiting[0]
+        body, asked, tasks, _, since_s = self._waiting.first()
         if asyncio.get_running_loop().time() - max(since_s, self._there_s) > WAIT_S:
             self._answer(Overloaded(self._many))
             return
@@ -299,6 +304,6 @@ class BodyReader(asyncio.BufferedProtocol):
         if not self._waiting:
             return
         try:
-            self._answer(parsed_of(orjson.loads(text), data, self._waiting[0].tasks))
+            self._answer(parsed_of(orjson.loads(text), data, self._waiting.first().tasks))
         except ModellessError as error:
             self._answer(error)

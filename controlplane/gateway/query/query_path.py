@@ -275,7 +275,7 @@ class QueryPath(EarlyRefusals):
             except Exception as error:
                 self.fail(error, respond, given_id=given_id)
 
-        reader.read(body, fields, self.tasks, done)
+        reader.read(body, fields, self.tasks, done, asking.client)
 
     def start(self, parsed: ParsedQuery, respond: Respond, given_id: bytes | None = None) -> None:
         """Take responsibility for a query: ``respond`` is called exactly once from now on."""

@@ -21,6 +21,8 @@ from variants.texts.tokenising import Text, Tokeniser, Tokens
 from variants.types import Task, TaskName, TextInput
 from workers.runtimes.protocol import Tensor
 
+MOST_CHARACTERS = 2**18
+"""Of all texts of a query. They take some 0.1 s, and others wait meanwhile."""
 MOST_BYTES = 2**26
 """Of all inputs of a query, filled up to its longest text."""
 
@@ -196,6 +198,7 @@ def _checked(found: list[Any]) -> list[Text]:
     """
     Raises:
         InvalidInput: one is no text or pair of texts, or there are too many or none.
+        PayloadTooLarge: they are too long in all.
     """
     if not 0 < len(found) <= MAX_ROWS:
         raise InvalidInput(f"there are {len(found)} texts; 1 to {MAX_ROWS} are taken")
@@ -205,6 +208,12 @@ def _checked(found: list[Any]) -> list[Text]:
             raise InvalidInput(
                 f"'inputs' must be texts, or pairs of two, and number {number} is {shown(one)}"
             )
+    size = sum(len(part) for one in found for part in (one if isinstance(one, tuple) else (one,)))
+    if size > MOST_CHARACTERS:
+        raise PayloadTooLarge(
+            f"the texts have {size:,} characters, and at most {MOST_CHARACTERS:,} are read in one"
+            " query: ask in parts"
+        )
     if len({type(one) for one in found}) > 1:
         raise InvalidInput("'inputs' must be all texts, or all pairs of two")
     return found

@@ -275,6 +275,13 @@ def test_one_long_text_does_not_make_many_short_ones_too_large(
         v1(tokenisers, ["good"] * 19 + ["good good good"])
 
 
+def test_texts_are_not_read_in_any_amount(tokenisers: Tokenisers) -> None:
+    with pytest.raises(PayloadTooLarge, match="have 264,000 characters, and at most 262,144 are"):
+        v1(tokenisers, ["x" * 132] * 2_000)
+    with pytest.raises(PayloadTooLarge, match="ask in parts"):
+        v1(tokenisers, [["x" * 66, "y" * 66]] * 2_000, truncate=True)
+
+
 def test_the_gateway_gets_what_was_read(tokenisers: Tokenisers) -> None:
     parsed = v2(tokenisers, entry([1], ["good"]), id="7")
     answer, chunks = described(parsed)

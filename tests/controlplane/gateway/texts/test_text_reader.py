@@ -10,6 +10,7 @@ import pytest
 from controlplane.gateway.protection import body_reader
 from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.query.parsing import ParsedQuery
+from planner.types import Client
 from tests.controlplane.gateway.texts.test_reading import TASKS, opinions
 from tests.texts import BEGIN, END, FILM, GOOD, PAD, text_input, tokenizer_json
 from variants.buckets import TaskTable
@@ -84,6 +85,29 @@ async def test_many_may_wait(reader: BodyReader, monkeypatch: pytest.MonkeyPatch
     finally:
         other.close()
     assert [type(one) for one in answers] == [ParsedQuery, ParsedQuery, Overloaded]
+
+
+async def test_clients_take_turns(reader: BodyReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body_reader, "MOST_TEXTS", 8)
+    told: list[tuple[str, Found]] = []
+    done = asyncio.Event()
+
+    def ask(client: str) -> None:
+        def hear(found: Found) -> None:
+            told.append((client, found))
+            if len(told) == 10:
+                done.set()
+
+        reader.read(orjson.dumps(asked("good")), V1, TASKS, hear, Client(client))
+
+    for client in ("many",) * 5 + ("few",) * 2 + ("many",) + ("few", "many"):
+        ask(client)
+    await asyncio.wait_for(done.wait(), 90.0)
+    # Who has half of the places gets no more while others are there.
+    refused = [client for client, found in told if isinstance(found, Overloaded)]
+    assert refused == ["many", "many"]
+    answered = [client for client, found in told if isinstance(found, ParsedQuery)]
+    assert answered == ["many", "few", "many", "few", "many", "few", "many", "many"]
 
 
 async def test_the_process_is_there_before_the_first_text(reader: BodyReader) -> None:
