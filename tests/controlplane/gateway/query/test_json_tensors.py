@@ -18,6 +18,7 @@ from controlplane.gateway.query.parsing import parse_v1
 from controlplane.gateway.query.v2_parsing import parse_v2
 from variants.checks.json_shape import shown
 from variants.errors import InvalidInput
+from variants.figures import counted
 from variants.types import Slo, Task, TaskName, TensorSpec
 
 Shape = tuple[int, ...]
@@ -187,7 +188,7 @@ def expected_of_v2(data: Any, shape: list[int], spec: TensorSpec) -> np.ndarray[
         return "input 'x' has rows of different lengths"
     if len(leaves) != math.prod(shape) and fault_of(leaves, spec.dtype) is None:
         needs = f"its shape {shape} needs {math.prod(shape)}"
-        return f"input 'x' has {len(leaves)} values, {needs}"
+        return f"input 'x' has {counted(len(leaves), 'value')}, {needs}"
     flat = expected(leaves, scalars)
     return flat if isinstance(flat, str) else flat.reshape(shape)
 
