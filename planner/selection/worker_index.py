@@ -152,7 +152,9 @@ class _WorkersOfKind:
         """The same workers with other variants on them; this object when nothing changed."""
         # Sets that are the same object would be compared item by item all the same.
         others = [at for at, other in enumerate(map(is_not, self.ready, ready)) if other]
-        moved = [(at, keys) for at in others if (keys := self.ready[at] ^ ready[at])]
+        # Whether they are equal is found more quickly than what they differ in.
+        changes = [at for at in others if self.ready[at] != ready[at]]
+        moved = [(at, self.ready[at] ^ ready[at]) for at in changes]
         if not moved:
             return self
         masks = self.masks.copy()
