@@ -17,11 +17,11 @@ LOST = 1e-12
 """Part of a whole that arithmetic may lose."""
 
 
-def counted(number: int, word: str) -> str:
-    """``1 variant``, ``2 variants``, ``1,200 queries``."""
+def counted(number: int, word: str, form: str = "") -> str:
+    """``1 variant``, ``2 variants``; by the form ``,`` also ``1,200 queries``."""
     if number != 1:
         word = f"{word[:-1]}ies" if word == "query" else f"{word}s"
-    return f"{number:,} {word}"
+    return f"{number:{form}} {word}"
 
 
 def figure(value: float, digits: int = 1) -> str:

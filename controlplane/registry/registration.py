@@ -100,7 +100,7 @@ def register(
         parse_metric(request.metric)
     files = find_model_files(request.path, request.model, only=request.only)
     snapshot, meter = catalog.snapshot(), Meter(progress)
-    adding = _Adding(catalog, store, snapshot, device_kinds, meter, limits, cache, scratch)
+    adding = _Adding(catalog, store, snapshot, device_kinds, meter, limits, cache, scratch, notes)
     buckets = bucketed_named(snapshot.tasks, task_name)
     if request.edges.free_batch and (request.lengths is not None or buckets is not None):
         raise InvalidInput(
@@ -164,6 +164,7 @@ class _Adding(NamedTuple):
     limits: RegistrationLimits
     cache: BuildCache | None
     scratch: Path | None
+    notes: StoringNotes | None
 
     def prepare(
         self, request: RegistrationRequest, files: Sequence[ModelFile], work: Path
@@ -184,6 +185,8 @@ class _Adding(NamedTuple):
             return _Found(known, [], error.labels, repaired, error)
         for file in new:
             _refuse_removed(file, digests[file], task_name, catalog)
+        if self.notes is not None:  # else all would be built and measured in vain
+            self.notes.ensure_room(sum(file.path.stat().st_size for file in new))
         meter.expect(len(new) * (2 + STEPS_EXPECTED))
         task, prepared = known, list[Prepared]()
         for file in new:

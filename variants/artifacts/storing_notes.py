@@ -23,12 +23,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
+from variants.disk import ensure_room
 from variants.errors import StateUnavailable
 from variants.types import Digest
 
 FOLDER = "storing"
 """In the folder of the store."""
 _OF = "of-"
+LEAST_BYTES = 4 * 2**20
+"""What the catalog and notes may write beside the artifacts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +88,19 @@ class StoringNotes:
             yield note
         finally:
             os.close(file)
+
+    def ensure_room(self, size_bytes: int) -> None:
+        """Return when so much can be stored, before somebody works for long on what is to be.
+
+        Raises:
+            StateUnavailable: there is no space left for it.
+        """
+        folder = self._root.parent
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            ensure_room(folder, size_bytes + LEAST_BYTES)
+        except OSError as error:
+            raise self._unavailable(error) from error
 
     def shared(self) -> bool:
         """Whether another catalog has stored artifacts here: what it uses is not known.

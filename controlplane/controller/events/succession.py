@@ -33,6 +33,9 @@ class Past:
     """It was told to stop; else it ended without a word."""
     workers: Mapping[str, str] = field(default_factory=dict)
     """Device kinds by worker; empty where only the plan names it."""
+    ended: frozenset[str] = frozenset()
+    """Of the workers, those that were there when the installation was stopped in order, and were
+    not seen since: a controller that led for moments only has not told of them."""
     gateways: frozenset[str] = frozenset()
     restored: bool = False
     """No controller has led since the catalog was filled from a backup: what that remembers ran
@@ -60,11 +63,15 @@ def remembered(
         break
     kinds = dict(workers)
     gateways: set[str] = set()
+    joined: set[str] = set()
+    ended: set[str] = set()
     for event in sorted(events, key=lambda event: event.seq):
         if event.kind == RESTORED:
             workers, gateways, restored = {}, set(), True
         elif event.kind == "worker_joined":
             workers.setdefault(event.subject, kinds.get(event.subject, ""))
+            joined.add(event.subject)
+            ended.discard(event.subject)
         elif event.kind in ("worker_left", "worker_lost"):
             workers.pop(event.subject, None)
         elif event.kind in ("gateway_started", "gateway_returned"):
@@ -76,10 +83,13 @@ def remembered(
             if found and int(found[1]) < epoch:
                 before, stopped = int(found[1]), event.kind == "controller_stopped"
                 restored = False
+        if stopped and not gateways and event.kind in ("controller_stopped", "gateway_stopped"):
+            ended |= joined & workers.keys()
     return Past(
         epoch=before,
         stopped=stopped,
         workers=workers,
+        ended=frozenset(ended & workers.keys()),
         gateways=frozenset(gateways),
         restored=restored,
     )
@@ -104,7 +114,7 @@ def missed(past: Past, met: Iterable[str], targets: Mapping[str, Target]) -> Ite
     there = Counter(past.workers.values())
     for id_ in sorted(past.workers.keys() - set(met)):
         kind = past.workers[id_]
-        if past.stopped:
+        if past.stopped or id_ in past.ended:
             why = "it ended while the control loop was stopped"
             yield "worker_left", id_, f"worker {id_} is gone: {why}"
         elif kind in targets and there[kind] > targets[kind].count:

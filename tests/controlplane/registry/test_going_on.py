@@ -304,6 +304,26 @@ def test_what_a_killed_registration_has_stored_is_noted(
         assert [note.digests for note in found] == [stored]
 
 
+class Full(StoringNotes):
+    """On a disk that is full."""
+
+    def ensure_room(self, size_bytes: int) -> None:
+        assert size_bytes > 0
+        raise StateUnavailable("no room")
+
+
+def test_a_full_disk_is_told_before_anything_is_built(house: House) -> None:
+    """It was told after all had been built and measured, and none of that could be kept."""
+    notes = Full(house.store.root, url="", name=house.folder / "catalog.id")
+    request = RegistrationRequest(path=house.model, task="shapes", evaluation=house.rows)
+    with pytest.raises(StateUnavailable, match="no room"):
+        register(
+            request, house.catalog, house.store, (CPU,), house.told.append, limits=QUICK,
+            scratch=house.scratch, notes=notes,
+        )  # fmt: skip
+    assert {one.step for one in house.told} <= {"check"}
+
+
 def test_a_registration_that_ends_leaves_no_note(house: House) -> None:
     notes = StoringNotes(house.store.root, url="", name=house.folder / "catalog.id")
     request = RegistrationRequest(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.disks import fill, small_disk
 from variants.artifacts.storing_notes import StoringNotes
 from variants.errors import StateUnavailable
 from variants.types import Digest
@@ -32,6 +33,16 @@ def leave(notes: StoringNotes, *digests: Digest) -> None:
 @pytest.fixture
 def notes(tmp_path: Path) -> StoringNotes:
     return notes_in(tmp_path)
+
+
+def test_a_full_disk_is_told_before_anything_is_stored() -> None:
+    with small_disk(16 * 1024) as disk:
+        notes = notes_in(disk)
+        notes.ensure_room(2**20)
+        assert [path.name for path in (disk / "artifacts").iterdir()] == []
+        fill(disk)
+        with pytest.raises(StateUnavailable, match="artifacts has no room for 5 MiB: No space le"):
+            notes.ensure_room(2**20)
 
 
 def test_nothing_was_ever_stored(notes: StoringNotes) -> None:

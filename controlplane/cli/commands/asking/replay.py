@@ -189,7 +189,9 @@ def _told(show: Show, total: int, steps: int) -> "Callable[[Outcomes], None]":
     from controlplane.building.types import Progress
 
     def tell(outcomes: "Outcomes") -> None:
-        message = f"{outcomes.sent:,} of {counted(total, 'query')} sent, {outcomes.ended:,} ended"
+        message = (
+            f"{outcomes.sent:,} of {counted(total, 'query', ',')} sent, {outcomes.ended:,} ended"
+        )
         done = steps * outcomes.ended // total
         show(Progress(step="replay", message=message, done=done, total=steps))
 
@@ -234,7 +236,7 @@ def _compared(
 def _say_interrupted(outcomes: "Outcomes") -> None:
     total = len(outcomes.trace)
     print(
-        f"interrupted: {outcomes.sent:,} of {counted(total, 'query')} "
+        f"interrupted: {outcomes.sent:,} of {counted(total, 'query', ',')} "
         f"{'was' if total == 1 else 'were'} sent, and of"
         f" {outcomes.ended:,} it is known what became of them",
         file=sys.stderr,

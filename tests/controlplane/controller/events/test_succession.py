@@ -72,6 +72,35 @@ def test_workers_are_remembered_from_plan_tick_and_events() -> None:
     assert past.workers == {"w1": "cpu-1", "w3": ""}
 
 
+def test_workers_that_ended_with_all_else_were_not_lost_with_a_later_control_loop() -> None:
+    """`modelless down` and `up`, and the machine loses power before the new control loop has told
+    that the workers of before are gone."""
+    past = remembered(
+        4,
+        None,
+        (),
+        events(("controller_started", "epoch 2"), ("gateway_started", "a"), ("worker_joined", "w1"),
+               ("controller_stopped", "epoch 2"), ("gateway_stopped", "a"),
+               ("controller_started", "epoch 3"), ("gateway_started", "b"),
+               ("worker_joined", "w2")),
+    )  # fmt: skip
+    assert past.ended == {"w1"}
+    told = {subject: (kind, words) for kind, subject, words in missed(past, [], {})}
+    assert told["w1"][0] == "worker_left"
+    assert told["w2"][0] == "worker_lost"
+
+
+def test_workers_that_ran_on_while_the_control_loop_was_replaced_did_not_end() -> None:
+    past = remembered(
+        4,
+        None,
+        (),
+        events(("gateway_started", "a"), ("worker_joined", "w1"), ("controller_stopped", "epoch 2"),
+               ("controller_started", "epoch 3")),
+    )  # fmt: skip
+    assert past.ended == frozenset()
+
+
 def test_gateways_are_remembered_until_they_stop_or_are_lost() -> None:
     past = remembered(
         4,
