@@ -8,7 +8,7 @@ well, by what each batch did: the estimate rises by 0.95 steps when a batch took
 by 0.05 steps when it did not, so in the long run 95 % are within it, whatever the distribution
 (Gibbs and Candes, "Adaptive conformal inference under distribution shift", NeurIPS 2021).
 
-Learning from a batch takes about 2 us. Nothing here knows a clock.
+Learning from a batch takes some microseconds. Nothing here knows a clock.
 """
 
 from enum import IntEnum

@@ -594,6 +594,25 @@ async def test_live_latency_is_told_as_a_multiple_of_the_profile(worker: WorkerC
         assert told(connection).live_ratio == 1.0
 
 
+async def test_what_batches_take_that_follow_on_one_another_is_told(worker: WorkerConfig) -> None:
+    """Seven lone queries leave open what a pause costs; twenty that wait for one another do not."""
+    spec = replace(SLOW, typical=((1, 30.0),), latency=((1, 30.0),))
+    async with running(worker) as (_, connection):
+        await connection.load(spec, CONTROL_S)
+        for _ in range(7):
+            await ask(connection, spec, row(1), budget_ms=5_000)
+            await asyncio.sleep(0.01)
+        await until(lambda: told(connection).batches >= 7)
+        [(rows, _, unsure)] = told(connection).busy
+        assert rows == 1
+        for _ in range(4):
+            await asyncio.gather(
+                *(ask(connection, spec, row(1), budget_ms=5_000) for _ in range(5))
+            )
+        await until(lambda: told(connection).busy[0][2] < unsure)
+        assert told(connection).busy_sure > 1.0
+
+
 async def test_where_a_batch_runs_follows_from_what_the_runtime_takes(
     worker: WorkerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
