@@ -6,8 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from controlplane.building.texts import rows_of_task
+from controlplane.building.types import RegistrationRequest
+from controlplane.registry.extension import extend
 from tests import onnx_models as models
-from tests.controlplane.registry.test_registration import House
+from tests.controlplane.registry.test_registration import CPU, QUICK, House
 from tests.texts import FILM, PAD, opinion_model, text_input, tokenizer_json, write_texts
 from variants.buckets import bucketed_named
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
@@ -146,3 +149,24 @@ def test_a_task_of_numbers_gets_no_tokenizer(tmp_path: Path) -> None:
     other = models.write(tmp_path / "other.onnx", opinion_model(opsets=[("", 19)]))
     with pytest.raises(Conflict, match="is asked with numbers of tokens, and has no tokenizer"):
         house.register(path=other, model="opinion", lengths=None)
+
+
+def test_more_variants_are_judged_by_texts(tmp_path: Path) -> None:
+    house = Opinions(tmp_path)
+    house.register(lengths=(8,))
+    request = RegistrationRequest(
+        path=Path(), task="opinions.8", evaluation=house.rows, kinds=("onnx-fp32-open",)
+    )
+    result = extend(
+        request, "opinion", None, house.catalog, house.store, (CPU,), limits=QUICK,
+        scratch=house.scratch,
+    )  # fmt: skip
+    assert [(one.name, one.accuracy) for one in result.variants] == [
+        ("opinion-v1-onnx-fp32-open", 1.0)
+    ]
+    task = house.catalog.snapshot().tasks[0]
+    rows = rows_of_task(house.rows, task, house.catalog.tokenizer, tmp_path / "rows")
+    with np.load(rows) as arrays:
+        assert arrays["input_ids"].shape == (40, 8)
+    # Rows of numbers stay as they are.
+    assert rows_of_task(rows, task, house.catalog.tokenizer, tmp_path / "again") == rows
