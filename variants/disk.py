@@ -10,6 +10,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from variants.errors import StateUnavailable
+from variants.figures import figure
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 """No space left on the device, or none of the user's share of it."""
@@ -79,7 +80,7 @@ def ensure_room(folder: Path, size_bytes: int) -> None:
     except StateUnavailable as error:
         reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else ""
         raise StateUnavailable(
-            f"{folder} has no room for {size_bytes / 2**20:g} MiB: {reason};"
+            f"{folder} has no room for {figure(size_bytes / 2**20)} MiB: {reason};"
             " free some space on its disk"
         ) from error
     finally:
