@@ -3,8 +3,8 @@
 On a CPU, ONNX Runtime computes products of such weights in fp32 and puts casts around them. Where
 its ``MatmulTransposeFusion`` then takes a transposition into a product, it leaves a node without a
 schema, and its ``NchwcTransformer`` ends the process with SIGSEGV while the session is made
-(https://github.com/microsoft/onnxruntime/issues/28392, seen in 1.24 to 1.31 on x86). So such a file
-is loaded without the first, which costs it a transposition and no accuracy.
+(https://github.com/microsoft/onnxruntime/issues/28392, reported of 1.24 and 1.25 on x86, and so in
+1.31). So such a file is loaded without the first, which costs it a transposition and no accuracy.
 
 The file is walked as it lies, by the lengths of its fields: to parse it would take as much memory
 again, and this is done at each load.

@@ -44,8 +44,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) 
 
 
 def _print_lines(screen: "Console", columns: Sequence[str], rows: list[list[str]]) -> bool:
-    """Print what needs neither fold nor crop, line for line as Rich would lay it out, which takes
-    it a millisecond for each row; whether that is so."""
+    """Print what needs neither fold nor crop, line for line as Rich would lay it out, which is slow
+    for thousands of rows; whether it was so."""
     from rich.cells import cell_len
     from rich.text import Text
 
