@@ -17,9 +17,6 @@ from planner.latency_table import LatencyTable, latency_table
 from planner.selection.snapshot import SURE, margin, typical_points
 from variants.types import LatencyPoint, Profile
 
-CAUTION = 0.5
-"""Standard deviations that are added to what a full worker is believed to take: where that is not
-known, plans leave room."""
 MOST_PAID_MS = 0.3
 """Most that each of the batches that follow on one another is believed to pay, whatever its size:
 waking and handing over. What they take longer beyond that is the machine, and so a factor."""
@@ -157,7 +154,7 @@ def with_busy(live: Profile, profile: Profile, ratios: BusyRatios) -> Profile:
     for point in profile.points:
         size = size_of(point.batch_size)
         near = _nearest(seen, size)
-        ratio = ratios[near].ratio + CAUTION * ratios[near].error
+        ratio = ratios[near].ratio
         if near < size:
             known_ms = times.ms[min(1 << near, times.max_batch)]
             ratio = _slower(ratio, known_ms, point.p50_ms)

@@ -95,12 +95,12 @@ def test_plans_count_with_what_batches_take_that_follow_on_one_another() -> None
     """Most take twice as long as by the profile, because they come after pauses."""
     live, known = LiveLatency(), catalog()
     told, point = worker(2.0, ENOUGH), profile().points[0]
-    replica = replace(told.replicas[0], busy=((1, point.p50_ms, 0.0),), busy_sure=1.25)
+    replica = replace(told.replicas[0], busy=((1, point.p50_ms, 0.05),), busy_sure=1.25)
     assert live.look(1.0, known, [replace(told, replicas=(replica,))])
     assert first_ms(live.corrected(known)) == pytest.approx(2.0 * first_ms(known))
     [planned] = [one for one in live.alone(known).profiles if one.busy]
-    assert planned.busy[0][1] == pytest.approx(1.25 * point.p50_ms)
-    assert (planned.points, planned.busy_error) == (live.corrected(known).profiles[0].points, 0.0)
+    assert planned.busy[0] == (1, pytest.approx(1.25 * point.p50_ms))
+    assert (planned.points, planned.busy_error) == (live.corrected(known).profiles[0].points, 0.05)
     assert live.alone(known) is live.alone(known)
 
 

@@ -271,7 +271,7 @@ def test_workers_that_run_it_alone_now_are_believed_though_it_takes_as_long() ->
     assert alone_ratio(corrections) == pytest.approx(1.5)
 
 
-def busy(times: float, batches: int, error: float = 0.0, ratio: float = 2.5) -> Seen:
+def busy(times: float, batches: int, error: float = 0.05, ratio: float = 2.5) -> Seen:
     """Single rows take so many times their profile now, and ``times`` on a busy worker."""
     return seen(ratio, batches)._replace(busy={0: BusyRatio(log(times), error)})
 

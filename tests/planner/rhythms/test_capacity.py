@@ -60,11 +60,11 @@ def could_serve(planned: CatalogSnapshot) -> float:
 def test_headroom_is_what_a_full_worker_serves_whatever_it_is_asked_now(
     load: float, slow: float
 ) -> None:
-    """Pauses cost 2.5 times. Less is said for chance, spread, and where it is not sure yet."""
+    """Pauses cost 2.5 times. A tenth of its time is for chance, and for how sure it is."""
     for seed in range(3):
         found = could_serve(planned_by(Worker(seed, load, slow, 2.5).runs(300)))
         true = 1_000.0 / (PROFILED_MS * slow)
-        assert 0.6 < found / true < 1.1
+        assert 0.65 < found / true < 1.15
 
 
 def test_a_worker_that_is_slowed_is_counted_with_less_within_two_ticks() -> None:
@@ -113,7 +113,7 @@ def test_what_would_be_too_late_for_a_lone_query_is_not_planned_for_it() -> None
     found = with_busy(
         live_profile(KNOWN.profiles[0], {0: SizeRatio(log(4.0), log(4.0))}),
         KNOWN.profiles[0],
-        {0: BusyRatio(0.0, 0.0)},
+        {0: BusyRatio(0.0, 0.1)},
     )
     snapshot = build_snapshot(replace(KNOWN, profiles=(found,)), ())
     kinds = [AvailableKind(name=CPU, count=1, memory_mib=1_000.0, usd_per_hour=1.0)]
