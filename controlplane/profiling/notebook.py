@@ -130,8 +130,15 @@ def _values(readings: Readings) -> dict[str, Any]:
         "samples": {str(size): sample.rounds for size, sample in readings.samples.items()},
         "figures": None if readings.figures is None else asdict(readings.figures),
         "weights": {served: list(one) for served, one in readings.weighed.items()},
-        "profile": None if readings.profile is None else asdict(readings.profile),
+        "profile": None if readings.profile is None else _measured(readings.profile),
         "too_much": None if readings.too_much is None else asdict(readings.too_much),
+    }
+
+
+def _measured(profile: Profile) -> dict[str, Any]:
+    """What was measured, without what workers tell."""
+    return {
+        name: one for name, one in asdict(profile).items() if name not in ("busy", "busy_error")
     }
 
 
