@@ -99,7 +99,9 @@ def test_plans_count_with_what_batches_take_that_follow_on_one_another() -> None
     assert live.look(1.0, known, [replace(told, replicas=(replica,))])
     assert first_ms(live.corrected(known)) == pytest.approx(2.0 * first_ms(known))
     [planned] = [one for one in live.alone(known).profiles if one.busy]
-    assert planned.busy[0] == (1, pytest.approx(1.25 * point.p50_ms))
+    [size, ms] = planned.busy[0]
+    assert size == 1
+    assert ms == pytest.approx(1.25 * point.p50_ms)
     assert (planned.points, planned.busy_error) == (live.corrected(known).profiles[0].points, 0.05)
     assert live.alone(known) is live.alone(known)
 
