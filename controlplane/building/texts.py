@@ -31,7 +31,7 @@ def with_texts(
 
     Args:
         file: of the model.
-        known: the task, or one of its buckets, if there is any.
+        known: the task, or the longest of its buckets, if there is any.
         tokenizer_of: those that tasks have.
         folder: where rows are written.
 
@@ -74,7 +74,10 @@ def with_texts(
                 f"{file.path.name} takes texts of any length: say with --lengths at which it is"
                 " served, such as '16,64,256'"
             )
-        longest = max(request.lengths) if length is None and request.lengths else length
+        longest = length
+        if length is None:
+            there = [longest_of(known)] if known is not None and known.text is not None else []
+            longest = max([*(request.lengths or ()), *there])
         rows = _rows(request, sandbox, work, path, text, dtypes, longest, length)
     pads = () if length is not None else tuple(_pads(text))
     return replace(request, **rows, pads=pads, text=text, tokenizer_data=data)

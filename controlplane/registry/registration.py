@@ -113,7 +113,7 @@ def register(
         if request.edges:
             files = tuple(with_edges(files, request.edges, work, limits))
         joined = next((task for task in snapshot.tasks if task.name == task_name), None)
-        face = joined if buckets is None else buckets.buckets[0]
+        face = joined if buckets is None else buckets.buckets[-1]
         if request.tokenizer is not None or (face is not None and face.text is not None):
             meter.begin("check", f"reading {request.evaluation.name}")
             request = with_texts(request, files[0], face, catalog.tokenizer, work, limits)
