@@ -155,7 +155,8 @@ def _rows(
     if text is None:
         raise InvalidInput(f"task {face.name!r} takes numbers, and no texts")
     longest = asked.lengths[-1] if isinstance(asked, BucketedTask) else longest_of(face)
-    follows = isinstance(asked, BucketedTask) and bool(asked.following)
+    any_length = asked.buckets[0] if isinstance(asked, BucketedTask) else asked
+    follows = any_length.bucket is not None and bool(any_length.bucket.outputs)
     found = tokenisers.of(text).read(texts, longest, cut=cut, spans=follows)
     lengths = [len(one.ids) for one in found]
     task = asked.holding(max(lengths)) if isinstance(asked, BucketedTask) else face

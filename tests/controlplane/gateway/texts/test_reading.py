@@ -145,6 +145,8 @@ def test_outputs_as_long_as_the_rows_are_cut_back_to_the_tokens(tokenisers: Toke
     assert answer["spans"] == spans
     assert [len(row) for row in answer["outputs"]] == [3, 4]
     assert v1(tokenisers, ["good"]).spans is None
+    # Also of who asks one of the lengths.
+    assert v1(tokenisers, ["good"], "tags.8").lengths == (3,)
 
 
 def test_numbers_are_taken_as_before(tokenisers: Tokenisers) -> None:
