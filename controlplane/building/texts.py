@@ -13,7 +13,7 @@ from profiler.sandbox.sandbox import Sandbox, SandboxLimits
 from variants.checks.onnx_check import check_file
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.model_files import ModelFile
-from variants.texts.inputs import MOST_BYTES, digest_of_text, longest_of, names_of
+from variants.texts.inputs import MOST_BYTES, digest_of_text, fills_of, longest_of, names_of
 from variants.types import Digest, Task, TextInput
 
 PARTS = ("evaluation", "calibration", "training")
@@ -79,7 +79,11 @@ def with_texts(
             there = [longest_of(known)] if known is not None and known.text is not None else []
             longest = max([*(request.lengths or ()), *there])
         rows = _rows(request, sandbox, work, path, text, dtypes, longest, length)
-    pads = () if length is not None else tuple(_pads(text))
+    pads = (
+        ()
+        if length is not None
+        else tuple((name, float(fill)) for name, fill in fills_of(text).items())
+    )
     return replace(request, **rows, pads=pads, text=text, tokenizer_data=data)
 
 
@@ -200,8 +204,3 @@ def _fitted(
         subject=given.name,
     )
     return target if found["rows"] else given
-
-
-def _pads(text: TextInput) -> list[tuple[str, float]]:
-    """What fills up each input."""
-    return [(name, float(text.pad) if name == text.ids else 0.0) for name in names_of(text)]

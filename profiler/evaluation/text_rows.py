@@ -25,7 +25,7 @@ from variants.metrics.metric import LABELS, TARGETS
 from variants.metrics.positions import IGNORED
 from variants.texts.inputs import TEXT
 from variants.texts.tables import PAIR, TABLES, rows_in
-from variants.texts.tokenising import Text, Tokeniser, Tokens
+from variants.texts.tokenising import Text, Tokeniser, Tokens, filled
 from variants.types import TextInput
 
 WORDS = "words"
@@ -110,16 +110,7 @@ def fit_texts(
         arrays[LABELS] = _of_tokens(
             path, others[LABELS], [found[number] for number in kept], kept, size
         )
-    for name, fill in ((text.ids, text.pad), (text.mask, 0), (text.types, 0)):
-        if name is not None:
-            arrays[name] = np.full((len(kept), size), fill, dtypes[name])
-    for row, number in enumerate(kept):
-        one, end = found[number], int(lengths[number])
-        arrays[text.ids][row, :end] = one.ids
-        if text.mask is not None:
-            arrays[text.mask][row, :end] = 1
-        if text.types is not None:
-            arrays[text.types][row, :end] = one.types
+    arrays |= filled([found[number] for number in kept], text, dtypes, size)
     np.savez(target, **arrays)  # type: ignore[arg-type]
     return Fitted(
         rows=len(kept),

@@ -6,7 +6,6 @@
 import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
-from math import isfinite
 
 from variants.errors import InvalidInput
 from variants.figures import counted
@@ -100,6 +99,11 @@ def names_of(text: TextInput) -> tuple[str, ...]:
     return tuple(name for name in (text.ids, text.mask, text.types) if name is not None)
 
 
+def fills_of(text: TextInput) -> dict[str, int]:
+    """What fills up each of them behind the end of a text."""
+    return {name: text.pad if name == text.ids else 0 for name in names_of(text)}
+
+
 def longest_of(task: Task) -> int:
     """Tokens of a row of a task that takes texts."""
     assert task.text is not None
@@ -128,7 +132,7 @@ def check_text(task: Task) -> None:
         _check_input(where, specs[name], axes if task.bucket is not None else None)
     if len({specs[name].shape for name in names}) > 1:
         raise InvalidInput(f"the inputs of {where} that a text fills have different lengths")
-    if type(text.pad) is not int or not isfinite(text.pad) or text.pad < 0:
+    if type(text.pad) is not int or text.pad < 0:
         raise InvalidInput(f"what fills up the texts of {where} must be the number of a token")
     if task.bucket is not None:
         for axis in task.bucket.axes:

@@ -6,14 +6,15 @@ each text is bounded before it is read.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from variants.errors import InvalidInput
-from variants.texts.inputs import MOST_BYTES
+from variants.texts.inputs import MOST_BYTES, fills_of
+from variants.types import TextInput
 
 MOST_CHARACTERS = 64
 """Of a text, for each token that its row may have: English has some four or five."""
@@ -140,6 +141,29 @@ class Tokeniser:
             of = [-1 if word is None else word for word in read.word_ids]
             found.append(_tokens(read, spans=False)._replace(words=np.array(of, np.int64)))
         return found
+
+
+def filled(
+    texts: Sequence[Tokens], text: TextInput, dtypes: Mapping[str, str], width: int
+) -> dict[str, NDArray[Any]]:
+    """The rows ``(texts, width)`` of each input that texts fill, by its name.
+
+    Args:
+        dtypes: of these inputs, by name.
+        width: at least the tokens of the longest.
+    """
+    rows = {
+        name: np.full((len(texts), width), fill, dtypes[name])
+        for name, fill in fills_of(text).items()
+    }
+    for row, one in enumerate(texts):
+        end = len(one.ids)
+        rows[text.ids][row, :end] = one.ids
+        if text.mask is not None:
+            rows[text.mask][row, :end] = 1
+        if text.types is not None:
+            rows[text.types][row, :end] = one.types
+    return rows
 
 
 def _tokens(found: Any, *, spans: bool) -> Tokens:

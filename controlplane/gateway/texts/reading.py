@@ -13,11 +13,11 @@ from controlplane.gateway.query.query_fields import AskedByLength, flag_of, para
 from controlplane.gateway.query.replies import AskedAs
 from controlplane.gateway.query.v2_parsing import query_v2, v2_form
 from controlplane.gateway.texts.asked import TRUNCATE
-from variants.buckets import BucketedTask, bucket_of
+from variants.buckets import BucketedTask
 from variants.checks.json_shape import shown
 from variants.errors import InvalidInput, PayloadTooLarge
 from variants.texts.inputs import TEXT, longest_of, unpacked
-from variants.texts.tokenising import Text, Tokeniser, Tokens
+from variants.texts.tokenising import Text, Tokeniser, Tokens, filled
 from variants.types import Task, TaskName, TextInput
 from workers.runtimes.protocol import Tensor
 
@@ -160,9 +160,6 @@ def _rows(
     found = tokenisers.of(text).read(texts, longest, cut=cut, spans=follows)
     lengths = [len(one.ids) for one in found]
     task = asked.holding(max(lengths)) if isinstance(asked, BucketedTask) else face
-    fills = {text.ids: text.pad, text.mask: 0, text.types: 0}
-    if task.bucket is not None:
-        fills |= {axis.input: int(axis.pad) for axis in bucket_of(task).axes}
     size = sum(
         len(texts) * prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in task.inputs
     )
@@ -171,15 +168,9 @@ def _rows(
             f"{len(texts)} texts would take {size / 2**20:.0f} MiB once all are as long as the"
             f" longest, more than the {MOST_BYTES >> 20} allowed: ask in parts"
         )
-    tensors: list[Tensor] = []
-    for spec in task.inputs:
-        filled = np.full((len(texts), *spec.shape), fills[spec.name], spec.dtype)
-        for row, one in enumerate(found):
-            values: Any = 1
-            if spec.name != text.mask:
-                values = one.types if spec.name == text.types else one.ids
-            filled[row, : len(one.ids)] = values
-        tensors.append(filled)
+    dtypes = {spec.name: spec.dtype for spec in task.inputs}
+    rows = filled(found, text, dtypes, longest_of(task))
+    tensors: list[Tensor] = [rows[spec.name] for spec in task.inputs]
     return _Rows(task, tensors, found if follows else None)
 
 
