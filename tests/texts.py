@@ -70,6 +70,60 @@ def opinion_model(length: int | str = "tokens", **changes: Any) -> Any:
     return onnx_models.model(**given)
 
 
+OTHER_WORDS = ("<s>", "<pad>", "</s>", "<unk>", "the", "film", "bad", "good")
+"""Of another tokenizer, which begins and ends texts with other numbers."""
+OTHER_WORTH = np.array([0, 9, 0, 0, 0, 0, -1, 1], np.float32)
+
+
+def other_tokenizer_json() -> bytes:
+    made = Tokenizer(
+        models.WordLevel(
+            {word: number for number, word in enumerate(OTHER_WORDS)}, unk_token="<unk>"
+        )
+    )
+    made.normalizer = normalizers.Lowercase()
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.post_processor = processors.TemplateProcessing(
+        single="<s> <s> $A </s>",
+        pair="<s> <s> $A </s> $B:1 </s>:1",
+        special_tokens=[("<s>", 0), ("</s>", 2)],
+    )
+    made.enable_padding(pad_id=1, length=12)
+    return str(made.to_str()).encode()
+
+
+def other_opinion_model(length: int | str = "tokens", **changes: Any) -> Any:
+    """The same as ``opinion_model`` by the other tokenizer, and with other inputs: numbers of 32
+    bits that are called otherwise, a mask of another type and, behind them, types of tokens. Where
+    these are not 0, it says the opposite."""
+    given: dict[str, Any] = {
+        "inputs": [
+            tensor("ids", "batch", length, kind=TensorProto.INT32),
+            tensor("input_mask", "batch", length, kind=TensorProto.INT32),
+            tensor("segment_ids", "batch", length, kind=TensorProto.INT32),
+        ],
+        "nodes": [
+            node("Gather", ("worth", "ids"), "each"),
+            node("Cast", ("input_mask",), "mask", to=TensorProto.FLOAT),
+            node("Mul", ("each", "mask"), "kept"),
+            node("Cast", ("segment_ids",), "types", to=TensorProto.FLOAT),
+            node("Mul", ("types", "minus"), "opposite"),
+            node("Add", ("kept", "opposite"), "both"),
+            node("ReduceSum", ("both", "axis"), "sum", keepdims=1),
+            node("MatMul", ("sum", "signs"), "product"),
+            node("Softmax", ("product",), "scores"),
+        ],
+        "outputs": [tensor("scores", "batch", 2)],
+        "weights": {
+            "worth": OTHER_WORTH,
+            "minus": np.array(-99.0, np.float32),
+            "axis": np.array([1]),
+            "signs": np.array([[-1.0, 1.0]], np.float32),
+        },
+    } | changes
+    return onnx_models.model(**given)
+
+
 def write_texts(path: Path, rows: int = 40) -> Path:
     """Texts of three to eight tokens with what is right, as a ``.csv``."""
     lines = ["text,label"]

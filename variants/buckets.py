@@ -11,7 +11,18 @@ from functools import lru_cache
 from typing import Any
 
 from variants.errors import InvalidInput
-from variants.types import Digest, FollowingAxis, LengthBucket, OpenAxis, Task, TaskName, TensorSpec
+from variants.types import (
+    Digest,
+    FollowingAxis,
+    LengthBucket,
+    ModelVersion,
+    OpenAxis,
+    Stage,
+    Task,
+    TaskName,
+    TensorSpec,
+    TextInput,
+)
 
 OPEN = -1
 """The size of an open axis in the signature of a bucketed task."""
@@ -63,18 +74,43 @@ class BucketedTask:
         return bucket_of(self.buckets[0]).outputs
 
 
-class TaskTable(dict[TaskName, Task]):
-    """Tasks by name, and beside them the bucketed ones, which are found only where no task is, and
-    the tokenizers that tasks name, as ``variants.texts.inputs.packed`` makes them."""
+OwnTexts = Mapping[tuple[TaskName, str], TextInput]
+"""How texts become rows of a version, by its task and label, where it has its own tokenizer."""
 
-    __slots__ = ("bucketed", "tokenizers")
+
+class TaskTable(dict[TaskName, Task]):
+    """Tasks by name, and beside them the bucketed ones, which are found only where no task is, the
+    tokenizers that tasks and versions name, as ``variants.texts.inputs.packed`` makes them, and
+    which versions have their own."""
+
+    __slots__ = ("bucketed", "own_texts", "texts", "tokenizers")
 
     def __init__(
-        self, tasks: Iterable[Task], tokenizers: Mapping[Digest, bytes] | None = None
+        self,
+        tasks: Iterable[Task],
+        tokenizers: Mapping[Digest, bytes] | None = None,
+        own_texts: OwnTexts | None = None,
     ) -> None:
         super().__init__((task.name, task) for task in tasks)
         self.bucketed = bucketed_tasks(self.values())
         self.tokenizers: Mapping[Digest, bytes] = tokenizers or {}
+        self.own_texts: OwnTexts = own_texts or {}
+        found: dict[TaskName, dict[Digest, TextInput]] = {}
+        for (name, _), text in self.own_texts.items():
+            found.setdefault(name, {}).setdefault(text.tokenizer, text)
+        self.texts: Mapping[TaskName, tuple[TextInput, ...]] = {
+            name: tuple(texts.values()) for name, texts in found.items()
+        }
+        """By which versions of a task read texts that do not read them as the task says."""
+
+
+def own_texts_of(versions: Iterable[ModelVersion]) -> OwnTexts:
+    """Of those among versions that may answer."""
+    return {
+        (one.task, one.label): one.text
+        for one in versions
+        if one.text is not None and one.stage in (Stage.LIVE, Stage.CANARY)
+    }
 
 
 def bucketed_tasks(tasks: Iterable[Task]) -> dict[TaskName, BucketedTask]:

@@ -214,6 +214,9 @@ class ModelVersion:
     format: str = "onnx"
     created_at: str = ""
     """ISO 8601, UTC."""
+    text: TextInput | None = None
+    """How texts become its rows where another tokenizer does it than the task's. Its inputs are
+    called as the task's are. None: as the task says."""
 
     @property
     def label(self) -> str:
@@ -440,7 +443,8 @@ class Registration:
     profiles: tuple[Profile, ...]
     device_kinds: tuple[DeviceKind, ...] = ()
     tokenizer: bytes | None = None
-    """The ``tokenizer.json`` that the task names, where it may be new to the catalog."""
+    """The ``tokenizer.json`` that the version names, or else the task, where it may be new to the
+    catalog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

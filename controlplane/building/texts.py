@@ -3,46 +3,66 @@
 Foreign tokenizers are read in the process in which foreign models are tried.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from controlplane.building.types import RegistrationLimits, RegistrationRequest
 from profiler.sandbox.sandbox import Sandbox, SandboxLimits
 from variants.checks.onnx_check import check_file
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.model_files import ModelFile
-from variants.texts.inputs import MOST_BYTES, digest_of_text, fills_of, longest_of, names_of
-from variants.types import Digest, Task, TextInput
+from variants.texts.inputs import (
+    MOST_BYTES,
+    digest_of_text,
+    fills_of,
+    longest_of,
+    names_of,
+    roles_of,
+)
+from variants.types import Digest, ModelVersion, Task, TextInput
 
 PARTS = ("evaluation", "calibration", "training")
+
+
+class WithTexts(NamedTuple):
+    """A registration by texts, made one by numbers."""
+
+    request: RegistrationRequest
+    file: ModelFile
+    """Of the model, with the inputs of the task that it joins."""
+    said: tuple[str, ...]
+    """What whoever registers should know, in sentences."""
 
 
 def with_texts(
     request: RegistrationRequest,
     file: ModelFile,
     known: Task | None,
+    before: TextInput | None,
     tokenizer_of: Callable[[Digest], bytes],
     folder: Path,
     limits: RegistrationLimits,
-) -> RegistrationRequest:
+) -> WithTexts:
     """The request with what its tokenizer says, and with rows of numbers in place of texts.
 
     Args:
         file: of the model.
         known: the task, or the longest of its buckets, if there is any.
-        tokenizer_of: those that tasks have.
+        before: how texts become rows of the version before, where that has its own tokenizer.
+        tokenizer_of: those that tasks and versions have.
         folder: where rows are written.
 
     Raises:
         InvalidArtifact: the model takes no numbers of tokens, or rows are refused.
         InvalidInput: the tokenizer is none, or an option does not fit.
-        Conflict: the task has another tokenizer, or none.
+        Conflict: the task has none.
     """
-    if request.tokenizer is None and (known is None or known.text is None):
-        return request
-    data = _tokenizer(request, known, tokenizer_of)
+    of_task = None if known is None else known.text
+    if request.tokenizer is None and of_task is None:
+        return WithTexts(request, file, ())
+    data = _tokenizer(request, known, before, tokenizer_of)
     if request.pads:
         raise InvalidInput("the tokenizer says what fills rows up: leave --pad out")
     if request.path.is_dir() or file.path.suffix != ".onnx":
@@ -52,6 +72,9 @@ def with_texts(
     path = work / "tokenizer.json"
     path.write_bytes(data)
     name = path.name if request.tokenizer is None else request.tokenizer.name
+    target = work / "model" / file.path.name
+    target.parent.mkdir()
+    task_dtypes = {} if known is None else {spec.name: spec.dtype for spec in known.inputs}
     with Sandbox(SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)) as sandbox:
         found = sandbox.call(
             "text_inputs",
@@ -62,13 +85,20 @@ def with_texts(
                 "given": dict(request.text_inputs),
                 "size_mib": limits.model_mib,
                 "where": file.path.name,
+                "text": None if of_task is None else asdict(of_task),
+                "task_dtypes": task_dtypes,
+                "target": str(target),
             },
             subject=file.model,
         )
         dtypes, length = found.pop("dtypes"), found.pop("length")
         text = TextInput(tokenizer=digest_of_text(data), **found)
-        if known is not None and known.text is not None:
-            text = replace(text, pad=known.text.pad)
+        makes_types = of_task is not None and text.types is not None and of_task.types is None
+        if of_task is not None:
+            dtypes = task_dtypes
+            own = text.tokenizer != of_task.tokenizer
+            pad = text.pad if own else of_task.pad
+            text = replace(of_task, tokenizer=text.tokenizer, pad=pad)
         if length is None and request.lengths is None and (known is None or known.bucket is None):
             raise InvalidInput(
                 f"{file.path.name} takes texts of any length: say with --lengths at which it is"
@@ -79,21 +109,71 @@ def with_texts(
             there = [longest_of(known)] if known is not None and known.text is not None else []
             longest = max([*(request.lengths or ()), *there])
         rows = _rows(request, sandbox, work, path, text, dtypes, longest, length)
-    pads = (
-        ()
-        if length is not None
-        else tuple((name, float(fill)) for name, fill in fills_of(text).items())
+    if makes_types and rows.pairs:
+        raise InvalidInput(
+            f"{file.path.name} takes types of tokens, which tell the two texts of a pair apart, and"
+            f" task {request.task!r} has none: register it for another task, whose first model"
+            " takes them"
+        )
+    joins = of_task is not None
+    changed = replace(
+        request,
+        **rows.paths,
+        pads=() if length is not None else _fills(text if of_task is None else of_task),
+        row_pads=() if length is not None else _fills(text),
+        text=of_task if joins else text,
+        own_text=text if of_task is not None and text != of_task else None,
+        tokenizer_data=data,
     )
-    return replace(request, **rows, pads=pads, text=text, tokenizer_data=data)
+    file = replace(file, path=target) if target.exists() else file
+    return WithTexts(changed, file, rows.said)
+
+
+def _fills(text: TextInput) -> tuple[tuple[str, float], ...]:
+    return tuple((name, float(fill)) for name, fill in fills_of(text).items())
+
+
+def text_of_task(
+    task: Task, tokenizer: Path, given: Mapping[str, str], limits: RegistrationLimits
+) -> TextInput:
+    """How texts become rows of a task that was registered without a tokenizer.
+
+    Args:
+        given: inputs by what a text gives them; else they are known by their names.
+
+    Raises:
+        Conflict: it has one.
+        InvalidArtifact: there is no such file.
+        InvalidInput: the tokenizer is none, or the task's inputs are no numbers of tokens.
+    """
+    if task.text is not None:
+        raise Conflict(
+            f"task {task.name!r} has a tokenizer; that of another model comes with its registration"
+        )
+    check_file(tokenizer, limit_mib=MOST_BYTES / 2**20)
+    names = [spec.name for spec in task.inputs]
+    ids, mask, types = roles_of(names, given, f"task {task.name!r}")
+    with Sandbox(SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)) as sandbox:
+        found = sandbox.call(
+            "tokenizer",
+            {"tokenizer": str(tokenizer), "tokenizer_name": tokenizer.name},
+            subject=tokenizer.name,
+        )
+    pad = found["pad"]
+    if task.bucket is not None:  # by which its models were judged
+        pad = next(int(axis.pad) for axis in task.bucket.axes if axis.input == ids)
+    digest = digest_of_text(tokenizer.read_bytes())
+    return TextInput(tokenizer=digest, ids=ids, mask=mask, types=types, pad=pad)
 
 
 def request_of_task(
     request: RegistrationRequest,
     task: Task,
+    version: ModelVersion,
     tokenizer_of: Callable[[Digest], bytes],
     folder: Path,
 ) -> RegistrationRequest:
-    """A request of more for a task that is registered, with rows of numbers in place of texts.
+    """A request of more for a version that is registered, with rows of numbers in place of texts.
 
     Raises:
         InvalidArtifact: rows are refused.
@@ -103,7 +183,7 @@ def request_of_task(
     work = folder / "texts"
     work.mkdir()
     found: dict[str, Any] = {
-        part: rows_of_task(rows, task, tokenizer_of, work / part)
+        part: rows_of_task(rows, task, tokenizer_of, work / part, own=version.text)
         for part in PARTS
         if (rows := getattr(request, part)) is not None
     }
@@ -111,10 +191,18 @@ def request_of_task(
 
 
 def rows_of_task(
-    rows: Path, task: Task, tokenizer_of: Callable[[Digest], bytes], folder: Path
+    rows: Path,
+    task: Task,
+    tokenizer_of: Callable[[Digest], bytes],
+    folder: Path,
+    *,
+    own: TextInput | None = None,
 ) -> Path:
     """A file of rows for a task that is registered: itself, or rows of numbers in its place, in a
     folder that is made for them.
+
+    Args:
+        own: how texts become rows of the version that they are for, where it has its own tokenizer.
 
     Raises:
         InvalidArtifact: the rows are refused.
@@ -122,38 +210,42 @@ def rows_of_task(
     if task.text is None:
         return rows
     folder.mkdir()
-    path = folder / "tokenizer.json"
-    path.write_bytes(tokenizer_of(task.text.tokenizer))
+    path, text = folder / "tokenizer.json", own or task.text
+    path.write_bytes(tokenizer_of(text.tokenizer))
     dtypes = {spec.name: spec.dtype for spec in task.inputs}
     length, limits = longest_of(task), RegistrationLimits()
     with Sandbox(SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)) as sandbox:
-        return _fitted(sandbox, rows, folder, path, task.text, dtypes, length, length)
+        return _fitted(sandbox, rows, folder, path, text, dtypes, length, length)[0]
 
 
 def _tokenizer(
-    request: RegistrationRequest, known: Task | None, tokenizer_of: Callable[[Digest], bytes]
+    request: RegistrationRequest,
+    known: Task | None,
+    before: TextInput | None,
+    tokenizer_of: Callable[[Digest], bytes],
 ) -> bytes:
-    """The bytes of the tokenizer that counts."""
+    """The bytes of the tokenizer that counts: what is given, else that of the version before, else
+    the task's."""
     if request.tokenizer is None:
         assert known is not None
         assert known.text is not None
-        return tokenizer_of(known.text.tokenizer)
+        return tokenizer_of((before or known.text).tokenizer)
     check_file(request.tokenizer, limit_mib=MOST_BYTES / 2**20)
-    data = request.tokenizer.read_bytes()
-    if known is None:
-        return data
-    if known.text is None:
+    if known is not None and known.text is None:
         raise Conflict(
-            f"task {request.task!r} is asked with numbers of tokens, and has no tokenizer: leave"
-            " --tokenizer out, or register for another task"
+            f"task {request.task!r} is asked with numbers of tokens, and has no tokenizer: give it"
+            " that of its models with `modelless tasks tokenizer`, leave --tokenizer out, or"
+            " register for another task"
         )
-    if known.text.tokenizer != digest_of_text(data):
-        raise Conflict(
-            f"task {request.task!r} has another tokenizer, and any of its models may answer a"
-            " text: leave --tokenizer out if this model was trained with that one, or register"
-            " for another task"
-        )
-    return data
+    return request.tokenizer.read_bytes()
+
+
+class _Rows(NamedTuple):
+    paths: dict[str, Any]
+    """Files of rows, by what they are for."""
+    pairs: bool
+    """Whether texts of some come in pairs."""
+    said: tuple[str, ...]
 
 
 def _rows(
@@ -165,15 +257,23 @@ def _rows(
     dtypes: dict[str, str],
     longest: int | None,
     width: int | None,
-) -> dict[str, Any]:
-    found = {}
+) -> _Rows:
+    paths, pairs, said = dict[str, Any](), False, list[str]()
     for part in PARTS:
         given = getattr(request, part)
         if given is not None:
             folder = work / part
             folder.mkdir()
-            found[part] = _fitted(sandbox, given, folder, tokenizer, text, dtypes, longest, width)
-    return found
+            path, found = _fitted(sandbox, given, folder, tokenizer, text, dtypes, longest, width)
+            paths[part] = path
+            pairs |= bool(found.get("pairs"))
+            if left_out := found.get("left_out", 0):
+                rows = left_out + found["rows"]
+                said.append(
+                    f"{left_out:,} of the {rows:,} texts of {given.name} have more than"
+                    f" {longest} tokens, and were left out"
+                )
+    return _Rows(paths, pairs, tuple(said))
 
 
 def _fitted(
@@ -185,8 +285,9 @@ def _fitted(
     dtypes: dict[str, str],
     longest: int | None,
     width: int | None,
-) -> Path:
-    """Rows of numbers. Sentences name the file, so it has the name of that with the texts."""
+) -> tuple[Path, dict[str, Any]]:
+    """Rows of numbers, and what is to be said of them. Sentences name the file, so it has the name
+    of that with the texts."""
     if not given.exists():
         raise InvalidArtifact(f"{given.name}: there is no such file")
     target = folder / f"{given.stem}.npz"
@@ -203,4 +304,4 @@ def _fitted(
         },
         subject=given.name,
     )
-    return target if found["rows"] else given
+    return (target if found["rows"] else given), found

@@ -76,11 +76,16 @@ class RegistrationRequest:
     bucket: LengthBucket | None = None
     """Where it is for one of several buckets."""
     tokenizer: Path | None = None
-    """A ``tokenizer.json``, by which a new task takes texts."""
+    """A ``tokenizer.json``: by it a new task takes texts, and it is the version's own where the
+    task has another one. None: that of the version before, else the task's."""
     text_inputs: tuple[tuple[str, str], ...] = ()
     """What takes ``ids``, ``mask`` or ``types``, and the input that does; else as names say."""
     text: TextInput | None = None
-    """How texts become rows, once the tokenizer was read."""
+    """How texts become rows of the task, once the tokenizer was read."""
+    own_text: TextInput | None = None
+    """How they become those of the version, where it has another tokenizer than the task."""
+    row_pads: tuple[tuple[str, float], ...] = ()
+    """As ``pads``, of the rows in the files, where those were filled up with something else."""
     tokenizer_data: bytes | None = None
     stage: Stage | None = None
     """Stage of the version; None is live for a model's first version and canary for later ones."""
@@ -148,6 +153,8 @@ class RegistrationResult:
     """One sentence for each of their artifacts that was damaged in the store: which it is, and
     whether it was repaired."""
     reused: Reused = Reused()
+    said: tuple[str, ...] = ()
+    """What else whoever registers should know, in sentences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,7 @@ def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
         "skipped": [{"name": s.name, "reason": s.reason} for s in result.skipped],
         "unchanged": list(result.unchanged),
         "doubts": list(result.doubts),
+        "notes": list(result.said),
         "repaired": list(result.repaired),
         "reused": {
             "built": list(result.reused.built),
@@ -157,6 +158,8 @@ def body_table(
             _say(f"{variant['name']}: {note.split('; ')[-1]}")
     for sentence in body["doubts"]:
         _say(f"doubtful: {sentence}")
+    for sentence in body.get("notes", ()):
+        _say(sentence)
     _say_reused(body.get("reused") or {})
     for label in body["unchanged"]:
         _say(f"unchanged: {label}")

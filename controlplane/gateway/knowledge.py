@@ -28,9 +28,10 @@ from planner.slow_workers import SlowWorkers, WorkerTimes
 from planner.types import TRANSPORT_MS, ProfileKey, Snapshot
 from planner.zones.rings import Rings
 from variants.artifacts.protocol import ArtifactStore
-from variants.buckets import TaskTable
+from variants.buckets import TaskTable, own_texts_of
 from variants.catalog.known_objects import keeping
 from variants.catalog.protocol import Catalog, Marks
+from variants.catalog.validity.texts import tokenizers_of
 from variants.errors import NotFound, SloInfeasible
 from variants.texts.inputs import packed
 from variants.types import (
@@ -133,7 +134,7 @@ class Knowledge:
             return False
         known = self.tasks.tokenizers
         self.catalog, tokenizers = await asyncio.to_thread(self._read_catalog, known)
-        self.tasks = TaskTable(self.catalog.tasks, tokenizers)
+        self.tasks = TaskTable(self.catalog.tasks, tokenizers, own_texts_of(self.catalog.versions))
         self.specs = Specs(self.catalog, self._store)
         self.accuracies = accuracies_of(self.catalog)
         self.variants = frozenset(variant.key for variant in self.catalog.variants)
@@ -240,7 +241,7 @@ class Knowledge:
         """The catalog as it is now and the tokenizers of its tasks, in another thread than queries
         are answered in; ``known`` are those that were read before."""
         catalog = keeping(self._source.snapshot(), self.catalog)
-        named = {task.text.tokenizer for task in catalog.tasks if task.text is not None}
+        named = tokenizers_of(catalog.tasks, catalog.versions)
         if named == known.keys():
             return catalog, known
         found = {name: known[name] for name in named & known.keys()}

@@ -4,7 +4,7 @@ What they cost stays as it was measured. All variants of a version are judged by
 when it was registered, so that they can be compared.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from profiler.evaluation.labelled_rows import read_task_rows
 from variants.artifacts.protocol import ArtifactStore
 from variants.errors import InvalidArtifact, VariantNotLoadable
 from variants.metrics.scoring import COUNTS_AS_0
-from variants.types import DeviceKind, Task, Variant
+from variants.types import DeviceKind, ModelVersion, Task, TextInput, Variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,29 @@ class Judged:
     skipped: tuple[SkippedVariant, ...]
     doubts: tuple[str, ...] = ()
     """Of versions that are no better than always answering the same."""
+
+
+def by_text(
+    variants: Sequence[Variant], versions: Iterable[ModelVersion]
+) -> dict[TextInput | None, tuple[Variant, ...]]:
+    """Variants by how texts become their rows, where that is not as their task says."""
+    own = {(one.task, one.label): one.text for one in versions}
+    found: dict[TextInput | None, tuple[Variant, ...]] = {}
+    for variant in variants:
+        text = own.get((variant.task, variant.model_version))
+        found[text] = (*found.get(text, ()), variant)
+    return found
+
+
+def together(judged: Iterable[Judged]) -> Judged:
+    """What was found of variants that were judged by rows of different tokenizers."""
+    each = tuple(judged)
+    return Judged(
+        before=tuple(one for found in each for one in found.before),
+        now=tuple(one for found in each for one in found.now),
+        skipped=tuple(one for found in each for one in found.skipped),
+        doubts=tuple(one for found in each for one in found.doubts),
+    )
 
 
 def judge_again(
@@ -157,6 +180,7 @@ def changes(judged: Judged) -> Iterator[Mapping[str, object]]:
     """What was and what is of each, as plain JSON values."""
     for before, now in zip(judged.before, judged.now, strict=True):
         yield {
+            "task": now.task,
             "variant": now.name,
             "accuracy": now.accuracy,
             "accuracy_rows": now.accuracy_rows,

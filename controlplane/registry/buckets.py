@@ -75,9 +75,11 @@ def by_length(
                     " leave --pad out, or register for another task"
                 )
             outputs = _following(found["outputs"], known)
+            fills = dict(request.row_pads)
+            of_rows = [replace(axis, pad=fills.get(axis.input, axis.pad)) for axis in axes]
             truth = _truth(request, found["first"], outputs, known)
             rows = {
-                part: _fitted(given, own, axes, length, truth)
+                part: _fitted(given, own, of_rows, length, truth)
                 for part, given in (
                     ("evaluation", request.evaluation),
                     ("calibration", request.calibration),
@@ -153,6 +155,11 @@ def as_in_the_others(
     _check_added(added, known, found)
     live = next((one for one in found if one.stage is Stage.LIVE), found[0])
     face = known.face
+    if added and live.text != parts[0][0].own_text:
+        raise Conflict(
+            f"{live.label!r} has another tokenizer in the other buckets of {known.name!r}: leave"
+            " --tokenizer out"
+        )
     made = []
     for (request, files), version in zip(parts, same, strict=True):
         if version is not None:

@@ -69,7 +69,7 @@ def extend(
     request = replace(request, kinds=missing if request.kinds else None)
     meter = Meter(progress, total=2 + STEPS_EXPECTED)
     with work_folder(scratch) as work:
-        request = request_of_task(request, task, catalog.tokenizer, work)
+        request = request_of_task(request, task, version, catalog.tokenizer, work)
         preparation = preparation_for(
             request, device_kinds, snapshot, store, meter, limits, extended=version, cache=cache
         )

@@ -42,8 +42,10 @@ from profiler.sandbox.sandbox import Sandbox, SandboxLimits
 from variants.artifacts.protocol import ArtifactStore
 from variants.buckets import positions_axis
 from variants.builders.registry import make_builder, variant_name
+from variants.catalog.validity.texts import tokenizers_of
 from variants.checks.onnx_check import OnnxInfo
 from variants.errors import InvalidArtifact, InvalidInput, VariantNotLoadable
+from variants.texts.inputs import digest_of_text
 from variants.types import (
     CatalogSnapshot,
     DeviceKind,
@@ -51,6 +53,7 @@ from variants.types import (
     ModelVersion,
     Registration,
     Task,
+    TextInput,
 )
 
 STEPS_EXPECTED = 6
@@ -153,7 +156,7 @@ class Preparation:
             variants=tuple(variants.values()),
             profiles=tuple(one.profile for one in measured),
             device_kinds=self._kinds,
-            tokenizer=None if task.text is None else self._request.tokenizer_data,
+            tokenizer=self._tokenizer(version, task),
         )
         known = dict.fromkeys(one.variant.name for one in measured if one.known)
         return Prepared(
@@ -165,6 +168,13 @@ class Preparation:
                 built=tuple(one.variant.name for one in built if one.known), measured=tuple(known)
             ),
         )
+
+    def _tokenizer(self, version: ModelVersion, task: Task) -> bytes | None:
+        """The tokenizer that came with the request, where the version or its task names it."""
+        data = self._request.tokenizer_data
+        if data is None or digest_of_text(data) not in tokenizers_of([task], [version]):
+            return None
+        return data
 
     def _build(
         self, version: ModelVersion, sources: Sources, folder: Path
@@ -306,16 +316,29 @@ def preparation_for(
         kinds,
         meter,
         limits,
-        teacher=_teacher(request.task, snapshot, store),
+        teacher=_teacher(
+            request.task, request.own_text if extended is None else extended.text, snapshot, store
+        ),
         built=frozenset(variant.name for variant in there),
         history={kind.name: history_of(snapshot, kind, but=own) for kind in kinds},
         cache=cache,
     )
 
 
-def _teacher(task: str, snapshot: CatalogSnapshot, store: ArtifactStore) -> Path | None:
-    """The task's most accurate model as it was handed in; None when there is none."""
-    known = [v for v in snapshot.variants if v.task == task and v.name.endswith(f"-{REFERENCE}")]
+def _teacher(
+    task: str, own_text: TextInput | None, snapshot: CatalogSnapshot, store: ArtifactStore
+) -> Path | None:
+    """The task's most accurate model as it was handed in; None when there is none.
+
+    Args:
+        own_text: of the version that is to learn: it learns from those that read the same numbers.
+    """
+    alike = {v.label for v in snapshot.versions if v.task == task and v.text == own_text}
+    known = [
+        v
+        for v in snapshot.variants
+        if v.task == task and v.name.endswith(f"-{REFERENCE}") and v.model_version in alike
+    ]
     best = max(known, key=lambda variant: (variant.accuracy, variant.name), default=None)
     if best is None:
         return None

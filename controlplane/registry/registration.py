@@ -34,7 +34,7 @@ from controlplane.registry.repairing import Mending
 from controlplane.registry.storing import commit, result_of
 from variants.artifacts.protocol import ArtifactStore
 from variants.artifacts.storing_notes import StoringNotes
-from variants.buckets import bucketed_named
+from variants.buckets import BucketedTask, bucketed_named
 from variants.catalog.protocol import Catalog
 from variants.catalog.removal import check_number
 from variants.errors import Conflict, InvalidInput
@@ -50,6 +50,7 @@ from variants.types import (
     Stage,
     Task,
     TaskName,
+    TextInput,
 )
 
 __all__ = [
@@ -113,10 +114,15 @@ def register(
         if request.edges:
             files = tuple(with_edges(files, request.edges, work, limits))
         joined = next((task for task in snapshot.tasks if task.name == task_name), None)
-        face = joined if buckets is None else buckets.buckets[-1]
+        face, said = joined if buckets is None else buckets.buckets[-1], tuple[str, ...]()
         if request.tokenizer is not None or (face is not None and face.text is not None):
             meter.begin("check", f"reading {request.evaluation.name}")
-            request = with_texts(request, files[0], face, catalog.tokenizer, work, limits)
+            before = _text_before(snapshot, buckets, task_name, files[0])
+            request, first, said = with_texts(
+                request, files[0], face, before, catalog.tokenizer, work, limits
+            )
+            files = (first, *files[1:])
+            said += _of_tokenizers(snapshot, buckets, request)
         parts = [(request, files)]
         if request.lengths is not None or buckets is not None:
             meter.begin("check", f"reading {request.path.name}")
@@ -137,7 +143,33 @@ def register(
         prepared,
         prepared[-1].registration.task if prepared else known[-1],
         unchanged=tuple(label for one in found for label in one.unchanged),
-        repaired=tuple(said for one in found for said in one.repaired),
+        repaired=tuple(one for each in found for one in each.repaired),
+        said=said if prepared else (),
+    )
+
+
+def _text_before(
+    snapshot: CatalogSnapshot, buckets: BucketedTask | None, task: TaskName, file: ModelFile
+) -> TextInput | None:
+    """How texts become rows of the newest version of a model, where it has its own tokenizer."""
+    names = {task} if buckets is None else {one.name for one in buckets.buckets}
+    known = [v for v in snapshot.versions if v.task in names and v.model == file.model]
+    newest = max(known, key=lambda version: version.version, default=None)
+    return None if newest is None else newest.text
+
+
+def _of_tokenizers(
+    snapshot: CatalogSnapshot, buckets: BucketedTask | None, request: RegistrationRequest
+) -> tuple[str, ...]:
+    """What changes for clients where a task gets a second tokenizer."""
+    if request.own_text is None:
+        return ()
+    names = {request.task} if buckets is None else {one.name for one in buckets.buckets}
+    if any(v.task in names for v in snapshot.versions if v.text is not None):
+        return ()
+    return (
+        f"models of task {request.task} have different tokenizers now: texts are read by each;"
+        " numbers of tokens are taken only in queries that name a variant",
     )
 
 
@@ -191,7 +223,8 @@ class _Adding(NamedTuple):
         task, prepared = known, list[Prepared]()
         for file in new:
             stage = request.stage or _stage(file.model, task_name, snapshot, bool(prepared))
-            version = _version_of(file, digests[file], task_name, stage, catalog)
+            own = request.own_text
+            version = _version_of(file, digests[file], task_name, stage, catalog, own)
             folder = work / task_name / version.label
             folder.mkdir(parents=True)
             prepared.append(preparation.prepare(version, file.path, task, folder))
@@ -211,7 +244,12 @@ def _refuse_removed(file: ModelFile, digest: Digest, task: TaskName, catalog: Ca
 
 
 def _version_of(
-    file: ModelFile, digest: Digest, task: TaskName, stage: Stage, catalog: Catalog
+    file: ModelFile,
+    digest: Digest,
+    task: TaskName,
+    stage: Stage,
+    catalog: Catalog,
+    own_text: TextInput | None = None,
 ) -> ModelVersion:
     """The version that a file becomes: the number of its folder, or else the next one."""
     return ModelVersion(
@@ -222,6 +260,7 @@ def _version_of(
         source=digest,
         format=file.path.suffix.removeprefix("."),
         created_at=now(),
+        text=own_text,
     )
 
 

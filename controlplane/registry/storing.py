@@ -92,6 +92,7 @@ def result_of(
     *,
     unchanged: tuple[str, ...] = (),
     repaired: tuple[str, ...] = (),
+    said: tuple[str, ...] = (),
 ) -> RegistrationResult:
     """What was written for a task, and the labels and sentences of what was there before."""
     registrations = [one.registration for one in prepared]
@@ -112,6 +113,7 @@ def result_of(
             if said
         ),
         repaired=repaired,
+        said=said,
         reused=Reused(
             built=tuple(name for one in prepared for name in one.reused.built),
             measured=tuple(name for one in prepared for name in one.reused.measured),

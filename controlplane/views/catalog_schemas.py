@@ -3,6 +3,7 @@
 ``controlplane.views.schemas`` says how schemas relate to the types that they show.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated, Self
 
@@ -19,6 +20,7 @@ from variants.texts.inputs import longest_of
 from variants.types import (
     DEFAULT_LATENCY_MS,
     DeviceKind,
+    Digest,
     ImageScale,
     ModelVersion,
     Prefer,
@@ -28,6 +30,7 @@ from variants.types import (
     Stage,
     Task,
     TensorSpec,
+    TextInput,
 )
 
 
@@ -148,6 +151,11 @@ class TextSchema(Schema):
     """What becomes of texts that are the rows of a query."""
 
     tokenizer: str = Field(description="SHA-256 of its tokenizer.json.")
+    others: list[str] = Field(
+        default_factory=list,
+        description="SHA-256 of those of live and canary versions that have their own. Where there"
+        " are any, numbers of tokens are taken only in queries that name a variant.",
+    )
     tokens: int = Field(
         description="That a text has at most, with those that its model wants before and behind"
         " it; longer ones are refused, or cut off where a query says so.",
@@ -158,13 +166,20 @@ class TextSchema(Schema):
     types: str | None = Field(examples=["token_type_ids"])
 
     @classmethod
-    def of(cls, task: Task, of_lengths: BucketedTask | None) -> Self | None:
-        """None where no texts are taken."""
+    def of(
+        cls, task: Task, of_lengths: BucketedTask | None, others: Iterable[Digest]
+    ) -> Self | None:
+        """None where no texts are taken.
+
+        Args:
+            others: the tokenizers of versions that have their own.
+        """
         text = task.text
         if text is None:
             return None
         return cls(
             tokenizer=text.tokenizer,
+            others=sorted(others),
             tokens=longest_of(task) if of_lengths is None else of_lengths.lengths[-1],
             ids=text.ids,
             mask=text.mask,
@@ -302,8 +317,13 @@ class TaskSchema(Schema):
         live_variants: int,
         best_accuracy: float | None,
         of_lengths: BucketedTask | None = None,
+        tokenizers: Iterable[Digest] = (),
     ) -> Self:
-        """``of_lengths``: the buckets, where ``task`` is their face."""
+        """
+        Args:
+            of_lengths: the buckets, where ``task`` is their face.
+            tokenizers: those of versions that have their own.
+        """
         return cls(
             name=task.name,
             inputs=[TensorSchema.of(spec) for spec in task.inputs],
@@ -321,7 +341,7 @@ class TaskSchema(Schema):
             unanswered=defaults_refuse(live_variants, best_accuracy, task.slo.accuracy),
             sharing=None if task.sharing is None else SharingSchema.model_validate(task.sharing),
             image=None if of_lengths else ImageSchema.of(task),
-            text=TextSchema.of(task, of_lengths),
+            text=TextSchema.of(task, of_lengths, tokenizers),
             lengths=None if of_lengths is None else LengthsSchema.of(of_lengths),
             bucket=None if task.bucket is None else BucketSchema.model_validate(task.bucket),
         )
@@ -337,6 +357,10 @@ class VersionSchema(Schema):
     source: str = Field(description="SHA-256 of what was handed in.")
     format: str = Field(examples=["onnx"])
     created_at: str
+    tokenizer: str | None = Field(
+        None,
+        description="SHA-256 of the tokenizer.json that reads its texts; null: it takes none.",
+    )
     source_bytes: int | None = Field(
         None,
         description="Where one model is asked for; null in lists, after a change, and when the file"
@@ -346,8 +370,15 @@ class VersionSchema(Schema):
 
     @classmethod
     def of(
-        cls, version: ModelVersion, *, source_bytes: int | None = None, variants: list[str]
+        cls,
+        version: ModelVersion,
+        *,
+        of_task: TextInput | None,
+        source_bytes: int | None = None,
+        variants: list[str],
     ) -> Self:
+        """``of_task``: how texts become rows of its task."""
+        text = version.text or of_task
         return cls(
             task=version.task,
             model=version.model,
@@ -356,6 +387,7 @@ class VersionSchema(Schema):
             source=version.source,
             format=version.format,
             created_at=version.created_at,
+            tokenizer=None if text is None else text.tokenizer,
             source_bytes=source_bytes,
             variants=variants,
         )

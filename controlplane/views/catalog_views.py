@@ -18,7 +18,7 @@ from planner.latency_table import latency_table
 from planner.selection.snapshot import latency_points, reservation_price
 from planner.sentences import there_are
 from profiler.evaluation.accuracy import interval_of
-from variants.buckets import BucketedTask, bucketed_named, bucketed_tasks
+from variants.buckets import BucketedTask, bucketed_named, bucketed_tasks, own_texts_of
 from variants.errors import NotFound, TaskNotFound
 from variants.metrics.metric import parse_metric
 from variants.types import (
@@ -105,7 +105,7 @@ def task_rows(snapshot: CatalogSnapshot, name: str | None = None) -> list[TaskSc
     else:
         task = find_task(snapshot, name)
         asked = {task.name: (task, (task.name,))}
-    stages = _stages(snapshot)
+    stages, own = _stages(snapshot), own_texts_of(snapshot.versions)
     rows = []
     for _, (task, parts) in sorted(asked.items()):
         staged = [
@@ -123,6 +123,7 @@ def task_rows(snapshot: CatalogSnapshot, name: str | None = None) -> list[TaskSc
                 live_variants=len(live),
                 best_accuracy=max(live, default=None),
                 of_lengths=of_lengths.get(task.name),
+                tokenizers={text.tokenizer for (of, _), text in own.items() if of in parts},
             )
         )
     return rows
@@ -145,11 +146,14 @@ def model_rows(
     variants: dict[tuple[TaskName, ModelName, int], list[str]] = defaultdict(list)
     for variant in snapshot.variants:
         variants[_version_key(variant)].append(variant.name)
+    texts = {one.name: one.text for one in snapshot.tasks}
     grouped: dict[tuple[TaskName, ModelName], list[VersionSchema]] = defaultdict(list)
     for version in sorted(snapshot.versions, key=lambda v: (v.task, v.model, v.version)):
         if (parts is None or version.task in parts) and model in (None, version.model):
             built = variants[version.task, version.model, version.version]
-            grouped[version.task, version.model].append(VersionSchema.of(version, variants=built))
+            grouped[version.task, version.model].append(
+                VersionSchema.of(version, of_task=texts.get(version.task), variants=built)
+            )
     if model is not None and not grouped:
         of_it = {one.model for one in snapshot.versions if parts is None or one.task in parts}
         known = there_are(of_it, model)

@@ -53,6 +53,8 @@ class Fitted:
     """Tokens of the longest row that is kept."""
     highest: int
     """The highest number of a token."""
+    pairs: bool
+    """Whether its texts come in pairs."""
 
 
 def may_have_texts(path: Path) -> bool:
@@ -117,6 +119,7 @@ def fit_texts(
         left_out=len(found) - len(kept),
         longest=int(lengths[kept].max()),
         highest=max(int(found[number].ids.max()) for number in kept),
+        pairs=isinstance(texts[0], tuple),
     )
 
 

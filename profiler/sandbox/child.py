@@ -127,14 +127,30 @@ def fix_axis(arguments: Arguments, announce: Announce) -> dict[str, Any]:
 def text_inputs(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     """``path`` of a model, ``tokenizer``, ``given`` inputs by what they take, ``size_mib`` and the
     name ``where`` to the fields of a ``TextInput`` but its tokenizer's name, and ``dtypes`` of its
-    inputs, and the ``length`` of their rows if that is fixed."""
-    from profiler.evaluation.text_inputs import inputs_for_texts
+    inputs, and the ``length`` of their rows if that is fixed.
 
-    path = Path(arguments["path"])
+    Where the model joins a task, the ``text`` of that and ``task_dtypes`` of its inputs: a model
+    with other inputs is written to ``target`` with those of the task.
+    """
+    from profiler.evaluation.text_inputs import inputs_for_texts
+    from profiler.evaluation.text_signature import as_task_takes
+
+    path, where = Path(arguments["path"]), arguments["where"]
     check_file(path, limit_mib=arguments["size_mib"])
     tokeniser = _tokeniser(arguments)
-    found = inputs_for_texts(path, arguments["given"], where=arguments["where"])
+    found = inputs_for_texts(path, arguments["given"], where=where)
+    if arguments["text"] is not None:
+        text = TextInput(**arguments["text"])
+        dtypes, pad = arguments["task_dtypes"], tokeniser.pad
+        changed = as_task_takes(path.read_bytes(), found, text, dtypes, pad, where=where)
+        if changed is not None:
+            Path(arguments["target"]).write_bytes(changed)
     return {**asdict(found), "pad": tokeniser.pad}
+
+
+def tokenizer(arguments: Arguments, announce: Announce) -> dict[str, Any]:
+    """``tokenizer``, and what it is called in sentences, to the number of its ``pad`` token."""
+    return {"pad": _tokeniser(arguments).pad}
 
 
 def text_rows(arguments: Arguments, announce: Announce) -> dict[str, Any]:
@@ -286,6 +302,7 @@ METHODS: dict[str, Callable[[Arguments, Announce], dict[str, Any]]] = {
     "fix_axis": fix_axis,
     "text_inputs": text_inputs,
     "text_rows": text_rows,
+    "tokenizer": tokenizer,
     "join": join,
     "plain": plain,
     "build": build,

@@ -35,6 +35,7 @@ from variants.types import (
     Task,
     TaskName,
     TensorSpec,
+    TextInput,
     Variant,
     VariantName,
     WorkerId,
@@ -76,6 +77,9 @@ class Known:
     options: Mapping[str, str] = field(default_factory=dict)
     energy_j: float | None = None
     """Of any batch."""
+    text: TextInput | None = None
+    """How texts become rows of its version, where that has its own tokenizer."""
+    tokenizer: bytes | None = None
 
 
 KNOWN = (
@@ -87,7 +91,11 @@ KNOWN = (
 
 
 def filled(
-    catalog: MemoryCatalog, store: FileArtifactStore, model: Path, variants: Sequence[Known]
+    catalog: MemoryCatalog,
+    store: FileArtifactStore,
+    model: Path,
+    variants: Sequence[Known],
+    task: Task = TASK,
 ) -> None:
     """Register variants, one model each with an artifact of its own."""
     for known in variants:
@@ -95,18 +103,19 @@ def filled(
         artifact = store.put(model) if runtime == "onnx" else store.put_pieces([name.encode()])
         catalog.register(
             Registration(
-                task=TASK,
+                task=task,
                 version=ModelVersion(
-                    task=TASK.name,
+                    task=task.name,
                     model=ModelName(name),
                     version=1,
                     stage=Stage.LIVE,
                     source=artifact,
                     created_at="2026-01-01T00:00:00+00:00",
+                    text=known.text,
                 ),
                 variants=(
                     Variant(
-                        task=TASK.name,
+                        task=task.name,
                         name=VariantName(known.name),
                         model=ModelName(name),
                         version=1,
@@ -121,7 +130,7 @@ def filled(
                 ),
                 profiles=(
                     Profile(
-                        task=TASK.name,
+                        task=task.name,
                         variant=VariantName(known.name),
                         device_kind=KIND.name,
                         points=tuple(
@@ -139,6 +148,7 @@ def filled(
                     ),
                 ),
                 device_kinds=(KIND,),
+                tokenizer=known.tokenizer,
             )
         )
 
@@ -151,6 +161,7 @@ class Served:
     folder: Path
     port: int
     addresses: dict[str, str] = field(default_factory=dict)
+    task: Task = TASK
     stack: AsyncExitStack
 
     async def worker(self, name: str, *loaded: str, **config: Any) -> WorkerHost:
@@ -186,8 +197,8 @@ class Served:
         connected = self.gateway.known.workers[WorkerId(name)]
         specs = Specs(self.gateway.catalog.snapshot(), self.gateway.store)
         for variant in loaded:
-            await connected.connection.load(specs.of(TASK.name, variant, KIND.name), 10.0)
-        await until(lambda: {(TASK.name, variant) for variant in loaded} <= connected.ready)
+            await connected.connection.load(specs.of(self.task.name, variant, KIND.name), 10.0)
+        await until(lambda: {(self.task.name, variant) for variant in loaded} <= connected.ready)
 
     @property
     def secret(self) -> Path:
@@ -267,12 +278,13 @@ async def serving(
     *,
     limits: ClientLimits | None = None,
     known: Sequence[Known] = KNOWN,
+    task: Task = TASK,
     **settings: Any,
 ) -> AsyncIterator[Served]:
     """A gateway over a filled catalog, without workers yet. ``folder`` has a short path."""
     catalog = MemoryCatalog()
     store = FileArtifactStore(folder / "artifacts")
-    filled(catalog, store, workers.double_model(folder / "double.onnx"), known)
+    filled(catalog, store, workers.double_model(folder / "double.onnx"), known, task)
     port = free_port()
     live = LiveState(live_url)
     await live.put_workers(1, [])
@@ -284,7 +296,7 @@ async def serving(
     async with AsyncExitStack() as stack:
         await gateway.start()
         stack.push_async_callback(gateway.stop)
-        yield Served(gateway=gateway, folder=folder, port=port, stack=stack)
+        yield Served(gateway=gateway, folder=folder, port=port, task=task, stack=stack)
 
 
 until = workers.until

@@ -42,8 +42,9 @@ from variants.catalog.validity.registrations import (
     version_of,
 )
 from variants.catalog.validity.rules import check_rule, check_rule_room
-from variants.catalog.validity.texts import check_tokenizer
+from variants.catalog.validity.texts import check_named, check_tokenizer, tokenizers_of
 from variants.errors import NotFound, StaleEpoch
+from variants.texts.inputs import digest_of_text
 from variants.types import (
     ALL_EVENTS,
     Canary,
@@ -126,7 +127,7 @@ class MemoryCatalog:
         if name not in tasks:
             stored = tuple(tasks.values())
             check_names(registration.task, tasks, (one for one in stored if one.bucket is not None))
-            self._keep_tokenizer(registration)
+        self._keep_tokenizer(registration, new=name not in tasks)
         tasks.setdefault(name, registration.task)
         kinds = _with_kinds(old, registration.device_kinds)
         variants = (replace(v, options=dict(v.options)) for v in registration.variants)
@@ -142,16 +143,14 @@ class MemoryCatalog:
             )
         )
 
-    def _keep_tokenizer(self, registration: Registration) -> None:
-        text, given = registration.task.text, registration.tokenizer
-        known = text is not None and text.tokenizer in self._tokenizers
-        check_tokenizer(registration.task, given, known=known)
-        if text is not None and given is not None:
-            self._tokenizers = self._tokenizers | {text.tokenizer: given}
+    def _keep_tokenizer(self, registration: Registration, *, new: bool) -> None:
+        given = registration.tokenizer
+        check_tokenizer(registration, new=new, known=self._tokenizers)
+        if given is not None:
+            self._tokenizers = self._tokenizers | {digest_of_text(given): given}
 
     def tokenizer(self, digest: Digest) -> bytes:
-        named = {task.text.tokenizer for task in self._snapshot.tasks if task.text is not None}
-        if digest not in named:
+        if digest not in tokenizers_of(self._snapshot.tasks, self._snapshot.versions):
             raise NotFound(f"there is no tokenizer {digest[:12]}")
         return self._tokenizers[digest]
 
@@ -326,7 +325,9 @@ class MemoryCatalog:
             used = {v.source for v in old.versions} | {v.artifact for v in old.variants}
             return discarded(digests, used, delete)
 
-    def change_task(self, task: TaskName, change: Callable[[Task], Task]) -> tuple[Task, Task]:
+    def change_task(
+        self, task: TaskName, change: Callable[[Task], Task], tokenizer: bytes | None = None
+    ) -> tuple[Task, Task]:
         with self._writing:
             old = self._snapshot
             before = next((one for one in old.tasks if one.name == task), None)
@@ -334,7 +335,10 @@ class MemoryCatalog:
                 raise NotFound(f"there is no task {task!r}")
             after = change(before)
             check_task(after)
+            check_named(after, tokenizer, known=self._tokenizers)
             if after != before:
+                if tokenizer is not None:
+                    self._tokenizers = self._tokenizers | {digest_of_text(tokenizer): tokenizer}
                 tasks = tuple(after if one is before else one for one in old.tasks)
                 self._snapshot = replace(old, revision=old.revision + 1, tasks=tasks)
             return before, after

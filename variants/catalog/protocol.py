@@ -203,9 +203,16 @@ class Catalog(Protocol):
             Whatever ``delete`` raises.
         """
 
-    def change_task(self, task: TaskName, change: Callable[[Task], Task]) -> tuple[Task, Task]:
-        """Change the default SLO, the names of the classes, or how answers are shared, by what
-        holds now, which nobody else changes meanwhile. Nothing else of a task may change.
+    def change_task(
+        self, task: TaskName, change: Callable[[Task], Task], tokenizer: bytes | None = None
+    ) -> tuple[Task, Task]:
+        """Change the default SLO, the names of the classes, how answers are shared, or how pictures
+        and texts are read, by what holds now, which nobody else changes meanwhile. Nothing else of
+        a task may change.
+
+        Args:
+            tokenizer: the ``tokenizer.json`` that the task names from now on, where it may be new
+                to the catalog.
 
         Returns:
             What held, and what holds from now on. The revision advances where they differ.

@@ -69,8 +69,13 @@ def image_row(image: ImageScale | None) -> dict[str, Any]:
 
 
 def text_row(text: TextInput | None) -> dict[str, Any]:
-    """The column of a task that says how texts become rows."""
+    """The column of a task, or of a version with another tokenizer, that says how texts become
+    rows."""
     return {"text": None if text is None else asdict(text)}
+
+
+def version_row(version: ModelVersion) -> dict[str, Any]:
+    return asdict(replace(version, text=None)) | text_row(version.text)
 
 
 def variant_row(variant: Variant) -> dict[str, Any]:
@@ -112,8 +117,12 @@ def read_task(row: Row[Any]) -> Task:
         if row.image is None
         else ImageScale(mean=tuple(row.image["mean"]), std=tuple(row.image["std"])),
         bucket=read_bucket(row.bucket),
-        text=None if row.text is None else TextInput(**row.text),
+        text=_read_text(row.text),
     )
+
+
+def _read_text(document: dict[str, Any] | None) -> TextInput | None:
+    return None if document is None else TextInput(**document)
 
 
 def _read_tensor(document: dict[str, Any]) -> TensorSpec:
@@ -123,7 +132,9 @@ def _read_tensor(document: dict[str, Any]) -> TensorSpec:
 
 
 def read_version(row: Row[Any]) -> ModelVersion:
-    return ModelVersion(**dict(row._mapping) | {"stage": Stage(row.stage)})
+    return ModelVersion(
+        **dict(row._mapping) | {"stage": Stage(row.stage), "text": _read_text(row.text)}
+    )
 
 
 def read_variant(row: Row[Any]) -> Variant:

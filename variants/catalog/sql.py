@@ -41,6 +41,7 @@ from variants.catalog.rows import (
     read_version,
     task_row,
     variant_row,
+    version_row,
 )
 from variants.catalog.sql_canaries import note_live
 from variants.catalog.sql_planning import check_variant, leading_epoch
@@ -327,11 +328,11 @@ def _register(connection: Connection, registration: Registration, *, joins: bool
         ),
         joins=joins,
     )
+    put_tokenizer(connection, registration, new=stored is None)
     if stored is None:
         _check_names(connection, task)
-        put_tokenizer(connection, registration)
         connection.execute(insert(tables.tasks), task_row(task))
-    connection.execute(insert(tables.versions), asdict(version))
+    connection.execute(insert(tables.versions), version_row(version))
     if version.stage is Stage.LIVE:
         note_live(connection, (task.name, version.model, version.version))
     connection.execute(

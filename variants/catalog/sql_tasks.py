@@ -16,12 +16,13 @@ from variants.catalog.rows import (
     read_version,
     sharing_row,
     slo_row,
+    text_row,
 )
 from variants.catalog.sql_canaries import SqlCanaryTables, forget_version, move_version
 from variants.catalog.validity.registrations import check_judged, check_task, not_judged
-from variants.catalog.validity.texts import check_tokenizer
+from variants.catalog.validity.texts import check_named, check_tokenizer, tokenizers_of
 from variants.errors import NotFound
-from variants.texts.inputs import packed, unpacked
+from variants.texts.inputs import digest_of_text, packed, unpacked
 from variants.types import (
     Digest,
     ModelName,
@@ -70,7 +71,9 @@ class SqlTaskTables(SqlCanaryTables):
             if row is None:
                 raise NotFound(f"task {task!r} has no version {model}-v{version}")
             check_retired(read_version(row))
-            return _remove_versions(connection, f"{task}/{model}-v{version}", numbered)
+            removed = _remove_versions(connection, f"{task}/{model}-v{version}", numbered)
+            _forget_tokenizers(connection)
+            return removed
 
     def removed_versions(self, task: TaskName, model: ModelName) -> dict[int, Digest]:
         with self._transaction(self._poller) as connection:
@@ -134,7 +137,9 @@ class SqlTaskTables(SqlCanaryTables):
                 if not connection.execute(update(table).where(same).values(columns)).rowcount:
                     raise not_judged(one)
 
-    def change_task(self, task: TaskName, change: Callable[[Task], Task]) -> tuple[Task, Task]:
+    def change_task(
+        self, task: TaskName, change: Callable[[Task], Task], tokenizer: bytes | None = None
+    ) -> tuple[Task, Task]:
         with self._transaction(self._writer) as connection:
             counters.lock(connection, "revision")
             same = tables.tasks.c.name == task
@@ -144,30 +149,54 @@ class SqlTaskTables(SqlCanaryTables):
             before = read_task(row)
             after = change(before)
             check_task(after)
+            if tokenizer is not None or after.text != before.text:
+                known = _known_tokenizers(connection, tokenizers_of([after], []))
+                check_named(after, tokenizer, known=known)
+                if tokenizer is not None:
+                    _keep_tokenizer(connection, tokenizer, known)
             if after != before:
                 advance_revision(connection, [task])
                 columns = slo_row(after.slo) | sharing_row(after.sharing) | image_row(after.image)
+                columns |= text_row(after.text)
                 columns["labels"] = list(after.labels)
                 connection.execute(update(tables.tasks).where(same).values(columns))
             return before, after
 
 
-def put_tokenizer(connection: Connection, registration: Registration) -> None:
-    """Keep the tokenizer of a new task, where it names one that is not there yet."""
-    table, text = tables.tokenizers, registration.task.text
-    wanted = None if text is None else text.tokenizer
-    same = select(table.c.digest).where(table.c.digest == wanted)
-    known = wanted is not None and connection.execute(same).first() is not None
-    check_tokenizer(registration.task, registration.tokenizer, known=known)
-    if registration.tokenizer is not None and not known:
-        row = {"digest": wanted, "packed": packed(registration.tokenizer)}
-        connection.execute(insert(table), row)
+def put_tokenizer(connection: Connection, registration: Registration, *, new: bool) -> None:
+    """Keep the tokenizer that comes with a registration, where it is not there yet.
+
+    Args:
+        new: whether the task of the registration is.
+    """
+    named = tokenizers_of([registration.task], [registration.version])
+    if not named and registration.tokenizer is None:
+        return
+    known = _known_tokenizers(connection, named)
+    check_tokenizer(registration, new=new, known=known)
+    if registration.tokenizer is not None:
+        _keep_tokenizer(connection, registration.tokenizer, known)
+
+
+def _known_tokenizers(connection: Connection, named: Collection[Digest]) -> frozenset[Digest]:
+    """Those among them that are there."""
+    table = tables.tokenizers
+    found = connection.scalars(select(table.c.digest).where(table.c.digest.in_(named)))
+    return frozenset(Digest(one) for one in found)
+
+
+def _keep_tokenizer(connection: Connection, tokenizer: bytes, known: Collection[Digest]) -> None:
+    digest = digest_of_text(tokenizer)
+    if digest not in known:
+        row = {"digest": digest, "packed": packed(tokenizer)}
+        connection.execute(insert(tables.tokenizers), row)
 
 
 def _forget_tokenizers(connection: Connection) -> None:
-    """Remove those that no task names any more."""
-    texts = map(read_task, connection.execute(select(tables.tasks)))
-    named = {task.text.tokenizer for task in texts if task.text is not None}
+    """Remove those that no task and no version names any more."""
+    tasks = map(read_task, connection.execute(select(tables.tasks)))
+    versions = map(read_version, connection.execute(select(tables.versions)))
+    named = tokenizers_of(tasks, versions)
     table = tables.tokenizers
     connection.execute(sql_delete(table).where(table.c.digest.not_in(named)))
 

@@ -83,6 +83,7 @@ versions = Table(
     Column("source", Text, nullable=False),
     Column("format", Text, nullable=False),
     Column("created_at", Text, nullable=False),
+    Column("text", JSON(none_as_null=True)),
 )
 
 variants = Table(

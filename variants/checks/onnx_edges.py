@@ -54,6 +54,16 @@ def change_edges(source: Path, target: Path, edges: Edges, *, limit_mib: float =
 # -- names -----------------------------------------------------------------------------------------
 
 
+def rename_inputs(where: str, model: Any, inputs: list[Any], names: Sequence[str]) -> None:
+    """Call inputs of a model otherwise; they may exchange names, and what else bears one of the
+    names gets another.
+
+    Raises:
+        InvalidInput: names are wrong.
+    """
+    _rename(where, model, "input", inputs, names)
+
+
 def _rename(where: str, model: Any, side: str, values: list[Any], names: Sequence[str]) -> None:
     if not names:
         return
@@ -70,14 +80,14 @@ def _rename(where: str, model: Any, side: str, values: list[Any], names: Sequenc
         raise InvalidInput(f"--{side}-names has a name twice")
     old = [value.name for value in values]
     for name in set(names) - set(old):  # what else bears it gets another one
-        _rename_value(model, name, fresh_name(model, name))
+        rename_value(model, name, fresh_name(model, name))
     for name in old:  # in two steps, for names may be exchanged
-        _rename_value(model, name, f"{name}\0")
+        rename_value(model, name, f"{name}\0")
     for name, new in zip(old, names, strict=True):
-        _rename_value(model, f"{name}\0", new)
+        rename_value(model, f"{name}\0", new)
 
 
-def _rename_value(model: Any, old: str, new: str) -> None:
+def rename_value(model: Any, old: str, new: str) -> None:
     """Call a value otherwise, wherever it is named; names are unique in a model."""
     for graph in graphs(model):
         for node in graph.node:
@@ -177,7 +187,7 @@ def _cast(model: Any, value: Any, *, comes_in: bool) -> None:
     if tensor.elem_type != TensorProto.FLOAT16:
         return
     within = fresh_name(model, f"{name}_float16")
-    _rename_value(model, name, within)
+    rename_value(model, name, within)
     value.name = name
     tensor.elem_type = TensorProto.FLOAT
     if comes_in:

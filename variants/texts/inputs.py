@@ -132,11 +132,19 @@ def check_text(task: Task) -> None:
         _check_input(where, specs[name], axes if task.bucket is not None else None)
     if len({specs[name].shape for name in names}) > 1:
         raise InvalidInput(f"the inputs of {where} that a text fills have different lengths")
-    if type(text.pad) is not int or text.pad < 0:
-        raise InvalidInput(f"what fills up the texts of {where} must be the number of a token")
+    check_pad(text, where)
     if task.bucket is not None:
         for axis in task.bucket.axes:
             _check_padding(where, text, axis)
+
+
+def check_pad(text: TextInput, where: str) -> None:
+    """
+    Raises:
+        InvalidInput: what fills up is no number of a token.
+    """
+    if type(text.pad) is not int or text.pad < 0:
+        raise InvalidInput(f"what fills up the texts of {where} must be the number of a token")
 
 
 def _check_padding(where: str, text: TextInput, axis: OpenAxis) -> None:

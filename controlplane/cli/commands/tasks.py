@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from controlplane.cli.commands.models.tokenizer import tokenizer
 from controlplane.cli.confirmation import YesOption, confirm, removed_words
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.model_options import ImageMeanOption, ImageStdOption, parse_labels
@@ -194,6 +195,9 @@ def unshare(
     emit(row, output, lambda: typer.echo(f"{task}: {sharing_words(row['sharing'])}"))
 
 
+tasks.command("tokenizer")(tokenizer)
+
+
 # -- for people ---------------------------------------------------------------------------------
 
 
@@ -329,7 +333,10 @@ def text_words(text: Mapping[str, Any] | None) -> str:
         return "not taken"
     names = [text[role] for role in ("ids", "mask", "types") if text[role]]
     shown = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-    return f"up to {text['tokens']} tokens, as {shown}; tokenizer {text['tokenizer'][:12]}"
+    others = text.get("others", ())
+    tokenizers = ", ".join(one[:12] for one in (text["tokenizer"], *others))
+    named = f"tokenizer{'s' if others else ''} {tokenizers}"
+    return f"up to {text['tokens']} tokens, as {shown}; {named}"
 
 
 def _length_words(row: Row) -> str:

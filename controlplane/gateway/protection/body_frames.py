@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from controlplane.gateway.query.parsing import ParsedQuery
+from controlplane.gateway.query.parsing import ParsedQuery, ReadRows
 from controlplane.gateway.query.replies import AskedAs, V2Request
 from controlplane.gateway.texts.asked import AskedInText
 from planner.types import Query
-from variants.buckets import TaskTable, read_bucket
+from variants.buckets import OwnTexts, TaskTable, read_bucket
 from variants.errors import Internal, InvalidInput, ModellessError, PayloadTooLarge, TaskNotFound
 from variants.types import (
+    Digest,
     ImageScale,
     Prefer,
     Slo,
@@ -51,9 +52,14 @@ def tasks_as_json(tasks: Iterable[Task]) -> list[dict[str, Any]]:
     return [asdict(task) for task in tasks]
 
 
-def tasks_of(values: Iterable[Mapping[str, Any]]) -> TaskTable:
-    """Tasks by name, from what ``tasks_as_json`` made."""
-    return TaskTable(map(_task, values))
+def own_texts_as_json(texts: OwnTexts) -> list[Any]:
+    return [[task, version, asdict(text)] for (task, version), text in texts.items()]
+
+
+def tasks_of(values: Iterable[Mapping[str, Any]], own_texts: Iterable[Any] = ()) -> TaskTable:
+    """Tasks by name, from what ``tasks_as_json`` and ``own_texts_as_json`` made."""
+    own = {(task, version): TextInput(**text) for task, version, text in own_texts}
+    return TaskTable(map(_task, values), own_texts=own)
 
 
 def _task(value: Mapping[str, Any]) -> Task:
@@ -93,18 +99,21 @@ def pieces(text: bytes, data: Sequence[bytes | memoryview]) -> list[bytes | memo
 def described(parsed: ParsedQuery) -> tuple[dict[str, Any], list[memoryview]]:
     """A query as JSON, and the bytes of its tensors one after the other, each padded to 8."""
     chunks: list[memoryview] = []
-    for tensor in parsed.tensors:
+    for tensor in parsed.all_tensors:
         chunks.append(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8).data)
         if tensor.nbytes % 8:
             chunks.append(memoryview(bytes(-tensor.nbytes % 8)))
     v2 = parsed.v2
     answer = {
         "query": list(parsed.query[:-1]),
-        "tensors": [[tensor.dtype.str, tensor.shape] for tensor in parsed.tensors],
+        "tensors": [[tensor.dtype.str, tensor.shape] for tensor in parsed.all_tensors],
         "v2": None if v2 is None else [v2.id, v2.outputs, sorted(v2.binary), dict(v2.classes)],
         "asked_as": v2.face.name if isinstance(v2, AskedAs) else None,
         "lengths": parsed.lengths,
         "spans": parsed.spans,
+        "read_as": None
+        if parsed.read_as is None
+        else [[name, one.lengths, one.spans] for name, one in parsed.read_as.items()],
     }
     return answer, chunks
 
@@ -135,14 +144,33 @@ def parsed_of(
         at += tensor.nbytes + -tensor.nbytes % 8
         tensors.append(tensor)
     v2, lengths = _v2_of(answer["v2"], answer["asked_as"], task), answer["lengths"]
+    read_as = _read_as(answer["read_as"], tensors)
     return ParsedQuery(
         task,
         query,
-        tensors,
+        tensors if read_as is None else read_as[None].tensors,
         v2,
         lengths=None if lengths is None else tuple(lengths),
         spans=answer["spans"],
+        read_as=read_as,
     )
+
+
+def _read_as(
+    listed: Sequence[Any] | None, tensors: Sequence[Tensor]
+) -> dict[Digest | None, ReadRows] | None:
+    """The rows for each tokenizer, of tensors that lie one after the other."""
+    if listed is None:
+        return None
+    each = len(tensors) // len(listed)
+    return {
+        None if name is None else Digest(name): ReadRows(
+            list(tensors[at * each : (at + 1) * each]),
+            None if lengths is None else tuple(lengths),
+            spans,
+        )
+        for at, (name, lengths, spans) in enumerate(listed)
+    }
 
 
 def _v2_of(value: list[Any] | None, asked_as: str | None, task: Task) -> V2Request | None:

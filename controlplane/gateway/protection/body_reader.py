@@ -18,6 +18,7 @@ import orjson
 from controlplane.gateway.protection.body_frames import (
     PREFIX,
     TOGETHER,
+    own_texts_as_json,
     parsed_of,
     pieces,
     tasks_as_json,
@@ -191,6 +192,7 @@ class BodyReader(asyncio.BufferedProtocol):
             packed = {name: there[name] for name in there.keys() - self._tokenizers}
             told["tokenizers"] = {name: len(data) for name, data in packed.items()}
             told["named"] = list(there)
+            told["own_texts"] = own_texts_as_json(tasks.own_texts)
             self._loading_s = LOAD_S if packed else self._loading_s
             self._tokenizers = frozenset(there)
         for piece in pieces(orjson.dumps(told), list(packed.values())):

@@ -48,6 +48,7 @@ WHILE_RUNNING = (
     "The worker was lost while it ran this query, which may have been the cause: it is not tried"
     " again elsewhere."
 )
+READ_BEFORE = "The task has got a model with another tokenizer since the query was read: ask again."
 OTHERS_FIRST = "Others come first, and the queues leave this query less than half of its slack."
 OVER_SHARE = Verdict.OVER_SHARE.value
 WHILE_STARTING = "no worker that could answer was there, and the one being started took longer"
@@ -84,7 +85,7 @@ class InFlight(OneAnswer):
     ) -> None:
         self.path = path
         self.parsed = parsed
-        tensors = parsed.tensors
+        tensors = parsed.tensors if parsed.read_as is None else parsed.all_tensors
         self.nbytes = tensors[0].nbytes if len(tensors) == 1 else sum([t.nbytes for t in tensors])
         self.respond = respond
         self.given_id = given_id
@@ -141,6 +142,12 @@ class InFlight(OneAnswer):
 
     def _send(self, candidate: Candidate, worker: WorkerView, query: Query, now_ms: float) -> None:
         path = self.path
+        if self.parsed.task.text is not None:
+            rows = path.rows_for(self.parsed, candidate.model_version)
+            if rows is None:
+                self.fail(Overloaded(READ_BEFORE))
+                return
+            self.parsed = rows
         if path.lethal:
             task, variant = query.task, candidate.variant
             blocked_ms = path.lethal.blocked_ms(task, variant, self.parsed.tensors, now_ms)

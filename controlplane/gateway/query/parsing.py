@@ -31,10 +31,10 @@ from controlplane.gateway.query.query_fields import (
     unknown,
 )
 from controlplane.gateway.query.replies import V2Request
-from controlplane.gateway.texts.asked import TRUNCATE, AskedInText, are_texts
+from controlplane.gateway.texts.asked import TRUNCATE, AskedInText, are_texts, check_numbers
 from planner.types import Query
 from variants.errors import InvalidInput
-from variants.types import Prefer, Task, TaskName
+from variants.types import Digest, Prefer, Task, TaskName
 from workers.runtimes.protocol import Tensor
 
 _V1_FIELDS = frozenset({"task", "slo", "inputs", "best_effort", "variant", "priority"})
@@ -47,6 +47,14 @@ MOST_ROWS = 2**20
 """Rows that an explanation is asked for."""
 # Where orjson stops is the first character of such a word, or the one after its sign.
 _NO_NUMBER = re.compile(r".??(NaN|[+-]?Infinity)\b", re.IGNORECASE | re.DOTALL)
+
+
+class ReadRows(NamedTuple):
+    """Texts as one tokenizer reads them: what ``ParsedQuery`` has of the same names."""
+
+    tensors: list[Tensor]
+    lengths: tuple[int, ...] | None
+    spans: list[list[list[int]]] | None
 
 
 class ParsedQuery(NamedTuple):
@@ -67,6 +75,28 @@ class ParsedQuery(NamedTuple):
     Over the Open Inference Protocol all rows of a query have the same."""
     spans: list[list[list[int]]] | None = None
     """Of rows that were texts, and have lengths: where each token begins and ends in its text."""
+    read_as: Mapping[Digest | None, ReadRows] | None = None
+    """Of texts for versions with different tokenizers: the rows for each of these; None stands for
+    the task's own."""
+
+    @property
+    def all_tensors(self) -> list[Tensor]:
+        """Its tensors, and those for versions with other tokenizers."""
+        if self.read_as is None:
+            return self.tensors
+        return [tensor for rows in self.read_as.values() for tensor in rows.tensors]
+
+    def rows_for(self, tokenizer: Digest | None) -> "ParsedQuery | None":
+        """The same with the rows that a version takes; None where there are none.
+
+        Args:
+            tokenizer: that the version has of its own.
+        """
+        if self.read_as is None:
+            # Numbers are those of the variant that was named, if one was.
+            return self if tokenizer is None or self.query.variant is not None else None
+        rows = self.read_as.get(tokenizer)
+        return None if rows is None else self._replace(**rows._asdict())
 
 
 def parse_v1(
@@ -156,7 +186,9 @@ def asked_v1(
         if type(rows) is not int or not 1 <= rows <= MOST_ROWS:
             raise InvalidInput(f"'rows' must be a whole number from 1 to {MOST_ROWS}")
         return query_v1(document, task, rows, received_ms, draw)
-    return _read_v1(document, tasks, received_ms, draw, may_hold_booleans(body)).query
+    parsed = _read_v1(document, tasks, received_ms, draw, may_hold_booleans(body))
+    check_numbers(parsed.task, parsed.query.variant, tasks)
+    return parsed.query
 
 
 def _task_at(name: Any, tasks: Mapping[TaskName, Task], length: Any) -> Task:

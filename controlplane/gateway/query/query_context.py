@@ -20,6 +20,7 @@ from controlplane.gateway.overload.retry_advice import RetryAdvice
 from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.protection.lethal_queries import LethalQueries
 from controlplane.gateway.query.deadline_guard import DeadlineGuard
+from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_errors import expired_error, header_lines
 from controlplane.gateway.query.replies import JSON, lines_from, placed_lines, reason_line
 from controlplane.gateway.query.waiting import STARTING, Waiting
@@ -42,6 +43,7 @@ from planner.types import (
     Snapshot,
 )
 from planner.zones.rings import Rings
+from variants.buckets import OwnTexts, TaskTable
 from variants.errors import DeadlineExceeded, Internal, ModellessError, Overloaded
 from variants.types import Prefer, Task, TaskName, VariantKey, VariantName, WorkerId
 from workers.channel.client import WorkerConnection
@@ -100,6 +102,7 @@ class QueryContext:
         self.snapshot = Snapshot(revision=0, tasks={}, workers={}, asked=self.asked)
         self.routes: RouteTable = EMPTY
         self.tasks: Mapping[TaskName, Task] = {}
+        self._own_texts: OwnTexts = {}
         self.connections: Mapping[WorkerId, WorkerConnection] = {}
         self._rings: Rings | None = None
         """The workers by how far away they are, where that differs."""
@@ -190,6 +193,7 @@ class QueryContext:
         self.routes = routes
         if tasks is not self.tasks:
             self._forget_others(tasks)
+            self._own_texts = tasks.own_texts if isinstance(tasks, TaskTable) else {}
         self.tasks = tasks
         self.connections = connections
         self.refusals.keep(frozenset(snapshot.workers))
@@ -200,6 +204,16 @@ class QueryContext:
         self._ids.clear()
         self._free_ms.clear()
         self.held = {name: count for name, count in self.held.items() if count or name in tasks}
+
+    def rows_for(self, parsed: ParsedQuery, version: str) -> ParsedQuery | None:
+        """The query with the rows that a version of its task takes, which may have its own
+        tokenizer; None where it was read before that was known.
+
+        Args:
+            version: its label.
+        """
+        own = self._own_texts.get((parsed.task.name, version))
+        return parsed.rows_for(None if own is None else own.tokenizer)
 
     def hold(self) -> None:
         """From now on, hold queries whose decision may be another one once more is known."""

@@ -28,7 +28,7 @@ from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
 from controlplane.gateway.query.query_context import Loader, Respond
 from controlplane.gateway.query.skimming import skim_v1, skim_v2
 from controlplane.gateway.query.v2_parsing import json_bytes, parse_v2
-from controlplane.gateway.texts.asked import AskedInText
+from controlplane.gateway.texts.asked import AskedInText, check_numbers
 from planner.types import ANYBODY, Client, Query
 from variants.errors import InvalidInput, ModellessError, Overloaded
 from variants.types import TaskName
@@ -241,6 +241,8 @@ class QueryPath(EarlyRefusals):
     def _parsed(self, parsed: ParsedQuery, asking: Asking) -> None:
         """Take a query whose body was read."""
         respond, given_id, told_ms, takes, client, unseen, outline = asking
+        if parsed.task.text is not None and parsed.read_as is None:
+            check_numbers(parsed.task, parsed.query.variant, self.tasks)
         if takes and self.compresses:
             parsed = parsed._replace(takes=takes)
         if client is not ANYBODY:

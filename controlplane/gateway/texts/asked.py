@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from variants.buckets import TaskTable
 from variants.errors import InvalidInput
+from variants.types import Task, TaskName
 
 TRUNCATE = "truncate"
 """Whether longer texts are cut off: a field of ``/v1/query`` beside its inputs, and a parameter of
@@ -20,6 +22,25 @@ class AskedInText(InvalidInput):
 
     def __init__(self) -> None:
         super().__init__("texts cannot be asked in this way")
+
+
+def check_numbers(task: Task, variant: str | None, tasks: Mapping[TaskName, Task]) -> None:
+    """Refuse numbers of tokens where models of the task read different ones; none else.
+
+    Args:
+        variant: that the query names: its numbers are that one's then.
+
+    Raises:
+        InvalidInput: nobody can tell whose numbers they are.
+    """
+    if task.text is None or variant is not None or not isinstance(tasks, TaskTable):
+        return
+    if task.name in tasks.texts:
+        name = task.name if task.bucket is None else task.bucket.of
+        raise InvalidInput(
+            f"the models of task {name!r} have different tokenizers, and numbers of tokens mean"
+            " something else to each: ask with texts, or name the 'variant' whose numbers they are"
+        )
 
 
 def are_texts(inputs: Any) -> bool:

@@ -8,17 +8,17 @@ import numpy as np
 
 from controlplane.gateway.query.datatypes import elements_of
 from controlplane.gateway.query.json_tensors import MAX_ROWS
-from controlplane.gateway.query.parsing import ParsedQuery, query_v1
+from controlplane.gateway.query.parsing import ParsedQuery, ReadRows, query_v1
 from controlplane.gateway.query.query_fields import AskedByLength, flag_of, parameters_of, task_of
 from controlplane.gateway.query.replies import AskedAs
 from controlplane.gateway.query.v2_parsing import query_v2, v2_form
 from controlplane.gateway.texts.asked import TRUNCATE
-from variants.buckets import BucketedTask
+from variants.buckets import BucketedTask, TaskTable
 from variants.checks.json_shape import shown
 from variants.errors import InvalidInput, PayloadTooLarge
 from variants.texts.inputs import TEXT, longest_of, unpacked
 from variants.texts.tokenising import Text, Tokeniser, Tokens, filled
-from variants.types import Task, TaskName, TextInput
+from variants.types import Digest, Task, TaskName, TextInput
 from workers.runtimes.protocol import Tensor
 
 MOST_CHARACTERS = 2**18
@@ -76,9 +76,12 @@ def texts_v1(
     """
     cut = flag_of(document.get(TRUNCATE, False), TRUNCATE)
     texts = _listed(document["inputs"])
-    rows = _rows(_asked(document.get("task"), tasks), texts, tokenisers, cut)
+    rows = _rows(_asked(document.get("task"), tasks), texts, tasks, tokenisers, cut)
     query = query_v1(document, rows.task, len(texts), received_ms, draw)
-    return ParsedQuery(rows.task, query, rows.tensors, lengths=rows.lengths, spans=rows.spans)
+    tensors, lengths, spans = rows.first
+    return ParsedQuery(
+        rows.task, query, tensors, lengths=lengths, spans=spans, read_as=rows.read_as
+    )
 
 
 def texts_v2(
@@ -106,33 +109,37 @@ def texts_v2(
     id_ = document.get("id")
     if id_ is not None and not isinstance(id_, str):
         raise InvalidInput("'id' must be text")
-    found = _rows(asked, texts, tokenisers, cut)
+    found = _rows(asked, texts, tasks, tokenisers, cut)
     form = v2_form(document.get("outputs"), parameters, found.task, id_)
     if isinstance(asked, BucketedTask):
         form = AskedAs.of(form, asked.face)
-    if found.lengths is not None and len(set(found.lengths)) > 1:
+    lengths = [one.lengths for one in found.each if one.lengths is not None]
+    if any(len(set(one)) > 1 for one in lengths):
         raise InvalidInput(
             "the texts of one query have different numbers of tokens, and so have the outputs of"
             " its rows: ask one at a time, or over /v1/query"
         )
     query = query_v2(found.task, len(texts), parameters, received_ms, draw, pinned)
-    return ParsedQuery(found.task, query, found.tensors, form, lengths=found.lengths)
+    tensors, first, _ = found.first
+    return ParsedQuery(
+        found.task, query, tensors, form, lengths=first,
+        read_as=None if found.read_as is None
+        else {name: rows._replace(spans=None) for name, rows in found.read_as.items()},
+    )  # fmt: skip
 
 
 class _Rows:
     """The rows of texts, and the task that takes them."""
 
-    def __init__(self, task: Task, tensors: list[Tensor], found: list[Tokens] | None) -> None:
+    def __init__(self, task: Task, read_as: dict[Digest | None, ReadRows]) -> None:
         """
         Args:
-            found: the tokens of each, where outputs are as long as these.
+            read_as: the rows by each tokenizer; None stands for the task's own.
         """
         self.task = task
-        self.tensors = tensors
-        self.lengths = None if found is None else tuple(len(one.ids) for one in found)
-        self.spans: list[Any] | None = None
-        if found is not None:
-            self.spans = [one.spans.tolist() for one in found if one.spans is not None]
+        self.first = read_as[None]
+        self.each = list(read_as.values())
+        self.read_as = read_as if len(read_as) > 1 else None
 
 
 def _asked(name: Any, tasks: Mapping[TaskName, Task]) -> Task | BucketedTask:
@@ -143,9 +150,14 @@ def _asked(name: Any, tasks: Mapping[TaskName, Task]) -> Task | BucketedTask:
 
 
 def _rows(
-    asked: Task | BucketedTask, texts: Sequence[Text], tokenisers: Tokenisers, cut: bool
+    asked: Task | BucketedTask,
+    texts: Sequence[Text],
+    tasks: Mapping[TaskName, Task],
+    tokenisers: Tokenisers,
+    cut: bool,
 ) -> _Rows:
-    """The rows of texts, filled up to what the task takes.
+    """The rows of texts, filled up to what the task takes, for each tokenizer of its versions. All
+    go to the same bucket, that which holds the longest.
 
     Args:
         cut: whether texts that are too long are cut off.
@@ -157,10 +169,13 @@ def _rows(
     longest = asked.lengths[-1] if isinstance(asked, BucketedTask) else longest_of(face)
     any_length = asked.buckets[0] if isinstance(asked, BucketedTask) else asked
     follows = any_length.bucket is not None and bool(any_length.bucket.outputs)
-    found = tokenisers.of(text).read(texts, longest, cut=cut, spans=follows)
-    lengths = [len(one.ids) for one in found]
-    task = asked.holding(max(lengths)) if isinstance(asked, BucketedTask) else face
-    size = sum(
+    found = {
+        one: tokenisers.of(one).read(texts, longest, cut=cut, spans=follows)
+        for one in (text, *_others(asked, tasks))
+    }
+    most = max(len(one.ids) for tokens in found.values() for one in tokens)
+    task = asked.holding(most) if isinstance(asked, BucketedTask) else face
+    size = len(found) * sum(
         len(texts) * prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in task.inputs
     )
     if size > MOST_BYTES:
@@ -168,10 +183,38 @@ def _rows(
             f"{len(texts)} texts would take {size / 2**20:.0f} MiB once all are as long as the"
             f" longest, more than the {MOST_BYTES >> 20} allowed: ask in parts"
         )
+    return _Rows(
+        task,
+        {
+            None if one is text else one.tokenizer: _filled(tokens, one, task, follows=follows)
+            for one, tokens in found.items()
+        },
+    )
+
+
+def _others(asked: Task | BucketedTask, tasks: Mapping[TaskName, Task]) -> list[TextInput]:
+    """How versions of a task read texts that do not read them as the task says, by one tokenizer
+    each."""
+    if not isinstance(tasks, TaskTable) or not tasks.texts:
+        return []
+    buckets = asked.buckets if isinstance(asked, BucketedTask) else (asked,)
+    found = {one.tokenizer: one for task in buckets for one in tasks.texts.get(task.name, ())}
+    return list(found.values())
+
+
+def _filled(tokens: list[Tokens], text: TextInput, task: Task, *, follows: bool) -> ReadRows:
+    """Texts as rows of a task.
+
+    Args:
+        follows: whether outputs are as long as the texts.
+    """
     dtypes = {spec.name: spec.dtype for spec in task.inputs}
-    rows = filled(found, text, dtypes, longest_of(task))
+    rows = filled(tokens, text, dtypes, longest_of(task))
     tensors: list[Tensor] = [rows[spec.name] for spec in task.inputs]
-    return _Rows(task, tensors, found if follows else None)
+    if not follows:
+        return ReadRows(tensors, None, None)
+    spans = [one.spans.tolist() for one in tokens if one.spans is not None]
+    return ReadRows(tensors, tuple(len(one.ids) for one in tokens), spans)
 
 
 def _listed(inputs: Any) -> list[Text]:

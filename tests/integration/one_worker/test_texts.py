@@ -15,7 +15,14 @@ from tests import onnx_models as models
 from tests.integration.deployment import CLI, Deployment, environment
 from tests.integration.one_worker.test_grpc import channel, infer, scores
 from tests.integration.one_worker.test_other_models import command
-from tests.texts import opinion_model, tokenizer_json, write_texts
+from tests.texts import (
+    opinion_model,
+    other_opinion_model,
+    other_tokenizer_json,
+    tokenizer_json,
+    write_texts,
+)
+from variants.texts.inputs import digest_of_text
 
 pytestmark = pytest.mark.integration
 
@@ -113,3 +120,42 @@ def test_commands_take_texts(digits: Deployment, tmp_path: Path) -> None:
         "--overwrite",
     )  # fmt: skip
     assert "error" not in answers.read_text()
+
+
+def test_a_model_with_another_tokenizer_answers_the_same_task(
+    digits: Deployment, client: modelless.Client, tmp_path: Path
+) -> None:
+    (tmp_path / "other.json").write_bytes(other_tokenizer_json())
+    said = command(
+        digits, "register", models.write(tmp_path / "view.onnx", other_opinion_model()),
+        "--task", "opinions", "--eval", write_texts(tmp_path / "texts.csv"),
+        "--tokenizer", tmp_path / "other.json", "--variants", "onnx-fp32", "--measure", "sampled",
+    )  # fmt: skip
+    assert "models of task opinions have different tokenizers now" in said
+    view, opinion = "view-v1-onnx-fp32", "opinion-v1-onnx-fp32"
+
+    def answered_by(variant: str) -> bool:
+        asked = {"task": "opinions", "inputs": [GOOD, BAD], "variant": variant}
+        answer = digits.request("POST", "/v1/query", asked)
+        return answer.status == 200 and answer.body["labels"] == ["pos", "neg"]
+
+    for variant in (view, opinion):
+        digits.until(lambda variant=variant: answered_by(variant), f"{variant} to answer")
+    assert client.query("opinions", [GOOD, BAD]).labels == ("pos", "neg")
+    other = digest_of_text(other_tokenizer_json())
+    assert digits.get("/v1/tasks/opinions")["text"]["others"] == [other]
+    assert f", {other[:12]}" in command(digits, "tasks", "get", "opinions")
+    ids = {"input_ids": [[2, 4, 3]], "attention_mask": [[1, 1, 1]]}
+    with pytest.raises(InvalidInput, match="have different tokenizers, and numbers of tokens mean"):
+        client.query("opinions", ids)
+    assert client.query("opinions", ids, variant=opinion).labels == ("pos",)
+    judged = command(
+        digits, "variants", "judge", "opinions", "--eval", tmp_path / "texts.csv", "--dry-run"
+    )
+    assert judged.count("100.00 %") == 16, judged
+    command(digits, "retire", "opinions.4", "view", "1")
+    command(digits, "retire", "opinions.8", "view", "1")
+    digits.until(
+        lambda: not digits.get("/v1/tasks/opinions")["text"]["others"], "one tokenizer again"
+    )
+    assert client.query("opinions", ids).labels == ("pos",)

@@ -16,6 +16,7 @@ from typing import Any
 from variants.buckets import positions_axis
 from variants.catalog.validity.buckets import check_bucket
 from variants.catalog.validity.sharing import check_sharing
+from variants.catalog.validity.texts import check_version_text
 from variants.errors import Conflict, InvalidInput, NotFound
 from variants.figures import counted
 from variants.images import check_image
@@ -151,6 +152,8 @@ def check_conflicts(
             raise Conflict(f"task {new.name!r} exists with another metric: {task.metric}")
         if task.bucket != new.bucket:
             raise Conflict(f"task {new.name!r} exists with another length or padding")
+        if task.text != new.text:
+            raise Conflict(f"task {new.name!r} exists with another way from texts to rows")
     elif joins:
         raise Conflict(
             f"task {new.name!r} was removed while {registration.version.label!r} was prepared for "
@@ -299,6 +302,7 @@ def _check_version(version: ModelVersion, task: Task) -> None:
     _check_digest(version.source, f"the source of {where}")
     _check_text(version.format, f"the format of {where}")
     _check_text(version.created_at, f"the time of {where}")
+    check_version_text(version, task)
 
 
 def _check_profiles(

@@ -22,7 +22,7 @@ from variants.types import Event, Stage
 
 if TYPE_CHECKING:
     from controlplane.profiling.judging import Judged
-    from variants.types import CatalogSnapshot, Variant
+    from variants.types import CatalogSnapshot, Task, Variant
 
 
 def judge(
@@ -59,12 +59,11 @@ def judge(
     from controlplane.cli.state_settings import installed
     from controlplane.cluster.head import store_of
     from controlplane.machine import machine_kinds
-    from controlplane.profiling.judging import changes, judge_again
+    from controlplane.profiling.judging import by_text, changes, judge_again, together
     from controlplane.profiling.measuring_lock import measuring_first
     from controlplane.settings import load_settings
     from controlplane.startup.presence import as_running
     from controlplane.timestamps import timestamp
-    from controlplane.views.catalog_views import find_task
     from variants.catalog.sql import open_catalog
 
     settings = as_running(installed(load_settings()))
@@ -76,13 +75,24 @@ def judge(
         shown(progress) as show,
     ):
         known = catalog.snapshot()
-        of = find_task(known, task)
-        rows = rows_of_task(evaluation, of, catalog.tokenizer, work / "texts")
-        found = judge_again(
-            of, _asked(known, task, model, version), rows,
-            store_of(settings), machine_kinds(settings), show,
-            limits=RegistrationLimits(model_mib=settings.max_model_mib),
-            cache=cache_in(settings.build_cache_dir, settings.build_cache_mib, fresh=fresh),
+        groups = [
+            (of, text, variants)
+            for of in _parts(known, task)
+            for text, variants in by_text(
+                _asked(known, of.name, model, version), known.versions
+            ).items()
+        ]
+        found = together(
+            judge_again(
+                of, variants,
+                rows_of_task(
+                    evaluation, of, catalog.tokenizer, work / f"texts-{number}", own=text
+                ),
+                store_of(settings), machine_kinds(settings), show,
+                limits=RegistrationLimits(model_mib=settings.max_model_mib),
+                cache=cache_in(settings.build_cache_dir, settings.build_cache_mib, fresh=fresh),
+            )
+            for number, (of, text, variants) in enumerate(groups)
         )  # fmt: skip
         if found.now and not dry_run:
             catalog.put_judged(found.now)
@@ -97,6 +107,22 @@ def judge(
     emit(body, output, lambda: _table(body))
     if found.skipped:
         raise typer.Exit(REFUSED)
+
+
+def _parts(known: "CatalogSnapshot", name: str) -> "list[Task]":
+    """The task of a name; of one that takes texts of several lengths all its buckets, of which each
+    takes what it holds of a file.
+
+    Raises:
+        TaskNotFound: there is none.
+    """
+    from controlplane.views.catalog_views import find_task
+    from variants.buckets import bucketed_named
+
+    buckets = bucketed_named(known.tasks, name)
+    if buckets is None or buckets.face.text is None:
+        return [find_task(known, name)]
+    return list(buckets.buckets)
 
 
 def _asked(
@@ -140,10 +166,19 @@ def _said(found: "Judged") -> str:
 
 def _table(body: dict[str, Any]) -> None:
     if body["variants"]:
+        several = len({row["task"] for row in body["variants"]}) > 1
         table(
-            ("VARIANT", ">ACCURACY", ">ROWS", ">BEFORE", ">ROWS BEFORE"),
+            (
+                *(("TASK",) if several else ()),
+                "VARIANT",
+                ">ACCURACY",
+                ">ROWS",
+                ">BEFORE",
+                ">ROWS BEFORE",
+            ),
             (
                 (
+                    *((row["task"],) if several else ()),
                     row["variant"],
                     percent(row["accuracy"]),
                     str(row["accuracy_rows"]),

@@ -132,14 +132,6 @@ def test_a_file_that_is_no_tokenizer_is_refused_by_its_name(tmp_path: Path) -> N
         house.register()
 
 
-def test_all_models_of_a_task_have_one_tokenizer(first: Opinions, tmp_path: Path) -> None:
-    other = models.write(tmp_path / "other.onnx", opinion_model(opsets=[("", 19)]))
-    again = tmp_path / "tokenizer.json"
-    again.write_bytes(tokenizer_json(pad=FILM))
-    with pytest.raises(Conflict, match="task 'opinions' has another tokenizer, and any of its"):
-        first.register(path=other, model="opinion", tokenizer=again, lengths=None)
-
-
 def test_a_task_of_numbers_gets_no_tokenizer(tmp_path: Path) -> None:
     house = Opinions(tmp_path)
     ids = np.array([[2, 4, 3, 0], [2, 5, 3, 0]] * 10, np.int64)

@@ -1,0 +1,78 @@
+"""``tasks tokenizer``: a task that was registered without one takes texts from now on."""
+
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controlplane.building.types import RegistrationLimits
+from controlplane.cli.model_options import TextInputsOption, parse_text_inputs
+from controlplane.cli.outcome import Output, OutputOption, emit
+from variants.errors import NotFound, TaskNotFound
+from variants.figures import counted
+from variants.types import Event, Task, TextInput
+
+
+def tokenizer(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The tokenizer.json of its models.")],
+    text_inputs: TextInputsOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Let a task take texts that lacks a tokenizer.
+
+    It was registered without one. Its models stay as they are. Queries with numbers of tokens are
+    answered as before; those with texts are taken a second later.
+
+    \b
+    modelless tasks tokenizer sentiment tokenizer.json
+    modelless variants judge sentiment --eval texts.csv --dry-run
+    """
+    from controlplane.building.texts import text_of_task
+    from controlplane.cli.state_settings import installed
+    from controlplane.settings import load_settings
+    from controlplane.startup.presence import as_running
+    from controlplane.timestamps import timestamp
+    from controlplane.views.catalog_views import named_tasks
+    from variants.catalog.sql import open_catalog
+
+    settings = as_running(installed(load_settings()))
+    given = dict(parse_text_inputs(text_inputs))
+    with closing(open_catalog(settings.catalog_url)) as catalog:
+        known = catalog.snapshot()
+        names = named_tasks(known, task)
+        parts = [one for one in known.tasks if one.name in names]
+        texts = {one.name: text_of_task(one, file, given, RegistrationLimits()) for one in parts}
+        data = file.read_bytes()
+        for name, text in texts.items():
+            try:
+                catalog.change_task(name, partial(_taking, text), data)
+            except NotFound as error:  # somebody has removed it meanwhile
+                raise TaskNotFound(error.message) from error
+        said = f"takes texts by the tokenizer {text.tokenizer[:12]}"
+        catalog.add_event(Event(at=timestamp(), kind="tokenizer_set", subject=task, message=said))
+    body = {
+        "task": task,
+        "tokenizer": text.tokenizer,
+        "ids": text.ids,
+        "mask": text.mask,
+        "types": text.types,
+    }
+    emit(body, output, lambda: _say(task, said, parts))
+
+
+def _taking(text: TextInput, task: Task) -> Task:
+    return replace(task, text=text)
+
+
+def _say(task: str, said: str, parts: list[Task]) -> None:
+    lengths = sorted(one.bucket.length for one in parts if one.bucket is not None)
+    more = f", at {counted(len(lengths), 'length')}" if lengths else ""
+    typer.echo(f"{task}: {said}{more}")
+    typer.echo(
+        f"`modelless variants judge {task} --eval texts.csv --dry-run` says whether its models"
+        " read them right"
+    )

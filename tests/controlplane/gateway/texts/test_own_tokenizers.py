@@ -1,0 +1,230 @@
+"""Texts for models with different tokenizers: each gets the numbers that it reads."""
+
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from controlplane.gateway.protection.body_frames import (
+    described,
+    own_texts_as_json,
+    parsed_of,
+    tasks_as_json,
+    tasks_of,
+)
+from controlplane.gateway.protection.read_bodies import read
+from controlplane.gateway.query.one_answer import encode
+from controlplane.gateway.query.parsing import ParsedQuery, asked_v1
+from controlplane.gateway.query.replies import ReplyMetadata
+from controlplane.gateway.sharing.content import content_key
+from controlplane.gateway.texts.asked import check_numbers
+from controlplane.gateway.texts.reading import Tokenisers
+from tests.controlplane.gateway.texts.test_reading import NAMES, TEXT, TOKENIZER, opinions
+from tests.controlplane.gateway.texts.test_reading import TAGS as TAGGING
+from tests.controlplane.serving import FAST, SLOW, Known, Served, serving, until
+from tests.texts import BEGIN, END, GOOD, PAD, other_tokenizer_json
+from tests.variants.catalog_builders import set_sharing
+from variants.buckets import TaskTable, own_texts_of
+from variants.errors import InvalidInput
+from variants.texts.inputs import digest_of_text, packed
+from variants.types import (
+    Digest,
+    ModelName,
+    ModelVersion,
+    Sharing,
+    Slo,
+    Stage,
+    Task,
+    TaskName,
+    TensorSpec,
+)
+
+OTHER_TOKENIZER = other_tokenizer_json()
+OTHER = replace(TEXT, tokenizer=digest_of_text(OTHER_TOKENIZER), pad=1)
+BOTH: dict[Any, bytes] = {
+    TEXT.tokenizer: packed(TOKENIZER),
+    OTHER.tokenizer: packed(OTHER_TOKENIZER),
+}
+OWN = {(TaskName("opinions.4"), "view-v1"): OTHER, (TaskName("tags.8"), "view-v1"): OTHER}
+TASKS = TaskTable([opinions(4), opinions(8), TAGGING], BOTH, OWN)
+
+
+@pytest.fixture(scope="module")
+def tokenisers() -> Tokenisers:
+    made = Tokenisers()
+    made.follow(BOTH, BOTH)
+    return made
+
+
+def asked(tokenisers: Tokenisers, *texts: str, name: str = "opinions", **fields: Any) -> Any:
+    body = bytearray(orjson.dumps({"task": name, "inputs": texts, **fields}))
+    return read(body, {"task": None, "received_ms": 5.0, "draw": 9}, TASKS, tokenisers)
+
+
+def test_texts_are_read_by_each_tokenizer(tokenisers: Tokenisers) -> None:
+    found = asked(tokenisers, "good")
+    assert found.task.name == "opinions.4"
+    assert found.tensors[0].tolist() == [[BEGIN, GOOD, END, PAD]]
+    own = found.rows_for(OTHER.tokenizer)
+    assert own is not None
+    assert [one.tolist() for one in own.tensors] == [[[0, 0, 7, 2]], [[1] * 4]]
+    assert found.rows_for(None).tensors[0].tolist() == found.tensors[0].tolist()
+    assert found.rows_for(Digest("0" * 64)) is None
+    assert len(found.all_tensors) == 4
+
+
+def test_the_longest_says_to_which_length_they_go(tokenisers: Tokenisers) -> None:
+    # Four tokens by the first tokenizer, five by the second.
+    found = asked(tokenisers, "good film")
+    assert found.task.name == "opinions.8"
+    assert found.tensors[0].shape == (1, 8)
+    with pytest.raises(InvalidInput, match="text 0 has 9 tokens, and at most 8 are taken"):
+        asked(tokenisers, "good good good good good good")
+    cut = asked(tokenisers, "good " * 30, truncate=True)
+    assert cut.rows_for(OTHER.tokenizer).tensors[0].tolist() == [[0, 0, 7, 7, 7, 7, 7, 2]]
+
+
+def test_where_tokens_stand_is_told_of_those_that_were_answered(tokenisers: Tokenisers) -> None:
+    found = asked(tokenisers, "good film", name="tags")
+    assert found.lengths == (4,)
+    own = found.rows_for(OTHER.tokenizer)
+    assert own.lengths == (5,)
+    metadata = ReplyMetadata("v", "m-v1", "w", 1, 0.0, 1.0, 0.9, 0.1, True)
+    body, _ = encode(own, [np.zeros((1, 8, 3), np.float32)], metadata)
+    answer = orjson.loads(body)
+    assert answer["spans"] == [[[0, 0], [0, 0], [0, 4], [5, 9], [0, 0]]]
+    assert len(answer["outputs"][0]) == 5
+
+
+def test_the_gateway_gets_all_that_was_read(tokenisers: Tokenisers) -> None:
+    for parsed in (asked(tokenisers, "good"), asked(tokenisers, "good film", name="tags")):
+        answer, chunks = described(parsed)
+        found = parsed_of(orjson.loads(orjson.dumps(answer)), bytearray(b"".join(chunks)), TASKS)
+        for name in (None, OTHER.tokenizer):
+            one, other = found.rows_for(name), parsed.rows_for(name)
+            assert one is not None
+            assert (one.lengths, one.spans) == (other.lengths, other.spans)
+            for mine, its in zip(one.tensors, other.tensors, strict=True):
+                np.testing.assert_array_equal(mine, its)
+    told = orjson.dumps([tasks_as_json(TASKS.values()), own_texts_as_json(TASKS.own_texts)])
+    known = tasks_of(*orjson.loads(told))
+    assert (known, known.texts) == (TASKS, TASKS.texts)
+
+
+def test_numbers_are_taken_of_who_says_whose_they_are() -> None:
+    task = TASKS[TaskName("opinions.4")]
+    with pytest.raises(InvalidInput, match="the models of task 'opinions' have different token"):
+        check_numbers(task, None, TASKS)
+    check_numbers(task, "view-v1-onnx-fp32", TASKS)
+    check_numbers(TASKS[TaskName("opinions.8")], None, TASKS)
+    check_numbers(task, None, dict(TASKS))
+    body = orjson.dumps(
+        {"task": "opinions", "inputs": {"input_ids": [[GOOD]], "attention_mask": [[1]]}}
+    )
+    with pytest.raises(InvalidInput, match="have different tokenizers"):
+        asked_v1(body, TASKS, 5.0, 9)
+
+
+@pytest.mark.parametrize(
+    ("stage", "counts"),
+    [(Stage.LIVE, True), (Stage.CANARY, True), (Stage.CANDIDATE, False), (Stage.RETIRED, False)],
+)
+def test_only_versions_that_may_answer_count(stage: Stage, counts: bool) -> None:
+    version = ModelVersion(
+        task=TaskName("opinions.4"), model=ModelName("view"), version=1, stage=stage,
+        source=Digest("0" * 64), text=OTHER,
+    )  # fmt: skip
+    assert bool(own_texts_of([version])) is counts
+
+
+# -- through a gateway and workers -----------------------------------------------------------------
+
+ECHOED = Task(
+    name=TaskName("opinions"),
+    inputs=tuple(TensorSpec(name=name, dtype="int64", shape=(8,)) for name in NAMES),
+    outputs=(TensorSpec(name="seen", dtype="float32", shape=(8,)),),
+    metric="r2",
+    slo=Slo(latency_ms=60_000.0),
+    text=TEXT,
+)
+"""Its variants answer with the numbers that they were asked with."""
+FIRST, SECOND = [2, 4, 3, 0, 0, 0, 0, 0], [0, 0, 7, 2, 1, 1, 1, 1]
+"""What ``good`` is to each tokenizer."""
+
+
+@pytest.fixture
+async def served(live_url: str) -> AsyncIterator[Served]:
+    known = (
+        Known(name=FAST, accuracy=0.9, p95_ms=1.0, tokenizer=TOKENIZER),
+        Known(name=SLOW, accuracy=0.99, p95_ms=2.0, text=OTHER, tokenizer=OTHER_TOKENIZER),
+    )
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(Path(folder), live_url, known=known, task=ECHOED) as running:
+            yield running
+
+
+def good(**fields: Any) -> dict[str, Any]:
+    return {"task": "opinions", "inputs": ["good"], **fields}
+
+
+MORE = {"slo": {"accuracy": 0.95}}
+
+
+@pytest.mark.slow
+async def test_each_model_is_asked_with_its_own_numbers(served: Served) -> None:
+    await served.worker("w1", FAST, SLOW)
+    first, second = await served.ask(good()), await served.ask(good(**MORE))
+    assert (first.json["variant"], first.json["outputs"]) == (FAST, [FIRST])
+    assert (second.json["variant"], second.json["outputs"]) == (SLOW, [SECOND])
+    numbers = {"input_ids": [SECOND], "attention_mask": [[1] * 8]}
+    refused = await served.ask({"task": "opinions", "inputs": numbers})
+    assert refused.error[:2] == (400, "INVALID_INPUT")
+    named = await served.ask({"task": "opinions", "inputs": numbers, "variant": SLOW})
+    assert named.json["outputs"] == [SECOND]
+    # What is retired reads nothing any more, and numbers have one meaning again.
+    served.gateway.catalog.set_stage(ECHOED.name, ModelName("slow"), 1, Stage.RETIRED)
+    await until(lambda: not served.gateway.path.tasks.texts)  # type: ignore[attr-defined]
+    numbers["input_ids"] = [FIRST]
+    answer = await served.ask({"task": "opinions", "inputs": numbers})
+    assert (answer.json["variant"], answer.json["outputs"]) == (FAST, [FIRST])
+
+
+@pytest.mark.slow
+async def test_equal_texts_share_an_answer_whoever_reads_them(served: Served) -> None:
+    await served.worker("w1", FAST, SLOW)
+    sharing = Sharing(ttl_s=60.0, memory_mib=8.0)
+    set_sharing(served.gateway.catalog, ECHOED.name, sharing)
+    await until(lambda: served.gateway.path.tasks[ECHOED.name].sharing == sharing)
+    answers = [await served.ask(good(**MORE)) for _ in range(2)]
+    assert [one.json["outputs"] for one in answers] == [[SECOND]] * 2
+    assert answers[1].headers["cache-status"].startswith("modelless; hit")
+
+
+@pytest.mark.slow
+async def test_what_was_read_before_a_model_came_is_not_sent_to_it(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served.worker("w1", FAST, SLOW)
+    await served.ask(good())
+    path = served.gateway.path
+    start = path.start
+
+    def as_if_before(parsed: ParsedQuery, *rest: Any) -> None:
+        start(parsed._replace(read_as=None), *rest)
+
+    monkeypatch.setattr(path, "start", as_if_before)
+    answer = await served.ask(good(**MORE))
+    status, code, said = answer.error
+    assert (status, code) == (503, "OVERLOADED")
+    assert "another tokenizer since the query was read: ask again" in said
+    assert (await served.ask(good())).json["outputs"] == [FIRST]
+
+
+def test_who_reads_a_text_differently_has_other_content(tokenisers: Tokenisers) -> None:
+    keys = {content_key(asked(tokenisers, text).all_tensors) for text in ("great", "the", "GREAT")}
+    assert len(keys) == 2
