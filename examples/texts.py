@@ -1,14 +1,14 @@
-"""From texts to an answer: two models that read a sentence become a task that is asked with texts.
+"""From texts to an answer: two models with different tokenizers become a task asked with texts.
 
 Start modelless in another terminal with ``make up``, and run::
 
     .venv/bin/python examples/texts.py
 
 The task, ``library``, says from which library's documentation a sentence is: NumPy, SciPy or
-scikit-learn, whose docstrings are at hand. A tokenizer is trained on some of them, and two models
-on its numbers: the mean of vectors of 8 and of 64 numbers. Each is registered with the tokenizer
-and with sentences that nothing was trained on. Nobody who asks needs to know of either. Files go
-to ``--folder``.
+scikit-learn, whose docstrings are at hand. Two tokenizers are trained on some of them, one of word
+pieces and one of pairs of bytes, and a model on the numbers of each: the mean of vectors of 8 and
+of 64 numbers. Each is registered with its tokenizer and with sentences that nothing was trained
+on. Nobody who asks needs to know of any of them. Files go to ``--folder``.
 """
 
 import argparse
@@ -51,8 +51,8 @@ def sentences(folder: Path, draw: Random) -> list[str]:
     return ordered[:EACH]
 
 
-def train_tokenizer(texts: list[str]) -> Tokenizer:
-    """Word pieces, with a token before and one behind each text."""
+def train_word_pieces(texts: list[str]) -> Tokenizer:
+    """Word pieces, with a token before and one behind each text, as BERT has them."""
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # noqa: S106
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -63,6 +63,20 @@ def train_tokenizer(texts: list[str]) -> Tokenizer:
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     tokenizer.enable_padding(pad_id=0, pad_token="[PAD]")  # noqa: S106
+    return tokenizer
+
+
+def train_byte_pairs(texts: list[str]) -> Tokenizer:
+    """Pairs of bytes, with other tokens around each text, as RoBERTa has them."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    trainer = trainers.BpeTrainer(
+        vocab_size=WORDS, special_tokens=["<s>", "<pad>", "</s>"], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    tokenizer.enable_padding(pad_id=1, pad_token="<pad>")  # noqa: S106
     return tokenizer
 
 
@@ -141,8 +155,6 @@ def main() -> None:
     ]
     draw.shuffle(rows)
     held_out, learned = rows[:1_000], rows[1_000:]
-    tokenizer = train_tokenizer([text for text, _ in learned])
-    tokenizer.save(str(folder / "tokenizer.json"))
     names = list(LIBRARIES)
     with (folder / "held_out.csv").open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
@@ -151,15 +163,18 @@ def main() -> None:
 
     token = os.environ.get("MODELLESS_API_TOKEN", "")
     with modelless.Client(given.url, token=token) as client:
-        for name, width in (("narrow", 8), ("wide", 64)):
+        for name, width, train_tokenizer in (
+            ("narrow", 8, train_word_pieces),
+            ("wide", 64, train_byte_pairs),
+        ):
+            tokenizer = train_tokenizer([text for text, _ in learned])
+            tokenizer.save(str(folder / f"{name}.json"))
             export(train(width, tokenizer, learned), folder / f"{name}.onnx")
-            # The second model finds the task there, with its tokenizer, lengths and labels.
-            of_the_first = {
-                "tokenizer": folder / "tokenizer.json", "lengths": LENGTHS, "labels": names,
-            }  # fmt: skip
+            # The second model finds the task there, with its lengths and labels.
+            of_the_first = {"lengths": LENGTHS, "labels": names}
             client.register(
                 folder / f"{name}.onnx", task="library", evaluation=folder / "held_out.csv",
-                variants=["onnx-fp32"], measure="sampled",
+                tokenizer=folder / f"{name}.json", variants=["onnx-fp32"], measure="sampled",
                 **(of_the_first if name == "narrow" else {}),
             )  # fmt: skip
             print(f"registered {name}")
