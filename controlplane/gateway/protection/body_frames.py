@@ -18,7 +18,14 @@ from controlplane.gateway.query.replies import AskedAs, V2Request
 from controlplane.gateway.texts.asked import AskedInText
 from planner.types import Query
 from variants.buckets import OwnTexts, TaskTable, read_bucket
-from variants.errors import Internal, InvalidInput, ModellessError, PayloadTooLarge, TaskNotFound
+from variants.errors import (
+    Internal,
+    InvalidInput,
+    ModellessError,
+    Overloaded,
+    PayloadTooLarge,
+    TaskNotFound,
+)
 from variants.types import (
     Digest,
     ImageScale,
@@ -38,7 +45,10 @@ TOGETHER = 2**16
 other side once more."""
 _ERRORS: Mapping[str, Callable[[str], ModellessError]] = {
     AskedInText.__name__: lambda _: AskedInText(),
-    **{kind.__name__: kind for kind in (Internal, InvalidInput, PayloadTooLarge, TaskNotFound)},
+    **{
+        kind.__name__: kind
+        for kind in (Internal, InvalidInput, Overloaded, PayloadTooLarge, TaskNotFound)
+    },
 }
 
 

@@ -31,9 +31,16 @@ from controlplane.gateway.query.query_fields import (
     unknown,
 )
 from controlplane.gateway.query.replies import V2Request
-from controlplane.gateway.texts.asked import TRUNCATE, AskedInText, are_texts, check_numbers
+from controlplane.gateway.texts.asked import (
+    TRUNCATE,
+    AskedInText,
+    are_texts,
+    check_numbers,
+    likely_task,
+)
 from planner.types import Query
-from variants.errors import InvalidInput
+from variants.buckets import BucketedTask
+from variants.errors import InvalidInput, ModellessError
 from variants.types import Digest, Prefer, Task, TaskName
 from workers.runtimes.protocol import Tensor
 
@@ -141,7 +148,7 @@ def _read_v1(
         raise InvalidInput('the body must be a JSON object such as {"task": ..., "inputs": [...]}')
     if not document.keys() <= _V1_FIELDS:
         if document.keys() <= _OF_TEXTS and are_texts(document.get("inputs")):
-            raise AskedInText
+            raise _cut_off(document, tasks, received_ms, draw)
         raise _unknown_field(document, _V1_FIELDS)
     try:
         task = task_of(document.get("task"), tasks)
@@ -149,7 +156,7 @@ def _read_v1(
         if "inputs" not in document:
             raise InvalidInput("'inputs' is missing: a list of rows") from None
         if asked.task.face.text is not None and are_texts(document["inputs"]):
-            raise AskedInText from None
+            raise _in_text(asked.task, document, received_ms, draw) from None
         task, tensors, lengths = filled_rows(asked.task, document["inputs"], booleans)
         query = query_v1(document, task, len(tensors[0]), received_ms, draw)
         cut = tuple(lengths) if asked.task.following else None
@@ -157,9 +164,35 @@ def _read_v1(
     if "inputs" not in document:
         raise InvalidInput("'inputs' is missing: a list of rows")
     if task.text is not None and are_texts(document["inputs"]):
-        raise AskedInText
+        raise _in_text(task, document, received_ms, draw)
     tensors = read_rows(document["inputs"], task.inputs, booleans)
     return ParsedQuery(task, query_v1(document, task, len(tensors[0]), received_ms, draw), tensors)
+
+
+def _in_text(
+    asked: Task | BucketedTask, document: Mapping[str, Any], received_ms: float, draw: int
+) -> AskedInText:
+    texts = document["inputs"]
+
+    def query() -> Query:
+        if type(texts) is not list:
+            raise InvalidInput("'inputs' is a list of texts")
+        return query_v1(document, likely_task(asked, texts), len(texts), received_ms, draw)
+
+    return AskedInText(query)
+
+
+def _cut_off(
+    document: Mapping[str, Any], tasks: Mapping[TaskName, Task], received_ms: float, draw: int
+) -> AskedInText:
+    """The same of texts that may be cut off, whose task is not looked at yet."""
+    try:
+        asked: Task | BucketedTask = task_of(document.get("task"), tasks)
+    except AskedByLength as by:
+        asked = by.task
+    except ModellessError:
+        return AskedInText()  # is told when it is read
+    return _in_text(asked, document, received_ms, draw)
 
 
 def asked_v1(

@@ -101,6 +101,8 @@ class QueryPath(EarlyRefusals):
             most = inf if self.reader is None else UNUSUAL_BYTES
             self._parsed(parse_v1(body, self.tasks, received_ms, draw, most_bytes=most), asking)
         except (LongBody, AskedInText) as elsewhere:
+            if self._refused_unread(elsewhere, asking):
+                return
             fields = {"task": None, "received_ms": received_ms, "draw": draw}
             self._read_elsewhere(body, fields, asking, texts=isinstance(elsewhere, AskedInText))
         except Exception as error:
@@ -179,6 +181,8 @@ class QueryPath(EarlyRefusals):
             )
             self._parsed(parsed, asking)
         except (LongBody, AskedInText) as elsewhere:
+            if self._refused_unread(elsewhere, asking):
+                return
             fields = {
                 "task": task,
                 "pinned": pinned,
@@ -189,6 +193,20 @@ class QueryPath(EarlyRefusals):
             self._read_elsewhere(body, fields, asking, texts=isinstance(elsewhere, AskedInText))
         except Exception as error:
             self.fail(error, asking.respond, given_id=given_id)
+
+    def _refused_unread(self, elsewhere: Exception, asking: Asking) -> bool:
+        """Answer a query that would be refused for want of time now, before its texts are read.
+
+        Returns:
+            Whether it was answered.
+        """
+        if not asking.unseen or not isinstance(elsewhere, AskedInText) or elsewhere.query is None:
+            return False
+        try:
+            query = elsewhere.query()._replace(client=asking.client)
+        except ModellessError:
+            return False  # what is wrong is found when it is read
+        return self.turn_away(query, asking.respond, asking.given_id, asking.told_ms)
 
     async def read_texts(self, body: bytes | bytearray, received_ms: float) -> Query:
         """What a body of ``/v1/query`` with texts asks for; nothing is asked.

@@ -39,7 +39,7 @@ from controlplane.gateway.query.query_fields import (
     timeout_in,
 )
 from controlplane.gateway.query.replies import AskedAs, V2Request
-from controlplane.gateway.texts.asked import AskedInText, have_texts
+from controlplane.gateway.texts.asked import AskedInText, have_texts, likely_task
 from planner.types import Query
 from variants.buckets import BucketedTask
 from variants.checks.json_shape import shown
@@ -122,7 +122,7 @@ def _read_by_length(
     entries = document.get("inputs") if isinstance(document, dict) else None
     listed = entries if isinstance(entries, list) else []
     if asked.face.text is not None and have_texts(listed):
-        raise AskedInText
+        raise _in_text(asked, document, listed, received_ms, draw, pinned)
     shapes = {
         entry["name"]: entry.get("shape")
         for entry in listed
@@ -185,7 +185,7 @@ def _read_v2(
     if not isinstance(document, dict) or not isinstance(document.get("inputs"), list):
         raise InvalidInput("the body must be a JSON object with a list 'inputs'")
     if task.text is not None and have_texts(document["inputs"]):
-        raise AskedInText
+        raise _in_text(task, document, document["inputs"], received_ms, draw, pinned)
     tensors = _v2_inputs(document["inputs"], task.inputs, raw, booleans)
     parameters = parameters_of(document, "parameters")
     id_ = document.get("id")
@@ -194,6 +194,25 @@ def _read_v2(
     form = v2_form(document.get("outputs"), parameters, task, id_)
     query = query_v2(task, len(tensors[0]), parameters, received_ms, draw, pinned)
     return ParsedQuery(task, query, tensors, form)
+
+
+def _in_text(
+    asked: Task | BucketedTask,
+    document: Mapping[str, Any],
+    entries: Sequence[Any],
+    received_ms: float,
+    draw: int,
+    pinned: str | None,
+) -> AskedInText:
+    def query() -> Query:
+        texts = entries[0].get("data") if isinstance(entries[0], dict) else None
+        if type(texts) is not list or not all(type(one) is str for one in texts):
+            raise InvalidInput("these are looked at when they are read")  # raw, nested, or pairs
+        task = likely_task(asked, texts)
+        parameters = parameters_of(document, "parameters")
+        return query_v2(task, len(texts), parameters, received_ms, draw, pinned)
+
+    return AskedInText(query)
 
 
 def query_v2(

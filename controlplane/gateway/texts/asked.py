@@ -1,15 +1,18 @@
 """Which queries are asked with texts, and what they say of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from variants.buckets import TaskTable
+from planner.types import Query
+from variants.buckets import BucketedTask, TaskTable
 from variants.errors import InvalidInput
 from variants.types import Task, TaskName
 
 TRUNCATE = "truncate"
 """Whether longer texts are cut off: a field of ``/v1/query`` beside its inputs, and a parameter of
 the Open Inference Protocol."""
+CHARACTERS, AROUND = 5, 2
+"""Of a token, as is usual, and tokens that stand around a text."""
 BYTES = "BYTES"
 """The datatype of texts in the Open Inference Protocol."""
 
@@ -20,8 +23,22 @@ class AskedInText(InvalidInput):
     It is caught where that process is at hand. Who does not catch it cannot take such a query.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, query: Callable[[], Query] | None = None) -> None:
+        """
+        Args:
+            query: what is asked for, about: of texts that have as many tokens as is likely.
+        """
         super().__init__("texts cannot be asked in this way")
+        self.query = query
+
+
+def likely_task(asked: Task | BucketedTask, texts: Sequence[Any]) -> Task:
+    """The task that texts are likely to go to, before they are read."""
+    if isinstance(asked, Task):
+        return asked
+    parts = [one if isinstance(one, list) else [one] for one in texts]
+    longest = max((sum(len(one) for one in of if type(one) is str) for of in parts), default=0)
+    return asked.holding(min(longest // CHARACTERS + AROUND, asked.lengths[-1]))
 
 
 def check_numbers(task: Task, variant: str | None, tasks: Mapping[TaskName, Task]) -> None:

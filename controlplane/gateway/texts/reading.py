@@ -15,7 +15,7 @@ from controlplane.gateway.query.v2_parsing import query_v2, v2_form
 from controlplane.gateway.texts.asked import TRUNCATE
 from variants.buckets import BucketedTask, TaskTable
 from variants.checks.json_shape import shown
-from variants.errors import InvalidInput, PayloadTooLarge
+from variants.errors import Internal, InvalidInput, Overloaded, PayloadTooLarge
 from variants.texts.inputs import TEXT, longest_of, unpacked
 from variants.texts.tokenising import Text, Tokeniser, Tokens, filled
 from variants.types import Digest, Task, TaskName, TextInput
@@ -50,13 +50,14 @@ class Tokenisers:
     def of(self, text: TextInput) -> Tokeniser:
         """
         Raises:
-            InvalidInput: it is not there.
+            Overloaded: it is not there yet.
+            Internal: it cannot be loaded: it is damaged, or its library is not installed.
         """
         found = self._loaded.get(text.tokenizer)
         if found is None:
-            raise InvalidInput("the task's tokenizer is not there yet; ask again")
+            raise Overloaded("the task's tokenizer is not there yet; ask again")
         if isinstance(found, InvalidInput):
-            raise InvalidInput(f"texts cannot be read here: {found.message}")
+            raise Internal(f"texts cannot be read here: {found.message}")
         return found
 
 

@@ -27,7 +27,14 @@ from controlplane.gateway.texts.reading import Tokenisers
 from tests.texts import BAD, BEGIN, END, FILM, GOOD, PAD, text_input, tokenizer_json
 from tests.variants.catalog_builders import task as numbers
 from variants.buckets import TaskTable
-from variants.errors import InvalidInput, ModellessError, PayloadTooLarge, TaskNotFound
+from variants.errors import (
+    Internal,
+    InvalidInput,
+    ModellessError,
+    Overloaded,
+    PayloadTooLarge,
+    TaskNotFound,
+)
 from variants.texts.inputs import packed
 from variants.types import FollowingAxis, LengthBucket, OpenAxis, Task, TaskName, TensorSpec
 
@@ -262,10 +269,10 @@ def test_nothing_is_read_where_no_tokenizer_is(tokenisers: Tokenisers) -> None:
     with pytest.raises(AskedInText):
         parse_v2(orjson.dumps({"inputs": [entry([1], ["a"])]}), "six", None, TASKS, 5.0, 9)
     lacking = Tokenisers()
-    with pytest.raises(InvalidInput, match="tokenizer is not there yet"):
+    with pytest.raises(Overloaded, match="tokenizer is not there yet"):
         read(bytearray(body), asked, TASKS, lacking)
     lacking.follow([TEXT.tokenizer], {TEXT.tokenizer: packed(b"{}")})
-    with pytest.raises(InvalidInput, match="texts cannot be read here: the task's tokenizer is no"):
+    with pytest.raises(Internal, match="texts cannot be read here: the task's tokenizer is no"):
         read(bytearray(body), asked, TASKS, lacking)
 
 

@@ -14,7 +14,7 @@ from planner.types import Client
 from tests.controlplane.gateway.texts.test_reading import TASKS, opinions
 from tests.texts import BEGIN, END, FILM, GOOD, PAD, text_input, tokenizer_json
 from variants.buckets import TaskTable
-from variants.errors import InvalidInput, ModellessError, Overloaded
+from variants.errors import Internal, InvalidInput, ModellessError, Overloaded
 from variants.texts.inputs import packed
 from variants.types import TaskName
 
@@ -64,14 +64,14 @@ async def test_a_tokenizer_that_is_new_is_there_for_the_next_text(reader: BodyRe
     # And one that no task names any more is there no longer.
     gone = TaskTable(TASKS.values(), {text.tokenizer: packed(other)})
     lost = await read(reader, asked("good"), gone)
-    assert isinstance(lost, InvalidInput)
+    assert isinstance(lost, Overloaded)
     assert "tokenizer is not there" in lost.message
 
 
 async def test_what_cannot_be_loaded_is_told_to_who_asks(reader: BodyReader) -> None:
     damaged = TaskTable(TASKS.values(), dict.fromkeys(TASKS.tokenizers, b"damaged"))
     lost = await read(reader, asked("good"), damaged)
-    assert isinstance(lost, InvalidInput)
+    assert isinstance(lost, Internal)
     assert "texts cannot be read here: a tokenizer is damaged" in lost.message
 
 

@@ -1,0 +1,121 @@
+"""Texts under pressure: who would be refused for want of time is, before his texts are read."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from controlplane.gateway.query.parsing import parse_v1
+from controlplane.gateway.query.v2_parsing import parse_v2
+from controlplane.gateway.texts.asked import AskedInText, likely_task
+from tests.controlplane.gateway.texts.test_own_tokenizers import ECHOED
+from tests.controlplane.gateway.texts.test_reading import TASKS, TOKENIZER, entry
+from tests.controlplane.serving import LATE, Known, Served, serving, until
+from variants.errors import InvalidInput
+from variants.types import TaskName
+
+OPINIONS = TASKS.bucketed[TaskName("opinions")]
+
+
+@pytest.mark.parametrize(
+    ("texts", "length"),
+    [
+        (["good"], 4),
+        (["x" * 14], 4),
+        (["x" * 15, "good"], 8),
+        ([["x" * 10, "y" * 5]], 8),
+        (["x" * 10_000], 8),
+        ([7, ["a", None], {}], 4),
+        ([], 4),
+    ],
+)
+def test_a_text_has_about_as_many_tokens_as_is_usual(texts: list[Any], length: int) -> None:
+    assert likely_task(OPINIONS, texts).name == f"opinions.{length}"
+    six = TASKS[TaskName("six")]
+    assert likely_task(six, texts) is six
+
+
+def unread(parse: Any, document: Any, *rest: Any) -> AskedInText:
+    with pytest.raises(AskedInText) as raised:
+        parse(orjson.dumps(document), *rest, TASKS, 5.0, 9)
+    return raised.value
+
+
+def test_what_is_asked_for_is_known_before_texts_are_read() -> None:
+    for name in ("opinions", "six"):
+        body = {"task": name, "inputs": ["good", "bad"], "slo": {"latency_ms": 7}, "priority": 3}
+        for document in (body, body | {"truncate": True}):
+            found = unread(parse_v1, document)
+            assert found.query is not None
+            query = found.query()
+            assert (query.rows, query.latency_ms, query.priority) == (2, 7.0, 3)
+            assert query.task.startswith(name)
+        request = {"inputs": [entry([2], ["a", "b"])], "parameters": {"latency_slo_ms": 7}}
+        found = unread(parse_v2, request, name, None)
+        assert found.query is not None
+        assert (found.query().rows, found.query().latency_ms) == (2, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("parse", "document", "rest"),
+    [
+        (parse_v1, {"task": "opinions", "inputs": "good"}, ()),
+        (parse_v1, {"task": "opinions", "inputs": ["good"], "slo": {"latency_ms": -1}}, ()),
+        (parse_v2, {"inputs": [entry([1], None)]}, ("six", None)),
+        (parse_v2, {"inputs": [entry([1], [["a"]])]}, ("opinions", None)),
+        (parse_v2, {"inputs": [7, entry([1], ["a"])]}, ("six", None)),
+    ],
+)
+def test_what_is_wrong_is_found_when_it_is_read(parse: Any, document: Any, rest: Any) -> None:
+    found = unread(parse, document, *rest)
+    assert found.query is not None
+    with pytest.raises(InvalidInput):
+        found.query()
+    assert unread(parse_v1, {"task": "no", "inputs": ["a"], "truncate": True}).query is None
+
+
+@pytest.fixture
+async def served(live_url: str) -> AsyncIterator[Served]:
+    known = Known(
+        name=LATE, accuracy=0.9, p95_ms=150.0, options={"latency_ms": "150"}, tokenizer=TOKENIZER
+    )
+    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
+        async with serving(Path(folder), live_url, known=[known], task=ECHOED) as running:
+            yield running
+
+
+@pytest.mark.slow
+async def test_who_would_be_refused_is_not_read(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served.worker("w1", LATE)
+    body: dict[str, Any] = {"task": "opinions", "inputs": ["good"]}
+    assert (await served.ask(body)).status == 200
+    path, reader = served.gateway.path, served.gateway.path.text_reader
+    assert reader is not None
+    read: list[Any] = []
+    through = reader.read
+
+    def counted(*given: Any) -> None:
+        read.append(given)
+        through(*given)
+
+    monkeypatch.setattr(reader, "read", counted)
+    long = [asyncio.create_task(served.ask(body)) for _ in range(40)]
+    await until(lambda: served.in_flight == 40)
+    assert len(read) == 40
+    path._pressed_until_ms = path.clock_ms() + 60_000.0
+    url = "/v2/models/opinions/infer"
+    protocol = {"inputs": [entry([1], ["good"])], "parameters": {"latency_slo_ms": 200}}
+    for document, where in ((body | {"slo": {"latency_ms": 200}}, {}), (protocol, {"path": url})):
+        refused = await served.ask(document, **where)
+        assert refused.error[:2] == (503, "OVERLOADED")
+    assert len(read) == 40
+    # Who has the time is read and answered.
+    last = await served.ask(body)
+    assert (last.status, len(read)) == (200, 41)
+    assert {(await one).status for one in long} == {200}
