@@ -95,13 +95,18 @@ def hello(
     url: str,
     seconds: float,
     tasks: Collection[str],
+    texts: Collection[str] = (),
     *,
     at_terminal: bool = True,
 ) -> None:
-    """Where the gateway is reached, and what to do first; ``tasks`` have variants.
+    """Where the gateway is reached, and what to do first.
 
-    ``at_terminal``: somebody could press keys.
+    Args:
+        tasks: that have variants, by the names that clients ask.
+        texts: those of them that take texts.
+        at_terminal: somebody could press keys.
     """
+    token = ' -H "Authorization: Bearer $MODELLESS_API_TOKEN"' if settings.api_token else ""
     err.print(f"\nReady in {seconds:.1f} s")
     err.print(f"  Gateway     [bold]{url}[/]")
     if settings.grpc_port:
@@ -113,8 +118,11 @@ def hello(
     if EXAMPLE in tasks:
         err.print("\nAsk a task:")
         _paste(example_command(url, bool(settings.api_token)))
+    elif texts:
+        err.print("\nAsk a task:")
+        body = f'{{"task": "{min(texts)}", "inputs": ["a text"]}}'
+        _paste(f"  curl -s{token} {url}/v1/query -d '{body}'")
     elif tasks:
-        token = ' -H "Authorization: Bearer $MODELLESS_API_TOKEN"' if settings.api_token else ""
         err.print("\nWhat a task takes, to be asked at /v1/query:")
         _paste(f"  curl -s{token} {url}/v2/models/{min(tasks)}")
     else:

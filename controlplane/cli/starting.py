@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 
 from controlplane.cli.outcome import INTERRUPTED
+from controlplane.cli.registration_results import asked_name
 from controlplane.cli.start_lines import err, hello, progress, step, tell, warn
 from controlplane.settings import Settings
 from variants.errors import Conflict
@@ -100,7 +101,8 @@ def _prepare(settings: Settings, example: str | None, keeper: "Supervisor") -> P
         catalog = open_catalog(settings.catalog_url)
         known = catalog.snapshot()
         _refuse_company(settings, catalog)
-        done(_catalog_words(settings, len(known.variants), len(known.tasks)))
+        tasks = len({asked_name(task) for task in known.tasks})
+        done(_catalog_words(settings, len(known.variants), tasks))
     if settings.ray_address:
         settings = keeper.join(tell)
     store = store_of(settings)
@@ -144,8 +146,10 @@ def _say_ready(prepared: Prepared, url: str, seconds: float) -> None:
 
     settings, wanted, _, known, answers, profiled = prepared
     at_terminal = sys.stdin is not None and sys.stdin.isatty()
-    tasks = {variant.task for variant in answers}
-    hello(settings, url, seconds, tasks, at_terminal=at_terminal)
+    answered = {variant.task for variant in answers}
+    asked = {asked_name(task): task for task in known if task.name in answered}
+    texts = {name for name, task in asked.items() if task.text is not None}
+    hello(settings, url, seconds, asked, texts, at_terminal=at_terminal)
     for warning in followed_by_none(settings, known):
         warn(str(warning))
     if not wanted:

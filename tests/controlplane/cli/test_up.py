@@ -114,6 +114,15 @@ def test_the_first_thing_to_ask_is_shown_although_standard_output_is_rays_by_the
     assert (tmp_path / "ray.log").read_text() == ""
 
 
+def test_a_task_of_texts_is_shown_with_a_text(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tasks = ("churn", "sentiment")
+    hello(load_settings(state_dir=tmp_path), "http://127.0.0.1:8000", 9.0, tasks, ("sentiment",))
+    asked = """/v1/query -d '{"task": "sentiment", "inputs": ["a text"]}'"""
+    assert f"curl -s http://127.0.0.1:8000{asked}" in capfd.readouterr().err
+
+
 def test_in_the_background_a_command_stops_it(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
