@@ -137,7 +137,8 @@ def _start(prepared: Prepared, keeper: "Supervisor") -> None:
     for row in prepared.others:
         err.print(f"  [yellow]![/] {_not_here(row)}", soft_wrap=True)
     asked = any(row.asked for row in prepared.wanted)
-    keeper.wait_for_variants(prepared.profiled if asked else 0)
+    tasks = {variant.task for variant in prepared.answers}
+    keeper.wait_for_variants(prepared.profiled if asked else 0, tasks)
 
 
 def _say_ready(prepared: Prepared, url: str, seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from http.client import HTTPException
 from urllib.request import BaseHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
@@ -19,6 +19,7 @@ SETTLED = 30
 def until_loaded(
     ask: Callable[[], Sequence[Mapping[str, str]]],
     expected: int,
+    tasks: Collection[str],
     stopped: Callable[[float], bool],
     patience_s: float = READY_S,
 ) -> int:
@@ -26,6 +27,8 @@ def until_loaded(
 
     Args:
         ask: reads the gateway's index, or raises what reaching it does.
+        tasks: of these variants. The index has more names: that by which all lengths of a task are
+            asked, too.
         stopped: waits for so many seconds at most; whether nobody waits any more.
     """
     deadline_s = time.monotonic() + patience_s
@@ -36,7 +39,7 @@ def until_loaded(
             index = ask()
         except (OSError, HTTPException, ValueError):
             continue
-        ready = sum(row["state"] == "READY" for row in index)
+        ready = sum(row["state"] == "READY" and row["name"] in tasks for row in index)
         settled = settled + 1 if ready and ready == before else 0
         if ready >= expected or settled >= SETTLED:
             break

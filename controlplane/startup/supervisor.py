@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from itertools import count
 from typing import IO
@@ -240,8 +240,8 @@ class Supervisor:
             self._remember()
             done(_ray_words(settings))
 
-    def wait_for_variants(self, expected: int) -> None:
-        """Wait until the plan is loaded: all ``expected`` variants, or what memory holds.
+    def wait_for_variants(self, expected: int, tasks: Collection[str]) -> None:
+        """Wait until the plan is loaded: all ``expected`` variants of tasks, or what memory holds.
 
         Raises:
             ClusterUnavailable: not even one was loaded.
@@ -249,14 +249,14 @@ class Supervisor:
         """
         if expected and not self._stop.is_set():
             with self._step("Variants") as done:
-                ready = self._until_loaded(expected)
+                ready = self._until_loaded(expected, tasks)
                 done("interrupted" if self._stop.is_set() else f"{ready} of {expected} loaded")
         if self._stop.is_set():
             raise KeyboardInterrupt
 
-    def _until_loaded(self, expected: int) -> int:
+    def _until_loaded(self, expected: int, tasks: Collection[str]) -> int:
         ask = index_reader(self._settings, self.url)
-        ready = until_loaded(ask, expected, self._stop.wait)
+        ready = until_loaded(ask, expected, tasks, self._stop.wait)
         if not ready and not self._stop.is_set():
             raise ClusterUnavailable(
                 f"no variant was loaded within {READY_S:.0f} s;{self._complaints()}"

@@ -73,6 +73,15 @@ PictureMeanOption = Annotated[
 PictureStdOption = Annotated[str | None, typer.Option(metavar="NUMBERS", help="Likewise.")]
 
 
+TextOption = Annotated[
+    list[str] | None,
+    typer.Option("--text", metavar="TEXT", help="A text in place of a row; may be repeated."),
+]
+TruncateOption = Annotated[
+    bool, typer.Option("--truncate", help="Cut off texts that have too many tokens.")
+]
+
+
 def query(
     task: TaskArgument,
     latency_ms: LatencyOption = None,
@@ -100,13 +109,8 @@ def query(
     ] = None,
     image_mean: PictureMeanOption = None,
     image_std: PictureStdOption = None,
-    text: Annotated[
-        list[str] | None,
-        typer.Option("--text", metavar="TEXT", help="A text in place of a row; may be repeated."),
-    ] = None,
-    truncate: Annotated[
-        bool, typer.Option("--truncate", help="Cut off texts that have too many tokens.")
-    ] = False,
+    text: TextOption = None,
+    truncate: TruncateOption = False,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -183,6 +187,8 @@ def explain(
         str | None,
         typer.Option("--image", metavar="FILE", help="Of a query by this picture: one row."),
     ] = None,
+    text: TextOption = None,
+    truncate: TruncateOption = False,
     url: UrlOption = "",
     json: JsonOption = False,
     output: OutputOption = Output.TABLE,
@@ -199,7 +205,13 @@ def explain(
         if rows != 1:
             raise InvalidInput("a picture is one row: --rows or --image, not both")
         picture_bytes(image)  # refused now if it is none that can be read
-    asked = {"rows": rows} if length is None else {"rows": rows, "length": length}
+    if text is not None and (image is not None or rows != 1 or length is not None):
+        raise InvalidInput("texts say themselves how many and how long they are: --text alone")
+    if truncate and text is None:
+        raise InvalidInput("--truncate is for texts: give them by --text")
+    asked: Any = {"rows": rows} if length is None else {"rows": rows, "length": length}
+    if text is not None:
+        asked = asked_about(text, truncate=truncate)
     document = query_document(
         task, asked, latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
         best_effort=best_effort, variant=variant, priority=priority,

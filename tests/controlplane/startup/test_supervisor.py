@@ -434,7 +434,7 @@ def test_an_interrupt_while_waiting_for_variants_is_no_failure(settings: Setting
     keeper = supervisor(settings)
     keeper._interrupt(signal.SIGINT, None)
     with pytest.raises(KeyboardInterrupt):
-        keeper.wait_for_variants(3)
+        keeper.wait_for_variants(3, {"digits"})
 
 
 def test_sockets_of_killed_workers_and_old_logs_are_removed(settings: Settings) -> None:

@@ -102,6 +102,7 @@ def test_an_explanation_knows_how_long_a_text_is(digits: Deployment) -> None:
 
 def test_commands_take_texts(digits: Deployment, tmp_path: Path) -> None:
     assert "pos" in command(digits, "query", "opinions", "--text", GOOD)
+    assert "opinions.4" in command(digits, "explain", "opinions", "--text", BAD)
     shown = command(digits, "tasks", "get", "opinions")
     assert "up to 8 tokens, as input_ids and attention_mask" in shown
     texts, answers = tmp_path / "texts.csv", tmp_path / "answers.jsonl"
