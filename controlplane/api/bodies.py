@@ -401,6 +401,18 @@ REGISTRATION_FORM: dict[str, Any] = {
                         " names for them, separated by commas.",
                         "examples": ["height=640,width=640"],
                     },
+                    "fix_inputs": {
+                        "type": "string",
+                        "description": "Inputs of an ONNX file that always have one value, and are"
+                        " none any more, separated by commas.",
+                        "examples": ["sr=16000"],
+                    },
+                    "batch_axes": {
+                        "type": "string",
+                        "description": "Inputs and outputs of an ONNX file whose rows are along"
+                        " another axis than the first, separated by commas.",
+                        "examples": ["state=1,new_state=1"],
+                    },
                     "text_inputs": {
                         "type": "string",
                         "description": "Which input of an ONNX file takes what of a text, where"

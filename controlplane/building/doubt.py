@@ -1,17 +1,22 @@
 """Doubt: what is registered all the same, and told of.
 
 A version may be no better than guessing, mostly because labels are not in the order of the model's
-scores. Or it is less accurate than its task asks for where a query names no accuracy.
+scores. Or it is less accurate than its task asks for where a query names no accuracy. Or that is
+nothing, and its cheapest variant, which then answers, is far less accurate than another one.
 """
 
 from collections.abc import Iterable
+from math import floor
 
 from profiler.evaluation.labelled_rows import LabelledRows
 from variants.buckets import positions_axis
 from variants.figures import accuracies, accuracy_text
 from variants.metrics.metric import MetricKind, parse_metric
 from variants.metrics.scoring import constant
-from variants.types import Registration, Task, Variant
+from variants.types import Prefer, Registration, Stage, Task, Variant
+
+FAR = 0.03
+"""How much less accurate a variant is that nobody would take without being told."""
 
 
 def doubt(label: str, task: Task, variants: Iterable[Variant], rows: LabelledRows) -> str:
@@ -50,3 +55,37 @@ def short_of_default(registration: Registration) -> str:
         f"the accuracy of {registration.version.label} is {ours} at best, and queries of"
         f" {registration.task.name} that name none ask for {asked}: it answers none of these"
     )
+
+
+def far_from_best(registration: Registration) -> str:
+    """A sentence where queries that name no accuracy get a variant that is far less accurate than
+    another one of its version; else empty."""
+    task, version = registration.task, registration.version
+    prices = {kind.name: kind.usd_per_hour for kind in registration.device_kinds}
+    costs: dict[str, float] = {}
+    for profile in registration.profiles:
+        cost = prices.get(profile.device_kind, 1.0) * profile.points[0].p50_ms
+        costs[profile.variant] = min(cost, costs.get(profile.variant, cost))
+    fit = [
+        variant
+        for variant in registration.variants
+        if variant.name in costs and variant.accuracy >= (task.slo.accuracy or 0.0)
+    ]
+    if version.stage is not Stage.LIVE or task.slo.prefer is not Prefer.COST or not fit:
+        return ""
+    taken = min(fit, key=lambda variant: (costs[variant.name], variant.name))
+    best = max(fit, key=lambda variant: (variant.accuracy, -costs[variant.name]))
+    if best.accuracy - taken.accuracy <= FAR:
+        return ""
+    name = task.name if task.bucket is None else task.bucket.of
+    asking = f"tasks set {name} --accuracy {floor_below(best.accuracy)}"
+    return (
+        f"queries of {task.name} that name no accuracy get {taken.name}, as the cheapest, whose"
+        f" accuracy is {accuracy_text(taken.accuracy)}; that of {best.name} is"
+        f" {accuracy_text(best.accuracy)}: `modelless {asking}` asks for more"
+    )
+
+
+def floor_below(accuracy: float) -> float:
+    """A floor in hundredths, at least one hundredth below an accuracy."""
+    return floor(100 * accuracy - 1) / 100

@@ -1,5 +1,6 @@
 """The options of commands that build variants of models, the same for each of them."""
 
+from math import isfinite, nan
 from pathlib import Path
 from typing import Annotated
 
@@ -163,6 +164,22 @@ AxisSizesOption = Annotated[
         " 'height=640,width=640', or by input and place: 'images:2=640'.",
     ),
 ]
+FixInputsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="VALUES",
+        help="Inputs of an ONNX file that always have one value, and are none any more:"
+        " 'sr=16000'. All elements of one get it.",
+    ),
+]
+BatchAxesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="AXES",
+        help="Inputs and outputs of an ONNX file whose rows are along another axis than the first,"
+        " counted from 0: 'state=1,new_state=1'.",
+    ),
+]
 FreeBatchOption = Annotated[
     bool,
     typer.Option(
@@ -233,13 +250,15 @@ def edges_of(
     *,
     keep_outputs: str | None = None,
     axis_sizes: str | None = None,
+    fix_inputs: str | None = None,
+    batch_axes: str | None = None,
     free_batch: bool = False,
     cast_float16: bool = False,
 ) -> Edges:
     """What of an ONNX file's inputs and outputs is to be another way.
 
     Raises:
-        InvalidInput: a name is empty, or a size is no whole number.
+        InvalidInput: a name is empty, or a size, a value or an axis is no such number.
     """
     parsed: dict[str, tuple[str, ...]] = {}
     for option, text in (
@@ -254,26 +273,49 @@ def edges_of(
         input_names=parsed["input-names"],
         output_names=parsed["output-names"],
         keep_outputs=parsed["keep-outputs"],
-        axis_sizes=_axis_sizes(axis_sizes),
+        axis_sizes=_whole_numbers("--axis-sizes", axis_sizes, "'height=640,width=640'"),
+        fix_inputs=_values(fix_inputs),
+        batch_axes=_whole_numbers("--batch-axes", batch_axes, "'state=1,new_state=1'"),
         free_batch=free_batch,
         cast_float16=cast_float16,
     )
 
 
-def _axis_sizes(text: str | None) -> tuple[tuple[str, int], ...]:
+def _whole_numbers(option: str, text: str | None, example: str) -> tuple[tuple[str, int], ...]:
     """``height=640,width=640`` as pairs.
 
     Raises:
-        InvalidInput: one is no name and a size.
+        InvalidInput: one is no name and a whole number.
     """
     pairs = [] if text is None else [part.rpartition("=")[::2] for part in text.split(",")]
     for name, size in pairs:
         if not name.strip() or not size.strip().isascii() or not size.strip().isdigit():
             raise InvalidInput(
-                f"--axis-sizes are names and whole numbers, such as 'height=640,width=640', not"
-                f" {str(text)[:40]!r}"
+                f"{option} are names and whole numbers, such as {example}, not {str(text)[:40]!r}"
             )
     return tuple((name.strip(), int(size[:10])) for name, size in pairs)
+
+
+def _values(text: str | None) -> tuple[tuple[str, float], ...]:
+    """``sr=16000,threshold=0.5`` as pairs.
+
+    Raises:
+        InvalidInput: one is no name and a number.
+    """
+    pairs = [] if text is None else [part.rpartition("=")[::2] for part in text.split(",")]
+    found = []
+    for name, value in pairs:
+        try:
+            number = float(value)
+        except ValueError:
+            number = nan
+        if not name.strip() or not isfinite(number):
+            raise InvalidInput(
+                "--fix-inputs are names and numbers, such as 'sr=16000,threshold=0.5', not"
+                f" {str(text)[:40]!r}"
+            )
+        found.append((name.strip(), number))
+    return tuple(found)
 
 
 def parse_labels(text: str) -> tuple[str, ...]:

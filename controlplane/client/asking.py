@@ -284,6 +284,8 @@ class Client:
         output_names: Iterable[str] | None = None,
         keep_outputs: Iterable[str] | None = None,
         axis_sizes: Mapping[str, int] | str | None = None,
+        fix_inputs: Mapping[str, float] | str | None = None,
+        batch_axes: Mapping[str, int] | str | None = None,
         free_batch: bool = False,
         cast_float16: bool = False,
         latency_ms: float | None = None,
@@ -353,12 +355,17 @@ class Client:
             input_names=None if input_names is None else ",".join(input_names),
             output_names=None if output_names is None else ",".join(output_names),
             keep_outputs=None if keep_outputs is None else ",".join(keep_outputs),
-            axis_sizes=(
-                ",".join(f"{axis}={size}" for axis, size in axis_sizes.items())
-                if isinstance(axis_sizes, Mapping)
-                else axis_sizes
-            ),
+            axis_sizes=_pairs(axis_sizes),
+            fix_inputs=_pairs(fix_inputs),
+            batch_axes=_pairs(batch_axes),
             free_batch="true" if free_batch else None,
             cast_float16="true" if cast_float16 else None,
         )
         return register_there(self._http, self.url, fields, files, told, timeout_s)
+
+
+def _pairs(named: Mapping[str, float] | str | None) -> str | None:
+    """Numbers by name as a form has them: ``height=640,width=640``."""
+    if isinstance(named, Mapping):
+        return ",".join(f"{name}={number}" for name, number in named.items())
+    return named

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 
-from controlplane.building.doubt import short_of_default
+from controlplane.building.doubt import far_from_best, short_of_default
 from controlplane.building.meter import Meter
 from controlplane.building.types import Prepared, RegistrationResult, Reused
 from variants.artifacts.protocol import ArtifactStore
@@ -109,7 +109,11 @@ def result_of(
         doubts=tuple(
             said
             for one in prepared
-            for said in (one.doubt, short_of_default(one.registration))
+            for said in (
+                one.doubt,
+                short_of_default(one.registration),
+                far_from_best(one.registration),
+            )
             if said
         ),
         repaired=repaired,

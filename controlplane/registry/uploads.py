@@ -44,6 +44,8 @@ FIELDS = (
     "output_names",
     "keep_outputs",
     "axis_sizes",
+    "fix_inputs",
+    "batch_axes",
     "text_inputs",
 )
 """Optional fields of the form, each an option of the same name."""

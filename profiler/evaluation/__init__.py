@@ -4,8 +4,9 @@ In: an ``.npz`` file with one array ``(rows, *shape)`` for each input, and what 
 labels ``(rows,)``, or targets ``(rows, *shape)`` of the first output. Out: accuracy in [0, 1] and
 agreement with the model itself. Read ``labelled_rows`` (reading and splitting files), then
 ``accuracy`` (running a variant over rows, and judging its first output). ``freed_batch`` tries a
-model whose batch was fixed, and ``rows_by_length`` has the rows of a file for tasks of several
-lengths; ``position_truth`` has what is right where each position of a row is judged by itself.
+model whose batch was fixed, ``output_sizes`` finds sizes of outputs that a model does not say, and
+``rows_by_length`` has the rows of a file for tasks of several lengths; ``position_truth`` has what
+is right where each position of a row is judged by itself.
 
 Imports ``variants`` and ``workers.runtimes``.
 """

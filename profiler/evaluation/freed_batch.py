@@ -46,20 +46,11 @@ def try_rows(where: str, path: Path) -> None:
     Raises:
         InvalidArtifact: they do not run, or are answered otherwise.
     """
-    import onnxruntime
-
     refused = f"{where}: with its batch freed it"
     otherwise = OTHERWISE
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level, options.intra_op_num_threads = 4, 1
     try:
-        session = onnxruntime.InferenceSession(
-            str(path),
-            options,
-            providers=["CPUExecutionProvider"],
-            disabled_optimizers=crashing_optimisers(path),
-        )
-        rows = {value.name: _drawn(value) for value in session.get_inputs()}
+        session = session_of(path)
+        rows = {value.name: drawn(value, TRIED_ROWS) for value in session.get_inputs()}
         together = session.run(None, rows)
         alone = [
             session.run(None, {name: array[i : i + 1] for name, array in rows.items()})
@@ -80,6 +71,20 @@ def try_rows(where: str, path: Path) -> None:
             raise InvalidArtifact(
                 f"{refused} answers a row otherwise beside others than alone; {otherwise}"
             )
+
+
+def session_of(path: Path) -> Any:
+    """A session of a model to try it with, which says nothing and takes one thread."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
+    return onnxruntime.InferenceSession(
+        str(path),
+        options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=crashing_optimisers(path),
+    )
 
 
 def _differ(together: Any, alone: Any, share: float) -> bool:
@@ -115,9 +120,9 @@ _TYPES = {
 }
 
 
-def _drawn(value: Any) -> Any:
+def drawn(value: Any, rows: int) -> Any:
     """Rows of an input: numbers in [0, 1), or 0 and 1, which any table of words has."""
-    shape = [TRIED_ROWS, *(one if isinstance(one, int) else 1 for one in value.shape[1:])]
+    shape = [rows, *(one if isinstance(one, int) else 1 for one in value.shape[1:])]
     draw, kind = np.random.default_rng(0), np.dtype(_TYPES[value.type])
     if kind.kind == "f":
         return draw.random(shape).astype(kind)

@@ -23,6 +23,7 @@ import numpy as np
 
 from profiler.evaluation.accuracy import answers, check_alone, judge, wants_memory
 from profiler.evaluation.freed_batch import check_freed, try_rows
+from profiler.evaluation.output_sizes import say_output_sizes
 from profiler.sandbox.measure import Trial, pin
 from variants.buckets import read_bucket
 from variants.builders.protocol import Material
@@ -80,6 +81,7 @@ def change(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     given: dict[str, Any] = {name: _frozen(value) for name, value in arguments["edges"].items()}
     edges, target = Edges(**given), Path(arguments["target"])
     change_edges(Path(arguments["path"]), target, edges, limit_mib=arguments["size_mib"])
+    say_output_sizes(target, target, limit_mib=arguments["size_mib"])
     if edges.free_batch:
         check_freed(target, limits=OnnxLimits(size_mib=arguments["size_mib"]))
         try_rows(target.name, target)
@@ -106,8 +108,10 @@ def plain(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     that cannot be served is written in one that can."""
     from variants.checks.onnx_plain import plain as written
 
-    target = Path(arguments["target"])
-    written(Path(arguments["path"]), target, limit_mib=arguments["size_mib"])
+    source, target = Path(arguments["path"]), Path(arguments["target"])
+    if written(source, target, limit_mib=arguments["size_mib"]):
+        source = target
+    say_output_sizes(source, target, limit_mib=arguments["size_mib"])
     return {}
 
 

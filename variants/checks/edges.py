@@ -13,6 +13,12 @@ class Edges:
     keep_outputs: tuple[str, ...] = ()
     """Outputs that stay, by the file's names, in this order; none: all. What only the others need
     goes with them, inputs too. Names of outputs are then of these."""
+    fix_inputs: tuple[tuple[str, float], ...] = ()
+    """Inputs that have one value for good, and are none any more: a number by the file's name,
+    which all elements get."""
+    batch_axes: tuple[tuple[str, int], ...] = ()
+    """Inputs and outputs whose rows are along another axis than the first, by the file's names; it
+    becomes the first."""
     axis_sizes: tuple[tuple[str, int], ...] = ()
     """Sizes of open axes, by their names or as ``INPUT:AXIS``."""
     free_batch: bool = False
@@ -22,4 +28,5 @@ class Edges:
 
     def __bool__(self) -> bool:
         names = self.input_names or self.output_names or self.keep_outputs
-        return bool(names or self.axis_sizes or self.free_batch or self.cast_float16)
+        values = self.fix_inputs or self.batch_axes or self.axis_sizes
+        return bool(names or values or self.free_batch or self.cast_float16)

@@ -41,12 +41,10 @@ def free_batch(where: str, model: Any, inputs: Sequence[Any]) -> None:
         for value in inputs
         if (axes := value.type.tensor_type.shape.dim) and axes[0].HasField("dim_value")
     }
-    if not sizes:
-        return
     if len(sizes) > 1:
         told = " and ".join(map(str, sorted(sizes)))
         raise InvalidArtifact(f"{where}: its inputs have batches of {told}, so none can be freed")
-    (size,) = sizes
+    (size,) = sizes or {1}  # with none, nodes may be made for one row all the same
     fixed = [
         axes[0]
         for value in (*inputs, *model.graph.output)
@@ -68,7 +66,7 @@ class _Freed:
         self._inputs = [
             value.name
             for value in inputs
-            if (axes := value.type.tensor_type.shape.dim) and axes[0].dim_value == size
+            if (axes := value.type.tensor_type.shape.dim) and axes[0].dim_value in (size, 0)
         ]
         self._size = size
         self._following = _following(model, self._inputs)

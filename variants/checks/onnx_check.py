@@ -379,13 +379,20 @@ def _spec(file: str, side: str, value: Any) -> TensorSpec:
         raise InvalidArtifact(f"{where} does not declare its shape")
     axes = list(tensor.shape.dim)
     if not axes:
-        raise InvalidArtifact(f"{where} is a scalar; its first axis must be the batch")
+        fixed = f": --fix-inputs {value.name}=NUMBER gives it one value for good"
+        hint = fixed if side == "input" else ""
+        raise InvalidArtifact(f"{where} is a scalar; its first axis must be the batch{hint}")
     inner = [place for place, axis in enumerate(axes) if place and axis.dim_value < 1]
     if axes[0].HasField("dim_value") and inner and side == "input":
+        one = axes[0].dim_value == 1
+        free = (
+            " if they are along that one; --free-batch with --axis-sizes, if that is a row;" * one
+        )
         raise InvalidArtifact(
             f"{where} leaves axis {inner[0]} open, but its first has the size {axes[0].dim_value};"
-            " rows are along the first axis: export it with the batch first, as batch_first=True of"
-            " PyTorch's recurrent layers does"
+            f" rows are along the first axis: --batch-axes {value.name}={inner[0]} puts them there,"
+            f"{free} or export it with the batch first, as batch_first=True of PyTorch's recurrent"
+            " layers does"
         )
     if axes[0].HasField("dim_value") and side == "output":
         raise InvalidArtifact(

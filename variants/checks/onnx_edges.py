@@ -1,15 +1,19 @@
 """Changing what an ONNX model takes and gives, and nothing of what it computes.
 
-Names of inputs and outputs, outputs that nobody asks for, axes that were left open, a first axis
-that was fixed, and float16 at the edges: what exporters have left, and what a task cannot have.
+Names of inputs and outputs, outputs that nobody asks for, inputs that always have the same value,
+axes that were left open, rows along another axis than the first, a first axis that was fixed, and
+float16 at the edges: what exporters have left, and what a task cannot have.
 Whether a model whose batch was freed answers each row as it does alone has to be tried.
 
 Parsing happens in native code, so callers that take files from outside do it in a child process.
 """
 
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from variants.checks.edges import Edges
 from variants.checks.onnx_batch import free_batch, fresh_name
@@ -19,6 +23,8 @@ from variants.errors import InvalidInput
 from variants.figures import counted
 
 LARGEST_AXIS = 1_000_000
+_LARGEST_FIXED = 1_000_000
+"""Elements of an input that gets one value."""
 
 
 def change_edges(source: Path, target: Path, edges: Edges, *, limit_mib: float = 2048) -> None:
@@ -36,9 +42,14 @@ def change_edges(source: Path, target: Path, edges: Edges, *, limit_mib: float =
     inputs = [value for value in graph.input if value.name not in held]
     if edges.keep_outputs:
         _keep_outputs(where, model, edges.keep_outputs)
-        inputs = [value for value in graph.input if value.name not in held]
+    if edges.fix_inputs:
+        _fix_inputs(where, model, edges.fix_inputs)
+    held = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in held]
     if edges.axis_sizes:
         _fix_axes(where, model, inputs, edges.axis_sizes)
+    if edges.batch_axes:
+        _move_batches(where, model, inputs, edges.batch_axes)
     _rename(where, model, "input", inputs, edges.input_names)
     _rename(where, model, "output", list(graph.output), edges.output_names)
     if edges.cast_float16:
@@ -174,6 +185,111 @@ def _fix_axes(
                     if symbol and axis.dim_param == symbol:
                         axis.dim_value = size
         del model.graph.value_info[:]  # inferred again
+
+
+# -- inputs with one value, and where the rows are -------------------------------------------------
+
+
+def _fix_inputs(where: str, model: Any, values: Sequence[tuple[str, float]]) -> None:
+    """Make inputs constants of the graph, whose elements all have one value."""
+    from onnx import helper, numpy_helper
+
+    graph = model.graph
+    held = {tensor.name for tensor in graph.initializer}
+    inputs = {value.name: value for value in graph.input if value.name not in held}
+    for name, number in values:
+        value = inputs.pop(name, None)
+        if value is None:
+            told = ", ".join(inputs) or "none"
+            raise InvalidInput(f"{where} has no input {name[:LONGEST_NAME]!r}; it has: {told}")
+        tensor = value.type.tensor_type
+        shape = [axis.dim_value for axis in tensor.shape.dim]
+        if any(size < 1 for size in shape):
+            raise InvalidInput(
+                f"input {name!r} of {where} leaves an axis open, and one with a fixed value has a"
+                " size: it has the rows of a query, or --axis-sizes gives it one"
+            )
+        if prod(shape) > _LARGEST_FIXED:
+            raise InvalidInput(
+                f"input {name!r} of {where} has {prod(shape):,} elements, more than the"
+                f" {_LARGEST_FIXED:,} that may have a fixed value"
+            )
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        with np.errstate(all="ignore"):
+            array = np.full(shape, number).astype(dtype)
+        if not np.isclose(float(array.flat[0]), number, rtol=1e-2 * (array.dtype.kind == "f")):
+            raise InvalidInput(
+                f"input {name!r} of {where} is {array.dtype}, and cannot be {number:g}"
+            )
+        graph.input.remove(value)
+        graph.initializer.append(numpy_helper.from_array(array, name))
+    if not inputs:
+        raise InvalidInput(f"{where} would have no inputs left")
+
+
+def _move_batches(
+    where: str, model: Any, inputs: Sequence[Any], axes: Sequence[tuple[str, int]]
+) -> None:
+    """Put rows along the first axis, where they are along another one."""
+    from onnx import helper
+
+    taken = {value.name for value in inputs}
+    edges = {value.name: value for value in (*inputs, *model.graph.output)}
+    shapes = _shapes_of_outputs(model)
+    for name, batch in axes:
+        value = edges.pop(name, None)
+        if value is None:
+            told = ", ".join(edges) or "none"
+            raise InvalidInput(
+                f"{where} has no input or output {name[:LONGEST_NAME]!r}; it has: {told}"
+            )
+        shape = value.type.tensor_type.shape
+        if name in shapes:
+            shape.CopyFrom(shapes[name])
+        if not 0 < batch < len(shape.dim):
+            raise InvalidInput(
+                f"the rows of {name!r} of {where} cannot be along axis {batch}: its axes are"
+                f" numbered from 0 to {len(shape.dim) - 1}, and 0 needs no --batch-axes"
+            )
+        within = fresh_name(model, f"{name}_within")
+        _rename_value(model, name, within)
+        value.name = name
+        outside = [batch, *(place for place in range(len(shape.dim)) if place != batch)]
+        moved = [_copy(shape.dim[place]) for place in outside]
+        del shape.dim[:]
+        shape.dim.extend(moved)
+        back = [outside.index(place) for place in range(len(outside))]
+        if name in taken:
+            node = helper.make_node("Transpose", [name], [within], name=within, perm=back)
+            model.graph.node.insert(0, node)
+        else:
+            node = helper.make_node("Transpose", [within], [name], name=within, perm=outside)
+            model.graph.node.append(node)
+    del model.graph.value_info[:]  # inferred again
+
+
+def _shapes_of_outputs(model: Any) -> dict[str, Any]:
+    """Shapes of outputs as they follow from the inputs, of which some say to have other axes."""
+    from onnx import ModelProto, TensorShapeProto, shape_inference
+
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    for value in copy.graph.output:
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+    try:
+        known = shape_inference.infer_shapes(copy, data_prop=True).graph
+    except Exception:  # what is wrong with the model is for its check to say
+        return {}
+    shapes = {
+        value.name: value.type.tensor_type.shape for value in (*known.value_info, *known.output)
+    }
+    for node in model.graph.node:  # of a reshape to what is computed, the number of axes is known
+        if node.op_type == "Reshape" and not shapes[node.output[0]].dim:
+            rank = [axis.dim_value for axis in shapes.get(node.input[1], TensorShapeProto()).dim]
+            for _ in range(*rank):
+                shapes[node.output[0]].dim.add()
+    return {name: shape for name, shape in shapes.items() if shape.dim}
 
 
 # -- float16 ---------------------------------------------------------------------------------------

@@ -4,12 +4,14 @@ what they compute.
 Converters of classic models write what no option of theirs avoids, or only one that few know:
 scores as a list of maps (``ZipMap``), no opset of the standard operators where none is used, and
 outputs that say to have one row however many come, or one axis where there are two. Other exporters
-keep parts of a model as functions.
+keep parts of a model as functions, write -1 for the size of an open axis and ``?`` for its name, or
+call an output a scalar that is none.
 
 Parsing happens in native code, so callers that take files from outside do it in a child process.
 """
 
 import mmap
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,41 +24,85 @@ CLASSIC = "ai.onnx.ml"
 ADDED_OPSET = 15
 """Of the standard operators, where a model of classic ones names none. Any will do; this one every
 builder takes as it is."""
-_FUNCTIONS = 25
-"""Number of the field of ``ModelProto`` that holds functions."""
+NO_NAMES = ("?", "-1", "None")
+"""What exporters write for a name where an axis has none; two such axes need not be equal."""
+Place = tuple[int, int]
+"""Where a message, or a text, begins and ends in a file."""
+_GRAPH, _FUNCTIONS = 7, 25
+"""Numbers of fields of ``ModelProto``."""
+_SQUEEZE = b'"\x07Squeeze'
+"""The type of such a node, as a field of it: one may leave out the batch axis of a single row."""
+_EDGES = {11: "input", 12: "output"}
+"""Of ``GraphProto``."""
+_TYPE, _TENSOR, _SHAPE, _AXIS = 2, 1, 2, 1
+"""From the input or output of a graph to its axes, each the number of a field of the one before."""
 
 
 def may_be_unusual(path: Path) -> bool:
-    """Whether it looks as if ``plain`` had something to do: cheap, and without parsing."""
+    """Whether it looks as if ``plain`` had something to do, or outputs do not say their sizes:
+    cheap, and without parsing."""
     with (
         suppress(OSError, ValueError),
         path.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
     ):
-        return data.find(CLASSIC.encode()) >= 0 or _has_field(data, _FUNCTIONS)
+        if data.find(CLASSIC.encode()) >= 0 or data.find(_SQUEEZE) >= 0:
+            return True
+        whole = (0, len(data))
+        return any(number == _FUNCTIONS for number, _, _ in _fields(data, whole)) or any(
+            _has_unusual_edges(data, graph) for graph in _messages(data, [whole], _GRAPH)
+        )
     return False
 
 
-def _has_field(data: mmap.mmap, number: int) -> bool:
-    """Whether a message has a field, by the tags and lengths of its fields alone."""
-    place = 0
-    while place < len(data):
-        tag, place = _varint(data, place)
-        if tag >> 3 == number:
+def _has_unusual_edges(data: mmap.mmap, graph: Place) -> bool:
+    """Whether an output of a graph does not say its sizes, or an axis says one that is none."""
+    for number, value, _ in _fields(data, graph):
+        places = [value] if number in _EDGES else []
+        for one in (_TYPE, _TENSOR, _SHAPE, _AXIS):
+            places = list(_messages(data, places, one))
+        axes = [{number: (place, size) for number, place, size in _fields(data, axis)}
+                for axis in places]  # fmt: skip
+        if any(_is_odd(data, axis) for axis in axes):
             return True
+        if _EDGES.get(number) == "output" and (not axes or any(1 not in one for one in axes[1:])):
+            return True
+    return False
+
+
+def _is_odd(data: mmap.mmap, axis: dict[int, tuple[Place, int]]) -> bool:
+    """Whether an axis has a size below 1, or a name that is none."""
+    _, size = axis.get(1, ((0, 0), 1))
+    (begin, end), _ = axis.get(2, ((0, 0), 0))
+    return not 0 < size < 2**63 or data[begin:end] in [name.encode() for name in NO_NAMES]
+
+
+def _messages(data: mmap.mmap, places: Iterable[Place], number: int) -> Iterator[Place]:
+    """Where fields of a number are within messages."""
+    for place in places:
+        yield from (found for each, found, _ in _fields(data, place) if each == number)
+
+
+def _fields(data: mmap.mmap, message: Place) -> Iterator[tuple[int, Place, int]]:
+    """Number, place and, of numbers, value of the fields of a message, by their tags and lengths
+    alone; what comes after something odd is left out."""
+    place, end = message
+    while place < end:
+        tag, place = _varint(data, place)
+        value, begin = 0, place
         match tag & 7:
             case 0:
-                _, place = _varint(data, place)
+                value, place = _varint(data, place)
             case 1:
                 place += 8
             case 2:
-                length, place = _varint(data, place)
-                place += length
+                length, begin = _varint(data, place)
+                place = begin + length
             case 5:
                 place += 4
             case _:
-                return False
-    return False
+                return
+        yield tag >> 3, (begin, min(place, end)), value
 
 
 def _varint(data: mmap.mmap, place: int) -> tuple[int, int]:
@@ -88,6 +134,8 @@ def plain(source: Path, target: Path, *, limit_mib: float = 2048) -> bool:
     changed = inlined is not None
     model = model if inlined is None else inlined
     changed |= _say_opset(model)
+    changed |= _open_axes(model.graph)
+    changed |= _say_axes(model)
     changed |= _unpack_maps(model.graph)
     changed |= _free_outputs(model.graph)
     changed |= _widen_regressors(model.graph)
@@ -122,6 +170,41 @@ def _say_opset(model: Any) -> bool:
         return False
     model.opset_import.add(domain="", version=ADDED_OPSET)
     return True
+
+
+def _open_axes(graph: Any) -> bool:
+    """Take out sizes and names of axes that are none, so that these are open and have no name."""
+    found = False
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param in NO_NAMES or (axis.HasField("dim_value") and axis.dim_value < 1):
+                axis.Clear()
+                found = True
+    return found
+
+
+def _say_axes(model: Any) -> bool:
+    """Give outputs that are said to have no axes those that they have, where that can be told."""
+    from onnx import ModelProto, shape_inference
+
+    outputs = [value for value in model.graph.output if value.type.HasField("tensor_type")]
+    bare = [value for value in outputs if not value.type.tensor_type.shape.dim]
+    if not bare:
+        return False
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    for value in copy.graph.output:
+        if value.type.HasField("tensor_type") and not value.type.tensor_type.shape.dim:
+            value.type.tensor_type.ClearField("shape")
+    try:
+        known = shape_inference.infer_shapes(copy, data_prop=True).graph
+    except Exception:  # what is wrong with the model is for its check to say
+        return False
+    shapes = {value.name: value.type.tensor_type.shape for value in known.output}
+    told = [value for value in bare if shapes[value.name].dim]
+    for value in told:
+        value.type.tensor_type.shape.CopyFrom(shapes[value.name])
+    return bool(told)
 
 
 def _unpack_maps(graph: Any) -> bool:

@@ -136,6 +136,7 @@ def _keep_extremes_apart(model: Any, operators: Any) -> None:
         kept = node.get_attributes()["keep_dims"]
         users = node.output(0).get_target_inputs()
         node.set_attribute("keep_dims", not kept)
+        node.validate_and_infer_types()  # or axes behind its old rank would be refused
         turn = operators.unsqueeze if kept else operators.squeeze
         as_before = turn(node.output(0), node.input_value(1))
         for user in users:

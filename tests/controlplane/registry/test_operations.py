@@ -378,10 +378,10 @@ async def test_an_unknown_operation_is_not_found(room: Room) -> None:
             FILES,
             400,
             "the form has an unknown field 'force'; there are: "
-            "accuracy, axis_sizes, calibration, cast_float16, cost, evaluation, free_batch, fresh, "
-            "image_mean, image_std, input_names, keep_outputs, labels, latency_ms, lengths, "
-            "measure, metric, model, name, output_names, pad, prefer, quick, stage, task, "
-            "text_inputs, tokenizer, training, variants",
+            "accuracy, axis_sizes, batch_axes, calibration, cast_float16, cost, evaluation, "
+            "fix_inputs, free_batch, fresh, image_mean, image_std, input_names, keep_outputs, "
+            "labels, latency_ms, lengths, measure, metric, model, name, output_names, pad, "
+            "prefer, quick, stage, task, text_inputs, tokenizer, training, variants",
         ),
         (
             FORM | {"fresh": "yes"},

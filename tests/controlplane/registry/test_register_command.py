@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from controlplane.building.build_cache import BuildCache
-from controlplane.building.doubt import doubt, short_of_default
+from controlplane.building.doubt import doubt, far_from_best, short_of_default
 from controlplane.building.types import RegistrationResult
 from controlplane.cli.model_options import parse_labels
 from controlplane.cli.registration_results import (
@@ -34,13 +34,16 @@ from variants.errors import InvalidInput
 from variants.types import (
     Digest,
     ImageScale,
+    LatencyPoint,
     ModelName,
     ModelVersion,
+    Prefer,
     Registration,
     Slo,
     Stage,
     Task,
     TaskName,
+    VariantName,
 )
 
 pytestmark = pytest.mark.slow
@@ -259,6 +262,43 @@ def test_a_version_that_misses_what_its_task_asks_for_by_default_is_told_of() ->
         "the accuracy of a-v2 is 85.63 % at best, and queries of digits that name none ask for"
         " 95.00 %: it answers none of these"
     )
+
+
+def test_a_cheapest_variant_that_is_far_from_the_best_is_told_of() -> None:
+    """Who names no accuracy gets it: 8 bits may cost a third of the answers."""
+    known = digits_catalog().snapshot()
+    variants = [
+        replace(known.variants[0], name=VariantName(f"a-v1-onnx-{kind}"), accuracy=accuracy)
+        for kind, accuracy in (("fp32", 0.995), ("int8", 0.63), ("fp16", 0.99))
+    ]
+    profiles = [
+        replace(
+            known.profiles[0],
+            variant=one.name,
+            points=(LatencyPoint(batch_size=1, p50_ms=ms, p95_ms=ms, p99_ms=ms),),
+        )
+        for one, ms in zip(variants, (2.0, 1.0, 3.0), strict=True)
+    ]
+
+    def said(stage: Stage = Stage.LIVE, **slo: Any) -> str:
+        task = Task(name=TaskName("digits"), inputs=(), outputs=(), slo=Slo(**slo))
+        version = ModelVersion(
+            task=task.name, model=ModelName("a"), version=1, stage=stage, source=Digest("0" * 64)
+        )
+        return far_from_best(
+            Registration(
+                task=task, version=version, variants=tuple(variants), profiles=tuple(profiles)
+            )
+        )
+
+    assert said() == (
+        "queries of digits that name no accuracy get a-v1-onnx-int8, as the cheapest, whose"
+        " accuracy is 63.00 %; that of a-v1-onnx-fp32 is 99.50 %: `modelless tasks set digits"
+        " --accuracy 0.98` asks for more"
+    )
+    assert said(accuracy=0.9) == said(prefer=Prefer.ACCURACY) == said(Stage.CANARY) == ""
+    variants[1] = replace(variants[1], accuracy=0.97)
+    assert said() == ""
 
 
 @pytest.mark.parametrize("output", ["table", "json"])

@@ -84,6 +84,12 @@ def sequence() -> Any:
             taking(12, "batch", 4),
             "leaves axis 1 open, but its first has the size 12; .* export it with the batch first",
         ),
+        (taking(2, "batch", 4), r": --batch-axes pixels=1 puts them there, or export it with the"),
+        (
+            taking(1, 3, "width"),
+            r"--batch-axes pixels=2 puts them there, if .*; --free-batch with --axis-sizes, if",
+        ),
+        (taking(), r"is a scalar; .*: --fix-inputs pixels=NUMBER gives it one value for good"),
         (
             taking("batch", "height", "width"),
             r"axis 1 open; .* with --lengths 16,64,256 or --axis-sizes height=SIZE, or export it",

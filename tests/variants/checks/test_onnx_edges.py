@@ -272,3 +272,95 @@ def test_outputs_and_axes_that_are_not_there_are_told(
 ) -> None:
     with pytest.raises(InvalidInput, match=words):
         changed(tmp_path, two_towers(), **edges)
+
+
+# -- inputs with one value, and rows along another axis --------------------------------------------
+
+
+def streaming(batch: int | str = "batch") -> Any:
+    """As detectors of voices are exported: each row of ``sound`` is added, times ``rate``, to its
+    ``state`` ``(2, rows, 3)``, of which the first layer is the answer."""
+    return models.model(
+        inputs=[
+            models.tensor("sound", batch, 3),
+            models.tensor("state", 2, batch, 3),
+            models.tensor("rate", kind=TensorProto.INT64),
+        ],
+        outputs=[models.tensor("score", batch, 3), models.tensor("later", "a", "b", "c")],
+        nodes=[
+            models.node("Cast", ("rate",), "times", to=TensorProto.FLOAT),
+            models.node("Mul", ("sound", "times"), "louder"),
+            models.node("Add", ("state", "louder"), "later"),
+            models.node("Gather", ("later", "first"), "score", axis=0),
+        ],
+        weights={"first": np.array(0)},
+    )
+
+
+STREAMING: dict[str, Any] = {
+    "fix_inputs": (("rate", 10),), "batch_axes": (("state", 1), ("later", 1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("batch", "edges"), [("batch", {}), (1, {"free_batch": True})])
+def test_a_model_with_a_state_takes_it_row_by_row(
+    tmp_path: Path, batch: int | str, edges: dict[str, Any]
+) -> None:
+    path = changed(tmp_path, streaming(batch), **STREAMING, **edges)
+    info = check_model(path)
+    assert {one.name: one.shape for one in info.inputs} == {"sound": (3,), "state": (2, 3)}
+    assert {one.name: one.shape for one in info.outputs} == {"score": (3,), "later": (2, 3)}
+    sound = np.arange(12, dtype=np.float32).reshape(4, 3)
+    state = np.arange(24, dtype=np.float32).reshape(4, 2, 3) / 100
+    score, later = answer(path, sound=sound, state=state)
+    assert np.array_equal(later, state + 10 * sound[:, None])
+    assert np.array_equal(score, later[:, 0])
+    again = changed(tmp_path, streaming(batch), **STREAMING, **edges)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_the_axes_of_an_output_that_says_others_are_those_that_it_has(tmp_path: Path) -> None:
+    """Of a recogniser whose exporter was told the names of two axes, and which gives three."""
+    model = models.model(
+        inputs=[models.tensor("pixels", "batch", 6)],
+        outputs=[models.tensor("steps", 1, "length")],
+        nodes=[
+            models.node("Shape", ("pixels",), "rows", end=1),
+            models.node("Concat", ("three", "rows", "two"), "sizes", axis=0),
+            models.node("Neg", ("pixels",), "less"),
+            models.node("Reshape", ("less", "sizes"), "rowwise"),
+            models.node("Cast", ("sizes",), "wide", to=TensorProto.FLOAT),
+            models.node("Cast", ("wide",), "same", to=TensorProto.INT64),
+            models.node("Reshape", ("rowwise", "same"), "steps"),
+        ],
+        weights={"three": np.array([3]), "two": np.array([2])},
+    )
+    path = changed(tmp_path, model, batch_axes=(("steps", 1),))
+    rows = np.arange(24, dtype=np.float32).reshape(4, 6)
+    (steps,) = answer(path, pixels=rows)
+    assert np.array_equal(steps, -rows.reshape(3, 4, 2).swapaxes(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("edges", "words"),
+    [
+        ({"fix_inputs": (("rat", 1),)}, "has no input 'rat'; it has: sound, state, rate"),
+        ({"fix_inputs": (("rate", 1.5),)}, "'rate' of source.onnx is int64, and cannot be 1.5"),
+        ({"fix_inputs": (("rate", 1e30),)}, "is int64, and cannot be 1e.30"),
+        ({"fix_inputs": (("state", 0),)}, "'state' of source.onnx leaves an axis open, and one"),
+        ({"batch_axes": (("stat", 1),)}, "no input or output 'stat'; it has: sound, state, rate"),
+        ({"batch_axes": (("state", 3),)}, "rows of 'state' .* cannot be along axis 3: .* 0 to 2"),
+        ({"batch_axes": (("state", 0),)}, "axis 0: .* and 0 needs no --batch-axes"),
+    ],
+)
+def test_values_and_axes_that_cannot_be_are_told(
+    tmp_path: Path, edges: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        changed(tmp_path, streaming(), **edges)
+
+
+def test_a_model_has_an_input_left(tmp_path: Path) -> None:
+    model = models.model(inputs=[models.tensor("pixels", 2, 4)])
+    with pytest.raises(InvalidInput, match="would have no inputs left"):
+        changed(tmp_path, model, fix_inputs=(("pixels", 0.5),))

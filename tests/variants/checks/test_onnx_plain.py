@@ -9,7 +9,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests import onnx_models as models
+from variants.checks.edges import Edges
 from variants.checks.onnx_check import check_model
+from variants.checks.onnx_edges import change_edges
 from variants.checks.onnx_plain import ADDED_OPSET, may_be_unusual, plain
 from variants.errors import InvalidArtifact
 
@@ -166,3 +168,44 @@ def test_what_is_no_model_is_for_the_check_to_refuse(tmp_path: Path, data: bytes
     source = tmp_path / "source.onnx"
     source.write_bytes(data)
     assert not may_be_unusual(source)
+
+
+@pytest.mark.parametrize(
+    ("axes", "sizes"),
+    [((-1, 4), ("?", 3)), (("?", 4), (-1, "?")), (("N", 4), ()), ((-1, 4), ())],
+)
+def test_what_is_no_size_and_no_name_is_an_open_axis(
+    tmp_path: Path, axes: tuple[int | str, ...], sizes: tuple[int | str, ...]
+) -> None:
+    """As PaddlePaddle's converters write them; an output of no axes is one whose are not said."""
+    made = models.model(
+        inputs=[models.tensor("pixels", *axes)], outputs=[models.tensor("scores", *sizes)]
+    )
+    source, target = written(tmp_path, made)
+    info = check_model(target)
+    assert [one.shape for one in info.inputs] == [(4,)]
+    assert [one.shape for one in info.outputs] == [(3,)]
+    with pytest.raises(InvalidArtifact):
+        check_model(source)
+
+
+def test_two_axes_without_a_name_are_not_one(tmp_path: Path) -> None:
+    made = models.model(
+        inputs=[models.tensor("pixels", "N", "?", "?")],
+        outputs=[models.tensor("scores", "N", "?", 3)],
+    )
+    _, target = written(tmp_path, made)
+    sized = tmp_path / "sized.onnx"
+    change_edges(target, sized, Edges(axis_sizes=(("pixels:1", 2), ("pixels:2", 4))))
+    assert [one.shape for one in check_model(sized).inputs] == [(2, 4)]
+    one = tmp_path / "one.onnx"
+    change_edges(target, one, Edges(axis_sizes=(("pixels:1", 2),)))
+    with pytest.raises(InvalidArtifact, match="leaves axis 2 open"):
+        check_model(one)
+
+
+def test_a_model_that_says_its_sizes_is_not_unusual(tmp_path: Path) -> None:
+    """So that no process is started for it."""
+    assert not may_be_unusual(models.write(tmp_path / "m.onnx"))
+    texts = models.text_model()
+    assert not may_be_unusual(models.write(tmp_path / "texts.onnx", texts))

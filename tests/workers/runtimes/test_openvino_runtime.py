@@ -155,6 +155,27 @@ def test_what_follows_the_largest_along_an_axis_may_be_in_8_bits(
     np.testing.assert_allclose(y, (0.03 * quantised) @ (0.004 * weight), atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["ReduceMax", "ReduceMin"])
+def test_the_largest_along_the_last_axis_may_be_dropped(tmp_path: Path, kind: str) -> None:
+    """Such as global pooling of a network of TensorFlow: it could not be loaded."""
+    path = tmp_path / "extremes.onnx"
+    nodes = [node(kind, ("x", "axis"), "y", keepdims=0)]
+    inputs, outputs = [tensor("x", "batch", 3, 4)], [tensor("y", "batch", 3)]
+    save(model(inputs=inputs, outputs=outputs, nodes=nodes, weights={"axis": np.array([2])}), path)
+    runtime = OpenVinoRuntime(
+        onnx_spec(
+            path,
+            inputs=(TensorSpec(name="x", dtype="float32", shape=(3, 4)),),
+            outputs=(TensorSpec(name="y", dtype="float32", shape=(3,)),),
+        ),
+        1,
+    )
+    runtime.load()
+    rows = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    (y,) = runtime.run([rows])
+    np.testing.assert_array_equal(y, getattr(rows, kind.removeprefix("Reduce").lower())(2))
+
+
 def test_only_onnx_is_read(tmp_path: Path) -> None:
     """Not what its other readers would take: this is a model in its own format."""
     other = tmp_path / "model.xml"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from variants.builders.activations import first_line, open_session, run
 from variants.builders.onnx_fp32 import simplify
+from variants.checks.onnx_walk import inner_names
 from variants.errors import VariantNotBuilt
 
 Shape = tuple[int, ...]
@@ -104,7 +105,7 @@ def drop_unused(model: Any) -> None:
     kept = []
     for node in reversed(model.graph.node):  # sorted, as ONNX demands: users come after
         if any(name in needed for name in node.output):
-            needed.update(node.input)
+            needed.update(node.input, inner_names(node))
             kept.append(node)
     tensors = [tensor for tensor in model.graph.initializer if tensor.name in needed]
     _refill(model.graph.node, kept[::-1])

@@ -13,10 +13,12 @@ from controlplane.building.types import RegistrationLimits, RegistrationRequest,
 from controlplane.cli.model_options import (
     AccuracyOption,
     AxisSizesOption,
+    BatchAxesOption,
     CalibrationOption,
     CastFloat16Option,
     CostOption,
     EvaluationOption,
+    FixInputsOption,
     FreeBatchOption,
     FreshOption,
     ImageMeanOption,
@@ -102,6 +104,8 @@ def register(
     output_names: OutputNamesOption = None,
     keep_outputs: KeepOutputsOption = None,
     axis_sizes: AxisSizesOption = None,
+    fix_inputs: FixInputsOption = None,
+    batch_axes: BatchAxesOption = None,
     free_batch: FreeBatchOption = False,
     cast_float16: CastFloat16Option = False,
     image_mean: ImageMeanOption = None,
@@ -140,7 +144,8 @@ def register(
     image = image_scale(image_mean, image_std)
     edges = edges_of(
         input_names, output_names, keep_outputs=keep_outputs, axis_sizes=axis_sizes,
-        free_batch=free_batch, cast_float16=cast_float16,
+        fix_inputs=fix_inputs, batch_axes=batch_axes, free_batch=free_batch,
+        cast_float16=cast_float16,
     )  # fmt: skip
     sizes, pads = parse_lengths(lengths), parse_pads(pad)
     if sizes is not None and (watch or path.is_dir()):
@@ -161,6 +166,7 @@ def register(
             "fresh": fresh, "quick": quick, "image_mean": image_mean, "image_std": image_std,
             "input_names": edges.input_names or None, "output_names": edges.output_names or None,
             "keep_outputs": edges.keep_outputs or None, "axis_sizes": axis_sizes,
+            "fix_inputs": fix_inputs, "batch_axes": batch_axes,
             "free_batch": free_batch, "cast_float16": cast_float16, "lengths": sizes, "pad": pad,
             "tokenizer": tokenizer, "text_inputs": text_inputs,
         }  # fmt: skip

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import onnx
-from onnx import helper
+from onnx import TensorProto, helper
 
 from tests.onnx_models import tensor
-from variants.builders.compression.graph import save
+from variants.builders.compression.graph import drop_unused, save
 
 
 def test_sets_of_operators_that_are_used_stay_and_others_go(tmp_path: Path) -> None:
@@ -25,3 +25,28 @@ def test_sets_of_operators_that_are_used_stay_and_others_go(tmp_path: Path) -> N
 
     written = onnx.load(tmp_path / "changed.onnx")
     assert [(each.domain, each.version) for each in written.opset_import] == sets[:2]
+
+
+def test_what_only_a_branch_reads_is_used() -> None:
+    """Such as the layer before the ``If`` of a detector of speech."""
+    branch = helper.make_graph(
+        [helper.make_node("Neg", ["less"], ["negative"])],
+        "branch",
+        [],
+        [tensor("negative", "n", 4)],
+    )
+    graph = helper.make_graph(
+        [
+            helper.make_node("Abs", ["pixels"], ["less"]),
+            helper.make_node("Abs", ["pixels"], ["unused"]),
+            helper.make_node("If", ["yes"], ["scores"], then_branch=branch, else_branch=branch),
+        ],
+        "g",
+        [tensor("pixels", "n", 4)],
+        [tensor("scores", "n", 4)],
+        [helper.make_tensor("yes", TensorProto.BOOL, [], [True])],
+    )
+    model = helper.make_model(graph)
+    drop_unused(model)
+    assert [node.output[0] for node in model.graph.node] == ["less", "scores"]
+    assert [held.name for held in model.graph.initializer] == ["yes"]
