@@ -58,6 +58,9 @@ class WorkerView:
     """To it and back, as measured; 0 where that is noise, as on one machine."""
     return_ms: float = RETURN_MS
     """Kept back from the time that a query has left when it is sent."""
+    withheld: frozenset[VariantKey] = frozenset()
+    """What it holds and is not asked for, while it is slow or says nothing: others of its kind hold
+    that as well. There is nothing to load."""
     _loads: set[VariantKey] = field(default_factory=set, init=False, repr=False, compare=False)
     _loads_of: tuple[VariantKey, ...] = field(default=(), init=False, repr=False, compare=False)
     """The tuple that ``_loads`` was made of."""
