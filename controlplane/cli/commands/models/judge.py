@@ -40,7 +40,10 @@ def judge(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what their accuracy would be.")
     ] = False,
-    fresh: FreshOption = False,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Run all rows again, whatever the build cache has of them."),
+    ] = False,
     output: OutputOption = Output.TABLE,
     progress: ProgressOption = ProgressStyle.AUTO,
 ) -> None:
