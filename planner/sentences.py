@@ -34,6 +34,10 @@ def is_canary() -> str:
     return "is a canary: answers only when pinned"
 
 
+def not_named() -> str:
+    return "the query names another variant"
+
+
 def forbidden(rules: Sequence[Rule]) -> str:
     """Of a variant that these rules leave no device kind."""
     rule = rules[0]
@@ -72,10 +76,14 @@ def too_many_rows(candidate: Candidate, rows: int) -> str:
     return f"takes at most {counted(most, 'row')} in one query, not {rows}: ask in parts of {most}"
 
 
-def no_worker(candidate: Candidate, any_of_kind: bool) -> str:
+def no_worker(candidate: Candidate, any_of_kind: bool, unmeasured: Iterable[str] = ()) -> str:
+    """``unmeasured``: kinds of workers that are there, on which it is yet to be measured."""
     if any_of_kind:
         return f"needs {figure(candidate.memory_mib)} MiB, more than a {candidate.device_kind} has"
-    return f"there is no worker of kind {candidate.device_kind}"
+    lacks = f"there is no worker of kind {candidate.device_kind}"
+    if kinds := sorted(unmeasured):
+        return f"is yet to be measured on {' and '.join(kinds)}, and {lacks}"
+    return lacks
 
 
 def too_slow(

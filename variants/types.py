@@ -265,6 +265,15 @@ class Variant:
         """Whether it runs on GPUs only; all others run on CPUs only."""
         return self.runtime == "tensorrt" or "provider" in self.options
 
+    def runs_on(self, kind: "DeviceKind") -> bool:
+        """Whether it has business on a device kind.
+
+        With fewer threads it is another variant only where there are more cores than that.
+        """
+        if self.gpu != (kind.gpu is not None):
+            return False
+        return self.gpu or int(self.options.get("threads", 0)) < kind.cores
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyPoint:

@@ -46,7 +46,7 @@ def upgrade(
     ] = False,
     every: Annotated[
         bool,
-        typer.Option("--all", help="Replace also what is as it is to be."),
+        typer.Option("--all", help="Replace also what has this release and settings already."),
     ] = False,
     state_dir: StateDir = None,
 ) -> None:

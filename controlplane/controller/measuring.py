@@ -2,9 +2,9 @@
 
 What is due is looked for beside the loop's turns: profiles that are missing on a kind, that were
 asked for, that no machine of the kind would give again, or that were measured beside other work.
-What a task cannot be answered without, and what an operator waits for, is measured at once, beside
-whatever the node does; the rest waits for a node whose workers are calm, for a while, and leaves
-busy ones pauses (``profiling.places``).
+What a task, or a class of its queries, cannot be answered without, and what an operator waits for,
+is measured at once, beside whatever the node does; the rest waits for a node whose workers are
+calm, for a while, and leaves busy ones pauses (``profiling.places``).
 """
 
 import asyncio
@@ -19,12 +19,13 @@ from controlplane.controller.nodes.known_hosts import KnownHosts
 from controlplane.machine import machine_kinds
 from controlplane.profiling.orders import MeasuringOrder, orders
 from controlplane.profiling.places import NodeLoad, Pauses, calmest, goes_now, node_loads
-from controlplane.profiling.profiles import measured_while_serving
+from controlplane.profiling.profiles import Cause, measured_while_serving
 from controlplane.profiling.rests import Attempt, attempt_of
 from controlplane.profiling.setbacks import Setbacks
 from controlplane.profiling.staleness import BackEnd
+from controlplane.profiling.unanswered import unanswered
 from controlplane.settings import Settings
-from planner.types import Observation, ProfileKey
+from planner.types import Demand, Observation, ProfileKey, class_of
 from variants.catalog.protocol import Catalog
 from variants.errors import ModellessError, Overloaded, ReplicaLost, StateUnavailable, TrialKilled
 from variants.types import (
@@ -186,8 +187,9 @@ class Measuring:
         back_ends = {(one.runtime, one.gpu) for one in catalog.variants}
         await self._hosts.meet(nodes, back_ends, self._occupied)
         requests = await asyncio.to_thread(self._catalog.profiling_requests)
+        unmet = await self._unmet(names, observation)
         now_s = self._clock_s()
-        if self._may_have_changed(catalog, kinds, requests, nodes, now_s):
+        if self._may_have_changed(catalog, kinds, requests, nodes, unmet, now_s):
             rates: dict[TaskName, float] = {}
             for one in observation.demand:
                 rates[one.task] = rates.get(one.task, 0.0) + one.qps
@@ -195,8 +197,9 @@ class Measuring:
             # other work is checked by a few batches of its worker (``controller.profile_checks``).
             calmer = not self._cluster.one_machine
             self._found = await asyncio.to_thread(
-                orders, catalog, kinds, requests, self._hosts.among(nodes), rates, calmer=calmer
-            )
+                orders, catalog, kinds, requests, self._hosts.among(nodes), rates, unmet=unmet,
+                calmer=calmer,
+            )  # fmt: skip
         found = self._found
         attempts = {attempt_of(one) for one in found}
         self._due_since = {each: self._due_since.get(each, now_s) for each in attempts}
@@ -217,6 +220,7 @@ class Measuring:
         kinds: Iterable[DeviceKind],
         requests: Iterable[ProfilingRequest],
         nodes: Mapping[str, NodeLoad],
+        unmet: Iterable[Demand],
         now_s: float,
     ) -> bool:
         """Whether to find out anew what is due: not after each profile that was measured, for it
@@ -224,13 +228,23 @@ class Measuring:
         kinds_there = {
             id_: frozenset(one.kinds) for id_, one in nodes.items() if id_ in self._hosts
         }
-        basis = (tuple(kinds), tuple(requests), kinds_there)
+        basis = (tuple(kinds), tuple(requests), kinds_there, frozenset(map(class_of, unmet)))
         same = basis == self._basis and catalog.revision == self._revision
         backlog = any(not self._waits(order, now_s) for order in self._found)
         if same or (basis == self._basis and backlog and now_s - self._found_at_s < FIND_EVERY_S):
             return False
         self._basis, self._revision, self._found_at_s = basis, catalog.revision, now_s
         return True
+
+    async def _unmet(
+        self, kinds: Iterable[DeviceKindName], observation: Observation
+    ) -> tuple[Demand, ...]:
+        """What is asked and not answered by anything that was measured on kinds with workers, while
+        something is left to be measured."""
+        if all(order.due.cause is not Cause.MISSING for order in self._found):
+            return ()
+        there = frozenset([kind for kind in kinds if observation.running.get(kind)])
+        return await asyncio.to_thread(unanswered, observation.catalog, there, observation.demand)
 
     def _kinds_of(self, catalog: CatalogSnapshot, observation: Observation) -> list[DeviceKind]:
         """The kinds that have workers or may get some, as the catalog or the settings know them."""
@@ -367,10 +381,12 @@ class Measuring:
             self._tell_failure(order, error, self._setbacks.failed(order, error, self._clock_s()))
             return
         del self._unkept[order.key]
-        # It can be answered now, whatever was found before.
+        # It can be answered now, whatever was found before; of what else hurries it is found anew.
         self._found = [
             replace(one, urgent=False) if one.task.name == task else one for one in self._found
         ]
+        if order.urgent:
+            self._found_at_s = -inf
         self._setbacks.measured(order, self._clock_s(), beside_load=profile.beside_load)
         first = profile.points[0]
         words = f"{first.p50_ms:.3g} ms for {first.batch_size} row on {profile.measured_on}"

@@ -275,11 +275,13 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
                 others.setdefault(worker.view.device_kind, set()).update(worker.ready)
         for id_, worker in self._workers.items():
             ready = worker.ready
+            worker.view.withheld = frozenset()
             if id_ in spared:
                 speaking = others.get(worker.view.device_kind)
                 ready -= speaking or set()
                 if speaking is not None and not ready and id_ in self.silent:
                     continue
+                worker.view.withheld = worker.ready - ready
             yield worker, ready
 
     def round_trips_ms(self) -> dict[str, float]:

@@ -38,9 +38,9 @@ from planner.types import (
     TaskView,
 )
 from profiler.evaluation.accuracy import interval_of
-from variants.figures import accuracies, apart, usd
+from variants.figures import accuracies, apart, percent, usd
 from variants.metrics.metric import parse_metric
-from variants.types import Prefer
+from variants.types import Canary, Prefer
 
 NAMED = 3
 """Variants of the plan that a sentence names."""
@@ -58,6 +58,7 @@ def explained(
     now_ms: float,
     *,
     metric: str = "",
+    canary: Canary | None = None,
 ) -> ExplanationSchema:
     """What was decided for a query, and why not otherwise.
 
@@ -65,6 +66,7 @@ def explained(
         routes: where the plan wants queries to go.
         found: what selection gives for the query now.
         metric: of the task; empty where the task is not known.
+        canary: a new version that gets a share of such queries.
     """
     view = snapshot.tasks.get(query.task)
     verdicts = []
@@ -85,7 +87,7 @@ def explained(
         outcome=Outcome.ANSWERED if isinstance(found, Choice) else Outcome.REFUSED,
         answer=_answer(found, query, now_ms) if isinstance(found, Choice) else None,
         refusal=_refusal(found) if isinstance(found, Refusal) else None,
-        plan=plan_words(routes, query, found),
+        plan=plan_words(routes, query, found) + canary_words(canary),
         doubt=accuracy_doubt(verdicts, query),
         cores="",
         variants=verdicts,
@@ -152,6 +154,17 @@ def plan_words(routes: RouteTable, query: Query, found: Choice | Refusal) -> str
     return f"The plan {says} such queries {to}{names}."
 
 
+def canary_words(canary: Canary | None) -> str:
+    """What a canary's share means for a query, as a sentence behind another one."""
+    if canary is None:
+        return ""
+    share = f"{percent(canary.share)} %"
+    return (
+        f" Of such queries {share} go to {canary.label} instead, a canary, where it is loaded and"
+        " predicted to meet the SLO."
+    )
+
+
 def _planned(routes: RouteTable, query: Query) -> list[str]:
     """The variants to which a plan for cost sends such queries, those that come first first."""
     if not routes.used or routes.prefer is Prefer.ACCURACY:
@@ -184,6 +197,7 @@ def _verdicts(
         else:
             verdict, why = Verdict.STOPPED, in_words(finding, met)
         rows.append(_row(one, query, verdict, why))
+    rows = _of_kinds(rows, {*snapshot.kinds, *snapshot.wanted.kinds()})
     yield from sorted(rows, key=lambda row: rank[row.verdict])
     for name, why in sorted(view.excluded.items()):
         yield VerdictSchema(
@@ -194,6 +208,13 @@ def _verdicts(
             verdict=Verdict.STOPPED,
             why=why,
         )
+
+
+def _of_kinds(rows: list[VerdictSchema], there: Collection[str]) -> list[VerdictSchema]:
+    """Without what was measured of a variant on kinds of which no worker is there or wanted, as
+    before a machine was divided anew, where it was measured on another one that is."""
+    known = {row.variant for row in rows if row.device_kind in there}
+    return [row for row in rows if row.device_kind in there or row.variant not in known]
 
 
 def _in_order(view: TaskView, prefer: Prefer) -> tuple[Candidate, ...]:

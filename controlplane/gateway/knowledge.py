@@ -284,6 +284,7 @@ class Knowledge:
                 wanted=wanted,
                 asked=self.asked,
                 unconfirmed=self._unconfirmed,
+                measures=True,
             )
 
         nearest_ms = self._rings.follow([view for view, _ in there.values()])

@@ -5,12 +5,13 @@ Decided from values alone.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controlplane.profiling.profiles import Cause, DueProfile, Hosts, due_profiles
+from controlplane.profiling.unanswered import answering
 from controlplane.views.catalog_views import SERVING, dominated
-from planner.types import ProfileKey
+from planner.types import Demand, ProfileKey
 from variants.types import (
     CatalogSnapshot,
     DeviceKind,
@@ -30,7 +31,8 @@ class MeasuringOrder:
     task: Task
     due: DueProfile
     urgent: bool = False
-    """No query of its task can be answered until one of its variants is measured."""
+    """No query of its task, or of a class of these, is answered until one of its variants is
+    measured."""
 
     @property
     def key(self) -> ProfileKey:
@@ -49,17 +51,20 @@ def orders(
     hosts: Hosts,
     demand_qps: Mapping[TaskName, float],
     *,
+    unmet: Sequence[Demand] = (),
     calmer: bool = True,
 ) -> list[MeasuringOrder]:
     """What to measure, the most pressing first.
 
     Of variants that were never measured on a kind one comes first for each task of which none was
     measured on any of the kinds, because no query for it can be answered yet: the most accurate.
-    Then come those that live versions have, that no other variant beats wherever both were
+    Likewise for each class of queries that nothing answers which was measured: the quickest. Then
+    come those that live versions have, that no other variant beats wherever both were
     measured, and whose task is asked for most. A prediction waits until queries rely on it, which
     is a request.
 
     Args:
+        unmet: such classes (``profiling.unanswered``).
         calmer: whether what was measured beside other work is measured again.
     """
     known = {kind.name: kind for kind in kinds}
@@ -76,7 +81,7 @@ def orders(
     live = {(v.task, v.model, v.version) for v in catalog.versions if v.stage is Stage.LIVE}
     beaten = _beaten(catalog)
     causes = list(Cause)
-    unanswered = candidates(due, catalog, known)
+    unanswered = [*candidates(due, catalog, known), *answering(due, catalog, unmet)]
     firsts = {(*row[0].variant.key, row[0].kind.name) for row in unanswered}
     urgent = {(*one.variant.key, one.kind.name) for row in unanswered for one in row}
 

@@ -89,7 +89,7 @@ def due_profiles(
             continue
         for kind in kinds:
             key = (*variant.key, kind.name)
-            if not runs_on(variant, kind):
+            if not variant.runs_on(kind):
                 continue
             request = asked.get(key)
             cause = _cause(
@@ -150,7 +150,7 @@ def to_measure(
         DueProfile(variant=one, kind=kind, cause=Cause.ASKED, reason="you asked for it")
         for one in chosen
         for kind in kinds
-        if runs_on(one, kind) and (one.key, kind.name) not in known
+        if one.runs_on(kind) and (one.key, kind.name) not in known
     ]
     if variant is not None and not found:
         there = ", ".join(kind.name for kind in kinds)
@@ -173,16 +173,6 @@ def requests_for(
         )
         for one in due
     )
-
-
-def runs_on(variant: Variant, kind: DeviceKind) -> bool:
-    """Whether a variant has business on a device kind.
-
-    One with fewer threads is another variant only where there are more cores than that.
-    """
-    if variant.gpu != (kind.gpu is not None):
-        return False
-    return variant.gpu or int(variant.options.get("threads", 0)) < kind.cores
 
 
 def measured_while_serving(kind: DeviceKind) -> bool:

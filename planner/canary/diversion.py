@@ -36,7 +36,9 @@ def of_version(snapshot: Snapshot, task: TaskName, label: str) -> Snapshot | Non
     ]
     if not own:
         return None
-    return replace(snapshot, tasks={task: task_view(view.task, own, {})}, parts=None)
+    return replace(
+        snapshot, tasks={task: task_view(view.task, own, {}, view.unmeasured)}, parts=None
+    )
 
 
 def divert(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | str:

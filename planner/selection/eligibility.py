@@ -15,9 +15,10 @@ The rule has four parts, from what changes least to what changes most:
    and how long the queues are.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from math import inf, isnan, nan
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from planner.eviction.query_rates import QueryRates
@@ -200,10 +201,13 @@ class Circumstances(NamedTuple):
     """What queries ask for."""
     unconfirmed: frozenset[ProfileKey] = frozenset()
     """Profiles that no batch has confirmed yet."""
+    unmeasured: Mapping[VariantName, Collection[DeviceKindName]] = MappingProxyType({})
+    """The kinds of workers that are there on which a variant is yet to be measured."""
 
 
 def circumstances(snapshot: Snapshot, query: Query, now_ms: float) -> Circumstances:
     """What a query meets now. ``now_ms`` is on the clock of ``query.received_ms``."""
+    view = snapshot.tasks.get(query.task) if snapshot.measures else None
     return Circumstances(
         query=query,
         now_ms=now_ms,
@@ -212,6 +216,7 @@ def circumstances(snapshot: Snapshot, query: Query, now_ms: float) -> Circumstan
         kinds=snapshot.kinds,
         asked=snapshot.asked,
         unconfirmed=snapshot.unconfirmed,
+        unmeasured={} if view is None else view.unmeasured_on(snapshot.kinds),
     )
 
 

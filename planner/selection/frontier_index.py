@@ -15,6 +15,7 @@ from functools import cached_property
 from itertools import zip_longest
 from math import inf
 from operator import attrgetter, le
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from planner.selection.eligibility import answers
@@ -45,7 +46,10 @@ def _inaccuracy(candidate: Candidate) -> float:
 
 
 def task_view(
-    task: Task, candidates: Iterable[Candidate], excluded: Mapping[VariantName, str]
+    task: Task,
+    candidates: Iterable[Candidate],
+    excluded: Mapping[VariantName, str],
+    unmeasured: Mapping[VariantName, frozenset[DeviceKindName]] = MappingProxyType({}),
 ) -> TaskView:
     """A task's view, all of its orders made from its candidates."""
     # Stable sorts, the last key first: cheaper than one sort over tuples.
@@ -63,8 +67,9 @@ def task_view(
     by_variant = {name: tuple(found) for name, found in listed.items()}
     steps = tuple(sorted({c.accuracy for c in by_cost if answers(c, None)}))
     return _view(
-        task, by_cost, by_accuracy, tuple(by_latency), by_energy, by_variant, excluded, steps
-    )
+        task, by_cost, by_accuracy, tuple(by_latency), by_energy, by_variant, excluded, steps,
+        unmeasured,
+    )  # fmt: skip
 
 
 def moved_view(view: TaskView, instead: Mapping[int, Candidate]) -> TaskView:
@@ -90,7 +95,7 @@ def moved_view(view: TaskView, instead: Mapping[int, Candidate]) -> TaskView:
     made = _view(
         view.task, by_cost, now(view.by_accuracy, places.by_accuracy),
         now(view.by_latency, places.by_latency), by_energy, by_variant,
-        view.excluded, view.accuracies,
+        view.excluded, view.accuracies, view.unmeasured,
     )  # fmt: skip
     made.once("places", lambda: places)
     return made
@@ -127,6 +132,7 @@ def _view(
     by_variant: Mapping[VariantName, tuple[Candidate, ...]],
     excluded: Mapping[VariantName, str],
     accuracies: tuple[float, ...],
+    unmeasured: Mapping[VariantName, frozenset[DeviceKindName]],
 ) -> TaskView:
     return TaskView(
         task=task,
@@ -138,6 +144,7 @@ def _view(
         by_variant=by_variant,
         excluded=excluded,
         accuracies=accuracies,
+        unmeasured=unmeasured,
     )
 
 

@@ -99,6 +99,8 @@ def host_for(
     room, the roomiest is asked. Gateways that know the same choose the same host, so that they
     cause one load.
 
+    One that holds the candidate, and is not asked for it, is none.
+
     Args:
         most_wait_ms: hosts that are busy for longer are left out.
         asked: what queries ask for, and how urgently; without it, how long the candidate will stay
@@ -117,7 +119,7 @@ def host_for(
     for host in candidate.hosts:
         wait_ms = host.busy_until_ms - now_ms
         wait_ms = wait_ms if wait_ms > 0.0 else 0.0
-        if host.id == avoid or wait_ms > most_wait_ms:
+        if host.id == avoid or wait_ms > most_wait_ms or key in host.withheld:
             continue
         free_mib, loading = host.free_mib, host.loading
         cost_s = -1.0

@@ -32,6 +32,8 @@ from variants.types import VariantKey, VariantName, WorkerId
 ALTERNATIVES = 3
 NAMED = 3
 """Variants that the sentence of a refusal names, where it names all that there are."""
+MEASURING_S = 5.0
+"""When to ask again for what is yet to be measured: about what that takes, of most variants."""
 MISSES = frozenset({Obstacle.LATENCY, Obstacle.ACCURACY, Obstacle.COST})
 """Obstacles of a candidate that could run, were the SLO another one."""
 
@@ -105,6 +107,8 @@ def _infeasible(
     absent = no_workers(snapshot.wanted, found, met, reasons)
     if absent is not None:
         return absent
+    if later := _to_be_measured(view, met):
+        return _unmeasured(view, met, later, reasons)
     broken = {f.candidate.variant for f in found if f.obstacle is Obstacle.UNLOADABLE}
     if broken:
         return _unloadable(view, query, sorted(broken), reasons)
@@ -114,6 +118,38 @@ def _infeasible(
         message=_why_infeasible(view, query, reasons, nearest),
         reasons=reasons,
         alternatives=nearest,
+    )
+
+
+def _to_be_measured(view: TaskView, met: Circumstances) -> list[VariantName]:
+    """Variants that would answer by what was measured of them on other kinds of workers than those
+    that are there, on which they are yet to be measured."""
+    obstacle = profile_rule(met.query, met.transport_ms)
+    return [
+        *dict.fromkeys(
+            candidate.variant
+            for candidate in (view.pinned_to(met.query.variant) if met.unmeasured else ())
+            if candidate.variant in met.unmeasured
+            and candidate.device_kind not in met.kinds
+            and obstacle(candidate) is None
+        )
+    ]
+
+
+def _unmeasured(
+    view: TaskView, met: Circumstances, later: Sequence[VariantName], reasons: Reasons
+) -> Refusal:
+    """For a query that none of what was measured here answers, and others may."""
+    task, kinds = view.task.name, sorted({kind for name in later for kind in met.unmeasured[name]})
+    what = f"{explain.some_of(later, NAMED)} may, and {'is' if len(later) == 1 else 'are'} yet"
+    return Refusal(
+        code=RefusalCode.COLD,
+        message=(
+            f"no variant of {task!r} that was measured on {' or '.join(kinds)} meets the SLO"
+            f" ({explain.asked(met.query)}); {what} to be measured there"
+        ),
+        reasons=reasons,
+        retry_after_s=MEASURING_S,
     )
 
 

@@ -78,7 +78,7 @@ def in_words(finding: Finding, met: Circumstances) -> str:
     query = met.query
     match obstacle:
         case Obstacle.CANARY:
-            return explain.is_canary()
+            return explain.is_canary() if query.variant is None else explain.not_named()
         case Obstacle.ACCURACY:
             return explain.below_floor(candidate, query.accuracy or 0.0)
         case Obstacle.COST:
@@ -86,7 +86,8 @@ def in_words(finding: Finding, met: Circumstances) -> str:
         case Obstacle.ROWS:
             return explain.too_many_rows(candidate, query.rows)
         case Obstacle.NO_WORKER:
-            return explain.no_worker(candidate, candidate.device_kind in met.kinds)
+            yet = met.unmeasured.get(candidate.variant, ())
+            return explain.no_worker(candidate, candidate.device_kind in met.kinds, yet)
         case Obstacle.UNLOADABLE:
             return explain.unloadable(candidate)
         case Obstacle.COLD:

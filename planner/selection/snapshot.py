@@ -75,6 +75,7 @@ def build_snapshot(
     wanted: Wanted | None = None,
     asked: QueryRates[VariantKey] | None = None,
     unconfirmed: frozenset[ProfileKey] = frozenset(),
+    measures: bool = False,
 ) -> Snapshot:
     """All that choosing needs, from a catalog and what is ready on each worker.
 
@@ -88,7 +89,7 @@ def build_snapshot(
     the same. Cheapest when the catalog, or most of what is in it, is the same object
     (``variants.catalog.known_objects``). What queries
     have ``asked`` for is that of ``before`` where nothing is given. Refusals name the profiles that
-    are ``unconfirmed`` as such.
+    are ``unconfirmed`` as such, and with ``measures`` what is yet to be measured.
     """
     workers = list(workers)
     known = before.parts if before is not None and isinstance(before.parts, _Parts) else None
@@ -129,6 +130,7 @@ def build_snapshot(
         transport_ms=transport_ms,
         wanted=wanted or Wanted(),
         asked=asked or (QueryRates() if before is None else before.asked),
+        measures=measures,
         unconfirmed=unconfirmed,
         parts=_Parts(catalog, unloadable, worker_index, entries, made, object(), origin),
     )
@@ -205,6 +207,10 @@ class _CandidateSource(NamedTuple):
     """Whether footprints are grams of CO2."""
 
 
+Unmeasured = Mapping[VariantName, frozenset[DeviceKindName]]
+"""The device kinds on which a variant that may answer was not measured yet."""
+
+
 class _BuiltTask(NamedTuple):
     """What a task's entry became."""
 
@@ -213,6 +219,7 @@ class _BuiltTask(NamedTuple):
     candidates: list[Candidate]
     """One for each source, in their order."""
     excluded: Mapping[VariantName, str]
+    unmeasured: Unmeasured
     places: Mapping[tuple[DeviceKindName, VariantName], int]
     """Of candidates in that order."""
 
@@ -320,8 +327,8 @@ def _built_task(
         for at in places.values() if moved is None else map(places.get, moved):
             if at is not None:
                 found[at] = _moved(old.sources[at], worker_index, found[at])
-        return _BuiltTask(entry, old.sources, found, old.excluded, places)
-    sources, excluded = _sources(entry)
+        return _BuiltTask(entry, old.sources, found, old.excluded, old.unmeasured, places)
+    sources, excluded, unmeasured = _sources(entry)
     known: dict[tuple[VariantName, DeviceKindName], tuple[_CandidateSource, Candidate]] = {}
     if old is not None:
         pairs = zip(old.sources, old.candidates, strict=True)
@@ -331,13 +338,13 @@ def _built_task(
         for source in sources
     ]
     places = {(c.device_kind, c.variant): at for at, c in enumerate(found)}
-    return _BuiltTask(entry, sources, found, excluded, places)
+    return _BuiltTask(entry, sources, found, excluded, unmeasured, places)
 
 
 def _task_view(made: _BuiltTask, old: _BuiltTask | None, view: TaskView | None) -> TaskView:
     """The view of a task; where only workers are others, with the orders of the earlier one."""
     if old is None or view is None or old.entry is not made.entry:
-        return task_view(made.entry.task, made.candidates, made.excluded)
+        return task_view(made.entry.task, made.candidates, made.excluded, made.unmeasured)
     pairs = zip(old.candidates, made.candidates, strict=True)
     return moved_view(view, {id(was): now for was, now in pairs if was is not now})
 
@@ -406,8 +413,11 @@ def _candidate(
     )
 
 
-def _sources(entry: _TaskEntry) -> tuple[list[_CandidateSource], dict[VariantName, str]]:
-    """What candidates are made of, and why other variants are not candidates."""
+def _sources(
+    entry: _TaskEntry,
+) -> tuple[list[_CandidateSource], dict[VariantName, str], Unmeasured]:
+    """What candidates are made of, why other variants are not candidates, and where variants that
+    may answer were not measured."""
     stages = {(v.model, v.version): v.stage for v in entry.versions}
     kinds = {kind.name: kind for kind in entry.kinds}
     carbon = counts_carbon(entry.kinds)
@@ -439,4 +449,20 @@ def _sources(entry: _TaskEntry) -> tuple[list[_CandidateSource], dict[VariantNam
             excluded[name] = (
                 explain.forbidden(rules) if rules else "has no profile on any device kind"
             )
-    return sources, excluded
+    return sources, excluded, _unmeasured(entry, [variant for variant, _ in answers.values()])
+
+
+def _unmeasured(entry: _TaskEntry, variants: Iterable[Variant]) -> Unmeasured:
+    known = {(profile.variant, profile.device_kind) for profile in entry.profiles}
+    found: dict[VariantName, frozenset[DeviceKindName]] = {}
+    for one in variants:
+        lacks = [
+            kind.name
+            for kind in entry.kinds
+            if (one.name, kind.name) not in known
+            and one.runs_on(kind)
+            and forbidding(entry.forbids, one.key, kind.name) is None
+        ]
+        if lacks:
+            found[one.name] = frozenset(lacks)
+    return found

@@ -4,7 +4,7 @@ All are immutable except ``WorkerView``: between decisions, the gateway writes i
 learns of a worker's load. Decisions only read.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from math import inf
 from operator import attrgetter
@@ -58,6 +58,9 @@ class WorkerView:
     """To it and back, as measured; 0 where that is noise, as on one machine."""
     return_ms: float = RETURN_MS
     """Kept back from the time that a query has left when it is sent."""
+    withheld: frozenset[VariantKey] = frozenset()
+    """What it holds and is not asked for, while it is slow or says nothing: others of its kind hold
+    that as well. There is nothing to load."""
     _loads: set[VariantKey] = field(default_factory=set, init=False, repr=False, compare=False)
     _loads_of: tuple[VariantKey, ...] = field(default=(), init=False, repr=False, compare=False)
     """The tuple that ``_loads`` was made of."""
@@ -225,6 +228,8 @@ class TaskView:
     no profile."""
     accuracies: tuple[float, ...]
     """Of all candidates that are no canary, ascending, each once: the steps of SLO classes."""
+    unmeasured: Mapping[VariantName, frozenset[DeviceKindName]] = field(default_factory=dict)
+    """The device kinds that a variant may answer on once it was measured there."""
 
     def of(self, variant: VariantName, kind: DeviceKindName) -> Candidate | None:
         """The candidate of a variant on a device kind; None without a profile there."""
@@ -232,6 +237,13 @@ class TaskView:
             if candidate.device_kind == kind:
                 return candidate
         return None
+
+    def unmeasured_on(
+        self, kinds: frozenset[DeviceKindName]
+    ) -> Mapping[VariantName, Collection[DeviceKindName]]:
+        """Of these kinds, those that a variant is yet to be measured on."""
+        lacking = ((name, there & kinds) for name, there in self.unmeasured.items())
+        return {name: there for name, there in lacking if there} if self.unmeasured else {}
 
     def pinned_to(self, variant: VariantName | None) -> tuple[Candidate, ...]:
         """Those that may answer a query that names this variant; all where it names none."""
@@ -277,6 +289,8 @@ class Snapshot:
     """Allowance for the way to the worker and back."""
     wanted: Wanted = field(default_factory=Wanted)
     """For refusals while a worker is missing."""
+    measures: bool = False
+    """Whether what was not measured yet on a kind of workers that are there will be."""
     unconfirmed: frozenset[ProfileKey] = frozenset()
     """Profiles of what is ready and has run no batch yet: what is refused for their sake has them
     checked (``planner.doubtful_profiles``)."""

@@ -22,12 +22,20 @@ ERRORS = {name for name, each in vars(variants.errors).items() if isinstance(eac
 
 def texts(source: str) -> Iterator[tuple[int, str]]:
     """The line and the text of each error that a module makes, ``{}`` for what is filled in."""
-    for function in ast.walk(ast.parse(source)):
+    module = ast.parse(source)
+    constants = {
+        target.id: [node.value]
+        for node in module.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for function in ast.walk(module):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Module):
-            yield from _of(function)
+            yield from _of(function, constants)
 
 
-def _of(function: ast.AST) -> Iterator[tuple[int, str]]:
+def _of(function: ast.AST, constants: dict[str, list[ast.expr]]) -> Iterator[tuple[int, str]]:
     said: dict[str, list[ast.expr]] = {}
     own = list(_own(function))
     for node in own:
@@ -37,7 +45,11 @@ def _of(function: ast.AST) -> Iterator[tuple[int, str]]:
                 said.setdefault(target.id, []).append(node.value)
     for node in own:
         if isinstance(node, ast.Call) and (text := _argument(node)) is not None:
-            given = said.get(text.id, []) if isinstance(text, ast.Name) else [text]
+            given = (
+                said.get(text.id, constants.get(text.id, []))
+                if isinstance(text, ast.Name)
+                else [text]
+            )
             for each in given:
                 for one in [each.body, each.orelse] if isinstance(each, ast.IfExp) else [each]:
                     if isinstance(one, ast.JoinedStr) or (
@@ -106,3 +118,8 @@ def test_texts_are_found_where_a_name_holds_them() -> None:
         "def f():\n    text = 'a'\n    if x:\n        text = f'b {y}'\n    raise NotFound(text)"
     )
     assert [text for _, text in texts(source)] == ["a", "b {}"]
+
+
+def test_texts_are_found_where_a_constant_holds_them() -> None:
+    source = "GONE = 'it is gone'\ndef f():\n    raise NotFound(GONE)"
+    assert [text for _, text in texts(source)] == ["it is gone"]

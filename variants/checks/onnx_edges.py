@@ -252,7 +252,7 @@ def _move_batches(
                 f" numbered from 0 to {len(shape.dim) - 1}, and 0 needs no --batch-axes"
             )
         within = fresh_name(model, f"{name}_within")
-        _rename_value(model, name, within)
+        rename_value(model, name, within)
         value.name = name
         outside = [batch, *(place for place in range(len(shape.dim)) if place != batch)]
         moved = [_copy(shape.dim[place]) for place in outside]

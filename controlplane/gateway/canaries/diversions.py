@@ -68,6 +68,11 @@ class Diversions:
             one.task: known.get(one.number) or _Running(one) for one in canaries if one.share
         }
 
+    def share_of(self, query: Query) -> Canary | None:
+        """The canary that may get a query like this; None where none may."""
+        running = self._running.get(query.task) if query.variant is None else None
+        return None if running is None else running.canary
+
     def counted(self) -> Mapping[str, Mapping[str, Any]]:
         """What is counted, by the number of the share."""
         return {str(one.canary.number): one.trial.plain() for one in self._running.values()}

@@ -139,10 +139,12 @@ class Entrance:
             query = asked_v1(body, path.tasks, now_ms, getrandbits(32))
         except AskedInText:
             query = await path.read_texts(body, now_ms)
+        query = query._replace(client=self._client_of(request))
         task = path.tasks.get(query.task)
         return explained(
-            path.snapshot, path.routes, query, path.choose(query, now_ms), now_ms,
+            path.snapshot, path.routes, query, path.foreseen(query, now_ms), now_ms,
             metric="" if task is None else task.metric,
+            canary=None if path.canaries is None else path.canaries.share_of(query),
         )  # fmt: skip
 
     async def infer(self, request: Request, task: str, variant: str | None) -> Response:

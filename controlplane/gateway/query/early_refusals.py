@@ -74,6 +74,33 @@ class _Expected(NamedTuple):
     """... if it came before this."""
 
 
+class _Look(NamedTuple):
+    """Where a query would go, were workers to say what they have just said to others."""
+
+    found: Choice | Refusal
+    """What was chosen last; a choice that is ``taken``, or that no further one follows."""
+    taken: bool = False
+    """The worker may take it."""
+    for_others: bool = False
+    """It has to leave the room to others."""
+    refused: tuple[WorkerId, ...] = ()
+    """Workers that would refuse it, ..."""
+    why: str = ""
+    """... and what the last of them would say, ..."""
+    until_ms: float = inf
+    """... for so long, ..."""
+    before_ms: float = inf
+    """... if it came before this."""
+
+    @property
+    def short(self) -> bool:
+        """Whether more room would have helped."""
+        found = self.found
+        return isinstance(found, Choice) or (
+            found.code is RefusalCode.OVERLOADED and not found.shed
+        )
+
+
 class EarlyRefusals(QueryContext):
     """Answers queries that would be refused, by as little of them as says so."""
 
@@ -274,17 +301,42 @@ class EarlyRefusals(QueryContext):
 
     def _expected_error(self, query: Query, now_ms: float) -> "_Expected | None":
         """What a query would be told, were workers to say what they have just said to others."""
-        found = self.choose(query, now_ms)
-        refused: tuple[WorkerId, ...] = ()
-        why, until_ms, before_ms = "", inf, inf
+        look = self._look(query, now_ms)
+        found, refused = look.found, look.refused
+        if look.taken:
+            return None
+        if look.for_others:
+            error: ModellessError = Overloaded(OTHERS_FIRST)
+            return _Expected(error, refused, now_ms + FOR_OTHERS_MS, look.before_ms)
+        if isinstance(found, Refusal) and found.code not in FOR_WANT_OF_TIME:
+            return None
+        self._narrow(query, refused, now_ms)
+        if refused or look.short:  # else no room would have helped
+            self.lately.add(query.task, self.standing(query, now_ms), now_ms)
+        if refused and look.short:
+            error = worker_error(ReplyCode.OVERLOADED, look.why, query, None)
+            return _Expected(error, refused, look.until_ms, look.before_ms)
+        assert isinstance(found, Refusal)
+        return _Expected(refusal_error(found), refused, look.until_ms, look.before_ms)
+
+    def foreseen(self, query: Query, now_ms: float) -> Choice | Refusal:
+        """What becomes of a query that comes now, to be explained: nothing counts by it."""
+        look = self._look(query, now_ms)
+        if look.for_others:
+            return Refusal(code=RefusalCode.OVERLOADED, message=OTHERS_FIRST)
+        if look.refused and look.short and not look.taken:
+            error = worker_error(ReplyCode.OVERLOADED, look.why, query, None)
+            return Refusal(code=RefusalCode.OVERLOADED, message=error.message)
+        return look.found
+
+    def _look(self, query: Query, now_ms: float) -> _Look:
+        """Where a query would go, as far as can be told without asking a worker."""
+        look = _Look(self.choose(query, now_ms))
         standing = self.standing(query, now_ms)
-        while isinstance(found, Choice):
-            modest = self.leaving_room(query, found, now_ms)
-            if modest is None:
-                return _Expected(
-                    Overloaded(OTHERS_FIRST), refused, now_ms + FOR_OTHERS_MS, before_ms
-                )
-            found = modest
+        while isinstance(look.found, Choice):
+            found = self.leaving_room(query, look.found, now_ms)
+            if found is None:
+                return look._replace(for_others=True)
             said, worker = None, found.worker.id
             if not found.cold and not query.best_effort:
                 busy_ms = found.worker.busy_until_ms
@@ -292,27 +344,18 @@ class EarlyRefusals(QueryContext):
                     worker, found.candidate, query, now_ms, busy_ms, standing
                 )
             if said is None:
-                return None
-            refused = (*refused, found.worker.id)
-            why = said.why
-            until_ms, before_ms = min(until_ms, said.until_ms), min(before_ms, said.before_ms)
+                return look._replace(found=found, taken=True)
+            refused = (*look.refused, worker)
+            look = _Look(
+                found, refused=refused, why=said.why,
+                until_ms=min(look.until_ms, said.until_ms),
+                before_ms=min(look.before_ms, said.before_ms),
+            )  # fmt: skip
             if len(refused) == TRIES:
                 break
-            query = query._replace(avoid=found.worker.id)
-            found = self.choose(query, now_ms)
-        if isinstance(found, Refusal) and found.code not in FOR_WANT_OF_TIME:
-            return None
-        self._narrow(query, refused, now_ms)
-        short = isinstance(found, Choice) or (
-            found.code is RefusalCode.OVERLOADED and not found.shed
-        )
-        if refused or short:  # else no room would have helped
-            self.lately.add(query.task, standing, now_ms)
-        if refused and short:
-            error: ModellessError = worker_error(ReplyCode.OVERLOADED, why, query, None)
-            return _Expected(error, refused, until_ms, before_ms)
-        assert isinstance(found, Refusal)
-        return _Expected(refusal_error(found), refused, until_ms, before_ms)
+            query = query._replace(avoid=worker)
+            look = look._replace(found=self.choose(query, now_ms))
+        return look
 
     def _narrow(self, query: Query, workers: Sequence[WorkerId], now_ms: float) -> None:
         """Narrow the window as if these workers had refused a query."""

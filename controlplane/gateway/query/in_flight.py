@@ -45,11 +45,11 @@ TRIES = 2
 MOST_LOADS = 2
 """Loads that one query waits for at most. What it waited for may leave again before it comes."""
 WHILE_RUNNING = (
-    "The worker was lost while it ran this query, which may have been the cause: it is not tried"
-    " again elsewhere."
+    "the worker was lost while it ran this query, which may have been the cause: it is not tried"
+    " again elsewhere"
 )
-READ_BEFORE = "The task has got a model with another tokenizer since the query was read: ask again."
-OTHERS_FIRST = "Others come first, and the queues leave this query less than half of its slack."
+READ_BEFORE = "the task has got a model with another tokenizer since the query was read: ask again"
+OTHERS_FIRST = "others come first, and the queues leave this query less than half of its slack"
 OVER_SHARE = Verdict.OVER_SHARE.value
 WHILE_STARTING = "no worker that could answer was there, and the one being started took longer"
 WHILE_MEETING = "the gateway has just started and was still connecting to its workers"

@@ -19,7 +19,7 @@ from controlplane.profiling.profiles import ASKED_FOR
 from controlplane.profiling.setbacks import DISTURBED_REST_S, REFUSED_S, REST_S
 from controlplane.profiling.staleness import BackEnd
 from controlplane.settings import load_settings
-from planner.types import Observation
+from planner.types import Demand, Observation
 from tests.controlplane.fleet import eventually
 from tests.variants.catalog_builders import CPU, kind, profile, registration, version
 from variants.catalog.memory import MemoryCatalog
@@ -142,6 +142,7 @@ class House:
         self.now_s = 0.0
         self.workers = {worker: status(0.0) for worker in cluster.placed}
         self.running = {CPU: len(cluster.placed)}
+        self.demand: tuple[Demand, ...] = ()
         settings = load_settings(
             state_dir=folder,
             cores=None if slices else 1,
@@ -166,7 +167,7 @@ class House:
         before = len(self.cluster.orders)
         known = self.catalog.snapshot()
         observation = Observation(
-            catalog=known, workers=(), demand=(), inventory={CPU: 2, CPU_2: 2},
+            catalog=known, workers=(), demand=self.demand, inventory={CPU: 2, CPU_2: 2},
             running=self.running,
             plan=None, now_s=self.now_s,
         )  # fmt: skip
@@ -230,6 +231,20 @@ async def test_what_is_missing_is_measured_where_workers_run_one_at_a_time(tmp_p
         ("profile_measured", "digits/two-v1-onnx-fp32"),
         ("profile_measured", "digits/one-v1-onnx-fp32"),
     ]
+
+
+async def test_queries_that_nothing_measured_answers_do_not_wait_for_calm(tmp_path: Path) -> None:
+    """Neither do those of a task of which something was measured, but nothing so quick."""
+    house = House(Cluster({"cpu-1-a": "n-1"}), tmp_path, "one", "three", "two")
+    assert await house.look() == [("one-v1-onnx-fp32", "n-1")]
+    house.workers = {"cpu-1-a": status(0.9)}
+    task = house.catalog.snapshot().tasks[0].name
+    house.demand = (Demand(task=task, latency_ms=500.0, accuracy=None, qps=5.0),)
+    assert await house.look() == []
+
+    house.demand += (Demand(task=task, latency_ms=0.5, accuracy=None, qps=5.0),)
+    assert await house.look() == [("three-v1-onnx-fp32", "n-1")]
+    assert await house.look() == [("two-v1-onnx-fp32", "n-1")]  # three was no quicker
 
 
 async def test_what_was_removed_since_it_was_found_is_not_measured(tmp_path: Path) -> None:

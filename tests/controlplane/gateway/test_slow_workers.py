@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.controlplane.serving import FAST, Served, query, serving
-from variants.types import WorkerId
+from planner.types import Choice, Query, Refusal, RefusalCode
+from tests.controlplane.serving import FAST, TASK, Served, query, serving
+from variants.types import VariantName, WorkerId
 from workers.host import WorkerHost
 from workers.runtimes.protocol import Runtime, Tensor
 
@@ -74,6 +75,28 @@ async def test_a_worker_that_is_slowed_gets_no_queries_until_it_is_as_quick_agai
         pass
     assert await who_answers(served) in ("w1", "w2")
     assert not known.slow.spared
+
+
+async def test_what_a_spared_worker_holds_is_not_loaded_there(served: Served) -> None:
+    """Its queries are refused for the queue of the other one, and not as if they waited for it."""
+    for name in ("w1", "w2"):
+        await served.worker(name, FAST)
+    known, path = served.gateway.known, served.gateway.path
+    known.slow.spared = {WorkerId("w2"): 3.0}
+    known.rebuild()
+    now_ms = path.clock_ms()
+    known.workers[WorkerId("w1")].view.busy_until_ms = now_ms + 1_000.0
+    asked = Query(TASK.name, 1, now_ms, 100.0, variant=VariantName(FAST))
+
+    refused = path.choose(asked, now_ms)
+    assert isinstance(refused, Refusal)
+    assert (refused.code, refused.load) == (RefusalCode.OVERLOADED, None)
+
+    known.slow.spared = {}
+    known.rebuild()
+    chosen = path.choose(asked, now_ms)
+    assert isinstance(chosen, Choice)
+    assert chosen.worker.id == "w2"
 
 
 async def test_the_only_one_that_holds_a_variant_answers_however_slow(served: Served) -> None:

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 from controlplane.profiling.orders import MeasuringOrder, candidates, orders
 from controlplane.profiling.profiles import Cause, requests_for
+from controlplane.profiling.unanswered import unanswered
+from planner.types import Demand
 from tests.variants.catalog_builders import kind, points, profile, registration, version
 from variants.catalog.memory import MemoryCatalog
 from variants.types import (
@@ -14,6 +16,7 @@ from variants.types import (
     ProfilingRequest,
     Stage,
     TaskName,
+    VariantName,
 )
 
 HEAD = "Old; 2 cores; Linux 6.1; onnxruntime 1.31"
@@ -118,3 +121,42 @@ def test_predictions_wait_for_a_request_and_what_was_disturbed_comes_last() -> N
         (Cause.REQUESTED, "was asked for at noon"),
         (Cause.DISTURBED, "was measured beside other work"),
     ]
+
+
+def asked(ms: float, accuracy: float | None = None, variant: str | None = None) -> Demand:
+    pinned = None if variant is None else VariantName(variant)
+    return Demand(
+        task=TaskName("digits"), latency_ms=ms, accuracy=accuracy, qps=5.0, variant=pinned
+    )
+
+
+def test_a_class_that_nothing_measured_answers_hurries_the_quickest_that_may() -> None:
+    """Only what takes 9 ms was measured on the kind that workers are of now."""
+    known = catalog()
+    accuracies = {"slow": 0.99, "quick": 0.9, "fresh": 0.999, "only": 0.8}
+    variants = tuple(replace(v, accuracy=accuracies[v.model]) for v in known.variants)
+    there = tuple(
+        replace(one, device_kind=NEW_KIND.name) for one in known.profiles
+        if one.variant.split("-")[0] in ("slow", "only")
+    )  # fmt: skip
+    kinds = (*known.device_kinds, NEW_KIND)
+    known = replace(
+        known, variants=variants, profiles=(*known.profiles, *there), device_kinds=kinds
+    )
+    demand = (
+        asked(5.0), asked(50.0), asked(5.0, 0.95), asked(0.1),
+        asked(5.0, None, "fresh-v1-onnx-fp32"),
+    )  # fmt: skip
+    unmet = unanswered(known, {NEW_KIND.name}, demand)
+    assert unmet == (demand[0], *demand[2:])
+
+    def hurried(*classes: Demand) -> list[str]:
+        ordered = orders(known, (NEW_KIND,), (), lambda *_: (), {}, unmet=classes)
+        return [one.due.variant.model for one in ordered if one.hurried]
+
+    assert hurried() == []
+    assert hurried(demand[0]) == ["quick"]
+    assert hurried(demand[2]) == []  # too inaccurate
+    assert hurried(demand[3]) == []  # nowhere quick enough
+    assert hurried(demand[4]) == ["fresh"]
+    assert hurried(*unmet) == ["quick", "fresh"]

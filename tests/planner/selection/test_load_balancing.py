@@ -55,6 +55,15 @@ def test_a_host_to_load_on_is_not_the_one_to_avoid_nor_one_that_is_busy_for_long
     assert host_for(new, NOW_MS, WorkerId("w1"), 20.0) is None
 
 
+def test_a_worker_that_holds_a_variant_and_is_spared_is_no_host_of_it() -> None:
+    spared, other = worker("w1", free_mib=500), worker("w2", free_mib=900)
+    known = catalog([variant("new")], [profile("new", 5)])
+    (new,) = snapshot(known, (spared, ()), (other, ())).tasks[DIGITS].by_cost
+    spared.withheld = frozenset({(DIGITS, VariantName("new"))})
+    assert host_for(new, NOW_MS, None) == other
+    assert host_for(new, NOW_MS, WorkerId("w2")) is None
+
+
 @given(st.permutations(range(6)), st.integers(1, 6))
 def test_the_first_loads_of_an_empty_fleet_go_to_a_host_each(rooms: list[int], loads: int) -> None:
     """However much room each of them has."""

@@ -1,21 +1,24 @@
-"""Profiles that no batch has confirmed: what a refusal says of them."""
+"""Profiles that no batch has confirmed, or that are yet to be measured: what a refusal says."""
 
 from dataclasses import replace
 
+from planner.selection.eligibility import circumstances, findings
+from planner.selection.refusal_reasons import in_words
 from planner.selection.select import select
 from planner.selection.snapshot import build_snapshot
-from planner.types import ProfileKey, Refusal, RefusalCode, Snapshot
+from planner.types import Choice, ProfileKey, Refusal, RefusalCode, Snapshot
 from tests.planner.builders import (
     DIGITS,
     NOW_MS,
     catalog,
     key,
+    kind,
     profile,
     query,
     variant,
     worker,
 )
-from variants.types import DeviceKindName, VariantName
+from variants.types import DeviceKindName, Stage, VariantName
 
 REGISTERED = catalog(
     [variant("quick", 0.90), variant("slow", 0.99)], [profile("quick", 20.0), profile("slow", 50.0)]
@@ -62,3 +65,55 @@ def test_other_reasons_do_not_depend_on_the_profile() -> None:
     found = select(seen(None, SLOW), query(1_000.0, accuracy=0.999), NOW_MS)
     assert isinstance(found, Refusal)
     assert found.reasons["slow"] == "accuracy 99.00 % < 99.90 %"
+
+
+def on_a_new_kind(*, measures: bool = True) -> Snapshot:
+    """A worker of a kind on which only the slow one was measured; the others elsewhere."""
+    known = catalog(
+        [variant("quick", 0.90), variant("slow", 0.99), variant("fresh", 0.95)],
+        [
+            profile("quick", 2.0, kind="cpu-2"),
+            profile("slow", 50.0),
+            profile("fresh", 2.0, kind="cpu-2"),
+        ],
+        kinds=[kind(), kind("cpu-2")],
+        stages={"fresh": Stage.CANARY},
+    )
+    return build_snapshot(known, [(worker(), [key("slow")])], transport_ms=0.0, measures=measures)
+
+
+def test_what_may_meet_the_slo_once_it_is_measured_makes_no_query_infeasible() -> None:
+    refused = select(on_a_new_kind(), query(10.0), NOW_MS)
+    assert isinstance(refused, Refusal)
+    assert (refused.code, refused.retry_after_s, refused.load) == (RefusalCode.COLD, 5.0, None)
+    assert refused.message == (
+        "no variant of 'digits' that was measured on cpu-1 meets the SLO (10 ms); quick may, and"
+        " is yet to be measured there"
+    )
+    assert refused.reasons["quick"] == (
+        "is yet to be measured on cpu-1, and there is no worker of kind cpu-2"
+    )
+    assert refused.reasons["slow"] == "p95 60 ms > 10 ms"
+    pinned = select(on_a_new_kind(), query(10.0, variant="fresh"), NOW_MS)
+    assert isinstance(pinned, Refusal)
+    assert pinned.code is RefusalCode.COLD
+    assert dict(pinned.reasons)["fresh"].startswith("is yet to be measured on cpu-1")
+
+
+def test_what_nothing_measured_anywhere_meets_is_infeasible_all_the_same() -> None:
+    for asked in (query(1.0), query(10.0, accuracy=0.95), query(10.0, variant="slow")):
+        refused = select(on_a_new_kind(), asked, NOW_MS)
+        assert isinstance(refused, Refusal)
+        assert refused.code is RefusalCode.SLO_INFEASIBLE
+    answered = select(on_a_new_kind(), query(100.0), NOW_MS)
+    assert isinstance(answered, Choice)
+    refused = select(on_a_new_kind(measures=False), query(10.0), NOW_MS)
+    assert isinstance(refused, Refusal)
+    assert refused.code is RefusalCode.SLO_INFEASIBLE
+
+
+def test_a_live_variant_is_not_called_a_canary_because_another_one_is_named() -> None:
+    met = circumstances(seen(), query(10.0, variant="slow"), NOW_MS)
+    found = findings(seen().tasks[DIGITS].by_cost, met)
+    words = {one.candidate.variant: in_words(one, met) for one in found}
+    assert words == {"quick": "the query names another variant", "slow": "p95 60 ms > 10 ms"}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controlplane.building.types import RegistrationLimits
-from controlplane.cli.model_options import EvaluationOption, FreshOption
+from controlplane.cli.model_options import EvaluationOption
 from controlplane.cli.outcome import REFUSED, Output, OutputOption, emit
 from controlplane.cli.progress import (
     ProgressOption,
@@ -40,7 +40,10 @@ def judge(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what their accuracy would be.")
     ] = False,
-    fresh: FreshOption = False,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Run all rows again, whatever the build cache has of them."),
+    ] = False,
     output: OutputOption = Output.TABLE,
     progress: ProgressOption = ProgressStyle.AUTO,
 ) -> None:

@@ -2,17 +2,36 @@
 
 import tempfile
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
 
-from planner.types import Reason
+from controlplane.gateway.query.in_flight import OTHERS_FIRST
+from planner.types import Choice, Query, Reason, Refusal, RefusalCode
 from tests.controlplane.gateway.test_plan_following import LATENCY_MS, plan
-from tests.controlplane.serving import DOUBLE, FAST, LATE, SLOW, Served, query, serving
+from tests.controlplane.serving import (
+    DOUBLE,
+    FAST,
+    KIND,
+    LATE,
+    SLOW,
+    Served,
+    query,
+    serving,
+    until,
+)
 from tests.variants.test_core_time import Machine
-from variants.types import ModelName, Stage, TaskName
+from variants.types import (
+    Canary,
+    DeviceKindName,
+    ModelName,
+    Stage,
+    TaskName,
+    VariantName,
+)
 
 LETTERS = TaskName("letters")
 
@@ -213,3 +232,67 @@ async def test_rows_are_counted_or_given(served: Served) -> None:
             "INVALID_INPUT",
             f"{beside!r} stands in the place of 'inputs', not beside them",
         )
+
+
+async def test_under_overload_it_says_that_such_a_query_is_refused(served: Served) -> None:
+    """As real ones are, though some worker is predicted to answer in time."""
+    path = served.gateway.path
+    now_ms = path.clock_ms()
+    asked = Query(LETTERS, 1, now_ms, 400.0, variant=VariantName(FAST))
+    found = path.foreseen(asked, now_ms)
+    assert isinstance(found, Choice)
+    assert found == path.choose(asked, now_ms)
+
+    path.refusals.add(found.worker.id, found.candidate, asked, "it is full", now_ms, 1e6)
+    found.worker.busy_until_ms = now_ms + 200.0
+    refused = path.foreseen(asked, now_ms)
+    assert isinstance(refused, Refusal)
+    assert refused.code is RefusalCode.OVERLOADED
+    assert path.congestion.at(now_ms) == 1.0  # nothing counts by it
+    assert not path.under_pressure()
+
+
+async def test_it_is_held_back_for_others_as_its_client_is(served: Served) -> None:
+    path = served.gateway.path
+    asked = Query(LETTERS, 1, path.clock_ms(), 400.0, variant=VariantName(FAST))
+    found = path.choose(asked, path.clock_ms())
+    assert isinstance(found, Choice)
+    path.lately.add(LETTERS, (False, False, 1), path.clock_ms())
+    found.worker.busy_until_ms = path.clock_ms() + 300.0
+
+    told = await explain(served, slo={"latency_ms": 400}, variant=FAST)
+    assert told["refusal"]["error"] == OTHERS_FIRST
+    first = await explain(served, slo={"latency_ms": 400}, variant=FAST, priority=1)
+    assert first["outcome"] == "answered"
+
+
+async def test_a_canary_gets_some_of_such_queries(served: Served) -> None:
+    catalog = served.gateway.catalog
+    catalog.set_stage(LETTERS, ModelName("double"), 1, Stage.CANARY)
+    canary = Canary(
+        task=LETTERS, model=ModelName("double"), version=1, share=0.05, after=10, promote=False,
+        set_at="2026-01-01T00:00:00+00:00",
+    )  # fmt: skip
+    catalog.set_canary(canary)
+    await until(lambda: served.gateway.path.canaries is not None)
+    told = await explain(served)
+    assert told["plan"].endswith(
+        " Of such queries 5.0 % go to double-v1 instead, a canary, where it is loaded and predicted"
+        " to meet the SLO."
+    )
+    assert "canary" not in (await explain(served, variant=FAST))["plan"]
+
+
+async def test_kinds_of_which_no_worker_is_there_any_more_are_left_out(served: Served) -> None:
+    """What was measured on them is in the catalog still."""
+    catalog = served.gateway.catalog
+    before = await explain(served)
+    gone = replace(KIND, name=DeviceKindName("cpu-9"))
+    profiles = tuple(replace(one, device_kind=gone.name) for one in catalog.snapshot().profiles)
+    catalog.put_profiles(profiles, (gone,))
+    await until(lambda: gone in served.gateway.known.catalog.device_kinds)
+    after = await explain(served)
+    assert [one["variant"] for one in after["variants"]] == [
+        one["variant"] for one in before["variants"]
+    ]
+    assert {one["device_kind"] for one in after["variants"]} == {KIND.name}
