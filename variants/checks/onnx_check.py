@@ -455,7 +455,7 @@ def _dtype(where: str, element: int) -> str:
 _HINTS = {
     "float16": "; --cast-float16 casts it at the edges",
     "bfloat16": "; export it with inputs and outputs of float32",
-    "string": "; texts are encoded as numbers where the query is asked: export what comes after",
+    "string": "; export what comes after the tokenizer, and give that by --tokenizer",
 }
 
 

@@ -4,7 +4,8 @@ First what a tokenizer takes to be loaded, in a process of its own: one of some 
 made of the sources of Python's library, and one of 250,000 pieces of nothing. Then a model that
 looks one number up for each token is served, and one client asks it with texts and with the same
 rows as numbers, in turns: what a query takes, and how much of a processor all processes of the
-installation take for it. ``--crowd`` clients at once show how many texts a gateway reads.
+installation take for it. ``--crowd`` clients at once show how many texts a gateway reads. Last, a
+second model with a tokenizer of its own joins the task, and the same texts are asked again.
 """
 
 import argparse
@@ -60,6 +61,20 @@ def word_pieces(lines: list[str]) -> bytes:
     return str(made.to_str()).encode()
 
 
+def byte_pairs(lines: list[str]) -> bytes:
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    trainer = trainers.BpeTrainer(
+        vocab_size=30_000, special_tokens=["<s>", "<pad>", "</s>"], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    made.train_from_iterator(lines, trainer)
+    made.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    return str(made.to_str()).encode()
+
+
 def pieces_of_nothing(count: int = 250_000) -> bytes:
     from tokenizers import Tokenizer, models
 
@@ -96,25 +111,30 @@ def loads(folder: Path, kinds: dict[str, bytes]) -> None:
         print(f"| {name} | {len(data) / 2**20:.1f} MiB | {took_s:.2f} s | {mib:.0f} MiB |")
 
 
+def register(folder: Path, name: str, tokenizer: bytes, *options: str) -> None:
+    """A model that looks up the numbers of a tokenizer."""
+    count = len(json.loads(tokenizer)["model"]["vocab"])
+    worth = np.random.default_rng(0).normal(size=count).astype(np.float32)
+    weights = {"worth": worth, "axis": np.array([1]), "signs": np.array([[-1.0, 1.0]], np.float32)}
+    onnx.save(opinion_model(weights=weights), folder / f"{name}.onnx")
+    (folder / f"{name}.json").write_bytes(tokenizer)
+    subprocess.run(
+        [
+            *CLI, "register", folder / f"{name}.onnx", "--task", "texts", "--eval",
+            folder / "rows.jsonl", "--tokenizer", folder / f"{name}.json",
+            "--variants", "onnx-fp32", "--quick", *options,
+        ],
+        env=environment(folder / "s", free_port()), stdout=subprocess.DEVNULL, check=True,
+    )  # fmt: skip
+
+
 @contextmanager
 def serving(folder: Path, tokenizer: bytes, lines: list[str]) -> Iterator[Deployment]:
     """A model of texts at three lengths, which looks numbers up."""
     state = folder / "s"
-    count = json.loads(tokenizer)["model"]["vocab"]
-    worth = np.random.default_rng(0).normal(size=len(count)).astype(np.float32)
-    weights = {"worth": worth, "axis": np.array([1]), "signs": np.array([[-1.0, 1.0]], np.float32)}
-    onnx.save(opinion_model(weights=weights), folder / "model.onnx")
-    (folder / "tokenizer.json").write_bytes(tokenizer)
     rows = [json.dumps({"text": line, "label": n % 2}) for n, line in enumerate(lines[:200])]
     (folder / "rows.jsonl").write_text("\n".join(rows))
-    subprocess.run(
-        [
-            *CLI, "register", folder / "model.onnx", "--task", "texts", "--eval",
-            folder / "rows.jsonl", "--tokenizer", folder / "tokenizer.json", "--lengths",
-            ",".join(map(str, LENGTHS)), "--variants", "onnx-fp32", "--quick",
-        ],
-        env=environment(state, free_port()), stdout=subprocess.DEVNULL, check=True,
-    )  # fmt: skip
+    register(folder, "model", tokenizer, "--lengths", ",".join(map(str, LENGTHS)))
     with deployed(state, gateways=1) as running:
         running.until(
             lambda: running.request("GET", "/v2/models/texts/ready").status == 200, "all lengths"
@@ -193,6 +213,13 @@ def main() -> None:
                 rows = {"input_ids": [ids], "attention_mask": [[1] * len(ids)]}
                 ways[f"{size} characters, as text"] = asked(running.port, [text])
                 ways[f"{size} characters, as {len(ids)} numbers"] = asked(running.port, rows)
+            one_at_a_time(running, ways, given.rounds, given.count)
+            crowded(running, asked(running.port, [long[:200]]), given.crowd, 5.0)
+            register(folder, "other", byte_pairs(lines))
+            running.until(
+                lambda: running.get("/v1/tasks/texts")["text"]["others"], "a second tokenizer"
+            )
+            ways = {f"{name}, by two": way for name, way in ways.items() if name.endswith("text")}
             one_at_a_time(running, ways, given.rounds, given.count)
             crowded(running, asked(running.port, [long[:200]]), given.crowd, 5.0)
 

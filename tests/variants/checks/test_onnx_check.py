@@ -119,7 +119,7 @@ def sequence() -> Any:
         (sequence(), "output 'list' is not a tensor; --keep-outputs NAMES leaves it out"),
         (
             taking("batch", 4, kind=TensorProto.STRING),
-            "has type string; .* texts are encoded as numbers where the query is asked",
+            "has type string; .* export what comes after the tokenizer, and give that by",
         ),
         (
             taking("batch", 4, kind=TensorProto.BFLOAT16),
