@@ -448,7 +448,7 @@ REGISTRATION_FORM: dict[str, Any] = {
                         "type": "string",
                         "format": "binary",
                         "description": "The model's tokenizer.json, by which a new task takes"
-                        " texts.",
+                        " texts; without one, that of the version before, or the task's.",
                         "example": "tokenizer.json",
                     },
                     "calibration": {

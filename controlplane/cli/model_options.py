@@ -115,7 +115,8 @@ TokenizerOption = Annotated[
     typer.Option(
         metavar="FILE",
         help="The model's tokenizer.json, as transformers saves it: a new task takes texts then,"
-        " and so do files of rows (.csv, .tsv, .jsonl with 'text' and 'label').",
+        " and so do files of rows (.csv, .tsv, .jsonl with 'text' and 'label'). Else that of the"
+        " version before, or the task's.",
     ),
 ]
 TextInputsOption = Annotated[
