@@ -67,8 +67,9 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.5
 REPORT_S = 1.0
-PREPARE_S = 5.0
-"""How often it is seen to that the process is there that reads pictures, where a task takes any."""
+PREPARE_S, PREPARE_TEXTS_S = 5.0, 1.0
+"""How often it is seen to that the processes are there that read pictures and texts, where a task
+takes any. Texts are seen to first: nobody can be answered without."""
 
 
 class Gateway:
@@ -369,10 +370,11 @@ class Gateway:
         await self._background.pause(POLL_S)
 
     async def _prepare_reader(self) -> None:
-        """Some time after the start, which has the processor for itself."""
-        await asyncio.sleep(PREPARE_S)
-        self._reader.prepare(self.path.tasks)
+        """Some time after the start, which has the processor for itself; of texts soon."""
+        await asyncio.sleep(PREPARE_TEXTS_S)
         self._texts.prepare(self.path.tasks)
+        await asyncio.sleep(PREPARE_S - PREPARE_TEXTS_S)
+        self._reader.prepare(self.path.tasks)
 
     async def _refresh(self) -> None:
         marks = await self.known.marks()

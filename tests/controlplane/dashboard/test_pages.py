@@ -19,8 +19,10 @@ from variants.types import (
     Canary,
     DeviceKind,
     DeviceKindName,
+    LengthBucket,
     ModelName,
     ModelVersion,
+    OpenAxis,
     Peak,
     Prefer,
     Registration,
@@ -142,6 +144,36 @@ def test_what_is_asked_lately_is_told_apart_from_all_since_the_start(page: Page)
         r" digits 4 [\d.,]+ 70\.00 % 1 2 4 1,0\d4 9\d\.\d\d %",
         shown["queries"],
     )
+
+
+def test_what_is_asked_by_one_name_is_counted_by_it(page: Page) -> None:
+    (spec,) = DIGITS.inputs
+    for length in (4, 8):
+        task = replace(
+            DIGITS,
+            name=TaskName(f"texts.{length}"),
+            inputs=(replace(spec, shape=(length,)),),
+            bucket=LengthBucket(
+                of=TaskName("texts"), length=length, axes=(OpenAxis(input=spec.name, axis=0),)
+            ),
+        )
+        version = ModelVersion(
+            task=task.name, model=ModelName("m"), version=1, stage=Stage.LIVE, source=digest("m")
+        )
+        one = replace(
+            page.catalog.snapshot().variants[0], task=task.name, model=version.model, name=INT8
+        )
+        page.catalog.register(
+            Registration(task=task, version=version, variants=(one,), profiles=())
+        )
+    told = {
+        "texts.4": {"met": 7, "missed": 1, "errors": {"OVERLOADED": 2, "SLO_INFEASIBLE": 4}},
+        "texts.8": {"met": 30, "missed": 0, "errors": {}},
+    }
+    page.live.slo = slo_report([{"tasks": told, "lately": {"seconds": 10.0, "tasks": told}}])
+    shown = page.shown()["queries"]
+    assert "texts 2 4.4 92.50 % 1 2 4 44 92.50 %" in shown
+    assert "texts.4 1 1.4 70.00 % 1 2 4 14 70.00 %" in shown
 
 
 @pytest.mark.campaign
