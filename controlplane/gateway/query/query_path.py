@@ -247,11 +247,17 @@ class QueryPath(EarlyRefusals):
         """
         unseen = self.under_pressure()
         asking = Asking(respond, given_id, client=client, unseen=unseen)
-        fields = {
+        fields: dict[str, Any] = {
             "task": task, "pinned": pinned, "json_header": None, "received_ms": received_ms,
             "draw": getrandbits(32),
         }  # fmt: skip
         try:
+            if unseen:
+                try:
+                    parse_v2(body, task, pinned, self.tasks, received_ms, fields["draw"])
+                except AskedInText as found:
+                    if self._refused_unread(found, asking):
+                        return
             self._read_elsewhere(body, fields, asking, texts=True, answered_as=answered_as)
         except Exception as error:
             self.fail(error, respond, given_id=given_id)

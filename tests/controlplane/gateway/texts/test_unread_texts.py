@@ -12,6 +12,7 @@ import pytest
 from controlplane.gateway.query.parsing import parse_v1
 from controlplane.gateway.query.v2_parsing import parse_v2
 from controlplane.gateway.texts.asked import AskedInText, likely_task
+from planner.types import ANYBODY
 from tests.controlplane.gateway.texts.test_own_tokenizers import ECHOED
 from tests.controlplane.gateway.texts.test_reading import TASKS, TOKENIZER, entry
 from tests.controlplane.serving import LATE, Known, Served, serving, until
@@ -114,6 +115,13 @@ async def test_who_would_be_refused_is_not_read(
     for document, where in ((body | {"slo": {"latency_ms": 200}}, {}), (protocol, {"path": url})):
         refused = await served.ask(document, **where)
         assert refused.error[:2] == (503, "OVERLOADED")
+    told: list[int] = []
+    path.handle_texts(
+        orjson.dumps(protocol), "opinions", None, path.clock_ms(),
+        path.enter(ANYBODY, lambda status, _body, _headers: told.append(status)),
+        answered_as=lambda parsed: parsed,
+    )  # fmt: skip
+    assert told == [503]
     assert len(read) == 40
     # Who has the time is read and answered.
     last = await served.ask(body)
