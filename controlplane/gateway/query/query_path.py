@@ -262,10 +262,10 @@ class QueryPath(EarlyRefusals):
         except Exception as error:
             self.fail(error, respond, given_id=given_id)
 
-    def _parsed(self, parsed: ParsedQuery, asking: Asking) -> None:
-        """Take a query whose body was read."""
+    def _parsed(self, parsed: ParsedQuery, asking: Asking, *, texts: bool = False) -> None:
+        """Take a query whose body was read; ``texts``: by the process that reads these."""
         respond, given_id, told_ms, takes, client, unseen, outline = asking
-        if parsed.task.text is not None and parsed.read_as is None:
+        if parsed.task.text is not None and not texts:
             check_numbers(parsed.task, parsed.query.variant, self.tasks)
         if takes and self.compresses:
             parsed = parsed._replace(takes=takes)
@@ -297,7 +297,8 @@ class QueryPath(EarlyRefusals):
                 self.fail(found, respond, given_id=given_id)
                 return
             try:
-                self._parsed(found if answered_as is None else answered_as(found), asking)
+                parsed = found if answered_as is None else answered_as(found)
+                self._parsed(parsed, asking, texts=texts)
             except Exception as error:
                 self.fail(error, respond, given_id=given_id)
 

@@ -30,7 +30,7 @@ from tests.controlplane.serving import FAST, SLOW, Known, Served, serving, until
 from tests.texts import BEGIN, END, GOOD, PAD, other_tokenizer_json
 from tests.variants.catalog_builders import set_sharing
 from variants.buckets import TaskTable, own_texts_of
-from variants.errors import InvalidInput
+from variants.errors import InvalidInput, ModellessError
 from variants.texts.inputs import digest_of_text, packed
 from variants.types import (
     Digest,
@@ -211,17 +211,23 @@ async def test_what_was_read_before_a_model_came_is_not_sent_to_it(
 ) -> None:
     await served.worker("w1", FAST, SLOW)
     await served.ask(good())
-    path = served.gateway.path
-    start = path.start
+    reader = served.gateway.path.text_reader
+    assert reader is not None
+    read = reader.read
 
-    def as_if_before(parsed: ParsedQuery, *rest: Any) -> None:
-        start(parsed._replace(read_as=None), *rest)
+    def as_if_before(body: Any, asked: Any, tasks: Any, done: Any, *rest: Any) -> None:
+        def first(found: ParsedQuery | ModellessError) -> None:
+            assert isinstance(found, ParsedQuery)
+            done(found._replace(read_as=None))
 
-    monkeypatch.setattr(path, "start", as_if_before)
+        read(body, asked, tasks, first, *rest)
+
+    monkeypatch.setattr(reader, "read", as_if_before)
     answer = await served.ask(good(**MORE))
     status, code, said = answer.error
     assert (status, code) == (503, "OVERLOADED")
     assert "another tokenizer since the query was read: ask again" in said
+    # They are no numbers, and whom the task's own tokenizer serves answers them.
     assert (await served.ask(good())).json["outputs"] == [FIRST]
 
 
