@@ -20,7 +20,7 @@ from controlplane.startup.checks.machine import (
     processes,
     taken_cores,
 )
-from controlplane.startup.checks.services import artifacts, database, live_state, port, ray
+from controlplane.startup.checks.services import artifacts, database, live_state, port, ray, texts
 from controlplane.startup.checks.state import leftovers, running_here, secrets, state_directory
 from controlplane.startup.presence import as_told
 
@@ -40,6 +40,6 @@ def examine(settings: Settings, say: Say = lambda _: None) -> Iterator[Finding]:
 
 CHECKS: tuple[Check, ...] = (
     python, packages, torch, names, rules, access, keys, state_directory, secrets, leftovers,
-    port, ray, live_state, database, cores, taken_cores, gpus, memory, files, processes, nodes,
-    niceness,
+    port, ray, live_state, database, texts, cores, taken_cores, gpus, memory, files, processes,
+    nodes, niceness,
 )  # fmt: skip

@@ -35,8 +35,8 @@ def python(_: Settings) -> Iterator[Finding]:
 def packages(_: Settings, names: tuple[str, ...] = PACKAGES) -> Iterator[Finding]:
     """One finding for all that are fine, and one for each that is not."""
     with ThreadPoolExecutor(4) as pool:
-        faults = dict(zip(names, pool.map(_import_fault, names), strict=True))
-    good = [f"{name} {_version(name)}" for name in names if not faults[name]]
+        faults = dict(zip(names, pool.map(import_fault, names), strict=True))
+    good = [f"{name} {version_of(name)}" for name in names if not faults[name]]
     if good:
         yield fine("packages", ", ".join(good))
     for name in names:
@@ -53,10 +53,10 @@ def torch(_: Settings) -> Iterator[Finding]:
     if find_spec("torch") is None:
         yield fine("torch", "not installed; needed only to train the example models")
     else:
-        yield fine("torch", _version("torch"))
+        yield fine("torch", version_of("torch"))
 
 
-def _import_fault(name: str) -> str:
+def import_fault(name: str) -> str:
     """Why a package cannot be imported; empty when it can."""
     if find_spec(name) is None:
         return "it is not installed"
@@ -76,7 +76,7 @@ def _import_fault(name: str) -> str:
     return lines[-1] if lines else f"the import ended with status {ran.returncode}"
 
 
-def _version(name: str) -> str:
+def version_of(name: str) -> str:
     try:
         return version(DISTRIBUTIONS.get(name, name))
     except PackageNotFoundError:

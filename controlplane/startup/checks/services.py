@@ -10,13 +10,17 @@ from urllib.parse import urlsplit
 from controlplane.controller.events.answer_pace import SLOW_MS
 from controlplane.settings import Settings
 from controlplane.startup.checks.finding import Finding, Say, fine, problem, warning
+from controlplane.startup.checks.installation import import_fault, version_of
 from controlplane.startup.checks.state import running_here
 from controlplane.views.storage_status import LIVE_STATE_SLOW
 from planner.sentences import some_of
 from variants.errors import ModellessError
+from variants.figures import counted
 
 if TYPE_CHECKING:
     from redis import Redis
+
+    from variants.types import Task
 
 SHOWN = 4
 """Variants that are named of those that share a damaged artifact."""
@@ -197,6 +201,34 @@ def database(settings: Settings) -> Iterator[Finding]:
             f"{kind}, tables at {present}, made by a newer modelless; this one knows {newest}",
             "upgrade modelless, or set MODELLESS_DATABASE_URL to another database",
         )
+
+
+def texts(settings: Settings) -> Iterator[Finding]:
+    """Whether texts can be read, where a task takes any."""
+    from variants.catalog.migrations import schema_versions
+    from variants.catalog.sql import open_catalog
+
+    try:
+        present, newest = schema_versions(settings.catalog_url)
+        tasks: tuple[Task, ...] = ()
+        if present == newest:
+            with closing(open_catalog(settings.catalog_url)) as catalog:
+                tasks = catalog.snapshot().tasks
+    except ModellessError:  # `database` tells of that
+        return
+    names = {task.name if task.bucket is None else task.bucket.of for task in tasks if task.text}
+    if not names:
+        yield fine("texts", "no task takes any")
+    elif fault := import_fault("tokenizers"):
+        shown = counted(len(names), "task")
+        takes = "takes" if len(names) == 1 else "take"
+        yield problem(
+            "texts",
+            f"{shown} {takes} texts, and the library tokenizers cannot be imported: {fault}",
+            "pip install 'modelless[text]'",
+        )
+    else:
+        yield fine("texts", f"read by tokenizers {version_of('tokenizers')}")
 
 
 def remedy_of(kind: str, why: str) -> str:

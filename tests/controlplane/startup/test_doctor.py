@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,6 +29,7 @@ from controlplane.startup.checks.finding import Check, Finding, fine, problem, w
 from controlplane.startup.presence import write_state
 from controlplane.startup.state_directory import prepare, take_lock
 from controlplane.timestamps import timestamp
+from tests.contracts.lengths.test_catalog_texts import texts as text_task
 from tests.controlplane.certificates import self_signed
 from tests.controlplane.fleet import register_echo
 from tests.ports import free_port
@@ -589,6 +591,27 @@ def test_the_report_in_json_has_the_same(
     said = json.loads(out)
     assert (code, len(said)) == (1, len(light))
     assert [one["name"] for one in said if not one["ok"]] == ["port"]
+
+
+def test_texts_need_their_library_where_a_task_takes_any(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = [fine("texts", "no task takes any")]
+    assert list(services.texts(settings)) == nothing  # there is no catalog, and none is made
+    assert not Path(settings.catalog_url.removeprefix("sqlite:///")).exists()
+    settings.state_dir.mkdir(exist_ok=True)
+    with closing(open_catalog(settings.catalog_url)) as catalog:
+        assert list(services.texts(settings)) == nothing
+        catalog.register(text_task())
+    [found] = services.texts(settings)
+    assert (found.ok, found.message) == (True, f"read by tokenizers {version('tokenizers')}")
+    monkeypatch.setattr(services, "import_fault", lambda name: "it is not installed")
+    [found] = services.texts(settings)
+    assert found == problem(
+        "texts",
+        "1 task takes texts, and the library tokenizers cannot be imported: it is not installed",
+        "pip install 'modelless[text]'",
+    )
 
 
 def test_the_doctor_imports_nothing_heavy(state_dir: Path) -> None:
