@@ -136,6 +136,7 @@ def register(
     return result_of(
         prepared,
         prepared[-1].registration.task if prepared else known[-1],
+        snapshot,
         unchanged=tuple(label for one in found for label in one.unchanged),
         repaired=tuple(said for one in found for said in one.repaired),
     )
