@@ -43,7 +43,8 @@ class ModelFile:
 def find_model_files(
     path: Path, model: str | None = None, *, only: str | None = None
 ) -> tuple[ModelFile, ...]:
-    """The versions at ``path``, ascending. The name is ``model``, else the file's or folder's.
+    """The versions at ``path``, ascending. The name is ``model``, else the file's or folder's in
+    small letters.
 
     With ``only``, the numbered folder of that name, whatever lies beside it. Links are refused:
     what is registered is what lies here.
@@ -125,11 +126,12 @@ def _children(folder: Path) -> list[Path]:
 
 
 def _name(given: str | None, found: str) -> ModelName:
-    name = given if given is not None else found
+    shown = given if given is not None else found
+    name = shown if given is not None else found.lower()
     if not NAME.fullmatch(name):
         hint = "" if given is not None else "; give another one with --model"
         raise InvalidInput(
-            f"{name[:40]!r} cannot be a model's name: lower-case letters, digits, dots, dashes and "
-            f"underscores can{hint}"
+            f"{shown[:40]!r} cannot be a model's name: lower-case letters, digits, dots, dashes and"
+            f" underscores can{hint}"
         )
     return ModelName(name)

@@ -13,7 +13,7 @@ from variants.buckets import positions_axis
 from variants.figures import accuracies, accuracy_text
 from variants.metrics.metric import MetricKind, parse_metric
 from variants.metrics.scoring import constant
-from variants.types import Prefer, Registration, Stage, Task, Variant
+from variants.types import CatalogSnapshot, Prefer, Registration, Stage, Task, Variant
 
 FAR = 0.03
 """How much less accurate a variant is that nobody would take without being told."""
@@ -57,25 +57,34 @@ def short_of_default(registration: Registration) -> str:
     )
 
 
-def far_from_best(registration: Registration) -> str:
-    """A sentence where queries that name no accuracy get a variant that is far less accurate than
-    another one of its version; else empty."""
+def far_from_best(registration: Registration, before: CatalogSnapshot) -> str:
+    """A sentence where queries that name no accuracy get a variant of this version that is far less
+    accurate than another live one of the task; else empty.
+
+    Args:
+        before: what was registered until then.
+    """
     task, version = registration.task, registration.version
-    prices = {kind.name: kind.usd_per_hour for kind in registration.device_kinds}
+    live = {
+        one.label for one in before.versions if (one.task, one.stage) == (task.name, Stage.LIVE)
+    }
+    there = [v for v in before.variants if v.task == task.name and v.model_version in live]
+    variants = {one.name: one for one in (*there, *registration.variants)}
+    kinds = (*before.device_kinds, *registration.device_kinds)
+    prices = {kind.name: kind.usd_per_hour for kind in kinds}
     costs: dict[str, float] = {}
-    for profile in registration.profiles:
-        cost = prices.get(profile.device_kind, 1.0) * profile.points[0].p50_ms
-        costs[profile.variant] = min(cost, costs.get(profile.variant, cost))
-    fit = [
-        variant
-        for variant in registration.variants
-        if variant.name in costs and variant.accuracy >= (task.slo.accuracy or 0.0)
-    ]
+    for profile in (*before.profiles, *registration.profiles):
+        if profile.task == task.name and profile.variant in variants:
+            cost = prices.get(profile.device_kind, 1.0) * profile.points[0].p50_ms
+            costs[profile.variant] = min(cost, costs.get(profile.variant, cost))
+    floor = task.slo.accuracy or 0.0
+    fit = [one for one in variants.values() if one.name in costs and one.accuracy >= floor]
     if version.stage is not Stage.LIVE or task.slo.prefer is not Prefer.COST or not fit:
         return ""
     taken = min(fit, key=lambda variant: (costs[variant.name], variant.name))
     best = max(fit, key=lambda variant: (variant.accuracy, -costs[variant.name]))
-    if best.accuracy - taken.accuracy <= FAR:
+    new = {one.name for one in registration.variants}
+    if taken.name not in new or best.accuracy - taken.accuracy <= FAR:
         return ""
     name = task.name if task.bucket is None else task.bucket.of
     asking = f"tasks set {name} --accuracy {floor_below(best.accuracy)}"

@@ -190,6 +190,7 @@ class Building:
                     "training": "" if sources.training is None else str(self._training),
                     "teacher": str(sources.teacher or ""),
                     "floor": sources.floor,
+                    "loss": sources.loss,
                     "metric": sources.metric,
                     "judged_output": sources.judged_output,
                     "along": sources.along,

@@ -72,6 +72,7 @@ class KnownBuilds:
             training=sources.training_digest,
             teacher=sources.teacher_digest if learns else "",
             floor=sources.floor,
+            loss=sources.loss,
             metric=sources.metric,
             judged_output=sources.judged_output,
             along=sources.along,

@@ -9,6 +9,10 @@ from profiler.evaluation.labelled_rows import LabelledRows
 from variants.builders.protocol import Needs
 from variants.types import LengthBucket
 
+LOSS = 0.05
+"""What 8 bits may cost a task without a floor: queries that name none get the cheapest variant, so
+none is built that gives up more where that can be helped."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
@@ -25,6 +29,8 @@ class Sources:
     training: LabelledRows | None = None
     teacher: Path | None = None
     floor: float | None = None
+    loss: float | None = LOSS
+    """Accuracy that quantising may cost where there is no floor."""
     metric: str = "top1"
     judged_output: str = ""
     """Name of the task's first output, which the metric is of."""

@@ -84,7 +84,7 @@ ModelOption = Annotated[
         "--model",
         "--name",
         metavar="NAME",
-        help="Name of the model; else the file's or folder's name.",
+        help="Name of the model; else the file's or folder's, in small letters.",
     ),
 ]
 MetricOption = Annotated[

@@ -85,7 +85,7 @@ def extend(
             lambda one: catalog.add_variants(one.variants, one.profiles, one.device_kinds),
             notes,
         )  # fmt: skip
-    return result_of([prepared], task)
+    return result_of([prepared], task, snapshot)
 
 
 def _lacking(

@@ -142,6 +142,7 @@ def register(
     return result_of(
         prepared,
         prepared[-1].registration.task if prepared else known[-1],
+        snapshot,
         unchanged=tuple(label for one in found for label in one.unchanged),
         repaired=tuple(one for each in found for one in each.repaired),
         said=said if prepared else (),

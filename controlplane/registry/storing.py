@@ -10,7 +10,7 @@ from variants.artifacts.protocol import ArtifactStore
 from variants.artifacts.storing_notes import Note, StoringNotes
 from variants.catalog.protocol import Catalog
 from variants.errors import InvalidArtifact, NotFound, StateUnavailable
-from variants.types import Task
+from variants.types import CatalogSnapshot, Task
 
 
 def commit(
@@ -89,12 +89,14 @@ def _store_again(one: Prepared, store: ArtifactStore) -> None:
 def result_of(
     prepared: Sequence[Prepared],
     task: Task,
+    before: CatalogSnapshot,
     *,
     unchanged: tuple[str, ...] = (),
     repaired: tuple[str, ...] = (),
     said: tuple[str, ...] = (),
 ) -> RegistrationResult:
-    """What was written for a task, and the labels and sentences of what was there before."""
+    """What was written for a task, and the labels and sentences of what was there before,
+    which ``before`` has."""
     registrations = [one.registration for one in prepared]
     return RegistrationResult(
         task=task,
@@ -112,7 +114,7 @@ def result_of(
             for said in (
                 one.doubt,
                 short_of_default(one.registration),
-                far_from_best(one.registration),
+                far_from_best(one.registration, before),
             )
             if said
         ),

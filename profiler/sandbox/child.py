@@ -188,8 +188,8 @@ def _tokeniser(arguments: Arguments) -> Any:
 def build(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     """``kind``, ``source``, ``target``, ``calibration`` to the builder's note and the file's size.
 
-    Where given: ``program``, ``training``, ``teacher``, ``floor``, ``metric``, ``judged_output``,
-    ``along``, ``bucket``.
+    Where given: ``program``, ``training``, ``teacher``, ``floor``, ``loss``, ``metric``,
+    ``judged_output``, ``along``, ``bucket``.
     Rows come as npz files, labels or targets as their array of that name.
     """
     metric = parse_metric(arguments.get("metric") or "top1")
@@ -205,6 +205,7 @@ def build(arguments: Arguments, announce: Announce) -> dict[str, Any]:
         training_labels=training_labels,
         teacher=_path(arguments.get("teacher")),
         floor=arguments.get("floor"),
+        loss=arguments.get("loss"),
         judged=Judged(
             metric=metric,
             output=arguments.get("judged_output") or None,

@@ -30,6 +30,18 @@ def test_a_file_is_the_next_version(tmp_path: Path, name: str) -> None:
     assert found(tmp_path / name, model="other") == [f"other None {name}"]
 
 
+def test_a_name_with_capitals_is_taken_in_small_letters(tmp_path: Path) -> None:
+    """As most published files have some; one that is given is taken as it is."""
+    lay(tmp_path, "MobileNetV2_1.0.onnx", "ResNet/3/model.onnx")
+    assert found(tmp_path / "MobileNetV2_1.0.onnx") == ["mobilenetv2_1.0 None MobileNetV2_1.0.onnx"]
+    assert found(tmp_path / "ResNet") == ["resnet 3 model.onnx"]
+    with pytest.raises(InvalidInput, match=r"^'ResNet' cannot be a model's name: lower-case"):
+        found(tmp_path / "ResNet", model="ResNet")
+    lay(tmp_path, "Res Net.onnx")
+    with pytest.raises(InvalidInput, match=r"^'Res Net' cannot .*; give another one with --model$"):
+        found(tmp_path / "Res Net.onnx")
+
+
 def test_numbers_may_have_gaps_and_are_no_text(tmp_path: Path) -> None:
     folder = lay(tmp_path / "cnn", "10/model.onnx", "9/model.pt2", "2/anything.onnx")
     assert found(folder) == ["cnn 2 anything.onnx", "cnn 9 model.pt2", "cnn 10 model.onnx"]

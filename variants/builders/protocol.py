@@ -45,6 +45,8 @@ class Material:
     """A larger model of the task, as ONNX."""
     floor: float | None = None
     """The task's default accuracy floor in [0, 1]: what falls below it is of little use."""
+    loss: float | None = None
+    """Accuracy that quantising may cost where there is no floor; None: any."""
     judged: Judged = CLASSES
     """What accuracy is in this task, and of which output."""
     bucket: LengthBucket | None = None

@@ -360,6 +360,11 @@ def _inferred(where: str, model: Any) -> Any:
         return onnx.shape_inference.infer_shapes(model, strict_mode=strict)
     except Exception as error:  # the bindings raise several types
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
+        if "SSA" in reason:
+            reason += (
+                " (PyTorch's exporter writes that where an output is called as an operator within:"
+                " export it with other output_names)"
+            )
         raise InvalidArtifact(f"{where}: is not a valid ONNX model: {reason}") from error
 
 

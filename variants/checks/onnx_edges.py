@@ -8,7 +8,7 @@ Whether a model whose batch was freed answers each row as it does alone has to b
 Parsing happens in native code, so callers that take files from outside do it in a child process.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -89,12 +89,16 @@ def _rename(where: str, model: Any, side: str, values: list[Any], names: Sequenc
             raise InvalidInput(f"{name[:128]!r} cannot be the name of an {side}")
     if len(set(names)) != len(names):
         raise InvalidInput(f"--{side}-names has a name twice")
-    old = [value.name for value in values]
-    for name in set(names) - set(old):  # what else bears it gets another one
+    rename_values(model, dict(zip((value.name for value in values), names, strict=True)))
+
+
+def rename_values(model: Any, names: Mapping[str, str]) -> None:
+    """Call values of a model otherwise; what else bears such a name gets another one."""
+    for name in sorted(set(names.values()) - set(names)):
         rename_value(model, name, fresh_name(model, name))
-    for name in old:  # in two steps, for names may be exchanged
+    for name in names:  # in two steps, for names may be exchanged
         rename_value(model, name, f"{name}\0")
-    for name, new in zip(old, names, strict=True):
+    for name, new in names.items():
         rename_value(model, f"{name}\0", new)
 
 

@@ -133,7 +133,8 @@ def _as_long(
             raise InvalidArtifact(
                 f"{where}: output {value.name!r} leaves axis {axis + 1} open, whose size {depends};"
                 " with --lengths an output is as long as the rows, or has one size: give that axis"
-                " the name that it has in the inputs, or leave the output out (--keep-outputs)"
+                " the name that it has in the inputs, leave the output out (--keep-outputs), or"
+                " register a task for each length (--axis-sizes)"
             )
         else:
             _set(dim, own)

@@ -47,6 +47,7 @@ from controlplane.client.exporting.exported import Exported, ExportError
 from controlplane.client.exporting.onnx_file import OnnxAnswers, cleaned, serialized
 from controlplane.client.exporting.tracing import Traced, first_line, quiet_torch, trace
 from variants.checks.archive_check import check_archive
+from variants.checks.onnx_edges import rename_values
 from variants.errors import InvalidArtifact
 
 FORMAT = 1
@@ -100,14 +101,17 @@ def export_module(
 def _as_onnx(traced: Traced) -> bytes:
     import torch
 
+    # The exporter calls values within after operators, and an output that is called so, too, twice.
+    inputs = {f"modelless.input.{i}": spec.name for i, spec in enumerate(traced.inputs)}
+    outputs = {f"modelless.output.{i}": spec.name for i, spec in enumerate(traced.outputs)}
     try:
         with quiet_torch():
             exported = torch.onnx.export(
                 traced.program,
                 dynamo=True,
                 opset_version=OPSET,
-                input_names=[spec.name for spec in traced.inputs],
-                output_names=[spec.name for spec in traced.outputs],
+                input_names=list(inputs),
+                output_names=list(outputs),
                 optimize=True,
                 verbose=False,
             )
@@ -118,6 +122,7 @@ def _as_onnx(traced: Traced) -> bytes:
         ) from error
     except Exception as error:  # the exporter passes on whatever its parts raise
         raise ExportError(f"the module has no ONNX form: {_cause(error)}") from error
+    rename_values(model, inputs | outputs)
     cleaned(model)
     return serialized(model)
 

@@ -149,6 +149,22 @@ def test_the_server_takes_it(exported: Exported) -> None:
     assert (found.inputs, found.outputs) == (exported.inputs, exported.outputs)
 
 
+@pytest.mark.parametrize("names", [("ids", "embedding"), ("linear", "mean"), ("mean", "linear")])
+def test_inputs_and_outputs_may_be_called_as_operators_are(
+    folder: Path, names: tuple[str, str]
+) -> None:
+    """PyTorch's exporter calls values within so, and gave a file that nothing reads."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Embedding(10, 4), Does(lambda _, x: x.mean(1)), nn.Linear(4, 2))
+    ids = torch.arange(12).reshape(2, 6) % 10
+    given, answer = names
+    exported = export(
+        module.eval(), ids, folder / f"{given}.pt2", input_names=[given], output_names=[answer]
+    )
+    assert [spec.name for spec in (*exported.inputs, *exported.outputs)] == [given, answer]
+    assert exported.difference < 1e-5
+
+
 @pytest.mark.parametrize("rows", [1, 2, 7])
 def test_program_and_onnx_answer_any_batch_as_the_module_does(
     exported: Exported, images: Images, tmp_path: Path, rows: int

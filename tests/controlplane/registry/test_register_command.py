@@ -32,6 +32,7 @@ from tests.controlplane.cli.shell import Shell
 from variants.catalog.sql import open_catalog
 from variants.errors import InvalidInput
 from variants.types import (
+    CatalogSnapshot,
     Digest,
     ImageScale,
     LatencyPoint,
@@ -280,7 +281,9 @@ def test_a_cheapest_variant_that_is_far_from_the_best_is_told_of() -> None:
         for one, ms in zip(variants, (2.0, 1.0, 3.0), strict=True)
     ]
 
-    def said(stage: Stage = Stage.LIVE, **slo: Any) -> str:
+    empty = CatalogSnapshot(revision=0)
+
+    def said(stage: Stage = Stage.LIVE, before: CatalogSnapshot = empty, **slo: Any) -> str:
         task = Task(name=TaskName("digits"), inputs=(), outputs=(), slo=Slo(**slo))
         version = ModelVersion(
             task=task.name, model=ModelName("a"), version=1, stage=stage, source=Digest("0" * 64)
@@ -288,7 +291,8 @@ def test_a_cheapest_variant_that_is_far_from_the_best_is_told_of() -> None:
         return far_from_best(
             Registration(
                 task=task, version=version, variants=tuple(variants), profiles=tuple(profiles)
-            )
+            ),
+            before,
         )
 
     assert said() == (
@@ -299,6 +303,20 @@ def test_a_cheapest_variant_that_is_far_from_the_best_is_told_of() -> None:
     assert said(accuracy=0.9) == said(prefer=Prefer.ACCURACY) == said(Stage.CANARY) == ""
     variants[1] = replace(variants[1], accuracy=0.97)
     assert said() == ""
+    better = replace(known.variants[0], name=VariantName("b-v1-onnx-fp32"), model=ModelName("b"))
+    other = CatalogSnapshot(
+        revision=1,
+        versions=(replace(known.versions[0], model=ModelName("b"), version=1, stage=Stage.LIVE),),
+        variants=(replace(better, version=1, accuracy=1.0),),
+        profiles=(replace(profiles[0], variant=better.name),),
+    )
+    variants[0] = replace(variants[0], accuracy=0.9)
+    variants[1] = replace(variants[1], accuracy=0.9)
+    variants[2] = replace(variants[2], accuracy=0.9)
+    assert "get a-v1-onnx-int8, as the cheapest, " in said(before=other)
+    assert "; that of b-v1-onnx-fp32 is 100.00 %: `modelless tasks set d" in said(before=other)
+    idle = replace(other.versions[0], stage=Stage.RETIRED)
+    assert said(before=replace(other, versions=(idle,))) == ""
 
 
 @pytest.mark.parametrize("output", ["table", "json"])

@@ -84,6 +84,15 @@ def sequence() -> Any:
             taking(12, "batch", 4),
             "leaves axis 1 open, but its first has the size 12; .* export it with the batch first",
         ),
+        (
+            models.model(
+                nodes=[
+                    node("Abs", ("pixels",), "scores"),
+                    node("MatMul", ("pixels", "weight"), "scores"),
+                ]
+            ),
+            r"single static assignment .*\(.*: export it with other output_names\)$",
+        ),
         (taking(2, "batch", 4), r": --batch-axes pixels=1 puts them there, or export it with the"),
         (
             taking(1, 3, "width"),

@@ -7,6 +7,7 @@ from variants.builders.calibration import Calibration
 from variants.builders.protocol import Built, Material, Needs
 from variants.builders.quantisation.qdq import CPU, Form, Quantiser
 from variants.builders.quantisation.sensitivity import describe, quantise
+from variants.errors import VariantNotBuilt
 from variants.types import Precision
 
 
@@ -14,7 +15,9 @@ class OnnxInt8:
     """Static quantisation in QDQ form, weights per channel, ranges from the calibration rows.
 
     Nodes whose quantisation costs the task its accuracy floor stay in fp32, and the note names
-    them. ``how`` says how ranges are found.
+    them. Without a floor they do so where more is lost than may be; with other ranges than those by
+    min-max, which are tried beside these, such a variant is not built. ``how`` says how ranges are
+    found.
     """
 
     runtime = "onnx"
@@ -48,12 +51,28 @@ def build_qdq(material: Material, target: Path, *, how: Calibration, form: Form)
     """What a builder of static 8-bit variants does, for any back end that takes QDQ models.
 
     Raises:
-        VariantNotBuilt: there are no calibration rows, or nothing can be quantised.
+        VariantNotBuilt: there are no calibration rows, nothing can be quantised, or, without a
+            floor, too much is lost.
     """
     import onnx
 
     rows = dict(material.calibration)
     quantiser = Quantiser(material.source, rows=rows, how=how, form=form)
-    mixed = quantise(quantiser, rows, material.calibration_labels, material.floor, material.judged)
+    lone = material.floor is None and how is not Calibration.MIN_MAX
+    mixed = quantise(
+        quantiser,
+        rows,
+        material.calibration_labels,
+        material.floor,
+        material.judged,
+        loss=material.loss,
+        search=not lone,
+    )
+    if lone and mixed.misses:
+        raise VariantNotBuilt(
+            f"its accuracy on the calibration rows is {mixed.right:.1%}, and {mixed.wanted:.1%}"
+            " would be the least without a floor: --accuracy sets one, for which nodes stay in"
+            " fp32"
+        )
     onnx.save(mixed.model, str(target))
     return Built(note=describe(mixed, quantiser.skipped, material.judged.metric))

@@ -5,7 +5,7 @@ by the task's metric.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from variants.builders.quantisation.qdq import Quantiser
 from variants.metrics.metric import CLASSES, TOP1, Judged, Metric
 from variants.metrics.scoring import agreement, score
 
+UNASKED_ROWS = 64
+"""The same where no floor says how good they have to be."""
 ROWS = 512
 """Most rows that are answered for one count of right answers; 1 % of them is five rows."""
 RANKING_ROWS = 16
@@ -39,6 +41,13 @@ class Mixed:
     """Accuracy in [0, 1] on the calibration rows; None where it was not found out."""
     wanted: float | None
     """The accuracy that was to be reached."""
+    asked: bool = True
+    """Whether somebody asked for that."""
+
+    @property
+    def misses(self) -> bool:
+        """Whether it was looked at, and is not reached."""
+        return self.right is not None and self.wanted is not None and self.right < self.wanted
 
 
 class Judge:
@@ -56,8 +65,9 @@ class Judge:
         rows: Tensors,
         labels: NDArray[Any] | None,
         judged: Judged = CLASSES,
+        most: int = ROWS,
     ) -> None:
-        self.rows, chosen = spread(rows, ROWS)
+        self.rows, chosen = spread(rows, most)
         self._metric, self._output, self._along = judged.metric, judged.output, judged.along
         self._counts = judged.metric.classifies and judged.along is None
         self.outputs = self.answered(original, self.rows)
@@ -93,27 +103,38 @@ def quantise(
     labels: NDArray[Any] | None,
     floor: float | None,
     judged: Judged = CLASSES,
+    *,
+    loss: float | None = None,
+    search: bool = True,
 ) -> Mixed:
-    """Quantise as much as the floor allows.
+    """Quantise as much as the floor allows, or without one as costs no more than ``loss``.
 
     Where fp32 itself is below the floor on these rows, ``LOSS`` less than it has is enough. Units
     are ranked by what quantising each of them alone does to the outputs; the worst are left out,
     more and more of them, until enough answers are right, then as many of those as possible are
-    taken back. If the floor cannot be reached, the fewest that answer most are left out.
+    taken back. If the floor cannot be reached, the fewest that answer most are left out. Without
+    ``search`` all are quantised, and only what comes of it is found out.
 
     Raises:
         VariantNotBuilt: quantising fails.
     """
     whole = quantiser.model()
     units = len(quantiser.units)
-    if floor is None:
+    if floor is None and loss is None:
         return Mixed(model=whole, kept=(), units=units, right=None, wanted=None)
-    judge = Judge(quantiser.original, rows, labels, judged)
+    most = UNASKED_ROWS if floor is None else ROWS
+    judge = Judge(quantiser.original, rows, labels, judged, most)
     if judge.original is None:
         return Mixed(model=whole, kept=(), units=units, right=None, wanted=None)
-    wanted = floor if judge.original >= floor else judge.original - LOSS
-    found = Mixed(model=whole, kept=(), units=units, right=judge.share(whole), wanted=wanted)
-    if (found.right or 0.0) >= wanted:
+    if floor is None:
+        wanted = judge.original - (loss or 0.0)
+    else:
+        wanted = floor if judge.original >= floor else judge.original - LOSS
+    found = Mixed(
+        model=whole, kept=(), units=units, right=judge.share(whole), wanted=wanted,
+        asked=floor is not None,
+    )  # fmt: skip
+    if not search or not found.misses:
         return found
     return _search(quantiser, judge, found, wanted)
 
@@ -125,9 +146,7 @@ def _search(quantiser: Quantiser, judge: Judge, best: Mixed, wanted: float) -> M
     def leaving(count: int) -> Mixed:
         kept = tuple(ranked[:count])
         model = quantiser.model(kept)
-        return Mixed(
-            model=model, kept=kept, units=best.units, right=judge.share(model), wanted=wanted
-        )
+        return replace(best, model=model, kept=kept, right=judge.share(model), wanted=wanted)
 
     below, count = 0, 1
     while count <= most:
@@ -179,7 +198,11 @@ def describe(mixed: Mixed, skipped: Sequence[str] = (), metric: Metric = TOP1) -
         said.append(f"{len(kept)} of {total} nodes in fp32: {named}")
     if skipped and not mixed.kept:
         said[-1] += ", quicker so"
-    if mixed.right is not None and mixed.wanted is not None and mixed.right < mixed.wanted:
+    if mixed.misses and not mixed.asked:
+        said.append(
+            f"{metric} of {mixed.right:.1%} on the calibration rows, less than it should be"
+        )
+    elif mixed.misses:
         said.append(
             f"right on {mixed.right:.1%} of the calibration rows, where {mixed.wanted:.1%} are "
             "asked for"

@@ -1,6 +1,7 @@
 """Networks with a node that 8 bits ruin: one input is a thousand times as large as the others, and
 only the others tell the class."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,28 @@ def test_the_one_sensitive_node_stays_in_fp32_and_is_named(tmp_path: Path, known
     assert {f"{name}_weight_quantized" for name in ("a", "b", "c", "last")} <= set(held)
     unseen = rows(400, loud=1000)
     assert np.mean(answers(tmp_path / "i.onnx", unseen).argmax(1) == labels(unseen)) >= 0.95
+
+
+def test_without_a_floor_what_costs_more_than_may_be_lost_stays_in_fp32(tmp_path: Path) -> None:
+    source, given = loud_input(tmp_path / "net.onnx"), rows(loud=1000)
+    known = {"calibration": given, "calibration_labels": labels(given)}
+
+    assert build(source, tmp_path / "i.onnx", **known, loss=0.05) == "1 of 5 nodes in fp32: wide"
+    assert build(source, tmp_path / "all.onnx", **known, loss=1.0) == ""
+    quiet = {"calibration": rows(), "calibration_labels": labels(rows())}
+    assert build(source, tmp_path / "quiet.onnx", **quiet, loss=0.05) == ""
+
+
+def test_without_a_floor_other_ranges_that_lose_too_much_are_not_built(tmp_path: Path) -> None:
+    source, given = loud_input(tmp_path / "net.onnx"), rows(loud=1000)
+    material = Material(
+        source=source, calibration=given, calibration_labels=labels(given), loss=0.05
+    )
+    percentile = make_builder("onnx-int8-percentile")
+    with pytest.raises(VariantNotBuilt, match=r"and 95.0% would be the least without a floor: --a"):
+        percentile.build(material, tmp_path / "i.onnx")
+    floored = replace(material, floor=0.9)
+    assert percentile.build(floored, tmp_path / "i.onnx").note == "1 of 5 nodes in fp32: wide"
 
 
 def test_without_a_floor_nothing_is_left_out(tmp_path: Path) -> None:
