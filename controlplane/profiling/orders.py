@@ -81,7 +81,7 @@ def orders(
     live = {(v.task, v.model, v.version) for v in catalog.versions if v.stage is Stage.LIVE}
     beaten = _beaten(catalog)
     causes = list(Cause)
-    unanswered = [*candidates(due, catalog, known), *answering(due, catalog, unmet)]
+    unanswered = [*candidates(due, catalog, known), *answering(due, catalog, unmet, known)]
     firsts = {(*row[0].variant.key, row[0].kind.name) for row in unanswered}
     urgent = {(*one.variant.key, one.kind.name) for row in unanswered for one in row}
 
