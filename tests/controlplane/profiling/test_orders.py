@@ -64,6 +64,20 @@ def test_a_new_kind_is_measured_with_what_may_be_worth_it_first() -> None:
     }
 
 
+def test_of_what_is_worth_as_much_the_quickest_elsewhere_comes_first() -> None:
+    made = MemoryCatalog()
+    for model, ms in (("a", 1.0), ("b", 9.0), ("c", 3.0)):
+        of_it = profile(f"{model}-v1-onnx-fp32", points=points((1, ms)), host=HEAD)
+        made.register(registration(model, version=version(model), profiles=(of_it,)))
+    known = made.snapshot()
+    accuracies = {"a": 0.9, "b": 0.99, "c": 0.95}
+    variants = tuple(replace(v, accuracy=accuracies[v.model]) for v in known.variants)
+    there = replace(known.profiles[0], device_kind=NEW_KIND.name)
+    known = replace(known, variants=variants, profiles=(*known.profiles, there))
+
+    assert models(found(known, NEW_KIND)) == ["c", "b"]
+
+
 def test_tasks_that_cannot_be_answered_get_one_variant_each_first() -> None:
     """However little is asked of them; of a task the most accurate, even one that is beaten."""
     known = catalog()
