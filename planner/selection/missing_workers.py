@@ -78,15 +78,15 @@ def unmeasured(view: TaskView, met: Circumstances, reasons: Mapping[str, str]) -
     later = [
         *dict.fromkeys(
             candidate.variant
-            for candidate in (view.pinned_to(met.query.variant) if met.unmeasured else ())
-            if candidate.variant in met.unmeasured
+            for candidate in (view.pinned_to(met.query.variant) if met.lacking else ())
+            if met.unmeasured(candidate.variant)
             and candidate.device_kind not in met.kinds
             and obstacle(candidate) is None
         )
     ]
     if not later:
         return None
-    kinds = sorted({kind for name in later for kind in met.unmeasured[name]})
+    kinds = sorted({kind for name in later for kind in met.unmeasured(name)})
     are = "is" if len(later) == 1 else "are"
     return Refusal(
         code=RefusalCode.COLD,
