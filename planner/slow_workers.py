@@ -31,7 +31,8 @@ LEAST_MS = 1.0
 ANSWERS = 8
 """Least new answers to judge by; a worker's model needs four batches to follow a change."""
 MOST_BUSY = 0.7
-"""Share of its time that each of the others may be busy, in the mean, while one is spared."""
+"""Share of its time that each of the others may be busy, in the mean, while one is spared, with
+what they do in its place."""
 FIRST_S, MOST_S = 4.0, 64.0
 """For how long a slow worker is spared at first, and at most."""
 
@@ -122,7 +123,13 @@ class SlowWorkers:
             if 2 * len(slow_since) <= len(of_kind):  # else it is the kind
                 found.update(slow_since)
             others = [each.busy_ratio for each in of_kind if each.worker not in slow]
-            if len(slow) <= len(others) and sum(others) <= MOST_BUSY * len(others):
+            # What the slow ones do now takes the others as much less time.
+            moved = sum(
+                each.busy_ratio / self._known[each.worker].times
+                for each in of_kind
+                if each.worker in slow
+            )
+            if len(slow) <= len(others) and sum(others) + moved <= MOST_BUSY * len(others):
                 spared.update({worker: self._known[worker].times for worker in slow})
         changed = spared.keys() != self.spared.keys()
         self.spared, self.slow = spared, found

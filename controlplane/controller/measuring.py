@@ -239,12 +239,18 @@ class Measuring:
     async def _unmet(
         self, kinds: Iterable[DeviceKindName], observation: Observation
     ) -> tuple[Demand, ...]:
-        """What is asked and not answered by anything that was measured on kinds with workers, while
-        something is left to be measured."""
+        """What is asked and not answered, or too little of it, by what was measured on kinds with
+        workers, while something is left to be measured."""
         if all(order.due.cause is not Cause.MISSING for order in self._found):
             return ()
         there = frozenset([kind for kind in kinds if observation.running.get(kind)])
-        return await asyncio.to_thread(unanswered, observation.catalog, there, observation.demand)
+        return await asyncio.to_thread(
+            unanswered,
+            observation.catalog,
+            there,
+            observation.demand,
+            () if observation.plan is None else observation.plan.routes,
+        )
 
     def _kinds_of(self, catalog: CatalogSnapshot, observation: Observation) -> list[DeviceKind]:
         """The kinds that have workers or may get some, as the catalog or the settings know them."""

@@ -265,24 +265,33 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
     ) -> Iterator[tuple[ConnectedWorker, frozenset[tuple[TaskName, VariantName]]]]:
         """Each worker with what queries may be sent to it for.
 
-        To those that are spared, or say nothing, only what no other of their kind holds. One that
-        says nothing is left out where that is nothing, so that it is asked to load nothing either.
+        To those that say nothing only what no other of their kind holds that speaks, and to those
+        that are spared what no other holds that is neither. One that says nothing is left out where
+        that is nothing, so that it is asked to load nothing either.
         """
-        spared = {*spared, *self.silent}
-        others: dict[DeviceKindName, set[tuple[TaskName, VariantName]]] = {}
-        for id_, worker in self._workers.items() if spared else ():
-            if id_ not in spared and not worker.view.draining:
-                others.setdefault(worker.view.device_kind, set()).update(worker.ready)
+        speaking = self._held_but_by(self.silent) if self.silent else {}
+        quick = self._held_but_by({*spared, *self.silent}) if spared else {}
         for id_, worker in self._workers.items():
             ready = worker.ready
+            silent = id_ in self.silent
             worker.view.withheld = frozenset()
-            if id_ in spared:
-                speaking = others.get(worker.view.device_kind)
-                ready -= speaking or set()
-                if speaking is not None and not ready and id_ in self.silent:
+            if silent or id_ in spared:
+                others = (speaking if silent else quick).get(worker.view.device_kind)
+                ready -= others or set()
+                if others is not None and not ready and silent:
                     continue
                 worker.view.withheld = worker.ready - ready
             yield worker, ready
+
+    def _held_but_by(
+        self, those: Collection[WorkerId]
+    ) -> dict[DeviceKindName, set[tuple[TaskName, VariantName]]]:
+        """By device kind, what all others hold that do not drain."""
+        held: dict[DeviceKindName, set[tuple[TaskName, VariantName]]] = {}
+        for id_, worker in self._workers.items():
+            if id_ not in those and not worker.view.draining:
+                held.setdefault(worker.view.device_kind, set()).update(worker.ready)
+        return held
 
     def round_trips_ms(self) -> dict[str, float]:
         """By zone of the workers, the one in the middle."""

@@ -7,6 +7,7 @@ Decided from values alone.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from controlplane.profiling.profiles import Cause, DueProfile, Hosts, due_profiles
 from controlplane.profiling.unanswered import answering
@@ -60,8 +61,8 @@ def orders(
     measured on any of the kinds, because no query for it can be answered yet: the most accurate.
     Likewise for each class of queries that nothing answers which was measured: the quickest. Then
     come those that live versions have, that no other variant beats wherever both were
-    measured, and whose task is asked for most. A prediction waits until queries rely on it, which
-    is a request.
+    measured, and whose task is asked for most, the quickest on other kinds first: they are measured
+    soon. A prediction waits until queries rely on it, which is a request.
 
     Args:
         unmet: such classes (``profiling.unanswered``).
@@ -81,11 +82,18 @@ def orders(
     live = {(v.task, v.model, v.version) for v in catalog.versions if v.stage is Stage.LIVE}
     beaten = _beaten(catalog)
     causes = list(Cause)
-    unanswered = [*candidates(due, catalog, known), *answering(due, catalog, unmet)]
+    unanswered = [*candidates(due, catalog, known), *answering(due, catalog, unmet, known)]
     firsts = {(*row[0].variant.key, row[0].kind.name) for row in unanswered}
     urgent = {(*one.variant.key, one.kind.name) for row in unanswered for one in row}
 
-    def worth(one: DueProfile) -> tuple[int, bool, bool, bool, float, VariantKey, DeviceKindName]:
+    quickest_ms: dict[VariantKey, float] = {}
+    for profile in catalog.profiles:
+        key, ms = (profile.task, profile.variant), profile.points[0].p50_ms
+        quickest_ms[key] = min(ms, quickest_ms.get(key, inf))
+
+    def worth(
+        one: DueProfile,
+    ) -> tuple[int, bool, bool, bool, float, float, VariantKey, DeviceKindName]:
         variant = one.variant
         return (
             causes.index(one.cause),
@@ -93,6 +101,7 @@ def orders(
             (variant.task, variant.model, variant.version) not in live,
             variant.key in beaten,
             -demand_qps.get(variant.task, 0.0),
+            quickest_ms.get(variant.key, inf),
             variant.key,
             one.kind.name,
         )

@@ -1,7 +1,8 @@
 """Classes of queries that nothing answers which was measured where workers run, and what may.
 
 Pure. A task may be answered, and some of its queries are not: those that are in a hurry, where only
-what takes long was measured on a new device kind, or that want more accuracy.
+what takes long was measured on a new device kind, or that want more accuracy. And where more is
+asked than the workers can do with what was measured, they may with what takes less.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,26 +12,37 @@ from math import inf
 from controlplane.profiling.profiles import Cause, DueProfile
 from planner.selection.eligibility import meets
 from planner.selection.snapshot import build_snapshot
-from planner.types import TRANSPORT_MS, Candidate, Demand, Snapshot
+from planner.types import TRANSPORT_MS, Candidate, Demand, DemandClass, Snapshot, class_of
 from variants.types import (
     CatalogSnapshot,
     DeviceKindName,
     ModelName,
     ModelVersion,
+    Route,
     Stage,
     TaskName,
     VariantKey,
 )
 
+SERVED = 0.8
+"""A class of which a plan serves a smaller part has too little of the workers."""
+CHEAPER = 0.5
+"""What takes less than this part of the time of what was measured may help it."""
+
 
 def unanswered(
-    catalog: CatalogSnapshot, kinds: Collection[DeviceKindName], demand: Iterable[Demand]
+    catalog: CatalogSnapshot,
+    kinds: Collection[DeviceKindName],
+    demand: Iterable[Demand],
+    routes: Sequence[Route] = (),
 ) -> tuple[Demand, ...]:
-    """The classes of a demand that no variant meets by what was measured on these kinds.
+    """The classes of a demand that no variant meets by what was measured on these kinds, or of
+    which a plan serves too little.
 
     Args:
         catalog: with the latencies that workers see now.
         kinds: those that workers are there of.
+        routes: of the plan; empty where there is none.
     """
     asked = tuple(demand)
     if not asked:
@@ -42,15 +54,27 @@ def unanswered(
         there = () if view is None else view.pinned_to(one.variant)
         return any(candidate.device_kind in kinds and _meets(candidate, one) for candidate in there)
 
-    return tuple([one for one in asked if one.qps and not is_met(one)])
+    served: dict[DemandClass, float] = {}
+    for route in routes:
+        pinned = route.variant if route.pinned else None
+        to = (route.task, route.latency_ms, route.accuracy, pinned)
+        served[to] = served.get(to, 0.0) + route.qps
+
+    def is_served(one: Demand) -> bool:
+        return not routes or served.get(class_of(one), 0.0) >= SERVED * one.qps
+
+    return tuple([one for one in asked if one.qps and not (is_met(one) and is_served(one))])
 
 
 def answering(
-    due: Iterable[DueProfile], catalog: CatalogSnapshot, unmet: Sequence[Demand]
+    due: Iterable[DueProfile],
+    catalog: CatalogSnapshot,
+    unmet: Sequence[Demand],
+    kinds: Collection[DeviceKindName],
 ) -> list[list[DueProfile]]:
     """For each of these classes what would answer it once it was measured, as far as is known: by
     its accuracy, and by its latency on other kinds. The quickest first, and last what was measured
-    nowhere."""
+    nowhere. Where something answers that was measured on these kinds, only what takes far less."""
     if not unmet:
         return []
     missing = [one for one in due if one.cause is Cause.MISSING]
@@ -63,7 +87,13 @@ def answering(
             for each in missing
             if _may_answer(each, versions, one)
         }
-        row = [each for each in missing if quickness.get(each.variant.key) is not None]
+        most_ms = _most_ms(snapshot, one, kinds)
+        row = [
+            each
+            for each in missing
+            if (own_ms := quickness.get(each.variant.key)) is not None
+            and (most_ms == inf or own_ms < most_ms)
+        ]
         rows.append(sorted(row, key=lambda each: _rank(each, quickness)))
     return [row for row in rows if row]
 
@@ -78,6 +108,14 @@ def _may_answer(
     if asked.variant is not None:
         return variant.name == asked.variant
     return versions[variant.task, variant.model, variant.version].stage is Stage.LIVE
+
+
+def _most_ms(snapshot: Snapshot, asked: Demand, kinds: Collection[DeviceKindName]) -> float:
+    """What a row may take of what would help a class; infinity where nothing answers it."""
+    view = snapshot.tasks.get(asked.task)
+    known = () if view is None else view.pinned_to(asked.variant)
+    there = [one for one in known if one.device_kind in kinds and _meets(one, asked)]
+    return CHEAPER * min((one.table.ms[1] for one in there), default=inf)
 
 
 def _quickness_ms(due: DueProfile, snapshot: Snapshot, asked: Demand) -> float | None:

@@ -27,7 +27,7 @@ HOPELESS = "SLO_INFEASIBLE"
 WHY: Mapping[str, str] = {
     "OVERLOADED": "the queues were too long",
     "NO_WORKERS": "no worker was there",
-    "COLD": "the variant was not loaded yet",
+    "COLD": "the variant was not loaded or measured yet",
     "ARTIFACT_INVALID": "the variants cannot be loaded",
     "REPLICA_LOST": "a worker was lost",
     "INTERNAL": "something failed, which the log names",

@@ -15,7 +15,7 @@ The rule has four parts, from what changes least to what changes most:
    and how long the queues are.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from math import inf, isnan, nan
 from types import MappingProxyType
@@ -201,8 +201,13 @@ class Circumstances(NamedTuple):
     """What queries ask for."""
     unconfirmed: frozenset[ProfileKey] = frozenset()
     """Profiles that no batch has confirmed yet."""
-    unmeasured: Mapping[VariantName, Collection[DeviceKindName]] = MappingProxyType({})
-    """The kinds of workers that are there on which a variant is yet to be measured."""
+    lacking: Mapping[VariantName, frozenset[DeviceKindName]] = MappingProxyType({})
+    """The device kinds that variants are yet to be measured on, whether workers are there or not.
+    """
+
+    def unmeasured(self, variant: VariantName) -> frozenset[DeviceKindName]:
+        """The kinds of workers that are there on which a variant is yet to be measured."""
+        return self.lacking.get(variant, frozenset()) & self.kinds
 
 
 def circumstances(snapshot: Snapshot, query: Query, now_ms: float) -> Circumstances:
@@ -216,7 +221,7 @@ def circumstances(snapshot: Snapshot, query: Query, now_ms: float) -> Circumstan
         kinds=snapshot.kinds,
         asked=snapshot.asked,
         unconfirmed=snapshot.unconfirmed,
-        unmeasured={} if view is None else view.unmeasured_on(snapshot.kinds),
+        lacking={} if view is None else view.unmeasured,
     )
 
 

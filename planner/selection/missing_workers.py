@@ -3,17 +3,22 @@
 Four cases are told apart: everything is being stopped, no worker is wanted, wanted workers have not
 started, and the live state does not say where the workers are. A gateway that has only just started
 is in a fifth case until it has met all workers: then its decision may still change
-(``may_change``).
+(``may_change``). Workers of a new kind may be there, and what could answer was not measured on it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from planner.selection.eligibility import Circumstances, Finding, Obstacle, meets
-from planner.types import Choice, Refusal, RefusalCode
+from planner import sentences as explain
+from planner.selection.eligibility import Circumstances, Finding, Obstacle, meets, profile_rule
+from planner.types import Choice, Refusal, RefusalCode, TaskView
 from planner.worker_starts import OVERDUE_MS, Wanted
 from variants.figures import duration, seconds
 from variants.types import DeviceKindName
 
+MEASURING_S = 5.0
+"""When to ask again for what is yet to be measured: about what that takes, of most variants."""
+NAMED = 3
+"""Variants that a sentence names."""
 UNLISTED_RETRY_S = 1.0
 """When to ask again while it is not known where the workers are: gateways look twice a second."""
 _MAY_CHANGE = frozenset({RefusalCode.NO_WORKERS, RefusalCode.COLD, RefusalCode.OVERLOADED})
@@ -64,6 +69,35 @@ def no_workers(
             retry_after_s=UNLISTED_RETRY_S,
         )
     return _starting(wanted, helpful or kinds, met, reasons, helps=bool(helpful))
+
+
+def unmeasured(view: TaskView, met: Circumstances, reasons: Mapping[str, str]) -> Refusal | None:
+    """The refusal of a query that none of what was measured on the workers' kinds answers, and
+    others may, by what was measured of them on other kinds; None where there are none."""
+    obstacle = profile_rule(met.query, met.transport_ms)
+    later = [
+        *dict.fromkeys(
+            candidate.variant
+            for candidate in (view.pinned_to(met.query.variant) if met.lacking else ())
+            if met.unmeasured(candidate.variant)
+            and candidate.device_kind not in met.kinds
+            and obstacle(candidate) is None
+        )
+    ]
+    if not later:
+        return None
+    kinds = sorted({kind for name in later for kind in met.unmeasured(name)})
+    are = "is" if len(later) == 1 else "are"
+    return Refusal(
+        code=RefusalCode.COLD,
+        message=(
+            f"no variant of {view.task.name!r} that was measured on {' or '.join(kinds)} meets the"
+            f" SLO ({explain.asked(met.query)}); {explain.some_of(later, NAMED)} may, and {are} yet"
+            " to be measured there"
+        ),
+        reasons=reasons,
+        retry_after_s=MEASURING_S,
+    )
 
 
 def _lacks_its_kind(finding: Finding, met: Circumstances) -> bool:

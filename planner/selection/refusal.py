@@ -17,12 +17,13 @@ from planner.selection.eligibility import (
     Finding,
     Obstacle,
     circumstances,
+    findings,
     profile_rule,
     standing,
     without_slo,
 )
 from planner.selection.load_balancing import COMPARED, host_for, least_busy
-from planner.selection.missing_workers import no_workers
+from planner.selection.missing_workers import no_workers, unmeasured
 from planner.selection.refusal_reasons import Reasons, in_words
 from planner.types import Candidate, Query, Refusal, RefusalCode, Snapshot, TaskView, WorkerView
 from variants.errors import Alternative
@@ -32,8 +33,6 @@ from variants.types import VariantKey, VariantName, WorkerId
 ALTERNATIVES = 3
 NAMED = 3
 """Variants that the sentence of a refusal names, where it names all that there are."""
-MEASURING_S = 5.0
-"""When to ask again for what is yet to be measured: about what that takes, of most variants."""
 MISSES = frozenset({Obstacle.LATENCY, Obstacle.ACCURACY, Obstacle.COST})
 """Obstacles of a candidate that could run, were the SLO another one."""
 
@@ -67,6 +66,8 @@ def refuse(
     reasons = Reasons(candidates, met, view.excluded if query.variant is None else None)
     feasible, is_loaded, has_queue = standing(candidates, met)
     if not feasible:
+        if query.best_effort and (later := _answered_later(snapshot, candidates, met, reasons)):
+            return later
         return _infeasible(snapshot, view, reasons.findings, met, reasons)
     if left_ms <= 0.0:
         return Refusal(
@@ -95,6 +96,32 @@ def refuse(
     )
 
 
+def _answered_later(
+    snapshot: Snapshot, candidates: Sequence[Candidate], met: Circumstances, reasons: Reasons
+) -> Refusal | None:
+    """For a query that takes the nearest answer, whatever its SLO, while nothing is loaded that
+    could give one: what it lacks; None where it lacks nothing that may come."""
+    anyhow = met._replace(query=without_slo(met.query))
+    absent = no_workers(snapshot.wanted, findings(candidates, anyhow), anyhow, reasons)
+    if absent is not None:
+        return absent
+    nearest = sorted(candidates, key=lambda one: -one.accuracy) if met.query.accuracy else None
+    load = _load(nearest or candidates, anyhow, idle_only=False)
+    if load is None:
+        return None
+    candidate, worker = load
+    return Refusal(
+        code=RefusalCode.COLD,
+        message=(
+            f"nothing that could answer is loaded; variant {candidate.variant!r} could once it is"
+            f" loaded on {worker.id}, which takes {seconds(candidate.load_ms)}"
+        ),
+        reasons=reasons,
+        load=load,
+        retry_after_s=load_wait_ms(snapshot, candidate, worker) / 1_000,
+    )
+
+
 def _infeasible(
     snapshot: Snapshot,
     view: TaskView,
@@ -107,8 +134,8 @@ def _infeasible(
     absent = no_workers(snapshot.wanted, found, met, reasons)
     if absent is not None:
         return absent
-    if later := _to_be_measured(view, met):
-        return _unmeasured(view, met, later, reasons)
+    if (later := unmeasured(view, met, reasons)) is not None:
+        return later
     broken = {f.candidate.variant for f in found if f.obstacle is Obstacle.UNLOADABLE}
     if broken:
         return _unloadable(view, query, sorted(broken), reasons)
@@ -118,38 +145,6 @@ def _infeasible(
         message=_why_infeasible(view, query, reasons, nearest),
         reasons=reasons,
         alternatives=nearest,
-    )
-
-
-def _to_be_measured(view: TaskView, met: Circumstances) -> list[VariantName]:
-    """Variants that would answer by what was measured of them on other kinds of workers than those
-    that are there, on which they are yet to be measured."""
-    obstacle = profile_rule(met.query, met.transport_ms)
-    return [
-        *dict.fromkeys(
-            candidate.variant
-            for candidate in (view.pinned_to(met.query.variant) if met.unmeasured else ())
-            if candidate.variant in met.unmeasured
-            and candidate.device_kind not in met.kinds
-            and obstacle(candidate) is None
-        )
-    ]
-
-
-def _unmeasured(
-    view: TaskView, met: Circumstances, later: Sequence[VariantName], reasons: Reasons
-) -> Refusal:
-    """For a query that none of what was measured here answers, and others may."""
-    task, kinds = view.task.name, sorted({kind for name in later for kind in met.unmeasured[name]})
-    what = f"{explain.some_of(later, NAMED)} may, and {'is' if len(later) == 1 else 'are'} yet"
-    return Refusal(
-        code=RefusalCode.COLD,
-        message=(
-            f"no variant of {task!r} that was measured on {' or '.join(kinds)} meets the SLO"
-            f" ({explain.asked(met.query)}); {what} to be measured there"
-        ),
-        reasons=reasons,
-        retry_after_s=MEASURING_S,
     )
 
 

@@ -86,7 +86,7 @@ def in_words(finding: Finding, met: Circumstances) -> str:
         case Obstacle.ROWS:
             return explain.too_many_rows(candidate, query.rows)
         case Obstacle.NO_WORKER:
-            yet = met.unmeasured.get(candidate.variant, ())
+            yet = met.unmeasured(candidate.variant)
             return explain.no_worker(candidate, candidate.device_kind in met.kinds, yet)
         case Obstacle.UNLOADABLE:
             return explain.unloadable(candidate)

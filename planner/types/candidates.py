@@ -4,7 +4,7 @@ All are immutable except ``WorkerView``: between decisions, the gateway writes i
 learns of a worker's load. Decisions only read.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from math import inf
 from operator import attrgetter
@@ -237,13 +237,6 @@ class TaskView:
             if candidate.device_kind == kind:
                 return candidate
         return None
-
-    def unmeasured_on(
-        self, kinds: frozenset[DeviceKindName]
-    ) -> Mapping[VariantName, Collection[DeviceKindName]]:
-        """Of these kinds, those that a variant is yet to be measured on."""
-        lacking = ((name, there & kinds) for name, there in self.unmeasured.items())
-        return {name: there for name, there in lacking if there} if self.unmeasured else {}
 
     def pinned_to(self, variant: VariantName | None) -> tuple[Candidate, ...]:
         """Those that may answer a query that names this variant; all where it names none."""

@@ -100,6 +100,18 @@ def test_where_the_others_are_busy_all_serve() -> None:
     assert fleet.look() == {"b"}
 
 
+def test_the_others_need_time_for_what_they_do_in_its_place() -> None:
+    """Of two that are half busy, the other one would be for 73 %: it takes less than half of the
+    time that the slow one takes."""
+    fleet = Fleet(a=10.0, b=22.0)
+    fleet.busy.update(a=0.5, b=0.5)
+    assert fleet.look() == set()
+    fleet.busy.update(a=0.4, b=0.4)
+    assert fleet.look() == {"b"}
+    fleet.busy.update(a=0.6, b=0.0)  # it does that by now
+    assert fleet.look() == {"b"}
+
+
 def test_it_is_asked_again_after_a_while_and_later_each_time_it_is_slow_still() -> None:
     fleet = Fleet(a=10.0, b=30.0)
     waits_s = []

@@ -13,7 +13,7 @@ from workers.channel.address import connect
 from workers.channel.frames import MOST_CLIENTS, FrameKind, bytes_of, infer_frame, small_frame
 from workers.channel.lending import SHARED_FROM
 from workers.channel.messages import decode, decode_checked, decode_history, decode_replica, encode
-from workers.channel.reply import Reply, leaving_reply, lost_reply
+from workers.channel.reply import SILENT, Reply, leaving_reply, lost_reply
 from workers.channel.session import WorkerSession, call_back
 from workers.channel.shared_clock import LONGEST_US, moment_us
 from workers.channel.shared_memory import Budget
@@ -248,7 +248,7 @@ class WorkerConnection(WorkerSession):
             if not running.company_of(query_entry(tag, request_id)):
                 on_reply = self._pending.pop(request_id, None)
                 if on_reply is not None:
-                    call_back(on_reply, lost_reply("it does not answer"))
+                    call_back(on_reply, lost_reply(SILENT))
 
     def close(self) -> None:
         """End the connection. Queries without a reply get ``LOST``; ``on_lost`` is not called."""

@@ -6,6 +6,9 @@ from workers.process.last_batch import Evidence
 from workers.runtimes.protocol import Tensor
 from workers.types import ReplyCode
 
+SILENT = "it does not answer"
+"""Why a query is handed back whose worker is not lost, as far as is known."""
+
 
 class Reply(NamedTuple):
     """How a query ended at the worker; its queue time, run time and backlog are in µs.

@@ -34,7 +34,7 @@ from planner.types import (
     WorkerView,
 )
 from variants.errors import Cold, Conflict, Internal, Overloaded, ReplicaLost, VariantNotLoadable
-from workers.channel.reply import Reply
+from workers.channel.reply import SILENT, Reply
 from workers.channel.session import SILENCE_S
 from workers.types import ReplyCode
 
@@ -281,7 +281,8 @@ class InFlight(OneAnswer):
             path, query, now_ms = self.path, self.parsed.query, self.path.clock_ms()
             path.lately.add(query.task, path.standing(query, now_ms), now_ms)
         if self.refused is ReplyCode.LOST:
-            self.fail(ReplicaLost("the worker was lost and no other could answer in time"))
+            what = "does not answer," if self.why == SILENT else "was lost"
+            self.fail(ReplicaLost(f"the worker {what} and no other could answer in time"))
             return
         if refusal.load is not None:
             # For the queries to come; this one is answered as soon as the worker has said whether.

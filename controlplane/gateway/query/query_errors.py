@@ -18,6 +18,7 @@ from variants.errors import (
     VariantNotLoadable,
 )
 from variants.figures import figure, seconds
+from workers.channel.reply import SILENT
 from workers.types import ReplyCode
 
 NOTABLE_MS = 1_500.0
@@ -67,7 +68,11 @@ def worker_error(
     if code is ReplyCode.INVALID:
         return InvalidInput(f"the model cannot be run on these inputs{why}")
     if code is ReplyCode.LOST:
-        return ReplicaLost("the worker was lost while it answered")
+        return ReplicaLost(
+            "the worker does not answer"
+            if message == SILENT
+            else "the worker was lost while it answered"
+        )
     if code is ReplyCode.COLD:
         load_s = 1.0 if candidate is None else candidate.load_ms / 1_000
         return Cold(f"the variant is not loaded yet{why}", retry_after_s=load_s)

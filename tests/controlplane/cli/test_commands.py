@@ -238,7 +238,7 @@ def test_status_tells_of_queries_that_miss_their_slo(gateway: Gateway, shell: Sh
 
     sentence = (
         "digits: 2 of 10 queries in the last 60 s missed their SLO: 2 refused because the variant "
-        "was not loaded yet (COLD)."
+        "was not loaded or measured yet (COLD)."
     )
     assert (calm.code, told.code) == (0, 0)
     assert "missed their SLO" not in calm.out

@@ -77,6 +77,25 @@ async def test_a_worker_that_is_slowed_gets_no_queries_until_it_is_as_quick_agai
     assert not known.slow.spared
 
 
+async def test_one_that_is_slow_answers_for_one_that_says_nothing(served: Served) -> None:
+    for name in ("w1", "w2", "w3"):
+        await served.worker(name, *([FAST] if name != "w3" else []))
+    workers = served.gateway.known.workers
+
+    def asked(*spared: str) -> dict[str, int]:
+        of = {
+            str(one.view.id): len(ready) for one, ready in workers.sparing([*map(WorkerId, spared)])
+        }
+        return {name: count for name, count in of.items() if name != "w3"}
+
+    assert asked() == {"w1": 1, "w2": 1}
+    assert asked("w2") == {"w1": 1, "w2": 0}
+    workers.silent.add(WorkerId("w1"))
+    assert asked() == {"w2": 1}
+    assert asked("w2") == {"w2": 1}
+    assert asked("w1", "w2") == {"w2": 1}
+
+
 async def test_what_a_spared_worker_holds_is_not_loaded_there(served: Served) -> None:
     """Its queries are refused for the queue of the other one, and not as if they waited for it."""
     for name in ("w1", "w2"):

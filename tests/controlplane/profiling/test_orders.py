@@ -14,9 +14,11 @@ from variants.types import (
     DeviceKind,
     ProfileSource,
     ProfilingRequest,
+    Route,
     Stage,
     TaskName,
     VariantName,
+    WorkerId,
 )
 
 HEAD = "Old; 2 cores; Linux 6.1; onnxruntime 1.31"
@@ -60,6 +62,20 @@ def test_a_new_kind_is_measured_with_what_may_be_worth_it_first() -> None:
     assert {(order.due.kind.name, order.due.cause) for order in ordered} == {
         (NEW_KIND.name, Cause.MISSING)
     }
+
+
+def test_of_what_is_worth_as_much_the_quickest_elsewhere_comes_first() -> None:
+    made = MemoryCatalog()
+    for model, ms in (("a", 1.0), ("b", 9.0), ("c", 3.0)):
+        of_it = profile(f"{model}-v1-onnx-fp32", points=points((1, ms)), host=HEAD)
+        made.register(registration(model, version=version(model), profiles=(of_it,)))
+    known = made.snapshot()
+    accuracies = {"a": 0.9, "b": 0.99, "c": 0.95}
+    variants = tuple(replace(v, accuracy=accuracies[v.model]) for v in known.variants)
+    there = replace(known.profiles[0], device_kind=NEW_KIND.name)
+    known = replace(known, variants=variants, profiles=(*known.profiles, there))
+
+    assert models(found(known, NEW_KIND)) == ["c", "b"]
 
 
 def test_tasks_that_cannot_be_answered_get_one_variant_each_first() -> None:
@@ -160,3 +176,39 @@ def test_a_class_that_nothing_measured_answers_hurries_the_quickest_that_may() -
     assert hurried(demand[3]) == []  # nowhere quick enough
     assert hurried(demand[4]) == ["fresh"]
     assert hurried(*unmet) == ["quick", "fresh"]
+
+
+def test_a_class_of_which_too_little_is_served_hurries_what_takes_far_less() -> None:
+    """The workers can do it, and not as often as it is asked for."""
+    known = catalog()
+    accuracies = {"slow": 0.9, "quick": 0.9, "fresh": 0.999, "only": 0.8}
+    variants = tuple(replace(v, accuracy=accuracies[v.model]) for v in known.variants)
+    there = tuple(
+        replace(one, device_kind=NEW_KIND.name)
+        for one in known.profiles
+        if one.variant.startswith(("slow", "only"))
+    )
+    kinds = (*known.device_kinds, NEW_KIND)
+    known = replace(
+        known, variants=variants, profiles=(*known.profiles, *there), device_kinds=kinds
+    )
+    one = asked(50.0)
+
+    def served(qps: float) -> tuple[Route, ...]:
+        route = Route(
+            task=one.task, latency_ms=50.0, accuracy=None, variant=VariantName("slow-v1-onnx-fp32"),
+            worker=WorkerId("w1"), batch_size=1, qps=qps,
+        )  # fmt: skip
+        return (route,)
+
+    new = {NEW_KIND.name}
+    assert unanswered(known, new, (one,)) == ()
+    assert unanswered(known, new, (one,), served(one.qps)) == ()
+    assert unanswered(known, new, (one,), served(one.qps / 2)) == (one,)
+    ordered = orders(known, (NEW_KIND,), (), lambda *_: (), {}, unmet=(one,))
+    assert [each.due.variant.model for each in ordered if each.hurried] == ["quick"]
+    alike = tuple(replace(p, points=points((1, 8.0))) for p in known.profiles)
+    ordered = orders(
+        replace(known, profiles=alike), (NEW_KIND,), (), lambda *_: (), {}, unmet=(one,)
+    )
+    assert not any(each.hurried for each in ordered if each.task.name == one.task)

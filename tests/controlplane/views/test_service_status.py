@@ -41,7 +41,7 @@ CASES = [
         {"a": outcomes(10, 3, COLD=2, RATE_LIMITED=5)},
         MOSTLY,
         "a: 10 of 20 queries in the last 60 s missed their SLO: 3 late, 5 refused (RATE_LIMITED), "
-        "2 refused because the variant was not loaded yet (COLD).",
+        "2 refused because the variant was not loaded or measured yet (COLD).",
     ),
     (
         {"a": outcomes(10, BLOCKED=2)},

@@ -225,3 +225,23 @@ def test_nobody_waits_for_workers_that_cannot_be_started() -> None:
                   query(60_000.0), NOW_MS)  # fmt: skip
     assert isinstance(both, Refusal)
     assert both.awaited
+
+
+def test_who_takes_any_answer_is_told_of_the_worker_that_is_missing() -> None:
+    """Whatever else stands in its way: with a worker it would be answered."""
+    asked = query(accuracy=0.99, best_effort=True)
+    starting = fleet(want({CPU: 1}, CPU))
+    assert refused(starting, asked)[0] is RefusalCode.NO_WORKERS
+    assert refused(starting, query(accuracy=0.99))[0] is RefusalCode.SLO_INFEASIBLE
+    assert refused(fleet(want({CPU: 0})), asked) == (RefusalCode.NO_WORKERS, NONE_WANTED, None)
+
+    cold = select(fleet(want({CPU: 1}), worker(free_mib=500), loaded=False), asked, NOW_MS)
+    assert isinstance(cold, Refusal)
+    assert (cold.code, cold.retry_after_s) == (RefusalCode.COLD, 2.0)
+    assert cold.load is not None
+    assert cold.message == (
+        "nothing that could answer is loaded; variant 'a' could once it is loaded on w1, which"
+        " takes 2.0 s"
+    )
+    answered = select(fleet(want({CPU: 1}), worker()), asked, NOW_MS)
+    assert isinstance(answered, Choice)

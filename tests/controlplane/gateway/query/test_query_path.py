@@ -46,6 +46,7 @@ from variants.types import (
     VariantName,
     WorkerId,
 )
+from workers.channel.reply import SILENT
 from workers.runtimes.registry import RUNTIMES
 from workers.types import ReplyCode
 
@@ -314,6 +315,14 @@ def test_what_failed_at_a_worker_is_not_told_to_whom_it_refuses() -> None:
     assert (error.code, error.retryable) == ("OVERLOADED", True)
     assert "secret" not in error.message
     assert "quarantine" in error.message
+
+
+def test_a_worker_that_does_not_answer_is_not_called_lost() -> None:
+    asked = Query(TASK.name, 1, 0.0, 50.0)
+    silent = worker_error(ReplyCode.LOST, SILENT, asked, None)
+    lost = worker_error(ReplyCode.LOST, "closed", asked, None)
+    assert str(silent) == "the worker does not answer"
+    assert str(lost) == "the worker was lost while it answered"
 
 
 async def test_a_variant_that_leaves_while_a_query_is_on_its_way_is_loaded_again(
