@@ -47,7 +47,8 @@ class Groups:
         price, most = self._price[answer.number], self._price.max()
         yield "time " + ("dear" if price > DEAR * most else "cheap" if price > 0.0 else "free")
         rank = int(self._rank[self._trace.task[answer.number]])
-        yield f"tasks {rank // 3 * 3 + 1} to {rank // 3 * 3 + 3} by rate"
+        last = min(rank // 3 * 3 + 3, len(self._rank))
+        yield f"tasks {rank // 3 * 3 + 1} to {last} by rate"
         early = self._trace.arrival_s[answer.number] < OPENING_S
         yield "came in the beginning" if early else "came later"
 
@@ -73,8 +74,12 @@ def main() -> None:
                 found[name] += what / report.in_time / len(numbers)
     print("| queries | of all | option | batch | moment |\n|---|--:|--:|--:|--:|")
     for name in sorted(found):
-        part, *lost = found[name]
-        print(f"| {name} | {part:.1%} | " + " | ".join(f"{each:.4f}" for each in lost) + " |")
+        part, *lost = found[name]  # rounding may leave less than nothing
+        print(
+            f"| {name} | {part:.1%} | "
+            + " | ".join(f"{max(0.0, each):.4f}" for each in lost)
+            + " |"
+        )
 
 
 if __name__ == "__main__":
