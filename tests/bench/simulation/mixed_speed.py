@@ -8,7 +8,7 @@ found out.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import cos, exp, pi
 
 import numpy as np
@@ -168,10 +168,14 @@ DRAW_S = 130
 DRAW_OPENING = Opening(calm_s=20, rise_s=20)
 
 
-def drawn_workload(number: int, seed: int) -> tuple[Ground, Workload]:
+def drawn_workload(number: int, seed: int, *, times: int = 1) -> tuple[Ground, Workload]:
     """A random workload of this kind. The shape of a number is the same for all seeds; the catalog
-    and the queries are the seed's own."""
+    and the queries are the seed's own.
+
+    ``times``: so many times as many devices, and with them queries.
+    """
     shape = _shape(number)
+    shape = replace(shape, slow=times * shape.slow, fast=times * shape.fast)
     known = ground(
         seed * 1_000 + number, slow=shape.slow, fast=shape.fast, latency_ms=shape.latency_ms
     )

@@ -79,7 +79,7 @@ def recorded() -> Iterator[list[Ran]]:
         Tally.ran = ran  # type: ignore[method-assign]
 
 
-class _Priced:
+class Priced:
     """A trace at the prices of the bound for as many queries in time as a policy had."""
 
     def __init__(self, setting: Setting, trace: Trace, in_time: int) -> None:
@@ -103,6 +103,8 @@ class _Priced:
         """By kind, of each query: the least price between its arrival and its deadline."""
         self.best = np.full(len(trace), -np.inf)
         """Of each query: what its best option is worth."""
+        self.best_kind = np.zeros(len(trace), dtype=np.int64)
+        """Of each query: the kind that has it."""
         self.row_ms: dict[Option, Floats] = {}
         """By option, of each query: what the bound counts for it there."""
         task = np.asarray(trace.task)
@@ -114,7 +116,9 @@ class _Priced:
                 row_ms[able] = least_row_ms(self.arrival_ms[able], deadline_ms[able], each.table)
                 self.row_ms[kind, key] = row_ms
                 value = each.accuracy - row_ms[able] * self.least[self.kinds[kind]][able]
-                self.best[able] = np.maximum(self.best[able], value)
+                better = value > self.best[able]
+                self.best[able[better]] = value[better]
+                self.best_kind[able[better]] = self.kinds[kind]
 
     def paid(self, kind: int, begin_ms: float, end_ms: float) -> float:
         """The price of a device's time."""
@@ -122,30 +126,52 @@ class _Priced:
         return float(until[1] - until[0])
 
 
-def parts(setting: Setting, trace: Trace, report: Report, ran: Sequence[Ran]) -> dict[str, float]:
-    """The regret in mean accuracy, by where it comes from."""
-    priced = _Priced(setting, trace, report.in_time)
-    lost = dict.fromkeys(PARTS, 0.0)
+class Answer(NamedTuple):
+    """A query that was in time, and what it misses of its best option, as a part of the regret."""
+
+    number: int
+    """In the trace."""
+    ran: Ran
+    option: float
+    batch: float
+    moment: float
+
+
+def answers(priced: Priced, trace: Trace, ran: Sequence[Ran]) -> Iterator[Answer]:
+    """What each query in time misses, in accuracy."""
     waiting: dict[tuple[str, float], list[int]] = defaultdict(list)
     for number, index in enumerate(trace.task):
         waiting[trace.tasks[index], float(trace.arrival_s[number]) * 1_000].append(number)
-    in_time = np.zeros(len(trace), dtype=bool)
-    used = 0.0
     for each in ran:
         name, key = each.option
         kind = priced.kinds[name]
-        paid, count = priced.paid(kind, each.begin_ms, each.end_ms), len(each.queries)
-        used += paid
         took_ms = each.end_ms - each.begin_ms
+        paid, count = priced.paid(kind, each.begin_ms, each.end_ms), len(each.queries)
         for arrival_ms, latency_ms in each.queries:
             number = waiting[key[0], arrival_ms].pop()
             if each.end_ms > arrival_ms + latency_ms + LATE_MS:
                 continue
-            in_time[number] = True
             row_ms, least = priced.row_ms[each.option][number], priced.least[kind][number]
-            lost["option"] += priced.best[number] - (each.accuracy - row_ms * least)
-            lost["batch"] += (took_ms / count - row_ms) * paid / took_ms
-            lost["moment"] += row_ms * (paid / took_ms - least)
+            yield Answer(
+                number,
+                each,
+                option=priced.best[number] - (each.accuracy - row_ms * least),
+                batch=(took_ms / count - row_ms) * paid / took_ms,
+                moment=row_ms * (paid / took_ms - least),
+            )
+
+
+def parts(setting: Setting, trace: Trace, report: Report, ran: Sequence[Ran]) -> dict[str, float]:
+    """The regret in mean accuracy, by where it comes from."""
+    priced = Priced(setting, trace, report.in_time)
+    lost = dict.fromkeys(PARTS, 0.0)
+    in_time = np.zeros(len(trace), dtype=bool)
+    for each in answers(priced, trace, ran):
+        in_time[each.number] = True
+        lost["option"] += each.option
+        lost["batch"] += each.batch
+        lost["moment"] += each.moment
+    used = sum(priced.paid(priced.kinds[r.option[0]], r.begin_ms, r.end_ms) for r in ran)
     lost["idle"] = priced.worth - used
     lost["late"] = float(np.maximum(0.0, priced.best[~in_time] + priced.query).sum())
     return {name: float(each) / max(1, report.in_time) for name, each in lost.items()}
