@@ -1,2 +1,4 @@
-"""Where the regret comes from: ``parts`` divides it by the bound's prices, ``moments`` says when
-queries are lost, and ``fleets`` what a fleet loses that was chosen before its queries came."""
+"""Where the regret comes from: ``parts`` divides it by the bound's prices and ``groups`` says on
+which queries it falls, ``counterfactuals`` what it would be with something that no policy can have,
+``moments`` when it is lost, ``fleets`` what fleets of a fixed size leave, and ``uninterrupted`` how
+much of it is a bound that interrupts batches."""

@@ -8,6 +8,10 @@ chooses a fleet, and what it costs who serves.
 
 The first minute of the workload is left out. Half a minute for each fleet; nothing depends on the
 machine.
+
+``--policies modelless,static-cheapest`` says beside it what policies violate on such fleets, which
+are there from the beginning, once they have known the workload for a minute: how much of the
+distance from the bound is in serving. About as long again for each.
 """
 
 import argparse
@@ -19,7 +23,7 @@ from planner.bounds.ceilings import most_earned
 from planner.bounds.classes import classes_of
 from planner.bounds.devices import device_time
 from planner.bounds.program import ServingProgram
-from planner.simulate import offers_of
+from planner.simulate import offers_of, simulate
 from planner.simulation.setting import Setting
 from planner.simulation.trace import Trace
 from planner.types import Objective
@@ -28,6 +32,8 @@ from tests.bench.simulation.cases import Case, made
 BEGIN_S = 60.0
 LOADED_S = 10.0
 """When the part that is left begins, so that devices have loaded."""
+KNOWN_S = 60.0
+"""From then on it counts what policies violate."""
 
 
 def after(trace: Trace, begin_s: float) -> Trace:
@@ -62,12 +68,28 @@ def violated(
     return found
 
 
+def violated_by(
+    policy: str, setting: Setting, trace: Trace, kind: str, counts: Sequence[int]
+) -> list[float]:
+    """For so many devices of a kind: what a policy violates under ``cost``, from a minute on."""
+    found = []
+    for count in counts:
+        kinds = tuple(replace(k, count=count) if k.name == kind else k for k in setting.kinds)
+        fleet = replace(setting, kinds=kinds, objective=Objective.COST, elastic=False)
+        report = simulate(fleet, trace, policy, clock=lambda: 0.0)
+        known = [each for each in report.timeline if each.start_s >= KNOWN_S]
+        lost = sum(each.late + each.rejected for each in known)
+        found.append(lost / max(1, sum(each.arrived for each in known)))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workload", default="steady")
     parser.add_argument("--seed", default="0", help="one or several, by commas")
     parser.add_argument("--kind", default="cpu", help="of which there are so many")
     parser.add_argument("--counts", default="23,24,25", help="by commas")
+    parser.add_argument("--policies", default="", help="by commas")
     given = parser.parse_args()
     counts = [int(each) for each in given.counts.split(",")]
     for seed in given.seed.split(","):
@@ -75,9 +97,13 @@ def main() -> None:
         setting = Setting(
             catalog=ground.catalog, kinds=ground.kinds, objective=Objective.ACCURACY, seed=int(seed)
         )
-        found = violated(setting, after(drawn.trace, BEGIN_S), given.kind, counts)
+        trace = after(drawn.trace, BEGIN_S)
+        found = violated(setting, trace, given.kind, counts)
         cells = [f"{usd:.2f} USD/h: {part:.2%}" for usd, part in found]
         print(f"| {seed} | " + " | ".join(cells) + " |", flush=True)
+        for policy in given.policies.split(",") if given.policies else ():
+            parts = violated_by(policy, setting, trace, given.kind, counts)
+            print(f"| {policy} | " + " | ".join(f"{part:.2%}" for part in parts) + " |", flush=True)
 
 
 if __name__ == "__main__":
