@@ -50,7 +50,7 @@ def divert(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | str:
     Args:
         snapshot: as ``of_version`` makes it.
     """
-    found = select(snapshot, query, now_ms)
+    found = select(snapshot, query._replace(best_effort=False), now_ms)
     if isinstance(found, Choice):
         if found.cold:
             return NOT_READY
