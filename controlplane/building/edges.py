@@ -2,6 +2,7 @@
 that can be served, and with other inputs and outputs where that was asked for."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from profiler.sandbox.sandbox import Sandbox, SandboxLimits
 from variants.checks.edges import Edges
 from variants.checks.onnx_parts import has_parts
 from variants.checks.onnx_plain import may_be_unusual
-from variants.errors import InvalidInput
+from variants.errors import InvalidArtifact, InvalidInput
 from variants.model_files import ModelFile
 
 
@@ -65,7 +66,10 @@ def with_edges(
                 " modelless.export names those of an archive by input_names and output_names"
             )
         own = folder / f"changed-{number}"
-        changed.append(_rewritten("change", file, own, limits, edges=asdict(edges)))
+        made = _rewritten("change", file, own, limits, edges=asdict(edges))
+        if edges.free_batch:
+            _call("freed", made, limits)
+        changed.append(made)
     return changed
 
 
@@ -75,8 +79,20 @@ def _rewritten(
     """The file as a method of the sandbox writes it, in a new folder; itself if that wrote none."""
     folder.mkdir()
     target = folder / file.path.name
-    given = {"path": str(file.path), "target": str(target), "size_mib": limits.model_mib}
-    allowed = SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)
-    with Sandbox(allowed) as sandbox:
-        sandbox.call(method, given | further, subject=file.model)
+    found = _call(method, file, limits, target=str(target), **further)
+    written = replace(file, path=target) if target.exists() else file
+    if not found.get("unsaid"):
+        return written
+    with suppress(InvalidArtifact):  # what does not run is refused where it is judged
+        _call("sizes", written, limits, target=str(target))
     return replace(file, path=target) if target.exists() else file
+
+
+def _call(
+    method: str, file: ModelFile, limits: RegistrationLimits, **further: Any
+) -> dict[str, Any]:
+    """What a method of the sandbox says of a file, in a process of its own."""
+    allowed = SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)
+    given = {"path": str(file.path), "size_mib": limits.model_mib}
+    with Sandbox(allowed) as sandbox:
+        return sandbox.call(method, given | further, subject=file.model)

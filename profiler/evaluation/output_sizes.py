@@ -21,6 +21,15 @@ TRIED_ROWS = (1, 2, 3)
 Shape = tuple[int, ...]
 
 
+def has_unsaid(path: Path, *, limit_mib: float = 2048) -> bool:
+    """Whether ``say_output_sizes`` would run a model.
+
+    Raises:
+        InvalidArtifact: it cannot be read.
+    """
+    return bool(_read(path, limit_mib)[1])
+
+
 def say_output_sizes(source: Path, target: Path, *, limit_mib: float = 2048) -> bool:
     """Write a model with the sizes that its outputs have, whatever the number of rows, or say that
     it says them, or that they cannot be told, and write nothing.
@@ -30,13 +39,7 @@ def say_output_sizes(source: Path, target: Path, *, limit_mib: float = 2048) -> 
     Raises:
         InvalidArtifact: it cannot be read.
     """
-    check_file(source, limit_mib=limit_mib)
-    model = parse_model(source.name, source.read_bytes())
-    held = {tensor.name for tensor in model.graph.initializer}
-    inputs = [value for value in model.graph.input if value.name not in held]
-    if not inputs or not all(_is_settled(value) for value in inputs):
-        return False
-    unsaid = _unsaid(model, inputs)
+    model, unsaid = _read(source, limit_mib)
     if not unsaid:
         return False
     try:
@@ -45,8 +48,21 @@ def say_output_sizes(source: Path, target: Path, *, limit_mib: float = 2048) -> 
         return False
     said = [_say(model, name, shapes[name]) for name in unsaid]
     if any(said):
-        target.write_bytes(model.SerializeToString(deterministic=True))
+        whole = target.with_name(f"{target.name}.said")  # or nothing, whatever ends this
+        whole.write_bytes(model.SerializeToString(deterministic=True))
+        whole.replace(target)
     return any(said)
+
+
+def _read(path: Path, limit_mib: float) -> tuple[Any, list[str]]:
+    """A model, and its outputs whose sizes are not said though those of its inputs are."""
+    check_file(path, limit_mib=limit_mib)
+    model = parse_model(path.name, path.read_bytes())
+    held = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in held]
+    if not inputs or not all(_is_settled(value) for value in inputs):
+        return model, []
+    return model, _unsaid(model, inputs)
 
 
 def _is_settled(value: Any) -> bool:

@@ -23,7 +23,7 @@ import numpy as np
 
 from profiler.evaluation.accuracy import answers, check_alone, judge, wants_memory
 from profiler.evaluation.freed_batch import check_freed, try_rows
-from profiler.evaluation.output_sizes import say_output_sizes
+from profiler.evaluation.output_sizes import has_unsaid, say_output_sizes
 from profiler.sandbox.measure import Trial, pin
 from variants.buckets import read_bucket
 from variants.builders.protocol import Material
@@ -76,15 +76,27 @@ def check(arguments: Arguments, announce: Announce) -> dict[str, Any]:
 
 
 def change(arguments: Arguments, announce: Announce) -> dict[str, Any]:
-    """``path``, ``target``, ``size_mib`` and ``edges`` to nothing: a model with other edges is
-    written. One whose batch was freed is tried, once it was checked."""
+    """``path``, ``target``, ``size_mib`` and ``edges`` to ``unsaid``, whether outputs of it do not
+    say their sizes: a model with other edges is written."""
     given: dict[str, Any] = {name: _frozen(value) for name, value in arguments["edges"].items()}
     edges, target = Edges(**given), Path(arguments["target"])
     change_edges(Path(arguments["path"]), target, edges, limit_mib=arguments["size_mib"])
-    say_output_sizes(target, target, limit_mib=arguments["size_mib"])
-    if edges.free_batch:
-        check_freed(target, limits=OnnxLimits(size_mib=arguments["size_mib"]))
-        try_rows(target.name, target)
+    return {"unsaid": has_unsaid(target, limit_mib=arguments["size_mib"])}
+
+
+def sizes(arguments: Arguments, announce: Announce) -> dict[str, Any]:
+    """``path``, ``target`` and ``size_mib`` to nothing: a model with the sizes of its outputs,
+    which running it shows, is written where they can be told."""
+    source, target = Path(arguments["path"]), Path(arguments["target"])
+    say_output_sizes(source, target, limit_mib=arguments["size_mib"])
+    return {}
+
+
+def freed(arguments: Arguments, announce: Announce) -> dict[str, Any]:
+    """``path`` and ``size_mib`` to nothing: a model whose batch was freed is checked and tried."""
+    path = Path(arguments["path"])
+    check_freed(path, limits=OnnxLimits(size_mib=arguments["size_mib"]))
+    try_rows(path.name, path)
     return {}
 
 
@@ -104,15 +116,14 @@ def join(arguments: Arguments, announce: Announce) -> dict[str, Any]:
 
 
 def plain(arguments: Arguments, announce: Announce) -> dict[str, Any]:
-    """``path``, ``target`` and ``size_mib`` to nothing: a model that a converter has left in a form
-    that cannot be served is written in one that can."""
+    """``path``, ``target`` and ``size_mib`` to ``unsaid``, as of ``change``: a model that a
+    converter has left in a form that cannot be served is written in one that can."""
     from variants.checks.onnx_plain import plain as written
 
     source, target = Path(arguments["path"]), Path(arguments["target"])
     if written(source, target, limit_mib=arguments["size_mib"]):
         source = target
-    say_output_sizes(source, target, limit_mib=arguments["size_mib"])
-    return {}
+    return {"unsaid": has_unsaid(source, limit_mib=arguments["size_mib"])}
 
 
 def fix_axis(arguments: Arguments, announce: Announce) -> dict[str, Any]:
@@ -312,6 +323,8 @@ METHODS: dict[str, Callable[[Arguments, Announce], dict[str, Any]]] = {
     "plain": plain,
     "build": build,
     "change": change,
+    "sizes": sizes,
+    "freed": freed,
     "load": _held.load,
     "turn": _held.turn,
     "weigh": _held.weigh,

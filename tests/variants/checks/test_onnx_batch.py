@@ -81,6 +81,13 @@ def recurrent() -> Any:
     )
 
 
+def said_to_be_free(model: Any) -> Any:
+    """The same whose exporter was told that the batch is free, and wrote nodes for one row."""
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    return model
+
+
 def pictures() -> Any:
     """Made larger by a size of four numbers, and a mean that is looked up value by value."""
     nodes = [
@@ -106,7 +113,13 @@ def pictures() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("made", "row"), [(patches(), (4, 2, 3)), (recurrent(), (5, 2)), (pictures(), (3, 4, 4))]
+    ("made", "row"),
+    [
+        (patches(), (4, 2, 3)),
+        (recurrent(), (5, 2)),
+        (said_to_be_free(recurrent()), (5, 2)),
+        (pictures(), (3, 4, 4)),
+    ],
 )
 def test_what_was_made_for_one_row_answers_several_as_each_alone(
     tmp_path: Path, made: Any, row: tuple[int, ...]

@@ -131,6 +131,7 @@ class Quantiser:
         form = self._form
         copy = onnx.ModelProto()
         copy.CopyFrom(self.original)
+        _own_biases(copy.graph)
         copy.metadata_props.add(key=READY[0], value=READY[1])
         nodes = trimmed(copy.graph.node, members)
         kinds = sorted({node.op_type for node in copy.graph.node if node.name in nodes})
@@ -167,6 +168,22 @@ class Quantiser:
         del quantized.graph.value_info[:]
         del quantized.metadata_props[-1:]
         return quantized
+
+
+def _own_biases(graph: Any) -> None:
+    """Give each node a bias of its own, where several have the same one.
+
+    The quantiser would do so, and call the second one ``bias0``, whatever else is called that.
+    """
+    weights = {weight.name: weight for weight in graph.initializer}
+    seen: set[str] = set()
+    for node in graph.node:
+        bias = node.input[2] if node.op_type in ("Conv", "Gemm") and node.input[2:] else ""
+        if bias in seen and bias in weights:
+            own = graph.initializer.add()
+            own.CopyFrom(weights[bias])
+            node.input[2] = own.name = f"{bias}_of_{node.output[0]}"
+        seen.add(bias)
 
 
 def _open_ends(model: Any, quantised: Collection[str], cut: AbstractSet[str]) -> None:

@@ -45,6 +45,34 @@ def test_answers_are_near_fp32(tmp_path: Path, kind: str) -> None:
     assert np.mean(found.argmax(1) == true.argmax(1)) > 0.95
 
 
+def test_two_nodes_may_share_a_bias_whatever_others_are_called(tmp_path: Path) -> None:
+    """As networks of TensorFlow do; the quantiser calls the second one ``bias0``."""
+    random = np.random.default_rng(3)
+    made = model(
+        nodes=[
+            node("Conv", ("pixels", "first", "bias"), "bias0"),
+            node("Relu", ("bias0",), "between"),
+            node("Conv", ("between", "second", "bias"), "after"),
+            node("Transpose", ("after",), "turned", perm=[0, 2, 3, 1]),
+            node("Neg", ("bias0",), "less"),
+            node("Transpose", ("less",), "other", perm=[0, 2, 3, 1]),
+            node("Add", ("turned", "other"), "scores"),
+        ],
+        inputs=[tensor("pixels", "batch", 8, 4, 4)],
+        outputs=[tensor("scores", "batch", 4, 4, 8)],
+        weights={
+            "first": random.standard_normal((8, 8, 1, 1)).astype(np.float32),
+            "second": random.standard_normal((8, 8, 1, 1)).astype(np.float32),
+            "bias": random.standard_normal(8).astype(np.float32),
+        },
+    )
+    source, target = write(tmp_path / "net.onnx", made), tmp_path / "int8.onnx"
+    rows = {"pixels": random.random((40, 8, 4, 4)).astype(np.float32)}
+    build("onnx-int8", source, target, calibration=rows)
+    true, found = answers(source, rows), answers(target, rows)
+    assert np.abs(found - true).mean() < 0.02 * np.abs(true).max()
+
+
 def test_weights_are_per_channel_in_seven_bits(tmp_path: Path) -> None:
     source, target = residual(tmp_path / "net.onnx"), tmp_path / "int8.onnx"
     build("onnx-int8", source, target)
