@@ -15,9 +15,9 @@ class OnnxInt8:
     """Static quantisation in QDQ form, weights per channel, ranges from the calibration rows.
 
     Nodes whose quantisation costs the task its accuracy floor stay in fp32, and the note names
-    them. Without a floor they do so where more is lost than may be; with other ranges than those by
-    min-max, which are tried beside these, such a variant is not built. ``how`` says how ranges are
-    found.
+    them. Without a floor they do so where more is lost than may be, and a variant that loses more
+    all the same is not built; with other ranges than those by min-max that is not tried. ``how``
+    says how ranges are found.
     """
 
     runtime = "onnx"
@@ -68,11 +68,12 @@ def build_qdq(material: Material, target: Path, *, how: Calibration, form: Form)
         loss=material.loss,
         search=not lone,
     )
-    if lone and mixed.misses:
+    if material.floor is None and mixed.misses:
+        best = "" if lone else " at best"
         raise VariantNotBuilt(
-            f"its accuracy on the calibration rows is {mixed.right:.1%}, and {mixed.wanted:.1%}"
-            " would be the least without a floor: --accuracy sets one, for which nodes stay in"
-            " fp32"
+            f"its accuracy on the calibration rows is {mixed.right:.1%}{best}, and"
+            f" {mixed.wanted:.1%} would be the least without a floor: --accuracy sets one, for"
+            " which nodes stay in fp32"
         )
     onnx.save(mixed.model, str(target))
     return Built(note=describe(mixed, quantiser.skipped, material.judged.metric))

@@ -41,8 +41,6 @@ class Mixed:
     """Accuracy in [0, 1] on the calibration rows; None where it was not found out."""
     wanted: float | None
     """The accuracy that was to be reached."""
-    asked: bool = True
-    """Whether somebody asked for that."""
 
     @property
     def misses(self) -> bool:
@@ -130,10 +128,7 @@ def quantise(
         wanted = judge.original - (loss or 0.0)
     else:
         wanted = floor if judge.original >= floor else judge.original - LOSS
-    found = Mixed(
-        model=whole, kept=(), units=units, right=judge.share(whole), wanted=wanted,
-        asked=floor is not None,
-    )  # fmt: skip
+    found = Mixed(model=whole, kept=(), units=units, right=judge.share(whole), wanted=wanted)
     if not search or not found.misses:
         return found
     return _search(quantiser, judge, found, wanted)
@@ -198,11 +193,7 @@ def describe(mixed: Mixed, skipped: Sequence[str] = (), metric: Metric = TOP1) -
         said.append(f"{len(kept)} of {total} nodes in fp32: {named}")
     if skipped and not mixed.kept:
         said[-1] += ", quicker so"
-    if mixed.misses and not mixed.asked:
-        said.append(
-            f"{metric} of {mixed.right:.1%} on the calibration rows, less than it should be"
-        )
-    elif mixed.misses:
+    if mixed.misses:
         said.append(
             f"right on {mixed.right:.1%} of the calibration rows, where {mixed.wanted:.1%} are "
             "asked for"
