@@ -1,5 +1,6 @@
 """Demand: a query counts unless no variant could ever answer it, whatever the plan."""
 
+import asyncio
 from typing import Any, cast
 
 import orjson
@@ -148,10 +149,15 @@ async def test_a_variant_that_is_not_in_service_makes_no_demand() -> None:
     assert (path.codes, path.counted) == (["NOT_FOUND"], 0)
 
 
-async def test_late_best_effort_is_demand_where_a_variant_could_answer_late() -> None:
-    path = Path(TWO_KINDS, (worker("w1"), set()))
+async def test_late_best_effort_is_demand_where_a_variant_could_answer_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path, loading = Path(TWO_KINDS, (worker("w1"), set())), asyncio.Future[None]()
+    monkeypatch.setattr(path.path, "load", lambda *_: loading)
     path.ask(latency_ms=1, best_effort=True)
-    assert (path.codes, path.counted) == (["SLO_INFEASIBLE"], 1)
+    loading.set_result(None)
+    await asyncio.sleep(0)
+    assert (path.codes, path.counted) == (["COLD"], 1)
 
 
 def test_what_is_kept_of_a_task_goes_with_it() -> None:
