@@ -79,8 +79,13 @@ def write(path: Path, what: Any = None) -> Path:
     return path
 
 
-def endless(rows: int = 0) -> Any:
-    """Never finishes a run of so many rows or more: a loop of 2^62 rounds."""
+def endless(rows: int = 0, *, squeezes: bool = False) -> Any:
+    """Never finishes a run of so many rows or more: a loop of 2^62 rounds.
+
+    Args:
+        squeezes: whether it drops whichever axes have the size 1, so that the sizes of its outputs
+            are known only once it has run.
+    """
     body = helper.make_graph(
         [
             node("Identity", ("going",), "go_on"),
@@ -100,7 +105,7 @@ def endless(rows: int = 0) -> Any:
             node("Shape", ("pixels",), "rows", end=1),
             node("Less", ("rows", "least"), "few"),
             node("Where", ("few", "none", "many"), "rounds"),
-            node("Squeeze", ("rounds",), "limit"),
+            node("Squeeze", ("rounds",) if squeezes else ("rounds", "none"), "limit"),
             node("Loop", ("limit", "yes", "product"), "scores", body=body),
         ],
         weights={

@@ -15,6 +15,9 @@ from variants.checks.onnx_plain import may_be_unusual
 from variants.errors import InvalidArtifact, InvalidInput
 from variants.model_files import ModelFile
 
+SIZES_S = 60.0
+"""How long a model may take for six rows, by which sizes of its outputs are found."""
+
 
 def with_weights(
     files: Sequence[ModelFile], folder: Path, limits: RegistrationLimits
@@ -83,8 +86,14 @@ def _rewritten(
     written = replace(file, path=target) if target.exists() else file
     if not found.get("unsaid"):
         return written
-    with suppress(InvalidArtifact):  # what does not run is refused where it is judged
-        _call("sizes", written, limits, target=str(target))
+    # What does not run, or does not end, is refused where it is judged.
+    with suppress(InvalidArtifact):
+        _call(
+            "sizes",
+            written,
+            replace(limits, trial_s=min(limits.trial_s, SIZES_S)),
+            target=str(target),
+        )
     return replace(file, path=target) if target.exists() else file
 
 
