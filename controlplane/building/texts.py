@@ -147,8 +147,9 @@ def text_of_task(
         InvalidInput: the tokenizer is none, or the task's inputs are no numbers of tokens.
     """
     if task.text is not None:
+        name = task.name if task.bucket is None else task.bucket.of
         raise Conflict(
-            f"task {task.name!r} has a tokenizer; that of another model comes with its registration"
+            f"task {name!r} has a tokenizer; that of another model comes with its registration"
         )
     check_file(tokenizer, limit_mib=MOST_BYTES / 2**20)
     names = [spec.name for spec in task.inputs]
@@ -233,8 +234,8 @@ def _tokenizer(
     check_file(request.tokenizer, limit_mib=MOST_BYTES / 2**20)
     if known is not None and known.text is None:
         raise Conflict(
-            f"task {request.task!r} is asked with numbers of tokens, and has no tokenizer: give it"
-            " that of its models with `modelless tasks tokenizer`, leave --tokenizer out, or"
+            f"task {request.task!r} takes no texts: if its models read numbers of tokens,"
+            " `modelless tasks tokenizer` gives it their tokenizer; else leave --tokenizer out, or"
             " register for another task"
         )
     return request.tokenizer.read_bytes()

@@ -199,7 +199,7 @@ def test_a_task_of_numbers_learns_to_read_texts(tmp_path: Path) -> None:
         task.name, lambda one: replace(one, text=FIRST), house.tokenizer.read_bytes()
     )
     [task] = house.catalog.snapshot().tasks
-    with pytest.raises(Conflict, match="has a tokenizer; that of another model comes with its"):
+    with pytest.raises(Conflict, match="task 'opinions' has a tokenizer; that of another model"):
         text_of_task(task, house.tokenizer, {}, QUICK)
 
 

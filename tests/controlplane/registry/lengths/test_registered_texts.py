@@ -139,7 +139,7 @@ def test_a_task_of_numbers_gets_no_tokenizer(tmp_path: Path) -> None:
     np.savez(tmp_path / "n.npz", input_ids=ids, attention_mask=mask, labels=[1, 0] * 10)
     house.register(evaluation=tmp_path / "n.npz", lengths=(4,), tokenizer=None)
     other = models.write(tmp_path / "other.onnx", opinion_model(opsets=[("", 19)]))
-    with pytest.raises(Conflict, match="is asked with numbers of tokens, and has no tokenizer"):
+    with pytest.raises(Conflict, match="task 'opinions' takes no texts: if its models read"):
         house.register(path=other, model="opinion", lengths=None)
 
 
