@@ -124,8 +124,7 @@ def texts_v2(
     tensors, first, _ = found.first
     return ParsedQuery(
         found.task, query, tensors, form, lengths=first,
-        read_as=None if found.read_as is None
-        else {name: rows._replace(spans=None) for name, rows in found.read_as.items()},
+        read_as={name: rows._replace(spans=None) for name, rows in found.read_as.items()},
     )  # fmt: skip
 
 
@@ -140,7 +139,7 @@ class _Rows:
         self.task = task
         self.first = read_as[None]
         self.each = list(read_as.values())
-        self.read_as = read_as if len(read_as) > 1 else None
+        self.read_as = read_as
 
 
 def _asked(name: Any, tasks: Mapping[TaskName, Task]) -> Task | BucketedTask:
