@@ -134,6 +134,11 @@ def bucket_of(task: Task) -> LengthBucket:
     return task.bucket
 
 
+def asked_name(task: Task) -> TaskName:
+    """The name that clients ask: of a bucket, that of all its buckets."""
+    return task.name if task.bucket is None else task.bucket.of
+
+
 def bucket_name(name: str, length: int) -> TaskName:
     """What the bucket of a length is called: ``sentiment.64``."""
     return TaskName(f"{name}.{length}")

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from math import floor
 
 from profiler.evaluation.labelled_rows import LabelledRows
-from variants.buckets import positions_axis
+from variants.buckets import asked_name, positions_axis
 from variants.figures import accuracies, accuracy_text
 from variants.metrics.metric import MetricKind, parse_metric
 from variants.metrics.scoring import constant
@@ -86,7 +86,7 @@ def far_from_best(registration: Registration, before: CatalogSnapshot) -> str:
     new = {one.name for one in registration.variants}
     if taken.name not in new or best.accuracy - taken.accuracy <= FAR:
         return ""
-    name = task.name if task.bucket is None else task.bucket.of
+    name = asked_name(task)
     asking = f"tasks set {name} --accuracy {floor_below(best.accuracy)}"
     return (
         f"queries of {task.name} that name no accuracy get {taken.name}, as the cheapest, whose"

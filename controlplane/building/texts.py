@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from controlplane.building.types import RegistrationLimits, RegistrationRequest
 from profiler.sandbox.sandbox import Sandbox, SandboxLimits
+from variants.buckets import asked_name
 from variants.checks.onnx_check import check_file
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.model_files import ModelFile
@@ -115,13 +116,12 @@ def with_texts(
             f" task {request.task!r} has none: register it for another task, whose first model"
             " takes them"
         )
-    joins = of_task is not None
     changed = replace(
         request,
         **rows.paths,
-        pads=() if length is not None else _fills(text if of_task is None else of_task),
+        pads=() if length is not None else _fills(of_task or text),
         row_pads=() if length is not None else _fills(text),
-        text=of_task if joins else text,
+        text=of_task or text,
         own_text=text if of_task is not None and text != of_task else None,
         tokenizer_data=data,
     )
@@ -147,7 +147,7 @@ def text_of_task(
         InvalidInput: the tokenizer is none, or the task's inputs are no numbers of tokens.
     """
     if task.text is not None:
-        name = task.name if task.bucket is None else task.bucket.of
+        name = asked_name(task)
         raise Conflict(
             f"task {name!r} has a tokenizer; that of another model comes with its registration"
         )

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from controlplane.cli import render
+from variants.buckets import asked_name
 from variants.figures import counted, figure
 from variants.types import Stage
 
 if TYPE_CHECKING:
     from controlplane.building.build_cache import BuildCache
     from controlplane.building.types import RegistrationResult
-    from variants.types import Task, Variant
+    from variants.types import Variant
 
 
 LEFT_OUT = ": left out"
@@ -81,11 +82,6 @@ def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
         },
         "seconds": round(seconds, 3),
     }
-
-
-def asked_name(task: "Task") -> str:
-    """The name that clients ask: of a bucket, that of all its buckets."""
-    return task.name if task.bucket is None else task.bucket.of
 
 
 def what_it_answers(task: str, model: str, version: int, stage: str) -> str:

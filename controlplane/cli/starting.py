@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 
 from controlplane.cli.outcome import INTERRUPTED
-from controlplane.cli.registration_results import asked_name
 from controlplane.cli.start_lines import err, hello, progress, step, tell, warn
 from controlplane.settings import Settings
+from variants.buckets import asked_name
 from variants.errors import Conflict
 
 if TYPE_CHECKING:

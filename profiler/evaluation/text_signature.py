@@ -17,7 +17,7 @@ import numpy as np
 from profiler.evaluation.text_inputs import FilledInputs
 from variants.checks.onnx_batch import fresh_name
 from variants.checks.onnx_check import parse_model
-from variants.checks.onnx_edges import rename_inputs, rename_value
+from variants.checks.onnx_edges import copied, rename_inputs, rename_value
 from variants.texts.inputs import names_of
 from variants.types import TextInput
 
@@ -79,7 +79,7 @@ def as_task_takes(
     takes = [_input(name, dtypes[name], shape) for name in names_of(text)]
     del graph.input[:]
     graph.input.extend([*takes, *rest])
-    first = [*nodes.made, *(_copy(node) for node in graph.node)]
+    first = [*nodes.made, *(copied(node) for node in graph.node)]
     del graph.node[:]
     graph.node.extend(first)
     return bytes(model.SerializeToString(deterministic=True))
@@ -139,7 +139,3 @@ def _input(name: str, dtype: str, shape: Any) -> Any:
     value = helper.make_tensor_value_info(name, _element(dtype), None)
     value.type.tensor_type.shape.CopyFrom(shape)
     return value
-
-
-def _copy(message: Any) -> Any:
-    return type(message).FromString(message.SerializeToString())

@@ -21,6 +21,7 @@ from sqlalchemy import (
     update,
 )
 
+from variants.buckets import asked_name
 from variants.catalog import counters, tables
 from variants.catalog.changes import advance_revision
 from variants.catalog.database import BUSY_TIMEOUT_S, is_newest
@@ -346,7 +347,7 @@ def _register(connection: Connection, registration: Registration, *, joins: bool
 
 def _check_names(connection: Connection, task: Task) -> None:
     """Refuse a new task whose name is that of buckets, or a bucket whose name is that of a task."""
-    same = tables.tasks.c.name == (task.name if task.bucket is None else task.bucket.of)
+    same = tables.tasks.c.name == asked_name(task)
     names = [TaskName(name) for name in connection.scalars(select(tables.tasks.c.name).where(same))]
     buckets = select(tables.tasks).where(tables.tasks.c.bucket.is_not(null()))
     check_names(task, names, map(read_task, connection.execute(buckets)))

@@ -131,7 +131,7 @@ def _keep_outputs(where: str, model: Any, names: Sequence[str]) -> None:
         raise InvalidInput(f"{where} has no output {unknown[0][:LONGEST_NAME]!r}; it has: {has}")
     if len(set(names)) != len(names):
         raise InvalidInput("--keep-outputs has a name twice")
-    kept = [_copy(outputs[name]) for name in names]
+    kept = [copied(outputs[name]) for name in names]
     del graph.output[:]
     graph.output.extend(kept)
     needed, read = set(names), {name for node in graph.node for name in node.input}
@@ -139,7 +139,7 @@ def _keep_outputs(where: str, model: Any, names: Sequence[str]) -> None:
     for node in reversed(graph.node):
         if needed & set(node.output):
             needed |= {*node.input, *inner_names(node)}
-            nodes.append(_copy(node))
+            nodes.append(copied(node))
     del graph.node[:]
     graph.node.extend(reversed(nodes))
     # What nothing ever read stays as it was.
@@ -151,7 +151,8 @@ def _keep_outputs(where: str, model: Any, names: Sequence[str]) -> None:
     del graph.value_info[:]
 
 
-def _copy(message: Any) -> Any:
+def copied(message: Any) -> Any:
+    """A protobuf message that no other one holds."""
     return type(message).FromString(message.SerializeToString())
 
 
@@ -259,7 +260,7 @@ def _move_batches(
         rename_value(model, name, within)
         value.name = name
         outside = [batch, *(place for place in range(len(shape.dim)) if place != batch)]
-        moved = [_copy(shape.dim[place]) for place in outside]
+        moved = [copied(shape.dim[place]) for place in outside]
         del shape.dim[:]
         shape.dim.extend(moved)
         back = [outside.index(place) for place in range(len(outside))]

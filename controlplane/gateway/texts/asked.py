@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from planner.types import Query
-from variants.buckets import BucketedTask, TaskTable
+from variants.buckets import BucketedTask, TaskTable, asked_name
 from variants.errors import InvalidInput
 from variants.types import Task, TaskName
 
@@ -53,7 +53,7 @@ def check_numbers(task: Task, variant: str | None, tasks: Mapping[TaskName, Task
     if task.text is None or variant is not None or not isinstance(tasks, TaskTable):
         return
     if task.name in tasks.texts:
-        name = task.name if task.bucket is None else task.bucket.of
+        name = asked_name(task)
         raise InvalidInput(
             f"the models of task {name!r} have different tokenizers, and numbers of tokens mean"
             " something else to each: ask with texts, or name the 'variant' whose numbers they are"

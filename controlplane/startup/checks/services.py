@@ -14,6 +14,7 @@ from controlplane.startup.checks.installation import import_fault, version_of
 from controlplane.startup.checks.state import running_here
 from controlplane.views.storage_status import LIVE_STATE_SLOW
 from planner.sentences import some_of
+from variants.buckets import asked_name
 from variants.errors import ModellessError
 from variants.figures import counted
 
@@ -216,7 +217,7 @@ def texts(settings: Settings) -> Iterator[Finding]:
                 tasks = catalog.snapshot().tasks
     except ModellessError:  # `database` tells of that
         return
-    names = {task.name if task.bucket is None else task.bucket.of for task in tasks if task.text}
+    names = {asked_name(task) for task in tasks if task.text}
     if not names:
         yield fine("texts", "no task takes any")
     elif fault := import_fault("tokenizers"):
