@@ -17,6 +17,8 @@ Rows = npt.NDArray[np.int64]
 
 MEMORIES_S = (0.0, 30.0, 120.0, 600.0)
 """Time constants to choose from. 0 is the last bucket by itself."""
+FULL = 1e6
+"""Buckets from which on every average is full."""
 JUDGED_S = 1_800.0
 """Time constant of the errors by which one is chosen."""
 JUMP_DEVIATIONS = 4.0
@@ -53,7 +55,8 @@ class Adaptive:
     A busy task is followed bucket by bucket, because its counts say what its rate is. A quiet one
     is averaged for long, because its counts are mostly chance. When a bucket lies further off than
     chance and habit explain, all averages begin anew from it, so that a flash crowd is followed in
-    the bucket after its first.
+    the bucket after its first. As long as there are fewer buckets than an average remembers, it is
+    their plain mean: the first of them would else outweigh all others for minutes.
     """
 
     def __init__(self, step_s: float) -> None:
@@ -64,6 +67,8 @@ class Adaptive:
         """The averages, shape ``(rows, len(MEMORIES_S))``."""
         self._errors = np.zeros((0, len(MEMORIES_S)))
         """Their mean squared errors on the root of the rate, in the same shape."""
+        self._begun = np.zeros(0)
+        """Buckets in the averages since they began, shape ``(rows,)``."""
 
     def advance(self, slot: int, rates: Array) -> Array:
         """See ``PointForecast``."""
@@ -75,7 +80,10 @@ class Adaptive:
         squares = np.square(np.sqrt(rate) - np.sqrt(levels))
         best = np.arange(len(errors)), errors.argmin(axis=1)
         jumped = squares[best] > JUMP_DEVIATIONS**2 * errors[best]
-        levels = np.where(jumped[:, None], rate, levels + self._gains * (rate - levels))
+        begun = np.where(jumped, 1.0, self._begun[seen] + 1.0)
+        gains = np.maximum(self._gains, 1.0 / begun[:, None])
+        levels = levels + gains * (rate - levels)
+        self._begun[seen] = begun
         self._errors[seen] = errors + self._forgetting * (squares - errors)
         self._levels[seen] = levels
         answer: Array = self._levels[np.arange(len(self._levels)), self._errors.argmin(axis=1)]
@@ -87,18 +95,27 @@ class Adaptive:
         # An average over n buckets adds 1/n of their variance to that of the next one.
         start = self._variance * (1.0 + self._gains / (2.0 - self._gains))
         self._errors = np.concatenate([self._errors, np.tile(start, (rows, 1))])
+        self._begun = np.append(self._begun, np.zeros(rows))
 
     def keep(self, rows: Rows) -> None:
         self._levels, self._errors = self._levels[rows], self._errors[rows]
+        self._begun = self._begun[rows]
 
     def memory(self) -> Memory:
         """See ``planner.forecasting.memory.Remembers``."""
-        return {"levels": self._levels.copy(), "errors": self._errors.copy()}
+        return {
+            "levels": self._levels.copy(),
+            "errors": self._errors.copy(),
+            "begun": self._begun.copy(),
+        }
 
     def recall(self, memory: Memory, shift_s: float) -> None:
         """See ``planner.forecasting.memory.Remembers``."""
         self._levels = array(memory, "levels", (None, len(self._gains)))
         self._errors = array(memory, "errors", self._levels.shape)
+        rows = len(self._levels)
+        # Before this was counted, averages counted as full from their first bucket on.
+        self._begun = array(memory, "begun", (rows,)) if "begun" in memory else np.full(rows, FULL)
 
 
 def gain(step_s: float, memory_s: float) -> float:

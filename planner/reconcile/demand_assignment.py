@@ -8,12 +8,18 @@ anyway, and so it adds headroom.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
-from math import inf
+from math import inf, sqrt
 from typing import NamedTuple
 
 from planner.reconcile.kept.worth import FULL_COST, FULL_POWER
 from planner.reconcile.matching import able, kept_out_everywhere, match
-from planner.reconcile.problem_builder import MOST_LOAD, TAIL, BuiltProblem, ProblemBuilder
+from planner.reconcile.problem_builder import (
+    MOST_LOAD,
+    TAIL,
+    BuiltProblem,
+    ProblemBuilder,
+    largest_batch,
+)
 from planner.residency.pinned_room import PinnedRoom
 from planner.selection.eligibility import kept_out
 from planner.solver.problem import Assignment, AvailableKind, Planner, Power, Solution
@@ -40,6 +46,19 @@ SCALES = 5
 """How often a demand is made smaller until it fits."""
 SMALLER = 0.97
 """Factor on what was served at last, for the next attempt."""
+SHARED = 0.06
+"""By what part batches count as longer, at least, on a worker that is planned to serve several
+variants: each of them has fewer queries there, which fill smaller batches than the plan's, and
+waits for the others' (docs/decisions/0007-planning.md has the sweep)."""
+EVENED = 4
+"""How often a larger part of the demand is tried, or more than all of it, once a part fits: the
+more fits at once, the more evenly are the workers full when it is scaled back."""
+EVENED_WORKERS = 256
+"""So many workers, divided by theirs, are the tries that a larger fleet gets."""
+NEARLY = 0.96
+"""Part of what would fit if all workers were equally full that is tried first."""
+ALIKE = 1.003
+"""Two parts of the demand that are this near to each other are one."""
 EVEN_LOADS = (0.2, 0.35, 0.5, 0.65, 0.8)
 """Loads to plan for when all can be served at one of them, ascending, to find the best."""
 HALF = 0.5
@@ -102,8 +121,10 @@ def assign_demand(
         pinned: what operators have workers hold, which is there whatever is assigned.
     """
     workers, real = able(snapshot, workers, demand)
+    seen = interference or {}
+    least = SHARED if objective is Objective.COST else 0.0
     kinds = tuple(
-        replace(kind, interference=(interference or {}).get(real[kind.name], 0.0))
+        replace(kind, interference=max(least, seen.get(real[kind.name], 0.0)))
         for kind in _kinds(workers, real, known, pinned)
     )
     resident = None if pinned is None else pinned.everywhere(workers)
@@ -122,7 +143,7 @@ def assign_demand(
     return DemandAssignment(
         routes=routes,
         # Not what the solution serves: what is kept out of a worker is not served there.
-        served_qps=sum([route.qps for route in routes]) * planned.scale,
+        served_qps=sum([route.qps for route in routes]) * min(1.0, planned.scale),
         asked_qps=sum(d.qps for d in demand),
         accuracy=found.accuracy,
         tail=planned.tail,
@@ -139,7 +160,7 @@ class _Planned(NamedTuple):
     found: Solution
     tail: float
     scale: float
-    """The part of the demand that was planned for."""
+    """The part of the demand that was planned for, or how many times as much."""
     even_load: float | None
 
 
@@ -158,6 +179,7 @@ def _planned(
     """
     build = builder(demand)
     scale = smaller = 1.0
+    above = inf
     tails = iter(TAILS)
     tail = next(tails)
     found: Solution | None = None
@@ -181,12 +203,54 @@ def _planned(
         asked_qps = sum(d.qps for d in made.problem.demand)
         following = next(tails, None)
         if following is None:
+            above = scale
             smaller = scale * SMALLER * found.served_qps / asked_qps
         else:
             tail = following
     assert found is not None
     build.forget()
-    return _Planned(made, found, tail, scale, even_load)
+    planned = _Planned(made, found, tail, scale, even_load)
+    if objective is not Objective.COST or not found.feasible:
+        return planned
+    return _widest(planned, above, builder, demand, workers, planner)
+
+
+def _widest(
+    planned: _Planned,
+    too_much: float,
+    builder: Callable[[Sequence[Demand]], ProblemBuilder],
+    demand: Sequence[Demand],
+    workers: int,
+    planner: Planner,
+) -> _Planned:
+    """The plan for the largest part of the demand, or multiple of it, that is found to fit.
+
+    To a solver, all plans that serve a demand on as many workers are equal: some workers are full,
+    and the last ones have next to nothing. Workers are there and paid for whatever they do, and
+    fleets are sized so that most are nearly full. So what a plan is worth is how much would have to
+    come until its fullest worker is full.
+
+    Args:
+        too_much: the least part of the demand that did not fit, or infinity.
+    """
+    fits = planned.scale
+    busy = sum(one.share for one in planned.found.assignments)
+    # If all were as full as may be, and each row took what it takes now.
+    too_much = min(too_much, fits * MOST_LOAD * workers / max(busy, 1e-9) * ALIKE)
+    scale = max(too_much * NEARLY, sqrt(fits * too_much))
+    for _ in range(min(EVENED, EVENED_WORKERS // workers)):
+        if too_much < fits * ALIKE:
+            break
+        build = builder([replace(each, qps=each.qps * scale) for each in demand])
+        made = build.problem(tail=planned.tail)
+        found = planner(made.problem, Objective.COST)
+        build.forget()
+        if found.feasible:
+            planned, fits = _Planned(made, found, planned.tail, scale, None), scale
+        else:
+            too_much = scale
+        scale = sqrt(fits * too_much)
+    return planned
 
 
 def _has_time(found: Solution, workers: int) -> bool:
@@ -330,8 +394,13 @@ def _routes(
 ) -> tuple[Route, ...]:
     """Routes over concrete workers.
 
-    ``scale`` is the part of the demand that was planned for; the rates are those of all of it.
+    ``scale`` is the part of the demand that was planned for, or how many times as much; rates are
+    those of the demand, and batches no larger than it fills.
     """
+    left_ms = [each.latency_ms - made.problem.overhead_ms for each in made.problem.demand]
+    largest = [
+        largest_batch(each.qps / scale, ms) for each, ms in zip(made.asked, left_ms, strict=True)
+    ]
     devices = [_Device(kind, []) for kind in kinds]
     for assignment in assignments:
         devices[assignment.device].work.append(assignment)
@@ -356,7 +425,8 @@ def _routes(
                 qps = assignment.qps / made.factors[assignment.demand] / len(copies) / scale
                 route = (
                     asked.task, asked.latency_ms, asked.accuracy, candidate.variant, worker,
-                    assignment.batch_size, asked.variant is not None,
+                    min(assignment.batch_size, largest[assignment.demand]),
+                    asked.variant is not None,
                 )  # fmt: skip
                 rates[route] = rates.get(route, 0.0) + qps
     return in_order(

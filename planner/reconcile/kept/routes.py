@@ -16,8 +16,11 @@ from planner.solver.capacity import SLACK
 from planner.types import Demand, DemandClass, Objective, Snapshot, class_of
 from variants.types import DeviceKindName, Route, TaskName, VariantKey, WorkerId
 
-DRIFT = 0.1
-"""Demand may change by this part of its work before it is assigned anew."""
+DRIFT = {Objective.COST: 0.02, Objective.ENERGY: 0.1, Objective.ACCURACY: 0.1}
+"""Demand may change by this part of its work before it is assigned anew. Under ``cost`` workers are
+so full that each task needs the time that is planned for it (docs/decisions/0006-forecast.md)."""
+LOOSER = 0.1
+"""The SLO of a class may change by this part of it."""
 ROOMY = {Objective.COST: 0.5, Objective.ENERGY: 0.5, Objective.ACCURACY: 0.8}
 """Part of its time up to which a worker has enough left that the division hardly matters. Under
 ``accuracy`` what full workers cost is a part of what a division is worth."""
@@ -37,7 +40,7 @@ def drifted(
     """Whether the demand has moved away from what the routes were made for.
 
     Changes are weighed by the work that a query brings, ``work_ms`` per task. A class whose SLO
-    (``kept_slo_ms``) is looser by ``DRIFT`` has changed as a whole; one that is tighter by as much
+    (``kept_slo_ms``) is looser by ``LOOSER`` has changed as a whole; one that is tighter by as much
     has the demand be assigned anew however small it is, because workers run too long batches for
     it.
     """
@@ -48,16 +51,16 @@ def drifted(
     for each in demand:
         now_ms = kept_slo_ms(each, objective) or each.latency_ms
         was_ms = slo_ms.get(key := class_of(each), now_ms)
-        if now_ms * (1.0 + DRIFT) < was_ms:
+        if now_ms * (1.0 + LOOSER) < was_ms:
             return True
-        if now_ms > was_ms * (1.0 + DRIFT):
+        if now_ms > was_ms * (1.0 + LOOSER):
             looser.add(key)
     moved = total = 0.0
     for key in planned.keys() | wanted.keys():
         weight, asked = work_ms.get(key[0], 1.0), wanted.get(key, 0.0)
         moved += weight * (asked if key in looser else abs(planned.get(key, 0.0) - asked))
         total += weight * asked
-    return moved > DRIFT * total
+    return moved > DRIFT[objective] * total
 
 
 def kept_slo_ms(demand: Demand, objective: Objective) -> float | None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from planner.forecasting.demand import SloClass
 from planner.forecasting.demand_estimator import DemandEstimator
 from planner.forecasting.forecast import Forecaster, adaptive
+from planner.forecasting.point_forecasts import FULL
 from planner.types import Objective
 from tests.planner.builders import DIGITS
 from variants.types import TaskName
@@ -111,11 +112,24 @@ def paths(memory: Any, before: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     return found
 
 
-NEEDED = [path for path in paths(watched(20).memory()) if path[-1] != "first_s"]
-"""``first_s`` may be missing: it is None where nothing was counted."""
+NEEDED = [path for path in paths(watched(20).memory()) if path[-1] not in ("first_s", "begun")]
+"""``first_s`` may be missing: it is None where nothing was counted; ``begun`` as well: releases
+before it was counted did not write it."""
 
 
 @pytest.mark.parametrize("path", NEEDED, ids=".".join)
 def test_a_memory_that_lacks_something_is_refused(path: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"no (array|number|list|memory)"):
         estimator().recall(without(watched(20).memory(), path), 0.0, 20.0)
+
+
+def test_averages_of_a_memory_without_their_age_count_as_full() -> None:
+    memory = watched(20).memory()
+    for part in ("totals", "parts"):
+        memory = without(memory, ("forecast", part, "point", "begun"))
+    old, new = estimator(), estimator()
+    old.recall(memory, 0.0, 20.0)
+    new.recall(watched(20).memory(), 0.0, 20.0)
+    assert old.expected == new.expected
+    kept = old.memory()["forecast"]["totals"]["point"]["begun"]
+    assert (kept >= FULL).all()
