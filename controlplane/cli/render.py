@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
     """Print rows below their columns; a column whose name starts with ``>`` is right-aligned.
 
-    On a terminal that is too narrow for them each row is a paragraph.
+    On a terminal that is too narrow for them a last column of sentences goes below the others;
+    where these do not fit either, each row is a paragraph.
     """
     from rich import box
     from rich.table import Table
@@ -27,6 +28,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) 
         return
     names = [column.removeprefix(">") for column in columns]
     if screen.is_terminal and _narrowest(columns, cells) > screen.width:
+        if _is_prose(columns, cells) and _narrowest(columns[:-1], cells) <= screen.width:
+            _prose_below(screen, columns, cells)
+            return
         for row in cells:
             _paragraph(screen, names, row)
         return
@@ -90,6 +94,40 @@ def _narrowest(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     return sum(widths) + APART * (len(widths) - 1)
 
 
+def _is_prose(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the last column has sentences."""
+    return not columns[-1].startswith(">") and any(len(row[-1]) > LEAST_WORDS for row in rows)
+
+
+def _prose_below(screen: "Console", columns: Sequence[str], rows: list[list[str]]) -> None:
+    """Rows of all columns but the last, whose text stands below each, indented as the second."""
+    from rich.cells import cell_len
+    from rich.padding import Padding
+    from rich.text import Text
+
+    names = [column.removeprefix(">") for column in columns]
+    *first, last = columns
+    lines = [[name.removeprefix(">") for name in first], *(row[:-1] for row in rows)]
+    widths = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
+    indent = widths[0] + APART if first[0].startswith(">") else INDENT
+
+    def line(cells: Sequence[str]) -> str:
+        told = (
+            " " * (width - cell_len(cell)) + cell
+            if column.startswith(">")
+            else cell + " " * (width - cell_len(cell))
+            for column, cell, width in zip(first, cells, widths, strict=True)
+        )
+        return (" " * APART).join(told).rstrip()
+
+    whole = sum(widths) + APART * (len(widths) - 1)
+    for style, cells in (("dim", names), *(("", row) for row in rows)):
+        screen.print(Text(line(cells[:-1]), style=style))
+        screen.print(Padding(Text(cells[-1], style=style), (0, 0, 0, indent)))
+        if cells is names:
+            screen.print("─" * max(whole, indent + cell_len(last)))
+
+
 def _paragraph(screen: "Console", names: Sequence[str], row: Sequence[str]) -> None:
     """A row with its first named cell above the others, which bear the names of their columns.
 
@@ -137,6 +175,26 @@ def details(pairs: Sequence[tuple[str, str]]) -> None:
     for name, value in pairs:
         grid.add_row(name, Text(printable(value)))
     _print(console(), grid)
+
+
+def hanging(screen: "Console", mark: str, sentence: str, style: str = "") -> None:
+    """Print a sentence behind its mark, both in Rich's markup; what goes on stands below itself.
+
+    A pipe gets one line.
+    """
+    from rich.cells import cell_len
+    from rich.table import Table
+    from rich.text import Text
+
+    head, text = Text.from_markup(mark), Text.from_markup(sentence, style=style)
+    if not screen.is_terminal or cell_len(head.plain) + text.cell_len < screen.width:
+        screen.print(Text.assemble(head, " ", text), soft_wrap=True)
+        return
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(head, text)
+    screen.print(grid)
 
 
 def console() -> "Console":

@@ -235,7 +235,9 @@ def _variant_table(rows: list[Row]) -> None:
             for row in rows
             for device in row["devices"]
         ),
-        empty="There are no variants with a profile.",
+        empty="No variant has a profile; `modelless profile` measures them."
+        if rows
+        else "There are no variants; `modelless register` makes them.",
     )
     if any(row["devices"] for row in rows):
         print()

@@ -51,7 +51,7 @@ from variants.errors import (
     SloInfeasible,
     StateUnavailable,
 )
-from variants.types import DeviceKindName, Event, Plan, Stage, TickRecord
+from variants.types import DeviceKindName, Event, Plan, Stage, TaskName, TickRecord
 from workers.types import WorkerStatus
 
 ANSWER = {
@@ -224,6 +224,18 @@ def test_lines_of_a_pipe_end_in_no_blanks(gateway: Gateway, shell: Shell) -> Non
         assert [line for line in lines if line != line.rstrip()] == [], command
 
 
+def test_where_nothing_is_registered_the_next_step_is_said(gateway: Gateway, shell: Shell) -> None:
+    gateway.catalog.remove_task(TaskName("digits"))
+
+    status = shell("status", url=gateway.url).out
+    variants = shell("variants", "list", url=gateway.url).out
+
+    assert status.endswith(
+        "\n\nNothing is registered yet: `modelless register MODEL.onnx --task NAME ...`\n"
+    )
+    assert variants == "There are no variants; `modelless register` makes them.\n"
+
+
 def test_status_tells_of_queries_that_miss_their_slo(gateway: Gateway, shell: Shell) -> None:
     calm = shell("status", url=gateway.url)
     lately = {"requests": 10, "met": 8, "late": 0, "refused": 2, "attainment": 0.8}
@@ -300,7 +312,8 @@ def test_status_tells_of_cores_that_others_take(gateway: Gateway, shell: Shell) 
 
     sentence = (
         "The cores of h1 are short: 63 % of the time something waited for one, gateways and "
-        "workers use 0.4 of its 2 cores, other programs 1.6; end those, or move one of the two."
+        "workers use 0.4 of its 2 cores, other programs 1.6; stop some of these, or run modelless "
+        "on another machine."
     )
     assert f"● {sentence}" in told.out
     assert "2 late. Cores are short meanwhile, which makes answers late." in told.out
