@@ -11,11 +11,23 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    empty: str,
+    spare: Sequence[str] = (),
+) -> Sequence[str]:
     """Print rows below their columns; a column whose name starts with ``>`` is right-aligned.
 
     On a terminal that is too narrow for them a last column of sentences goes below the others;
     where these do not fit either, each row is a paragraph.
+
+    Args:
+        spare: columns that are left out there instead, as many as it takes, the first first.
+
+    Returns:
+        the columns that were left out.
     """
     from rich import box
     from rich.table import Table
@@ -25,17 +37,20 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) 
     cells = [[printable(cell) for cell in row] for row in rows]
     if not cells:
         screen.print(empty, markup=False)
-        return
+        return ()
+    left_out: Sequence[str] = ()
+    if screen.is_terminal:
+        columns, cells, left_out = _fitting(columns, cells, spare, screen.width)
     names = [column.removeprefix(">") for column in columns]
     if screen.is_terminal and _narrowest(columns, cells) > screen.width:
         if _is_prose(columns, cells) and _narrowest(columns[:-1], cells) <= screen.width:
             _prose_below(screen, columns, cells)
-            return
-        for row in cells:
-            _paragraph(screen, names, row)
-        return
+        else:
+            for row in cells:
+                _paragraph(screen, names, row)
+        return left_out
     if _print_lines(screen, columns, cells):
-        return
+        return left_out
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
     last = len(columns) - 1
     for i, (column, name) in enumerate(zip(columns, names, strict=True)):
@@ -45,6 +60,26 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) 
     for row in cells:
         grid.add_row(*map(Text, row))
     _print(screen, grid)
+    return left_out
+
+
+def _fitting(
+    columns: Sequence[str], rows: list[list[str]], spare: Sequence[str], width: int
+) -> tuple[Sequence[str], list[list[str]], Sequence[str]]:
+    """Columns and rows without what can be spared, and what that is; all of it if none fits."""
+    left_out: list[str] = []
+    kept = list(range(len(columns)))
+    for name in (None, *spare):
+        if name is not None:
+            if name not in columns:
+                continue
+            left_out.append(name)
+            kept.remove(columns.index(name))
+        fewer = [columns[i] for i in kept]
+        cells = [[row[i] for i in kept] for row in rows]
+        if _narrowest(fewer, cells) <= width:
+            return fewer, cells, [column for column in columns if column in left_out]
+    return columns, rows, ()
 
 
 def _print_lines(screen: "Console", columns: Sequence[str], rows: list[list[str]]) -> bool:
@@ -256,6 +291,11 @@ def usd(value: float | None) -> str:
 def usd_per_million(usd_per_1k: float | None) -> str:
     """A price per 1,000 queries as that of a million: few have as many zeros."""
     return usd(None if usd_per_1k is None else 1_000 * usd_per_1k)
+
+
+def rate(value: float) -> str:
+    """A throughput: three significant digits, as more are not known."""
+    return f"{float(f'{value:.3g}'):,.0f}"
 
 
 def mib(value: float | None) -> str:

@@ -249,7 +249,7 @@ def _print_workers(workers: Sequence[Mapping[str, Any]]) -> None:
                 state_of(worker),
                 str(ready),
                 f"{worker['reserved_mib']:,.0f} of {worker['memory_mib']:,.0f} MiB",
-                percent(worker["busy_ratio"]),
+                f"{100 * worker['busy_ratio']:.0f} %",
             )
         )
     out.print()

@@ -181,7 +181,43 @@ def test_a_look_is_readable_and_the_same_in_json_and_yaml(
 STYLES = re.compile(r"\x1b\[[0-9;]*m")
 
 
-@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize(
+    ("width", "shown", "left_out"),
+    [
+        (60, "VARIANT ACCURACY P95 MS USD/MILLION", "± %, P50 MS, ROWS/S, MIB, LOAD S"),
+        (80, "VARIANT ACCURACY ± % P95 MS ROWS/S USD/MILLION MIB", "P50 MS, LOAD S"),
+        (90, "VARIANT ACCURACY ± % P50 MS P95 MS ROWS/S USD/MILLION MIB", "LOAD S"),
+    ],
+)
+def test_a_narrow_terminal_has_the_columns_that_matter_most(
+    gateway: Gateway,
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+    shown: str,
+    left_out: str,
+) -> None:
+    piped = shell("variants", "list", url=gateway.url).out
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    monkeypatch.setenv("COLUMNS", str(width))
+
+    told = STYLES.sub("", shell("variants", "list", url=gateway.url).out)
+
+    lines = told.splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[0].split() == shown.split()
+    assert [line.removeprefix("*").split()[0] for line in lines[2:6]] == [
+        "linear-v1-onnx-fp32", "mlp-v1-onnx-int8", "mlp-v1-onnx-fp32", "slow-v1-onnx-fp32",
+    ]  # fmt: skip
+    assert f"All are live, on cpu-4. A wider terminal also shows {left_out}. *: no" in " ".join(
+        told.split()
+    )
+    assert "STAGE" in piped
+    assert "LOAD S" in piped
+    assert "terminal" not in piped
+
+
+@pytest.mark.parametrize("width", [40, 50])
 def test_on_a_narrow_terminal_a_row_that_does_not_fit_is_a_paragraph(
     gateway: Gateway, shell: Shell, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
@@ -196,7 +232,9 @@ def test_on_a_narrow_terminal_a_row_that_does_not_fit_is_a_paragraph(
         "* linear-v1-onnx-fp32", "* mlp-v1-onnx-int8", "* mlp-v1-onnx-fp32", "slow-v1-onnx-fp32",
     ]  # fmt: skip
     assert "  STAGE live   ACCURACY 90.00 %   " in rows[1]
-    assert any(row.strip().endswith("MIB 10.0   LOAD S 0.5") for row in rows)
+    told = "   ".join(row.strip() for row in rows)
+    assert "MIB 10.0   LOAD S 0.5" in told
+    assert all(cell in told for cell in ("± % ", "P50 MS ", "P95 MS ", "ROWS/S ", "USD/MILLION "))
 
 
 def test_a_table_that_fits_a_terminal_breaks_no_cell_but_its_last(
