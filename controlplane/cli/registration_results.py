@@ -135,17 +135,19 @@ def body_table(
     render.table(
         (
             "",
-            "variant",
-            "on",
-            ">accuracy",
-            ">p95 ms, 1 row",
-            ">rows/s",
-            ">memory MiB",
-            ">load ms",
-            ">file MiB",
+            "VARIANT",
+            "DEVICE",
+            ">ACCURACY",
+            ">P95 MS",
+            ">ROWS/S",
+            ">MIB",
+            ">LOAD MS",
+            ">FILE MIB",
         ),
         [_row(name, variant, profile) for variant in variants for profile in variant["profiles"]],
         empty="Nothing was registered.",
+        alike=("DEVICE",),
+        spare=(">FILE MIB", ">LOAD MS", ">MIB"),
     )
     for skipped in body["skipped"]:
         _say(f"left out: {skipped['name']}: {skipped['reason']}")
@@ -190,7 +192,7 @@ def _row(name: str, variant: Mapping[str, Any], profile: Mapping[str, Any]) -> t
         profile["device_kind"],
         render.percent(variant["accuracy"]),
         render.ms(points[0]["p95_ms"]),
-        f"{1000 * fastest:,.0f}",
+        render.rate(1000 * fastest),
         render.mib(profile["memory_mib"]),
         f"{1000 * profile['load_s']:.1f}",
         figure(variant["size_bytes"] / 2**20),

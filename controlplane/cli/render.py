@@ -16,6 +16,7 @@ def table(
     rows: Iterable[Sequence[str]],
     *,
     empty: str,
+    alike: Sequence[str] = (),
     spare: Sequence[str] = (),
 ) -> Sequence[str]:
     """Print rows below their columns; a column whose name starts with ``>`` is right-aligned.
@@ -24,15 +25,12 @@ def table(
     where these do not fit either, each row is a paragraph.
 
     Args:
-        spare: columns that are left out there instead, as many as it takes, the first first.
+        alike: columns that are told below the table there, where all their cells are the same.
+        spare: columns that are left out there then, as many as it takes, the first first.
 
     Returns:
         the columns that were left out.
     """
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     screen = console()
     cells = [[printable(cell) for cell in row] for row in rows]
     if not cells:
@@ -40,17 +38,58 @@ def table(
         return ()
     left_out: Sequence[str] = ()
     if screen.is_terminal:
-        columns, cells, left_out = _fitting(columns, cells, spare, screen.width)
+        all_columns, all_cells = columns, cells
+        same = [
+            column
+            for column in alike
+            if column in columns and len({row[columns.index(column)] for row in cells}) == 1
+        ]
+        columns, cells, left_out = _fitting(columns, cells, (*same, *spare), screen.width)
+    _lay_out(screen, columns, cells)
+    if left_out:
+        first = dict(zip(all_columns, all_cells[0], strict=True))
+        told = {name: cell for name, cell in first.items() if name in left_out and name in same}
+        _say_left_out(screen, told, [column for column in left_out if column not in told])
+    return left_out
+
+
+def fits(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a table is one here, and no paragraphs."""
+    screen = console()
+    return (
+        not screen.is_terminal
+        or _narrowest(columns, rows) <= screen.width
+        or _fits_without_prose(columns, rows, screen.width)
+    )
+
+
+def _say_left_out(screen: "Console", same: Mapping[str, str], others: Sequence[str]) -> None:
+    """What a terminal had no room for."""
+    said = [f"{column.removeprefix('>')} {cell}" for column, cell in same.items()]
+    names = [column.removeprefix(">") for column in others]
+    sentences = [
+        *([f"In all rows: {', '.join(said)}."] if said else []),
+        *([f"A wider terminal also shows {', '.join(names)}."] if names else []),
+    ]
+    screen.print()
+    screen.print(" ".join(sentences), style="dim", markup=False)
+
+
+def _lay_out(screen: "Console", columns: Sequence[str], cells: list[list[str]]) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     names = [column.removeprefix(">") for column in columns]
     if screen.is_terminal and _narrowest(columns, cells) > screen.width:
-        if _is_prose(columns, cells) and _narrowest(columns[:-1], cells) <= screen.width:
+        if _fits_without_prose(columns, cells, screen.width):
             _prose_below(screen, columns, cells)
         else:
             for row in cells:
                 _paragraph(screen, names, row)
-        return left_out
+        return
     if _print_lines(screen, columns, cells):
-        return left_out
+        return
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
     last = len(columns) - 1
     for i, (column, name) in enumerate(zip(columns, names, strict=True)):
@@ -60,7 +99,6 @@ def table(
     for row in cells:
         grid.add_row(*map(Text, row))
     _print(screen, grid)
-    return left_out
 
 
 def _fitting(
@@ -77,7 +115,7 @@ def _fitting(
             kept.remove(columns.index(name))
         fewer = [columns[i] for i in kept]
         cells = [[row[i] for i in kept] for row in rows]
-        if _narrowest(fewer, cells) <= width:
+        if _narrowest(fewer, cells) <= width or _fits_without_prose(fewer, cells, width):
             return fewer, cells, [column for column in columns if column in left_out]
     return columns, rows, ()
 
@@ -112,6 +150,8 @@ def _print_lines(screen: "Console", columns: Sequence[str], rows: list[list[str]
 APART = 3
 """Blanks between two columns."""
 INDENT = 2
+NARROW = 5
+"""What stands below a row is indented as its second cell, if the first column is no wider."""
 LEAST_WORDS = 24
 """A column of words that comes last is wrapped, down to so many characters."""
 
@@ -129,9 +169,10 @@ def _narrowest(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     return sum(widths) + APART * (len(widths) - 1)
 
 
-def _is_prose(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the last column has sentences."""
-    return not columns[-1].startswith(">") and any(len(row[-1]) > LEAST_WORDS for row in rows)
+def _fits_without_prose(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
+    """Whether the last column has sentences, and all others fit."""
+    prose = not columns[-1].startswith(">") and any(len(row[-1]) > LEAST_WORDS for row in rows)
+    return prose and _narrowest([*columns[:-1], ">"], [(*row[:-1], "") for row in rows]) <= width
 
 
 def _prose_below(screen: "Console", columns: Sequence[str], rows: list[list[str]]) -> None:
@@ -144,7 +185,7 @@ def _prose_below(screen: "Console", columns: Sequence[str], rows: list[list[str]
     *first, last = columns
     lines = [[name.removeprefix(">") for name in first], *(row[:-1] for row in rows)]
     widths = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
-    indent = widths[0] + APART if first[0].startswith(">") else INDENT
+    indent = widths[0] + APART if widths[0] <= NARROW else INDENT
 
     def line(cells: Sequence[str]) -> str:
         told = (
@@ -210,6 +251,12 @@ def details(pairs: Sequence[tuple[str, str]]) -> None:
     for name, value in pairs:
         grid.add_row(name, Text(printable(value)))
     _print(console(), grid)
+
+
+def note(sentence: str) -> None:
+    """Print what a table means; a pipe gets it in one line."""
+    screen = console()
+    screen.print(sentence, style="dim", soft_wrap=not screen.is_terminal, markup=False)
 
 
 def hanging(screen: "Console", mark: str, sentence: str, style: str = "") -> None:

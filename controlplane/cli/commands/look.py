@@ -23,12 +23,12 @@ from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import (
     clock,
     clock_cell,
-    console,
     details,
     interval,
     joules,
     mib,
     ms,
+    note,
     percent,
     rate,
     table,
@@ -239,10 +239,12 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
             for point in profile["points"]
         ),
         empty="It has no profile.",
+        alike=("DEVICE", "KNOWN"),
+        spare=(LIVE[1], ">P99 MS"),
     )
     if busy:
         print()
-        console().print(OF_BUSY, style="dim", soft_wrap=True, markup=False)
+        note(OF_BUSY)
 
 
 def _busy(point: Row) -> str:
@@ -289,10 +291,11 @@ def _plan_details(row: Row) -> None:
             for one in row["placements"]
         ),
         empty="It places nothing.",
+        alike=("WORKER", "NOW"),
     )
     if row["placements"]:
         print()
-        console().print(SHARE, style="dim", soft_wrap=True)
+        note(SHARE)
 
 
 def _tick_table(rows: list[Row], limit: int) -> None:

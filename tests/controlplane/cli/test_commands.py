@@ -209,9 +209,8 @@ def test_a_narrow_terminal_has_the_columns_that_matter_most(
     assert [line.removeprefix("*").split()[0] for line in lines[2:6]] == [
         "linear-v1-onnx-fp32", "mlp-v1-onnx-int8", "mlp-v1-onnx-fp32", "slow-v1-onnx-fp32",
     ]  # fmt: skip
-    assert f"All are live, on cpu-4. A wider terminal also shows {left_out}. *: no" in " ".join(
-        told.split()
-    )
+    said = f"In all rows: STAGE live, DEVICE cpu-4. A wider terminal also shows {left_out}. *: no"
+    assert said in " ".join(told.split())
     assert "STAGE" in piped
     assert "LOAD S" in piped
     assert "terminal" not in piped

@@ -1,14 +1,14 @@
 """The table of ``variants list``, and what the cells of ``variants get`` share with it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from controlplane.cli.render import (
-    console,
     half_interval,
     joules,
     mib,
     ms,
+    note,
     percent,
     rate,
     table,
@@ -38,28 +38,22 @@ OF_WHAT = (
 def variant_table(rows: list[Row]) -> None:
     """Print a line for each variant and device kind, and what the numbers are."""
     named = [cells for row in rows for cells in _named_cells(rows, row)]
-    stages = {row["stage"] for row in rows}
-    kinds = {device["device_kind"] for row in rows for device in row["devices"]}
     left_out = table(
         list(named[0]) if named else [],
         (list(cells.values()) for cells in named),
         empty="No variant has a profile; `modelless profile` measures them."
         if rows
         else "There are no variants; `modelless register` makes them.",
-        spare=(
-            *(("STAGE",) if len(stages) == 1 else ()),
-            *(("DEVICE",) if len(kinds) == 1 else ()),
-            *SPARE,
-        ),
+        alike=("STAGE", "DEVICE"),
+        spare=SPARE,
     )
     if not named:
         return
-    print()
+    if not left_out:
+        print()
     live = LIVE[0] in named[0] and LIVE[0] not in left_out
-    said = (*_left_out(left_out, stages, kinds), *(OF_WHAT if live else OF_WHAT[:2]))
-    screen = console()
-    for sentence in (*said, *_judged_by(rows)):
-        screen.print(sentence, style="dim", soft_wrap=not screen.is_terminal, markup=False)
+    for sentence in (*(OF_WHAT if live else OF_WHAT[:2]), *_judged_by(rows)):
+        note(sentence)
 
 
 def _named_cells(rows: list[Row], row: Row) -> Iterator[dict[str, str]]:
@@ -89,17 +83,6 @@ def _named_cells(rows: list[Row], row: Row) -> Iterator[dict[str, str]]:
             ">MIB": mib(device["memory_mib"]),
             ">LOAD S": figure(device["load_s"], 2),
         }
-
-
-def _left_out(columns: Sequence[str], stages: set[str], kinds: set[str]) -> list[str]:
-    """What a terminal had no room for."""
-    alike = (("STAGE", " ".join(stages)), ("DEVICE", f"on {' '.join(kinds)}"))
-    told = [words for column, words in alike if column in columns]
-    others = [one.removeprefix(">") for one in columns if one not in dict(alike)]
-    return [
-        *([f"All are {', '.join(told)}."] if told else []),
-        *([f"A wider terminal also shows {', '.join(others)}."] if others else []),
-    ]
 
 
 def _judged_by(rows: list[Row]) -> list[str]:

@@ -84,3 +84,31 @@ def test_a_sentence_goes_on_below_itself_behind_its_mark(
         "   nobody came in",
         "   its place.",
     ]
+
+
+def test_columns_that_say_the_same_in_all_rows_go_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = ("NAME", "DEVICE", ">MS", ">MIB")
+    rows = [("cnn-v1-onnx", "cpu-4", "1.5", "10"), ("mlp-v1-onnx", "cpu-4", "0.5", "2")]
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+
+    def shown(width: int) -> list[str]:
+        monkeypatch.setenv("COLUMNS", str(width))
+        table(columns, rows, empty="", alike=("DEVICE", ">MIB"), spare=(">MIB", ">MS"))
+        return [line.rstrip() for line in STYLES.sub("", capsys.readouterr().out).splitlines()]
+
+    assert shown(31)[0] == "NAME           MS   MIB"
+    assert shown(31)[-1] == "In all rows: DEVICE cpu-4."
+    assert shown(20)[:1] + shown(20)[2:] == [
+        "NAME           MS",
+        "cnn-v1-onnx   1.5",
+        "mlp-v1-onnx   0.5",
+        "",
+        "In all rows: DEVICE",
+        "cpu-4. A wider",
+        "terminal also shows",
+        "MIB.",
+    ]
+    assert shown(40)[0] == "NAME          DEVICE    MS   MIB"
+    assert len(shown(40)) == 4
