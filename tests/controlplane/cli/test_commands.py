@@ -8,12 +8,14 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from time import time
 from typing import Any, cast
 
+import grpc
 import numpy as np
 import pytest
 import yaml
@@ -511,6 +513,20 @@ def closing_at_once() -> Iterator[int]:
             thread.join()
 
 
+def test_a_port_of_grpc_is_told(shell: Shell) -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        ended = shell("status", url=f"http://127.0.0.1:{port}")
+    finally:
+        server.stop(None)
+    assert ended.code == 1
+    assert ended.err.endswith(
+        "; what answers there speaks no HTTP: a gateway has a port of its own for gRPC\n"
+    )
+
+
 def test_http_where_tls_is_spoken_is_told_with_what_to_look_at(shell: Shell) -> None:
     with closing_at_once() as port:
         ended = shell("status", url=f"http://127.0.0.1:{port}")
@@ -984,7 +1000,7 @@ def damaged_npz() -> bytes:
     [
         ("none.json", None, (), "none.json cannot be read: No such file or directory"),
         ("broken.json", b"[1,", (), "broken.json is not JSON: "),
-        ("rows.csv", b"a,b", (), "rows.csv is not JSON: "),
+        ("rows.csv", b"a,b", (), "rows.csv is not JSON: rows are read from .json and .npz files"),
         ("text.json", b'"x"', (), "text.json holds no rows: a list of rows is needed"),
         ("short.json", b"[[1]]", ("--row", "1"), "short.json has no row 1; it has 1 row"),
         ("none.npz", None, (), "none.npz cannot be read: No such file or directory"),
