@@ -269,7 +269,8 @@ def hanging(screen: "Console", mark: str, sentence: str, style: str = "") -> Non
     from rich.text import Text
 
     head, text = Text.from_markup(mark), Text.from_markup(sentence, style=style)
-    if not screen.is_terminal or cell_len(head.plain) + text.cell_len < screen.width:
+    room = screen.width - cell_len(head.plain) - 1
+    if not screen.is_terminal or (text.cell_len <= room and "\n" not in text.plain):
         screen.print(Text.assemble(head, " ", text), soft_wrap=True)
         return
     grid = Table.grid(padding=(0, 1))

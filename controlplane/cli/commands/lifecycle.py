@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,6 +55,7 @@ Workers = Annotated[
     typer.Option(metavar="N", help="Workers to split the cores into; else MODELLESS_WORKERS or 1."),
 ]
 
+TASK_BEGINS = re.compile(r"(?<=\.) (?=[a-z0-9][a-z0-9._-]*: [\d,]+ of )")
 EVICTION = "modelless"
 """The rule that is not worth a word."""
 COLOUR = {
@@ -214,7 +216,7 @@ def _print_standing(found: Mapping[str, Any]) -> None:
     said = [state for state in states if state.get("sentence")]
     for each in filter(None, (standing, found["service"], *said)):
         colour = COLOUR.get(each["level"], "yellow")
-        hanging(out, f"[{colour}]●[/]", _plain(each["sentence"]))
+        hanging(out, f"[{colour}]●[/]", _plain(_by_task(each["sentence"])))
     for row in standing["kinds"] if standing else ():
         out.print(f"  [dim]{escape(wanted_words(row))}[/]", soft_wrap=True)
     if headroom := plan.get("headroom"):
@@ -229,6 +231,11 @@ def _print_standing(found: Mapping[str, Any]) -> None:
     idle = [f"{task['name']}: {why}" for task in found["tasks"] if (why := unanswered(task))]
     for sentence in (*found["lost"], *idle, *news, *(found["advice"] or ())):
         hanging(out, "  [yellow]![/]", _plain(sentence))
+
+
+def _by_task(sentence: str) -> str:
+    """On a terminal each task of which a sentence speaks begins a line, as on the page."""
+    return TASK_BEGINS.sub("\n", sentence) if out.is_terminal else sentence
 
 
 def _plain(sentence: str) -> str:

@@ -339,6 +339,27 @@ def test_status_tells_of_a_certificate_that_ends_soon(gateway: Gateway, shell: S
     assert as_json["plan"]["certificate"]["level"] == "certificate_ends_soon"
 
 
+def test_on_a_terminal_each_task_that_misses_its_slo_begins_a_line(
+    gateway: Gateway, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lately = {"requests": 10, "met": 8, "late": 2, "refused": 0, "attainment": 0.8}
+    row = {**lately, "share_met": 0.8, "lately": {**lately, "share_met": 0.8}}
+    tasks = [{"task": "digits"} | row, {"task": "price"} | row]
+    gateway.live.slo |= {"lately_s": 60.0, "tasks": tasks}
+    piped = shell("status", url=gateway.url).out
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    shown = STYLES.sub("", shell("status", url=gateway.url).out)
+
+    said = [
+        f"{task}: 2 of 10 queries in the last 60 s missed their SLO: 2 late."
+        for task in ("digits", "price")
+    ]
+    assert " ".join(said) in piped
+    assert [line.strip() for line in shown.splitlines() if "missed" in line] == [
+        f"● {said[0]}", said[1],
+    ]  # fmt: skip
+
+
 def test_status_tells_of_cores_that_others_take(gateway: Gateway, shell: Shell) -> None:
     taken = CoreTime(host="h1", cores=2, used=0.4, busy=2.0, waited=0.63)
     row = {"task": "digits", "requests": 10, "met": 8, "late": 2, "refused": 0, "attainment": 0.8}
