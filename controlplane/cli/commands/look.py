@@ -142,7 +142,7 @@ def list_ticks(
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """The last turns of the control loop, newest first: what it saw, decided and did.
+    """Turns of the control loop in which something changed, newest first.
 
     Of each the table has the reasons that the turn before it had not; `-o json` has all.
     """
