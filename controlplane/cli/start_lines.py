@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from controlplane.building.types import Progress
 
 err = Console(stderr=True, highlight=False)
-NOTHING_YET = "Nothing is registered yet: `modelless register MODEL.onnx --task NAME ...`"
+NOTHING_YET = (
+    "Nothing is registered yet: `modelless register MODEL.onnx --task NAME --eval ROWS.npz`\n"
+    "`modelless register --help` explains it; `modelless up --example digits` makes examples first"
+)
 
 STEPS = frozenset({"train", "measure"})
 """Those of which a log has a line."""

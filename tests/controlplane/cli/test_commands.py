@@ -270,7 +270,9 @@ def test_where_nothing_is_registered_the_next_step_is_said(gateway: Gateway, she
     variants = shell("variants", "list", url=gateway.url).out
 
     assert status.endswith(
-        "\n\nNothing is registered yet: `modelless register MODEL.onnx --task NAME ...`\n"
+        "\n\nNothing is registered yet: `modelless register MODEL.onnx --task NAME --eval ROWS.npz`"
+        "\n`modelless register --help` explains it; `modelless up --example digits` makes examples"
+        " first\n"
     )
     assert variants == "There are no variants; `modelless register` makes them.\n"
 
