@@ -52,6 +52,11 @@ def test_all_as_planned_is_green_and_says_as_of_when(page: Page) -> None:
     assert "cpu-4 1 wanted · 1 running" in shown["workers"]
 
 
+def test_what_queries_prefer_by_default_is_told_from_what_is_chosen(page: Page) -> None:
+    said = "prefer cost (default) cost accuracy latency energy"
+    assert said in page.shown()["needs"]
+
+
 @pytest.mark.campaign
 def test_what_holds_for_queries_that_name_nothing_stands_beside_the_signature(page: Page) -> None:
     set_slo(page.catalog, DIGITS.name, Slo(latency_ms=50.0, accuracy=0.9, prefer=Prefer.LATENCY))
