@@ -44,7 +44,9 @@ def table(
             for column in alike
             if column in columns and len({row[columns.index(column)] for row in cells}) == 1
         ]
-        columns, cells, left_out = _fitting(columns, cells, (*same, *spare), screen.width)
+        columns, cells, left_out = _fitting(
+            columns, cells, dict.fromkeys((*same, *spare)), screen.width
+        )
     _lay_out(screen, columns, cells)
     if left_out:
         first = dict(zip(all_columns, all_cells[0], strict=True))
@@ -65,14 +67,16 @@ def fits(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
 
 def _say_left_out(screen: "Console", same: Mapping[str, str], others: Sequence[str]) -> None:
     """What a terminal had no room for."""
-    said = [f"{column.removeprefix('>')} {cell}" for column, cell in same.items()]
+    told = {column: cell for column, cell in same.items() if cell not in ("", "-")}
+    said = [f"{column.removeprefix('>')} {cell}" for column, cell in told.items()]
     names = [column.removeprefix(">") for column in others]
     sentences = [
         *([f"In all rows: {', '.join(said)}."] if said else []),
         *([f"A wider terminal also shows {', '.join(names)}."] if names else []),
     ]
-    screen.print()
-    screen.print(" ".join(sentences), style="dim", markup=False)
+    if sentences:
+        screen.print()
+        screen.print(" ".join(sentences), style="dim", markup=False)
 
 
 def _lay_out(screen: "Console", columns: Sequence[str], cells: list[list[str]]) -> None:
@@ -102,7 +106,7 @@ def _lay_out(screen: "Console", columns: Sequence[str], cells: list[list[str]]) 
 
 
 def _fitting(
-    columns: Sequence[str], rows: list[list[str]], spare: Sequence[str], width: int
+    columns: Sequence[str], rows: list[list[str]], spare: Iterable[str], width: int
 ) -> tuple[Sequence[str], list[list[str]], Sequence[str]]:
     """Columns and rows without what can be spared, and what that is; all of it if none fits."""
     left_out: list[str] = []

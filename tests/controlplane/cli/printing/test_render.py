@@ -89,13 +89,13 @@ def test_a_sentence_goes_on_below_itself_behind_its_mark(
 def test_columns_that_say_the_same_in_all_rows_go_first(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    columns = ("NAME", "DEVICE", ">MS", ">MIB")
-    rows = [("cnn-v1-onnx", "cpu-4", "1.5", "10"), ("mlp-v1-onnx", "cpu-4", "0.5", "2")]
+    columns = ("NAME", "NOTE", "DEVICE", ">MS", ">MIB")
+    rows = [("cnn-v1-onnx", "-", "cpu-4", "1.5", "10"), ("mlp-v1-onnx", "-", "cpu-4", "0.5", "2")]
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
 
     def shown(width: int) -> list[str]:
         monkeypatch.setenv("COLUMNS", str(width))
-        table(columns, rows, empty="", alike=("DEVICE", ">MIB"), spare=(">MIB", ">MS"))
+        table(columns, rows, empty="", alike=("NOTE", "DEVICE", ">MIB"), spare=(">MIB", ">MS"))
         return [line.rstrip() for line in STYLES.sub("", capsys.readouterr().out).splitlines()]
 
     assert shown(31)[0] == "NAME           MS   MIB"
@@ -110,5 +110,6 @@ def test_columns_that_say_the_same_in_all_rows_go_first(
         "terminal also shows",
         "MIB.",
     ]
-    assert shown(40)[0] == "NAME          DEVICE    MS   MIB"
-    assert len(shown(40)) == 4
+    assert shown(34)[0] == "NAME          DEVICE    MS   MIB"
+    assert len(shown(34)) == 4
+    assert shown(40)[0] == "NAME          NOTE   DEVICE    MS   MIB"
