@@ -699,6 +699,9 @@ def test_a_group_without_a_command_is_explained(shell: Shell) -> None:
 
 def test_a_typing_error_gets_a_suggestion(shell: Shell) -> None:
     assert "Did you mean 'tasks'" in shell("taks").err
+    for wrong, meant in (("--latencyms", "--latency-ms"), ("--row-s", "--cost or --row")):
+        said = shell("query", "digits", wrong, "1").err.splitlines()[0]
+        assert said == f"error: no such option: {wrong}. Did you mean {meant}?"
 
 
 # -- workers ------------------------------------------------------------------------------------
