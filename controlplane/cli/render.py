@@ -272,7 +272,8 @@ def hanging(screen: "Console", mark: str, sentence: str, style: str = "") -> Non
     from rich.table import Table
     from rich.text import Text
 
-    head, text = Text.from_markup(mark), Text.from_markup(sentence, style=style)
+    head = Text.from_markup(mark, emoji=False)
+    text = Text.from_markup(sentence, style=style, emoji=False)
     room = screen.width - cell_len(head.plain) - 1
     if not screen.is_terminal or (text.cell_len <= room and "\n" not in text.plain):
         screen.print(Text.assemble(head, " ", text), soft_wrap=True)
