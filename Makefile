@@ -8,7 +8,7 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 .PHONY: up down test quick quick-lint quick-types quick-gateway quick-control quick-others campaign lint check format bench bench-calibration bench-fronts bench-lone bench-overload bench-peers chaos clients conformance clean help
 
 help:             ## what there is
-	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
 
 up: $(VENV)/.run  ## install, make the example models on the first run, serve on 127.0.0.1:8000
 	@$(BIN)/modelless up --example digits $(ARGS)

@@ -154,8 +154,8 @@ def error_headers(error: BaseException) -> dict[str, str]:
     return {}
 
 
-def parse_error(status: int, body: bytes) -> ModellessError:
-    """The error that a response carries, as the client raises it again.
+def parse_error(status: int, body: bytes, url: str = "") -> ModellessError:
+    """The error that a response carries, as the client raises it again; ``url`` is who was asked.
 
     A body that is not ours (a proxy's page, a cut connection) gives an error of the status's kind
     that names the status.
@@ -167,6 +167,7 @@ def parse_error(status: int, body: bytes) -> ModellessError:
     if not isinstance(data, dict) or not isinstance(data.get("error"), str):
         return _kind(status)(
             f"HTTP {status} without a reason of modelless: a proxy or another server answered"
+            + (f" at {url}" if url else "")
         )
     error = _told(status, data)
     error.request_id = str(data.get("request_id") or "")

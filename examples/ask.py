@@ -11,6 +11,7 @@ where it wants one.
 
 import argparse
 import asyncio
+import sys
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,8 +55,11 @@ def main() -> None:
     options.add_argument("--url")
     url = options.parse_args().url
     rows = load_digits().data.astype(np.float32)
-    ask(url, rows[:5])
-    asyncio.run(ask_many(url, rows[:20]))
+    try:
+        ask(url, rows[:5])
+        asyncio.run(ask_many(url, rows[:20]))
+    except modelless.ModellessError as error:  # such as Unreachable, where none runs
+        sys.exit(f"{error.code}: {error.message}")
 
 
 if __name__ == "__main__":

@@ -164,7 +164,7 @@ class Client:
 
     def _read(self, reply: "httpx.Response") -> Any:
         if reply.status_code >= 400:
-            raise parse_error(reply.status_code, reply.content)
+            raise parse_error(reply.status_code, reply.content, self.url)
         try:
             return orjson.loads(reply.content)
         except orjson.JSONDecodeError as error:
@@ -188,8 +188,15 @@ class Client:
         except httpx.TransportError as error:
             words = f"the connection to {self.url} broke: {error}"
             if self.url.startswith("http://"):  # a gateway with TLS closes it without a word
-                words = f"{words.removesuffix('.')}; where the gateway speaks TLS, its URL is https"
+                words = f"{words.removesuffix('.')}; {_other_port(error)}"
             raise ReplicaLost(words) from error
+
+
+def _other_port(error: "httpx.TransportError") -> str:
+    """What may be at an address that speaks no HTTP."""
+    if "illegal" in str(error):
+        return "what answers there speaks no HTTP: a gateway has a port of its own for gRPC"
+    return "where the gateway speaks TLS, its URL is https"
 
 
 def _not_running(url: str) -> str:

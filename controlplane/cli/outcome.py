@@ -1,5 +1,6 @@
 """How a command ends: what it prints in which format, and with which exit code."""
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +20,7 @@ REFUSED = 1
 WRONG_INPUT = 2
 NOT_RUNNING = 3
 INTERRUPTED = 130
+POSSIBLE = re.compile(r" \(Possible options: (.+)\)$")
 
 
 class NotRunning(ModellessError):
@@ -102,7 +104,7 @@ def report_usage(error: typer.TyperException, output: Output) -> int:
     if context is not None:
         command = f"{context.command_path} {context.help_option_names[-1]}"
         usage = (_lower(context.get_usage()), f"`{command}` explains it")
-    sentence = _lower(error.format_message()).removesuffix(".")
+    sentence = POSSIBLE.sub(_meant, _lower(error.format_message()).removesuffix("."))
     return report(WrongUsage(sentence, usage), output)
 
 
@@ -115,6 +117,12 @@ def wanted_output(arguments: Sequence[str]) -> Output:
         if name in ("-o", "--output") and (joined or value) in (Output.JSON, Output.YAML):
             return Output(joined or value)
     return Output.TABLE
+
+
+def _meant(possible: re.Match[str]) -> str:
+    """Options that may be meant, in the words that Typer has for commands."""
+    *others, last = possible[1].split(", ")
+    return f". Did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
 
 
 def _lower(sentence: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import asdict
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -12,6 +13,8 @@ from variants.figures import counted, figure
 from variants.types import Stage
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from controlplane.building.build_cache import BuildCache
     from controlplane.building.types import RegistrationResult
     from variants.types import Variant
@@ -111,9 +114,10 @@ def result_table(
     on_cluster: bool,
     new: bool = True,
     quick: bool = False,
+    rows: "Path | None" = None,
 ) -> None:
     """Print it, as ``body_table`` does; on a cluster with a word on what is measured elsewhere."""
-    body_table(result_body(result, seconds), new=new, quick=quick)
+    body_table(result_body(result, seconds), new=new, quick=quick, rows=rows)
     if on_cluster and result.variants:
         typer.echo(
             "measured on this machine; where workers run on others, the control loop has it"
@@ -122,7 +126,12 @@ def result_table(
 
 
 def body_table(
-    body: Mapping[str, Any], *, new: bool = True, quick: bool = False, there: str = ""
+    body: Mapping[str, Any],
+    *,
+    new: bool = True,
+    quick: bool = False,
+    there: str = "",
+    rows: "Path | None" = None,
 ) -> None:
     """Print what was registered, from its plain JSON values.
 
@@ -130,22 +139,25 @@ def body_table(
         new: whether its versions are, and not only some of their variants.
         quick: whether few rows judged it, and little was measured.
         there: the URL of the gateway that did it; empty: it was done here.
+        rows: a file with rows that can be asked with.
     """
     name, variants = body["task"], body["variants"]
     render.table(
         (
             "",
-            "variant",
-            "on",
-            ">accuracy",
-            ">p95 ms, 1 row",
-            ">rows/s",
-            ">memory MiB",
-            ">load ms",
-            ">file MiB",
+            "VARIANT",
+            "DEVICE",
+            ">ACCURACY",
+            ">P95 MS",
+            ">ROWS/S",
+            ">MIB",
+            ">LOAD MS",
+            ">FILE MIB",
         ),
         [_row(name, variant, profile) for variant in variants for profile in variant["profiles"]],
         empty="Nothing was registered.",
+        alike=("DEVICE",),
+        spare=(">FILE MIB", ">LOAD MS", ">MIB"),
     )
     for skipped in body["skipped"]:
         _say(f"left out: {skipped['name']}: {skipped['reason']}")
@@ -165,16 +177,18 @@ def body_table(
     versions = dict.fromkeys((v["model"], v["version"], v["stage"]) for v in body["versions"])
     if not versions:
         return
-    rows = ""
+    judged_by = ""
     if variants:
         judged = sorted({variant["accuracy_rows"] for variant in variants})
         span = " to ".join(f"{one:,}" for one in dict.fromkeys((judged[0], judged[-1])))
-        rows = f"; accuracy on {span} rows, those for calibration left out"
+        judged_by = f"; accuracy on {span} rows, those for calibration left out"
     stages = ", ".join(f"{model}-v{version} ({stage})" for model, version, stage in versions)
-    _say(f"task {name}: {stages} in {body['seconds']:.1f} s{rows}")
+    _say(f"task {name}: {stages} in {body['seconds']:.1f} s{judged_by}")
     if quick:
         for task in dict.fromkeys(variant["task"] for variant in variants):
             _say(_rest_of(task, there))
+    if rows is not None and rows.suffix == ".npz" and any(v[2] == Stage.LIVE for v in versions):
+        _say(f"ask it: `modelless query {name} --input {quote(str(rows))} --row 0`")
     for version in versions if new else ():
         _say(what_it_answers(name, *version))
 
@@ -190,7 +204,7 @@ def _row(name: str, variant: Mapping[str, Any], profile: Mapping[str, Any]) -> t
         profile["device_kind"],
         render.percent(variant["accuracy"]),
         render.ms(points[0]["p95_ms"]),
-        f"{1000 * fastest:,.0f}",
+        render.rate(1000 * fastest),
         render.mib(profile["memory_mib"]),
         f"{1000 * profile['load_s']:.1f}",
         figure(variant["size_bytes"] / 2**20),

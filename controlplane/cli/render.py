@@ -11,24 +11,86 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    empty: str,
+    alike: Sequence[str] = (),
+    spare: Sequence[str] = (),
+) -> Sequence[str]:
     """Print rows below their columns; a column whose name starts with ``>`` is right-aligned.
 
-    On a terminal that is too narrow for them each row is a paragraph.
-    """
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+    On a terminal that is too narrow for them a last column of sentences goes below the others;
+    where these do not fit either, each row is a paragraph.
 
+    Args:
+        alike: columns that are told below the table there, where all their cells are the same.
+        spare: columns that are left out there then, as many as it takes, the first first.
+
+    Returns:
+        the columns that were left out.
+    """
     screen = console()
     cells = [[printable(cell) for cell in row] for row in rows]
     if not cells:
         screen.print(empty, markup=False)
-        return
+        return ()
+    left_out: Sequence[str] = ()
+    if screen.is_terminal:
+        all_columns, all_cells = columns, cells
+        same = [
+            column
+            for column in alike
+            if column in columns and len({row[columns.index(column)] for row in cells}) == 1
+        ]
+        columns, cells, left_out = _fitting(
+            columns, cells, dict.fromkeys((*same, *spare)), screen.width
+        )
+    _lay_out(screen, columns, cells)
+    if left_out:
+        first = dict(zip(all_columns, all_cells[0], strict=True))
+        told = {name: cell for name, cell in first.items() if name in left_out and name in same}
+        _say_left_out(screen, told, [column for column in left_out if column not in told])
+    return left_out
+
+
+def fits(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a table is one here, and no paragraphs."""
+    screen = console()
+    return (
+        not screen.is_terminal
+        or _narrowest(columns, rows) <= screen.width
+        or _fits_without_prose(columns, rows, screen.width)
+    )
+
+
+def _say_left_out(screen: "Console", same: Mapping[str, str], others: Sequence[str]) -> None:
+    """What a terminal had no room for."""
+    told = {column: cell for column, cell in same.items() if cell not in ("", "-")}
+    said = [f"{column.removeprefix('>')} {cell}" for column, cell in told.items()]
+    names = [column.removeprefix(">") for column in others]
+    sentences = [
+        *([f"In all rows: {', '.join(said)}."] if said else []),
+        *([f"A wider terminal also shows {', '.join(names)}."] if names else []),
+    ]
+    if sentences:
+        screen.print()
+        screen.print(" ".join(sentences), style="dim", markup=False)
+
+
+def _lay_out(screen: "Console", columns: Sequence[str], cells: list[list[str]]) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     names = [column.removeprefix(">") for column in columns]
     if screen.is_terminal and _narrowest(columns, cells) > screen.width:
-        for row in cells:
-            _paragraph(screen, names, row)
+        if _fits_without_prose(columns, cells, screen.width):
+            _prose_below(screen, columns, cells)
+        else:
+            for row in cells:
+                _paragraph(screen, names, row)
         return
     if _print_lines(screen, columns, cells):
         return
@@ -41,6 +103,25 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) 
     for row in cells:
         grid.add_row(*map(Text, row))
     _print(screen, grid)
+
+
+def _fitting(
+    columns: Sequence[str], rows: list[list[str]], spare: Iterable[str], width: int
+) -> tuple[Sequence[str], list[list[str]], Sequence[str]]:
+    """Columns and rows without what can be spared, and what that is; all of it if none fits."""
+    left_out: list[str] = []
+    kept = list(range(len(columns)))
+    for name in (None, *spare):
+        if name is not None:
+            if name not in columns:
+                continue
+            left_out.append(name)
+            kept.remove(columns.index(name))
+        fewer = [columns[i] for i in kept]
+        cells = [[row[i] for i in kept] for row in rows]
+        if _narrowest(fewer, cells) <= width or _fits_without_prose(fewer, cells, width):
+            return fewer, cells, [column for column in columns if column in left_out]
+    return columns, rows, ()
 
 
 def _print_lines(screen: "Console", columns: Sequence[str], rows: list[list[str]]) -> bool:
@@ -73,6 +154,8 @@ def _print_lines(screen: "Console", columns: Sequence[str], rows: list[list[str]
 APART = 3
 """Blanks between two columns."""
 INDENT = 2
+NARROW = 5
+"""What stands below a row is indented as its second cell, if the first column is no wider."""
 LEAST_WORDS = 24
 """A column of words that comes last is wrapped, down to so many characters."""
 
@@ -88,6 +171,41 @@ def _narrowest(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     if not columns[-1].startswith(">"):
         widths[-1] = min(widths[-1], LEAST_WORDS)
     return sum(widths) + APART * (len(widths) - 1)
+
+
+def _fits_without_prose(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
+    """Whether the last column has sentences, and all others fit."""
+    prose = not columns[-1].startswith(">") and any(len(row[-1]) > LEAST_WORDS for row in rows)
+    return prose and _narrowest([*columns[:-1], ">"], [(*row[:-1], "") for row in rows]) <= width
+
+
+def _prose_below(screen: "Console", columns: Sequence[str], rows: list[list[str]]) -> None:
+    """Rows of all columns but the last, whose text stands below each, indented as the second."""
+    from rich.cells import cell_len
+    from rich.padding import Padding
+    from rich.text import Text
+
+    names = [column.removeprefix(">") for column in columns]
+    *first, last = columns
+    lines = [[name.removeprefix(">") for name in first], *(row[:-1] for row in rows)]
+    widths = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
+    indent = widths[0] + APART if widths[0] <= NARROW else INDENT
+
+    def line(cells: Sequence[str]) -> str:
+        told = (
+            " " * (width - cell_len(cell)) + cell
+            if column.startswith(">")
+            else cell + " " * (width - cell_len(cell))
+            for column, cell, width in zip(first, cells, widths, strict=True)
+        )
+        return (" " * APART).join(told).rstrip()
+
+    whole = sum(widths) + APART * (len(widths) - 1)
+    for style, cells in (("dim", names), *(("", row) for row in rows)):
+        screen.print(Text(line(cells[:-1]), style=style))
+        screen.print(Padding(Text(cells[-1], style=style), (0, 0, 0, indent)))
+        if cells is names:
+            screen.print("─" * max(whole, indent + cell_len(last)))
 
 
 def _paragraph(screen: "Console", names: Sequence[str], row: Sequence[str]) -> None:
@@ -137,6 +255,34 @@ def details(pairs: Sequence[tuple[str, str]]) -> None:
     for name, value in pairs:
         grid.add_row(name, Text(printable(value)))
     _print(console(), grid)
+
+
+def note(sentence: str) -> None:
+    """Print what a table means; a pipe gets it in one line."""
+    screen = console()
+    screen.print(sentence, style="dim", soft_wrap=not screen.is_terminal, markup=False)
+
+
+def hanging(screen: "Console", mark: str, sentence: str, style: str = "") -> None:
+    """Print a sentence behind its mark, both in Rich's markup; what goes on stands below itself.
+
+    A pipe gets one line.
+    """
+    from rich.cells import cell_len
+    from rich.table import Table
+    from rich.text import Text
+
+    head = Text.from_markup(mark, emoji=False)
+    text = Text.from_markup(sentence, style=style, emoji=False)
+    room = screen.width - cell_len(head.plain) - 1
+    if not screen.is_terminal or (text.cell_len <= room and "\n" not in text.plain):
+        screen.print(Text.assemble(head, " ", text), soft_wrap=True)
+        return
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(head, text)
+    screen.print(grid)
 
 
 def console() -> "Console":
@@ -198,6 +344,11 @@ def usd(value: float | None) -> str:
 def usd_per_million(usd_per_1k: float | None) -> str:
     """A price per 1,000 queries as that of a million: few have as many zeros."""
     return usd(None if usd_per_1k is None else 1_000 * usd_per_1k)
+
+
+def rate(value: float) -> str:
+    """A throughput: three significant digits, as more are not known."""
+    return f"{float(f'{value:.3g}'):,.0f}"
 
 
 def mib(value: float | None) -> str:

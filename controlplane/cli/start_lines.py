@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from controlplane.building.types import Progress
 
 err = Console(stderr=True, highlight=False)
+NOTHING_YET = (
+    "Nothing is registered yet: `modelless register MODEL.onnx --task NAME --eval ROWS.npz`\n"
+    "`modelless register --help` explains it; `modelless up --example digits` makes examples first"
+)
 
 STEPS = frozenset({"train", "measure"})
 """Those of which a log has a line."""
@@ -126,7 +130,7 @@ def hello(
         err.print("\nWhat a task takes, to be asked at /v1/query:")
         _paste(f"  curl -s{token} {url}/v2/models/{min(tasks)}")
     else:
-        err.print("\nNothing is registered yet: `modelless register MODEL.onnx --task NAME ...`")
+        err.print(f"\n{NOTHING_YET}", markup=False)
     err.print(f"\n{'Ctrl-C' if at_terminal else '`modelless down`'} stops everything.")
 
 

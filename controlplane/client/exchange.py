@@ -215,7 +215,7 @@ def typed_failures(url: str, timeout_s: float) -> Iterator[None]:
     try:
         yield
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-        raise Unreachable(f"no gateway answers at {url}: {error}") from error
+        raise Unreachable(f"no gateway answers at {url}: {_why(error)}; is it running?") from error
     except httpx.TimeoutException as error:
         raise DeadlineExceeded(f"{url} did not answer within {timeout_s:g} s") from error
     except httpx.TransportError as error:
@@ -224,6 +224,16 @@ def typed_failures(url: str, timeout_s: float) -> Iterator[None]:
                 f"what answers at {url} speaks no HTTP; a gateway has a port of its own for gRPC"
             ) from error
         raise ReplicaLost(f"the connection to {url} broke: {error}") from error
+
+
+def _why(error: Exception) -> str:
+    """What the system said, whichever library it went through."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno and cause.errno > 0:
+            return os.strerror(cause.errno).lower()
+        cause = cause.__cause__ or cause.__context__
+    return str(error)
 
 
 def read_reply(response: "httpx.Response", url: str) -> Reply:
@@ -262,7 +272,7 @@ def read_document(response: "httpx.Response", url: str, status: int = 200) -> di
     import orjson
 
     if response.status_code != status:
-        failed = parse_error(response.status_code, response.content)
+        failed = parse_error(response.status_code, response.content, url)
         if failed.retry_after_s is None:
             with suppress(KeyError, ValueError):  # the header may hold a date, which we do not send
                 failed.retry_after_s = float(response.headers["Retry-After"])

@@ -102,7 +102,8 @@ class ProtocolViews:
         if found is None:
             of_lengths = tasks.bucketed.get(TaskName(name))
             if of_lengths is None:
-                known = there_are([*tasks, *tasks.bucketed], name) or "; none is registered"
+                known = there_are([*tasks, *tasks.bucketed], name)
+                known = known or "; nothing is registered yet"
                 raise TaskNotFound(f"there is no task {name[:128]!r}{known}")
             return of_lengths.face
         return found

@@ -159,6 +159,8 @@ def test_a_body_that_is_not_ours_gives_an_error_of_the_status(status: int, kind:
 
     words = f"HTTP {status} without a reason of modelless: a proxy or another server answered"
     assert (again.code, again.message) == (kind, words)
+    again = parse_error(status, b"", "http://127.0.0.1:8000")
+    assert again.message == f"{words} at http://127.0.0.1:8000"
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"error": 1}', b'{"code": "COLD"}', b"\xff"])

@@ -64,10 +64,11 @@ def _from_json(source: str, specs: Sequence[Spec]) -> Any:
     try:
         data = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        else_rows = (
-            "" if where.endswith((".json", "input")) else "; rows are in .json or .npz files"
-        )
-        raise InvalidInput(f"{where} is not JSON: {error}{else_rows}") from error
+        if source != "-" and Path(source).suffix != ".json":
+            error_words = "rows are read from .json and .npz files"
+        else:
+            error_words = str(error)
+        raise InvalidInput(f"{where} is not JSON: {error_words}") from error
     if isinstance(data, dict) and "inputs" in data:
         data = data["inputs"]
     if not isinstance(data, list | dict):

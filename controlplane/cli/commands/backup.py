@@ -140,8 +140,9 @@ def _say(what: str, body: dict[str, Any]) -> None:
     mib = render.mib(body["artifact_bytes"] / 2**20)
     tasks = "1 task" if body["tasks"] == 1 else f"{body['tasks']:,} tasks"
     typer.echo(
-        f"{what}: {tasks}, {body['artifacts']:,} artifacts ({mib} MiB), made {body['made_at']} by "
-        f"modelless {body['release']}, in {body['seconds']:.1f} s"
+        f"{what}: {tasks}, {body['artifacts']:,} artifacts ({mib} MiB), made "
+        f"{render.clock(body['made_at'])} by modelless {body['release']}, "
+        f"in {body['seconds']:.1f} s"
     )
     for digest in body["missing"]:
         typer.echo(

@@ -1,7 +1,7 @@
 """``modelless doctor``: whether everything can run here, and what to do where it cannot."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 
@@ -11,6 +11,7 @@ from controlplane.cli.outcome import DONE, REFUSED, Output, OutputOption, emit
 from controlplane.cli.state_settings import StateDir, read_settings
 from controlplane.startup.checks.finding import Finding
 from controlplane.startup.doctor import examine
+from variants.figures import counted
 
 
 def doctor(
@@ -29,7 +30,7 @@ def doctor(
             found.append(finding)
             if output is Output.TABLE:
                 _show(finding)
-    emit([asdict(finding) for finding in found], output, lambda: None)
+    emit([asdict(finding) for finding in found], output, lambda: _sum_up(found))
     raise typer.Exit(DONE if all(finding.ok for finding in found) else REFUSED)
 
 
@@ -46,17 +47,28 @@ def _status(output: Output) -> Iterator[Callable[[str], None]]:
 
 
 def _show(finding: Finding) -> None:
-    from rich.text import Text
+    from rich.markup import escape
 
-    from controlplane.cli.render import console, printable
+    from controlplane.cli.render import console, hanging, printable
 
-    line = Text()
     word, style = "ok", "green"
     if finding.remedy:
         word, style = ("warning", "yellow") if finding.ok else ("problem", "bold red")
-    line.append(f"{word:<9}", style)
-    line.append(f"{finding.name:<12}")
-    line.append(printable(finding.message))
+    said = escape(printable(finding.message))
     if finding.remedy:
-        line.append(f"; {printable(finding.remedy)}", "yellow")
-    console().print(line, soft_wrap=True)
+        said += f"[yellow]; {escape(printable(finding.remedy))}[/]"
+    hanging(console(), f"[{style}]{word:<9}[/]{finding.name:<11}", said)
+
+
+def _sum_up(found: Sequence[Finding]) -> None:
+    """On a terminal, what matters once more: it may have left the screen by then."""
+    if not sys.stdout.isatty():
+        return
+    problems = [one.name for one in found if not one.ok]
+    warnings = [one.name for one in found if one.ok and one.remedy]
+    said = [
+        f"{counted(len(names), word)} ({', '.join(names)})"
+        for names, word in ((problems, "problem"), (warnings, "warning"))
+        if names
+    ]
+    typer.echo(f"\n{' and '.join(said) or 'Everything can run here.'}")

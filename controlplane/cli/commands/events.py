@@ -13,7 +13,7 @@ from controlplane.cli.event_lines import MOST_ROWS, event_lines, rows_for
 from controlplane.cli.gateway_client import Client, UrlOption, connect
 from controlplane.cli.outcome import INTERRUPTED, NotRunning, Output, OutputOption, emit
 from controlplane.cli.progress import termination_as_interrupt
-from controlplane.cli.render import clock, clock_cell, printable, table
+from controlplane.cli.render import clock, clock_cell, fits, printable, table
 from variants.errors import DeadlineExceeded, InvalidInput, ReplicaLost, StateUnavailable
 
 Row = Mapping[str, Any]
@@ -152,8 +152,9 @@ def _line(row: Row, output: Output) -> str:
 
 
 def _event_table(lines: Sequence[Sequence[str]], empty: str) -> None:
-    table(
-        [">NO", "AT (UTC)", "WHAT", "SUBJECT", "MESSAGE"],
-        ([number, clock_cell(at), *rest] for number, at, *rest in lines),
-        empty=empty,
-    )
+    columns = [">NO", "AT (UTC)", "WHAT", "SUBJECT", "MESSAGE"]
+    rows = [[number, clock_cell(at), *rest] for number, at, *rest in lines]
+    if rows and not fits(columns, rows):  # a subject may be as long as two names
+        columns = [*columns[:-2], "SUBJECT: MESSAGE"]
+        rows = [[*first, f"{subject}: {message}"] for *first, subject, message in rows]
+    table(columns, rows, empty=empty)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,8 +22,8 @@ from controlplane.cli.commands.workers import node_news, nodes_of, places_of, st
 from controlplane.cli.event_lines import JOINED, LATELY_S, LOST, MOST_ROWS, lost_workers
 from controlplane.cli.gateway_client import Client, UrlOption, connect
 from controlplane.cli.outcome import INTERRUPTED, NotRunning, Output, OutputOption, emit
-from controlplane.cli.render import percent, printable, table, wanted_words
-from controlplane.cli.start_lines import err
+from controlplane.cli.render import hanging, percent, printable, table, wanted_words
+from controlplane.cli.start_lines import NOTHING_YET, err
 from controlplane.cli.starting import start_and_serve
 from controlplane.cli.state_settings import StateDir, read_settings
 from controlplane.settings import Settings
@@ -54,6 +55,7 @@ Workers = Annotated[
     typer.Option(metavar="N", help="Workers to split the cores into; else MODELLESS_WORKERS or 1."),
 ]
 
+TASK_BEGINS = re.compile(r"(?<=\.) (?=[a-z0-9][a-z0-9._-]*: [\d,]+ of )")
 EVICTION = "modelless"
 """The rule that is not worth a word."""
 COLOUR = {
@@ -194,7 +196,10 @@ def _listed(index: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
 def _status_table(found: Mapping[str, Any]) -> None:
     _print_standing(found)
     _print_workers(found["workers"])
-    _print_tasks(found["tasks"], found["slo"])
+    if found["plan"] is not None and not found["tasks"]:
+        out.print(f"\n{NOTHING_YET}", markup=False, soft_wrap=True)
+    else:
+        _print_tasks(found["tasks"], found["slo"])
     _print_clients(found["clients"])
 
 
@@ -211,23 +216,31 @@ def _print_standing(found: Mapping[str, Any]) -> None:
     said = [state for state in states if state.get("sentence")]
     for each in filter(None, (standing, found["service"], *said)):
         colour = COLOUR.get(each["level"], "yellow")
-        out.print(f"[{colour}]●[/] {escape(printable(each['sentence']))}", soft_wrap=True)
+        hanging(out, f"[{colour}]●[/]", _plain(_by_task(each["sentence"])))
     for row in standing["kinds"] if standing else ():
         out.print(f"  [dim]{escape(wanted_words(row))}[/]", soft_wrap=True)
     if headroom := plan.get("headroom"):
-        out.print(f"  [dim]{escape(printable(headroom['sentence']))}[/]", soft_wrap=True)
+        hanging(out, " ", _plain(headroom["sentence"]), "dim")
     if split := plan.get("split", ""):
-        out.print(f"  [dim]{escape(printable(split))}[/]", soft_wrap=True)
+        hanging(out, " ", _plain(split), "dim")
     for sentence in plan.get("rules", ()):
-        out.print(f"  [yellow]![/] {escape(printable(sentence))}", soft_wrap=True)
-    for sentence in plan.get("zones", ()):
-        out.print(f"  [dim]{escape(printable(sentence))}[/]", soft_wrap=True)
-    for sentence in canary_sentences(found["canaries"]):
-        out.print(f"  [dim]{escape(printable(sentence))}[/]", soft_wrap=True)
+        hanging(out, "  [yellow]![/]", _plain(sentence))
+    for sentence in (*plan.get("zones", ()), *canary_sentences(found["canaries"])):
+        hanging(out, " ", _plain(sentence), "dim")
     news = node_news(found["nodes"]) if found["nodes"] else []
     idle = [f"{task['name']}: {why}" for task in found["tasks"] if (why := unanswered(task))]
     for sentence in (*found["lost"], *idle, *news, *(found["advice"] or ())):
-        out.print(f"  [yellow]![/] {escape(printable(sentence))}", soft_wrap=True)
+        hanging(out, "  [yellow]![/]", _plain(sentence))
+
+
+def _by_task(sentence: str) -> str:
+    """On a terminal each task of which a sentence speaks begins a line, as on the page."""
+    return TASK_BEGINS.sub("\n", sentence) if out.is_terminal else sentence
+
+
+def _plain(sentence: str) -> str:
+    """A sentence that is no markup and steers no terminal."""
+    return escape(printable(sentence))
 
 
 def _print_workers(workers: Sequence[Mapping[str, Any]]) -> None:
@@ -243,7 +256,7 @@ def _print_workers(workers: Sequence[Mapping[str, Any]]) -> None:
                 state_of(worker),
                 str(ready),
                 f"{worker['reserved_mib']:,.0f} of {worker['memory_mib']:,.0f} MiB",
-                percent(worker["busy_ratio"]),
+                f"{100 * worker['busy_ratio']:.0f} %",
             )
         )
     out.print()

@@ -11,26 +11,31 @@ import typer
 
 from controlplane.cli.commands.models.build import build
 from controlplane.cli.commands.models.judge import judge
+from controlplane.cli.commands.models.variant_table import (
+    LIVE,
+    live_cells,
+    said_accuracy,
+    variant_table,
+)
 from controlplane.cli.commands.solve import solve
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import (
     clock,
     clock_cell,
-    console,
     details,
-    half_interval,
     interval,
     joules,
     mib,
     ms,
+    note,
     percent,
+    rate,
     table,
-    usd_per_million,
     wanted_words,
     what_is_new,
 )
-from variants.figures import counted, figure
+from variants.figures import counted
 
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
 TaskOption = Annotated[
@@ -38,22 +43,8 @@ TaskOption = Annotated[
 ]
 Row = Mapping[str, Any]
 MOST_TICKS = 1_000
-LIVE = (">LIVE MS", ">LIVE P95")
-"""Columns of what workers say, shown where any says something."""
 BUSY = ">BUSY MS"
 """Of the same where one batch follows on another, which plans count with."""
-OF_WHAT = (
-    "*: no other variant is as accurate, as fast and as small. ±: half of the accuracy's 95 %"
-    " confidence interval.",
-    "P50, P95 and USD/MILLION are the profile's: one row alone in its batch, again and again"
-    " without a pause.",
-    "LIVE is what such a row takes on the workers now, as run_ms in replies (unconfirmed: none ran"
-    " yet); their cost_usd_per_1k is of the query's own batch, whose rows share it, and per 1,000.",
-    "After a pause a batch takes some tenths of a millisecond longer. Of a model of microseconds"
-    " that is most of the time, and of the cost.",
-    "What can be served is counted by what batches take without a pause: variants get says it.",
-)
-"""What the numbers of ``variants list`` are, and why replies say others."""
 OF_BUSY = (
     "LIVE is of the batches of now, which come after pauses where little is asked. BUSY is of those"
     " that follow on one another, by which it is counted what workers could serve; ± is its"
@@ -118,7 +109,7 @@ def list_variants(
             for name in names
             for row in client.get(at("v1", "tasks", name, "variants"))["variants"]
         ]
-    emit(rows, output, lambda: _variant_table(rows))
+    emit(rows, output, lambda: variant_table(rows))
 
 
 @variants.command("get")
@@ -151,7 +142,7 @@ def list_ticks(
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """The last turns of the control loop, newest first: what it saw, decided and did.
+    """Turns of the control loop in which something changed, newest first.
 
     Of each the table has the reasons that the turn before it had not; `-o json` has all.
     """
@@ -188,91 +179,6 @@ def _version_table(rows: list[Row]) -> None:
     )
 
 
-def _variant_table(rows: list[Row]) -> None:
-    several = len({row["task"] for row in rows}) > 1
-    first = ["TASK"] if several else []
-    energy = any(device.get("energy_j") is not None for row in rows for device in row["devices"])
-    live = any(device.get("live_ms") is not None for row in rows for device in row["devices"])
-    said = any(row.get("live_accuracy_rows") for row in rows)
-    table(
-        [
-            *first,
-            "",
-            "VARIANT",
-            "STAGE",
-            ">ACCURACY",
-            ">± %",
-            *([">LIVE ACCURACY"] if said else []),
-            "DEVICE",
-            ">P50 MS",
-            ">P95 MS",
-            *(LIVE if live else ()),
-            ">ROWS/S",
-            ">USD/MILLION",
-            *([">J"] if energy else []),
-            ">MIB",
-            ">LOAD S",
-        ],
-        (
-            [
-                *([row["task"]] if several else []),
-                "" if device["dominated"] or row["stage"] not in ("live", "canary") else "*",
-                row["name"],
-                row["stage"],
-                percent(row["accuracy"]),
-                half_interval(row),
-                *([_said(row)] if said else []),
-                device["device_kind"],
-                _guess(device) + ms(device["p50_ms"]),
-                _guess(device) + ms(device["p95_ms"]),
-                *(_live(device) if live else ()),
-                f"{device['best_rows_per_s']:,.0f}",
-                usd_per_million(device["price_usd_per_1k"]),
-                *([joules(device["energy_j"])] if energy else []),
-                mib(device["memory_mib"]),
-                figure(device["load_s"], 2),
-            ]
-            for row in rows
-            for device in row["devices"]
-        ),
-        empty="There are no variants with a profile.",
-    )
-    if any(row["devices"] for row in rows):
-        print()
-        for sentence in (*(OF_WHAT if live else OF_WHAT[:2]), *_judged_by(rows)):
-            console().print(sentence, style="dim", soft_wrap=True, markup=False)
-
-
-def _judged_by(rows: list[Row]) -> list[str]:
-    """On how many rows accuracies were measured: few say little."""
-    counts = sorted({row["accuracy_rows"] for row in rows})
-    if counts[-1] == 0:
-        return []
-    on = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
-    return [f"ACCURACY was measured on {on} held-out rows."]
-
-
-def _live(row: Row) -> tuple[str, str]:
-    """What workers say that it takes now: mean and 95th percentile."""
-    if row.get("unconfirmed"):
-        return ("unconfirmed", "-")
-    mean_ms, p95_ms = row.get("live_ms"), row.get("live_p95_ms")
-    return ("-" if mean_ms is None else ms(mean_ms), "-" if p95_ms is None else ms(p95_ms))
-
-
-def _guess(device: Row) -> str:
-    """What stands before a latency that was predicted, or measured before something changed."""
-    if device.get("stale"):
-        return "?"
-    return "~" if device["source"] == "predicted" else ""
-
-
-def _said(row: Row) -> str:
-    """The accuracy by what clients have said, and of how many rows."""
-    rows = row.get("live_accuracy_rows")
-    return f"{percent(row['live_accuracy'])} of {rows:,}" if rows else ""
-
-
 def _variant_details(row: Row, profiles: list[Row]) -> None:
     details(
         [
@@ -284,7 +190,7 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
                 f"{percent(row['accuracy'])} on {counted(row['accuracy_rows'], 'row')}"
                 f"{interval(row)}",
             ),
-            ("live accuracy", _said(row) or "-"),
+            ("live accuracy", said_accuracy(row) or "-"),
             ("as in fp32", "-" if row["agreement"] is None else percent(row["agreement"])),
             ("options", ", ".join(f"{k}={v}" for k, v in row["options"].items()) or "-"),
             ("note", row["note"] or "-"),
@@ -323,9 +229,9 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
                 ms(point["p50_ms"]),
                 ms(point["p95_ms"]),
                 ms(point["p99_ms"]),
-                *(_live(point) if live else ()),
+                *(live_cells(point) if live else ()),
                 *((_busy(point),) if busy else ()),
-                f"{1_000 * point['batch_size'] / max(point['p50_ms'], 1e-3):,.0f}",
+                rate(1_000 * point["batch_size"] / max(point["p50_ms"], 1e-3)),
                 *([joules(point["energy_j"])] if energy else []),
                 f"within {100 * point['error']:.0f} %" if point["error"] else profile["source"],
             ]
@@ -333,10 +239,12 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
             for point in profile["points"]
         ),
         empty="It has no profile.",
+        alike=("DEVICE", "KNOWN"),
+        spare=(LIVE[1], ">P99 MS"),
     )
     if busy:
         print()
-        console().print(OF_BUSY, style="dim", soft_wrap=True, markup=False)
+        note(OF_BUSY)
 
 
 def _busy(point: Row) -> str:
@@ -383,10 +291,11 @@ def _plan_details(row: Row) -> None:
             for one in row["placements"]
         ),
         empty="It places nothing.",
+        alike=("WORKER", "NOW"),
     )
     if row["placements"]:
         print()
-        console().print(SHARE, style="dim", soft_wrap=True)
+        note(SHARE)
 
 
 def _tick_table(rows: list[Row], limit: int) -> None:

@@ -339,6 +339,8 @@ def _show_explanation(told: Row) -> None:
         ["", "VARIANT", "DEVICE", ">ACCURACY", ">± %", ">RUN MS", ">USD/MILLION", ">LOADED", "WHY"],
         (_row(one) for one in told["variants"]),
         empty="The task has no variants.",
+        alike=("DEVICE", ">LOADED"),
+        spare=(">± %",),
     )
     if any(one["verdict"] == "fits" for one in told["variants"]):
         console().print("→ chosen, ✓ would meet the SLO as well, ✗ would not", style="dim")

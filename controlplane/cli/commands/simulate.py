@@ -206,6 +206,8 @@ def simulate(
     # Last: when the plot cannot be written, the numbers are out.
     if plot is not None:
         _draw(plot, played, f"{trace.name}, objective {objective.value}")
+        if output is Output.TABLE and not json:
+            typer.echo(f"\nDrawn in {plot}")
 
 
 def _read(

@@ -364,6 +364,8 @@ def _show_placements(placements: Sequence[Mapping[str, Any]]) -> None:
             for qps, kind, task, variant, size, slo_ms, ones in rows[:SHOWN]
         ),
         empty="It places nothing.",
+        alike=("DEVICE", ">SLO MS"),
+        spare=(">BATCH",),
     )
     if len(rows) > SHOWN:
         typer.echo(f"... and {len(rows) - SHOWN:,} more; -o json prints all")

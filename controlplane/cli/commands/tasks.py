@@ -280,7 +280,7 @@ def _numbers(values: list[float]) -> str:
 def slo_words(slo: Mapping[str, Any]) -> str:
     """Defaults in one line: ``unless asked otherwise within 50 ms, accuracy any, ...``."""
     return (
-        f"unless asked otherwise within {figure(slo['latency_ms'], 3)} ms, "
+        f"unless asked otherwise within {_ms(slo['latency_ms'])} ms, "
         f"accuracy {_floor(slo['accuracy'])}, "
         f"cost {_ceiling(slo['cost'])}, preferred is {slo['prefer']}"
     )
@@ -304,6 +304,12 @@ def _ceiling(usd_per_1k: float | None) -> str:
     return f"at most {usd_per_million(usd_per_1k)} USD per million queries"
 
 
+def _ms(value: float) -> str:
+    """``1,000``, ``0.25``."""
+    whole, point, decimals = figure(value, 3).partition(".")
+    return f"{int(whole):,}{point}{decimals}"
+
+
 def _task_details(row: Row) -> None:
     slo = row["slo"]
     details(
@@ -313,7 +319,7 @@ def _task_details(row: Row) -> None:
             ("outputs", ", ".join(map(tensor, row["outputs"]))),
             ("labels", ", ".join(row["labels"]) or "-"),
             ("metric", f"{row['metric']}: {row['accuracy_means']}"),
-            ("latency", f"{figure(slo['latency_ms'], 3)} ms unless asked otherwise"),
+            ("latency", f"{_ms(slo['latency_ms'])} ms unless asked otherwise"),
             ("accuracy", _floor(slo["accuracy"])),
             ("cost", _ceiling(slo["cost"])),
             ("prefer", slo["prefer"]),

@@ -6,13 +6,16 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.planning.layout_results import as_json_of, show_changes, titled
-from controlplane.cli.render import console, ms, percent, seconds, table
+from controlplane.cli.render import console, fits, ms, percent, seconds, table
 
 if TYPE_CHECKING:
     from planner.approximate.approximate import Approximation
     from planner.bounds.bound import Beside
     from planner.simulation.results import EnergyUse, Report
     from planner.simulation.setting import Split
+
+MATTER = (">VIOLATIONS", ">ACCURACY", ">COST USD", ">LATE", ">REJECTED")
+"""What policies are compared by; on a narrow terminal the rest is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +80,23 @@ class Played:
                 ("violations +-", [percent(self.sampled["violation_ratio_error"])]),
                 ("accuracy +-", [percent(self.sampled["effective_accuracy_error"])]),
             ]
-        table(
-            ["POLICY", *(f">{one.policy}" for one in reports)],
-            ([name, *values] for name, values in rows),
-            empty="",
-        )
+        columns = ["POLICY", *(f">{one.policy}" for one in reports)]
+        body = [[name, *values] for name, values in rows]
+        if len(reports) > 1 and not fits(columns, body):
+            _policies_below_each_other(body, [one.policy for one in reports])
+        else:
+            table(columns, body, empty="")
+
+
+def _policies_below_each_other(rows: Sequence[Sequence[str]], policies: Sequence[str]) -> None:
+    """The same turned around, for a terminal that many policies beside each other do not fit."""
+    names = [f">{row[0].upper()}" for row in rows]
+    table(
+        ["POLICY", *names],
+        [list(cells) for cells in zip(policies, *(row[1:] for row in rows), strict=True)],
+        empty="",
+        spare=[name for name in reversed(names) if name not in MATTER],
+    )
 
 
 def refused_early(report: "Report") -> str:

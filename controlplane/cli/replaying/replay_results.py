@@ -173,12 +173,12 @@ _ROWS: Sequence[tuple[str, Callable[["Counts | Report", float | None], str]]] = 
 
 def _differences(found: Mapping[str, Any]) -> list[str]:
     points = [
-        f"{100 * found[name]:+.2f} points" for name in ("violation_ratio", "effective_accuracy")
+        f"{100 * found[name]:+z.2f} points" for name in ("violation_ratio", "effective_accuracy")
     ]
     usd = found["cost_usd"]
     return [
         "",
         *(f"{found[name]:+,}" for name in ("in_time", "late", "rejected")),
         *points,
-        "-" if usd is None else f"{usd:+.6f}",
+        "-" if usd is None else f"{usd:+z.6f}",
     ]

@@ -59,8 +59,10 @@ def export(
         from controlplane.client.exporting.sklearn_values import export_values
 
         return export_values(model, example_inputs, target, input_names, output_names)
+    kind = type(model).__name__
+    article = "an" if kind[0] in "AEIOUaeiou" else "a"
     raise ExportError(
-        f"a {type(model).__name__} cannot be exported; give a torch.nn.Module, or a fitted"
+        f"{article} {kind} cannot be exported; give a torch.nn.Module, or a fitted"
         " classifier, regressor or transformer of scikit-learn"
     )
 

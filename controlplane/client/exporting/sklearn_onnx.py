@@ -145,7 +145,8 @@ def converted(model: Any, name: str, rows: Rows, options: Any = None) -> Any:
         from skl2onnx.common.data_types import FloatTensorType
     except ImportError as error:
         raise ExportError(
-            "exporting scikit-learn models needs skl2onnx; install modelless[sklearn-export]"
+            "exporting scikit-learn models needs skl2onnx: "
+            "`pip install 'modelless[sklearn-export]'`"
         ) from error
     types = [(name, FloatTensorType([None, rows.shape[1]]))]
     try:

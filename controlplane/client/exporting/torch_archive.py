@@ -118,7 +118,7 @@ def _as_onnx(traced: Traced) -> bytes:
             model = exported.model_proto
     except ImportError as error:
         raise ExportError(
-            f"exporting needs the package {error.name}; install modelless[torch]"
+            f"exporting needs the package {error.name}: `pip install 'modelless[torch]'`"
         ) from error
     except Exception as error:  # the exporter passes on whatever its parts raise
         raise ExportError(f"the module has no ONNX form: {_cause(error)}") from error

@@ -51,7 +51,7 @@ def status_events(
     yield from _departed(before, after, departures or {}, targets or {})
     for id_ in sorted(after.keys() - before.keys()):
         status = after[id_]
-        yield "worker_joined", id_, f"worker {id_} takes up to {status.memory_mib:,.0f} MiB"
+        yield "worker_joined", id_, f"it takes up to {status.memory_mib:,.0f} MiB of variants"
     for id_ in sorted(after):
         status, old = after[id_], before.get(id_)
         if status.draining and old is not None and not old.draining:

@@ -81,7 +81,7 @@ def task_of(name: Any, tasks: Mapping[TaskName, Task]) -> Task:
         if (of_lengths := bucketed.get(TaskName(name))) is not None:
             raise AskedByLength(of_lengths)
         shown_name = name if NAME.fullmatch(name) else name[:40]
-        known = there_are([*tasks, *bucketed], shown_name) or "; none is registered"
+        known = there_are([*tasks, *bucketed], shown_name) or "; nothing is registered yet"
         raise TaskNotFound(f"there is no task {shown_name!r}{known}")
     return task
 

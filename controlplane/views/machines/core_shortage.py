@@ -131,7 +131,7 @@ def _shortage(one: CoreTime, ease: float) -> CoreShortage | None:
         f"{_percent(one.waited)} % of the time something waited for one, {ours}, other programs "
         f"{_cores(others)}"
     )
-    remedy = "end those, or move one of the two"
+    remedy = "stop some of these, or run modelless on another machine"
     if others < one.used:
         remedy = "more is asked than they can do: add a machine, or variants that take less time"
     return CoreShortage(host=one.host, why=why, remedy=remedy)

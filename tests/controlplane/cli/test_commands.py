@@ -8,12 +8,14 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from time import time
 from typing import Any, cast
 
+import grpc
 import numpy as np
 import pytest
 import yaml
@@ -51,7 +53,7 @@ from variants.errors import (
     SloInfeasible,
     StateUnavailable,
 )
-from variants.types import DeviceKindName, Event, Plan, Stage, TickRecord
+from variants.types import DeviceKindName, Event, Plan, Stage, TaskName, TickRecord
 from workers.types import WorkerStatus
 
 ANSWER = {
@@ -181,7 +183,42 @@ def test_a_look_is_readable_and_the_same_in_json_and_yaml(
 STYLES = re.compile(r"\x1b\[[0-9;]*m")
 
 
-@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize(
+    ("width", "shown", "left_out"),
+    [
+        (60, "VARIANT ACCURACY P95 MS USD/MILLION", "± %, P50 MS, ROWS/S, MIB, LOAD S"),
+        (80, "VARIANT ACCURACY ± % P95 MS ROWS/S USD/MILLION MIB", "P50 MS, LOAD S"),
+        (90, "VARIANT ACCURACY ± % P50 MS P95 MS ROWS/S USD/MILLION MIB", "LOAD S"),
+    ],
+)
+def test_a_narrow_terminal_has_the_columns_that_matter_most(
+    gateway: Gateway,
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+    shown: str,
+    left_out: str,
+) -> None:
+    piped = shell("variants", "list", url=gateway.url).out
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    monkeypatch.setenv("COLUMNS", str(width))
+
+    told = STYLES.sub("", shell("variants", "list", url=gateway.url).out)
+
+    lines = told.splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[0].split() == shown.split()
+    assert [line.removeprefix("*").split()[0] for line in lines[2:6]] == [
+        "linear-v1-onnx-fp32", "mlp-v1-onnx-int8", "mlp-v1-onnx-fp32", "slow-v1-onnx-fp32",
+    ]  # fmt: skip
+    said = f"In all rows: STAGE live, DEVICE cpu-4. A wider terminal also shows {left_out}. *: no"
+    assert said in " ".join(told.split())
+    assert "STAGE" in piped
+    assert "LOAD S" in piped
+    assert "terminal" not in piped
+
+
+@pytest.mark.parametrize("width", [40, 50])
 def test_on_a_narrow_terminal_a_row_that_does_not_fit_is_a_paragraph(
     gateway: Gateway, shell: Shell, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
@@ -196,7 +233,9 @@ def test_on_a_narrow_terminal_a_row_that_does_not_fit_is_a_paragraph(
         "* linear-v1-onnx-fp32", "* mlp-v1-onnx-int8", "* mlp-v1-onnx-fp32", "slow-v1-onnx-fp32",
     ]  # fmt: skip
     assert "  STAGE live   ACCURACY 90.00 %   " in rows[1]
-    assert any(row.strip().endswith("MIB 10.0   LOAD S 0.5") for row in rows)
+    told = "   ".join(row.strip() for row in rows)
+    assert "MIB 10.0   LOAD S 0.5" in told
+    assert all(cell in told for cell in ("± % ", "P50 MS ", "P95 MS ", "ROWS/S ", "USD/MILLION "))
 
 
 def test_a_table_that_fits_a_terminal_breaks_no_cell_but_its_last(
@@ -222,6 +261,20 @@ def test_lines_of_a_pipe_end_in_no_blanks(gateway: Gateway, shell: Shell) -> Non
         lines = shell(*command, url=gateway.url).out.splitlines()
 
         assert [line for line in lines if line != line.rstrip()] == [], command
+
+
+def test_where_nothing_is_registered_the_next_step_is_said(gateway: Gateway, shell: Shell) -> None:
+    gateway.catalog.remove_task(TaskName("digits"))
+
+    status = shell("status", url=gateway.url).out
+    variants = shell("variants", "list", url=gateway.url).out
+
+    assert status.endswith(
+        "\n\nNothing is registered yet: `modelless register MODEL.onnx --task NAME --eval ROWS.npz`"
+        "\n`modelless register --help` explains it; `modelless up --example digits` makes examples"
+        " first\n"
+    )
+    assert variants == "There are no variants; `modelless register` makes them.\n"
 
 
 def test_status_tells_of_queries_that_miss_their_slo(gateway: Gateway, shell: Shell) -> None:
@@ -288,6 +341,27 @@ def test_status_tells_of_a_certificate_that_ends_soon(gateway: Gateway, shell: S
     assert as_json["plan"]["certificate"]["level"] == "certificate_ends_soon"
 
 
+def test_on_a_terminal_each_task_that_misses_its_slo_begins_a_line(
+    gateway: Gateway, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lately = {"requests": 10, "met": 8, "late": 2, "refused": 0, "attainment": 0.8}
+    row = {**lately, "share_met": 0.8, "lately": {**lately, "share_met": 0.8}}
+    tasks = [{"task": "digits"} | row, {"task": "price"} | row]
+    gateway.live.slo |= {"lately_s": 60.0, "tasks": tasks}
+    piped = shell("status", url=gateway.url).out
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    shown = STYLES.sub("", shell("status", url=gateway.url).out)
+
+    said = [
+        f"{task}: 2 of 10 queries in the last 60 s missed their SLO: 2 late."
+        for task in ("digits", "price")
+    ]
+    assert " ".join(said) in piped
+    assert [line.strip() for line in shown.splitlines() if "missed" in line] == [
+        f"● {said[0]}", said[1],
+    ]  # fmt: skip
+
+
 def test_status_tells_of_cores_that_others_take(gateway: Gateway, shell: Shell) -> None:
     taken = CoreTime(host="h1", cores=2, used=0.4, busy=2.0, waited=0.63)
     row = {"task": "digits", "requests": 10, "met": 8, "late": 2, "refused": 0, "attainment": 0.8}
@@ -300,7 +374,8 @@ def test_status_tells_of_cores_that_others_take(gateway: Gateway, shell: Shell) 
 
     sentence = (
         "The cores of h1 are short: 63 % of the time something waited for one, gateways and "
-        "workers use 0.4 of its 2 cores, other programs 1.6; end those, or move one of the two."
+        "workers use 0.4 of its 2 cores, other programs 1.6; stop some of these, or run modelless "
+        "on another machine."
     )
     assert f"● {sentence}" in told.out
     assert "2 late. Cores are short meanwhile, which makes answers late." in told.out
@@ -461,6 +536,20 @@ def closing_at_once() -> Iterator[int]:
             thread.join()
 
 
+def test_a_port_of_grpc_is_told(shell: Shell) -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        ended = shell("status", url=f"http://127.0.0.1:{port}")
+    finally:
+        server.stop(None)
+    assert ended.code == 1
+    assert ended.err.endswith(
+        "; what answers there speaks no HTTP: a gateway has a port of its own for gRPC\n"
+    )
+
+
 def test_http_where_tls_is_spoken_is_told_with_what_to_look_at(shell: Shell) -> None:
     with closing_at_once() as port:
         ended = shell("status", url=f"http://127.0.0.1:{port}")
@@ -610,6 +699,9 @@ def test_a_group_without_a_command_is_explained(shell: Shell) -> None:
 
 def test_a_typing_error_gets_a_suggestion(shell: Shell) -> None:
     assert "Did you mean 'tasks'" in shell("taks").err
+    for wrong, meant in (("--latencyms", "--latency-ms"), ("--row-s", "--cost or --row")):
+        said = shell("query", "digits", wrong, "1").err.splitlines()[0]
+        assert said == f"error: no such option: {wrong}. Did you mean {meant}?"
 
 
 # -- workers ------------------------------------------------------------------------------------
@@ -934,7 +1026,7 @@ def damaged_npz() -> bytes:
     [
         ("none.json", None, (), "none.json cannot be read: No such file or directory"),
         ("broken.json", b"[1,", (), "broken.json is not JSON: "),
-        ("rows.csv", b"a,b", (), "rows.csv is not JSON: "),
+        ("rows.csv", b"a,b", (), "rows.csv is not JSON: rows are read from .json and .npz files"),
         ("text.json", b'"x"', (), "text.json holds no rows: a list of rows is needed"),
         ("short.json", b"[[1]]", ("--row", "1"), "short.json has no row 1; it has 1 row"),
         ("none.npz", None, (), "none.npz cannot be read: No such file or directory"),

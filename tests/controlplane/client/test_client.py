@@ -351,9 +351,16 @@ async def test_an_infeasible_slo_names_what_comes_closest(served: Served) -> Non
 
 
 async def test_nobody_listens() -> None:
-    with Client(f"http://127.0.0.1:{free_port()}") as client, pytest.raises(Unreachable) as refused:
+    url = f"http://127.0.0.1:{free_port()}"
+    with Client(url) as client, pytest.raises(Unreachable) as refused:
         client.query("letters", [[0]])
     assert (refused.value.code, refused.value.retryable) == ("UNREACHABLE", True)
+    said = f"no gateway answers at {url}: connection refused; is it running?"
+    assert str(refused.value) == said
+    async with AsyncClient(url) as other:
+        with pytest.raises(Unreachable) as refused:
+            await other.query("letters", [[0]])
+    assert str(refused.value) == said
 
 
 # -- what a gateway could say, at the wire's other end --------------------------------------------

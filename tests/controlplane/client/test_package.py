@@ -9,6 +9,7 @@ from pkgutil import iter_modules
 import pytest
 
 import controlplane.client as package
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[3]
 HEAVY = (
@@ -73,3 +74,15 @@ def test_no_module_hides_behind_a_function(name: str) -> None:
     modules = {module.name for module in iter_modules(package.__path__)}
     assert name in modules
     assert not modules & set(package.__all__)
+
+
+@pytest.mark.slow
+def test_the_first_example_says_in_one_line_that_no_gateway_runs() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    ran = subprocess.run(
+        [sys.executable, ROOT / "examples" / "ask.py", "--url", url],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith(f"UNREACHABLE: no gateway answers at {url}: ")
+    assert len(ran.stderr.splitlines()) == 1

@@ -367,6 +367,8 @@ def test_a_suffix_that_is_not_a_modules_is_refused(tmp_path: Path, name: str) ->
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"a function cannot be exported; give a torch\.nn"):
         export(lambda x: x, ROWS, tmp_path / "x.pt2")
+    with pytest.raises(ExportError, match=r"an OrderedDict cannot be exported; give a torch\.nn"):
+        export(LINEAR.state_dict(), ROWS, tmp_path / "x.pt2")
 
 
 def test_a_failed_export_keeps_the_file_that_is_there(tmp_path: Path) -> None:

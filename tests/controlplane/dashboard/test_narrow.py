@@ -1,14 +1,25 @@
 """The page on a phone and in a small window: nothing is cut off without a sign of it."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.controlplane.builders import DIGITS
+from tests.controlplane.builders import CPU, DIGITS, digest, variant
 from tests.controlplane.dashboard.driven import Driven
 from tests.controlplane.dashboard.served import Page
-from variants.types import Canary, Event, ModelName, Rule, RuleKind, Stage
+from variants.types import (
+    Canary,
+    Event,
+    ModelName,
+    ModelVersion,
+    Registration,
+    Rule,
+    RuleKind,
+    Stage,
+    TaskName,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +81,25 @@ def test_what_a_table_does_not_show_is_hinted_at(
         assert tab.value(CUT_OFF) == []
         assert tab.value(SCROLLED) == scrolled
         assert tab.value("document.documentElement.scrollWidth") == width
+
+
+def test_the_row_of_the_chosen_task_is_no_wider_than_a_phone(page: Page, tmp_path: Path) -> None:
+    one = replace(variant("m", accuracy=0.9), task=TaskName("price"))
+    version = ModelVersion(
+        task=one.task, model=one.model, version=1, stage=Stage.LIVE, source=digest("m"),
+        created_at="2026-01-01T00:00:00+00:00",
+    )  # fmt: skip
+    page.catalog.register(
+        Registration(
+            task=replace(DIGITS, name=one.task), version=version, variants=(one,), profiles=(),
+            device_kinds=(CPU,),
+        )
+    )  # fmt: skip
+    with Driven(tmp_path, width=390) as tab:
+        tab.open(page.url)
+        tab.wait_for("$('queries').querySelector('tr.here') != null")
+
+        assert "queries" not in tab.value(SCROLLED)
 
 
 def test_columns_of_canaries_are_apart(page: Page, tmp_path: Path) -> None:

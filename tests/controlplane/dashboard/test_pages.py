@@ -11,7 +11,7 @@ import pytest
 
 from controlplane.cli.render import percent
 from controlplane.views.service_status import slo_report
-from tests.controlplane.builders import CPU, DIGITS, digest, worker
+from tests.controlplane.builders import CPU, DIGITS, digest, register, worker
 from tests.controlplane.dashboard.browser import show
 from tests.controlplane.dashboard.served import FP32, INT8, Page
 from tests.variants.catalog_builders import set_slo
@@ -50,6 +50,11 @@ def test_all_as_planned_is_green_and_says_as_of_when(page: Page) -> None:
     assert "As planned: 1 worker is running, 1 of 1 replica loaded." in shown["plan"]
     assert "As of version 1, " in shown["plan"]
     assert "cpu-4 1 wanted · 1 running" in shown["workers"]
+
+
+def test_what_queries_prefer_by_default_is_told_from_what_is_chosen(page: Page) -> None:
+    said = "prefer cost (default) cost accuracy latency energy"
+    assert said in page.shown()["needs"]
 
 
 @pytest.mark.campaign
@@ -328,6 +333,14 @@ def test_the_dashboard_draws_each_variant_and_labels_those_that_none_beats(page:
     legend = "fp32 int8 faint: another is as accurate, as fast and as small best accuracy up to a"
     assert legend in shown.text
     assert "as run_ms in replies" in shown.text
+
+
+def test_what_is_out_of_service_does_not_stretch_the_diagram(page: Page) -> None:
+    register(page.catalog, "random", (0.1, 1.0))
+    page.catalog.set_stage(DIGITS.name, ModelName("random"), 1, Stage.RETIRED)
+    shown = page.shown()["frontier"]
+    assert "random-v1" not in shown
+    assert "grey: not in service" not in shown
 
 
 @pytest.mark.campaign

@@ -105,6 +105,9 @@ def test_the_table_names_every_variant(folder: Path) -> None:
     for text in ("tiny-v1-onnx-fp32", "tiny-v1-onnx-int8", "100.00 %", "cpu-1", "24 rows"):
         assert text in done.stdout
     assert done.stderr.splitlines()[0] == "[0/8] checking tiny.onnx"
+    assert done.stdout.splitlines()[-2] == (
+        f"ask it: `modelless query shapes --input {folder / 'rows.npz'} --row 0`"
+    )
     assert done.stdout.splitlines()[-1] == (
         "tiny-v1 may answer any query of shapes from now on; `modelless retire shapes tiny 1` ends"
         " that, and `register --stage canary` would have let it answer only queries that name one"

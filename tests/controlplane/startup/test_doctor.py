@@ -557,6 +557,20 @@ def test_a_warning_stands_on_one_line_and_ends_with_0(
     assert lines[1].split(maxsplit=2)[2].startswith("MODELLESS_CORES=100000, and this machine has ")
 
 
+def test_on_a_terminal_the_last_line_names_what_matters(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "CHECKS", (configuration.names, machine.cores))
+    for name in [name for name in os.environ if name.startswith("MODELLESS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("MODELLESS_STATE_DIR", str(state_dir))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+    assert run(["doctor"], capsys)[1].splitlines()[-1] == "Everything can run here."
+    monkeypatch.setenv("MODELLESS_WORKRES", "2")
+    assert run(["doctor"], capsys)[1].splitlines()[-1] == "1 warning (settings)"
+
+
 @pytest.mark.parametrize(
     ("count", "given", "said"),
     [
@@ -722,7 +736,7 @@ def test_cores_that_others_take_are_told(settings: Settings, tmp_path: Path) -> 
         "80 % of the time something waited for one, gateways and workers use 0.0 of its 1 core, "
         "other programs 1.0"
     )
-    assert found.remedy == "end those, or move one of the two"
+    assert found.remedy == "stop some of these, or run modelless on another machine"
 
 
 def test_a_secret_that_what_runs_does_not_know_is_told(settings: Settings) -> None:

@@ -230,7 +230,7 @@ def _register_there(
 
         body = client.register(path, task=task, evaluation=evaluation, **options, told=told)
     quick = bool(options["quick"])
-    emit(body, output, lambda: body_table(body, quick=quick, there=access.url))
+    emit(body, output, lambda: body_table(body, quick=quick, there=access.url, rows=evaluation))
 
 
 def _register(
@@ -265,7 +265,9 @@ def _register(
     emit(
         result_body(result, seconds),
         output,
-        lambda: result_table(result, seconds, on_cluster=on_cluster, quick=request.quick),
+        lambda: result_table(
+            result, seconds, on_cluster=on_cluster, quick=request.quick, rows=request.evaluation
+        ),
     )
 
 

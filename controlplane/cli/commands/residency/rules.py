@@ -93,6 +93,8 @@ def _table(rows: Sequence[Row]) -> None:
             for row in rows
         ),
         empty="There is no rule.",
+        alike=("UNTIL (UTC)", "BY", "WHY"),
+        spare=("SINCE (UTC)", "BY", "WHY"),
     )
 
 

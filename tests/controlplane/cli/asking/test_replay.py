@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from controlplane.cli.replaying.replay_results import _differences
 from tests.controlplane.cli.asking.answering import Answering, Asked, until
 from tests.controlplane.cli.shell import Shell
 from tests.controlplane.cli.test_commands import ANSWER
@@ -267,3 +268,11 @@ def test_the_simulator_plays_the_same_queries_beside_it(
     assert ["BY", "CLIENT", "BY", "GATEWAY", "SIMULATED", "DIFFERENCE"] in words
     assert ["in", "time", "20", "20", "20", "+0"] in words
     assert "its fleet starts empty, so the first query comes 5 s later there" in shown.out
+
+
+def test_no_difference_has_no_sign_of_a_loss() -> None:
+    counts = {"in_time": 0, "late": 0, "rejected": 0}
+    tiny = {"violation_ratio": -1e-6, "effective_accuracy": 1e-6, "cost_usd": -1e-9}
+    assert _differences(counts | tiny) == [
+        "", "+0", "+0", "+0", "+0.00 points", "+0.00 points", "+0.000000",
+    ]  # fmt: skip

@@ -1,5 +1,6 @@
 """``modelless simulate``: what it prints for a trace."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,20 @@ def test_all_policies_stand_side_by_side(shell: Shell, tmp_path: Path) -> None:
     assert len({one["requests"] for one in reports}) == 1
 
 
+def test_on_a_narrow_terminal_policies_stand_below_each_other(
+    shell: Shell, paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    ended = simulate(shell, paths, "--policy", "all")
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", ended.out).splitlines()
+    assert " ".join(lines[0].split()) == (
+        "POLICY REQUESTS LATE REJECTED VIOLATIONS ACCURACY COST USD"
+    )
+    assert [line.split()[0] for line in lines[2 : 2 + len(POLICIES)]] == list(POLICIES)
+    assert "A wider terminal also shows IN TIME, BUSY, LOADS" in ended.out
+
+
 BOUND_KEYS = [
     "bound_violation_ratio", "bound_accuracy", "bound_cost_usd", "regret_violation_ratio",
     "regret_accuracy", "regret_cost_ratio", "bound_whole_cost_usd", "regret_whole_cost_ratio",
@@ -167,6 +182,7 @@ def test_a_plot_is_written_beside_the_report(
 
     assert (ended.code, ended.err) == (0, "")
     assert "trace.csv, objective cost" in (tmp_path / "plot.html").read_text()
+    assert ended.out.endswith(f"\nDrawn in {tmp_path / 'plot.html'}\n")
 
 
 def test_profiles_can_be_wrong(shell: Shell, paths: dict[str, Path]) -> None:

@@ -1,6 +1,7 @@
 """Tables as people read them."""
 
 import io
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -9,7 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from controlplane.cli.render import table
+from controlplane.cli.render import hanging, table
+
+STYLES = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def as_rich_has_it(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -47,3 +50,66 @@ def test_what_needs_no_fold_is_laid_out_as_rich_does(
 def test_a_cell_of_two_lines_has_them_below_each_other(capsys: pytest.CaptureFixture[str]) -> None:
     table(("NAME", "WHY"), [("a", "one\ntwo")], empty="")
     assert capsys.readouterr().out.splitlines()[2:] == ["a      one", "       two"]
+
+
+def test_on_a_narrow_terminal_sentences_go_below_their_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    why = "it ended without having said why, after three batches"
+    table((">NO", "WHAT", "WORKER", "WHY"), [("9", "worker_lost", "cpu-4-abcdef", why)], empty="")
+    shown = STYLES.sub("", capsys.readouterr().out).splitlines()
+    assert [line.rstrip() for line in shown] == [
+        "NO   WHAT          WORKER",
+        "     WHY",
+        "─" * 31,
+        " 9   worker_lost   cpu-4-abcdef",
+        "     it ended without having said why,",
+        "     after three batches",
+    ]
+
+
+def test_a_sentence_goes_on_below_itself_behind_its_mark(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentence = "It ended, and nobody came in its place."
+    hanging(Console(width=20), "[green]ok[/]", sentence)
+    assert capsys.readouterr().out == f"ok {sentence}\n"
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    hanging(Console(width=20), "[green]ok[/]", sentence)
+    shown = STYLES.sub("", capsys.readouterr().out).splitlines()
+    assert [line.rstrip() for line in shown] == [
+        "ok It ended, and",
+        "   nobody came in",
+        "   its place.",
+    ]
+
+
+def test_columns_that_say_the_same_in_all_rows_go_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = ("NAME", "NOTE", "DEVICE", ">MS", ">MIB")
+    rows = [("cnn-v1-onnx", "-", "cpu-4", "1.5", "10"), ("mlp-v1-onnx", "-", "cpu-4", "0.5", "2")]
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+
+    def shown(width: int) -> list[str]:
+        monkeypatch.setenv("COLUMNS", str(width))
+        table(columns, rows, empty="", alike=("NOTE", "DEVICE", ">MIB"), spare=(">MIB", ">MS"))
+        return [line.rstrip() for line in STYLES.sub("", capsys.readouterr().out).splitlines()]
+
+    assert shown(31)[0] == "NAME           MS   MIB"
+    assert shown(31)[-1] == "In all rows: DEVICE cpu-4."
+    assert shown(20)[:1] + shown(20)[2:] == [
+        "NAME           MS",
+        "cnn-v1-onnx   1.5",
+        "mlp-v1-onnx   0.5",
+        "",
+        "In all rows: DEVICE",
+        "cpu-4. A wider",
+        "terminal also shows",
+        "MIB.",
+    ]
+    assert shown(34)[0] == "NAME          DEVICE    MS   MIB"
+    assert len(shown(34)) == 4
+    assert shown(40)[0] == "NAME          NOTE   DEVICE    MS   MIB"

@@ -15,7 +15,7 @@ CROWDED = replace(CALM, busy=2.0, waited=0.63)
 HOVERING = replace(CROWDED, waited=0.45)
 WHY = (
     "63 % of the time something waited for one, gateways and workers use 0.4 of its 2 cores, other "
-    "programs 1.6; end those, or move one of the two"
+    "programs 1.6; stop some of these, or run modelless on another machine"
 )
 
 

@@ -30,7 +30,7 @@ def test_nothing_happened() -> None:
 
 def test_a_worker_joins() -> None:
     assert list(status_events({}, look(worker("w1")))) == [
-        ("worker_joined", "w1", "worker w1 takes up to 4,000 MiB")
+        ("worker_joined", "w1", "it takes up to 4,000 MiB of variants")
     ]
 
 

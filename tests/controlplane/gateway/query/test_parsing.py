@@ -294,7 +294,7 @@ def test_an_unknown_task_is_named_with_those_there_are() -> None:
     assert caught.value.message == (
         "there is no task 'nope'; there are: bytes, doubles, flags, images, long and 5 more"
     )
-    with pytest.raises(TaskNotFound, match="there is no task 'x'; none is registered"):
+    with pytest.raises(TaskNotFound, match="there is no task 'x'; nothing is registered yet"):
         parse_v1(b'{"task":"x"}', {}, 0.0, 0)
 
 

@@ -43,8 +43,8 @@ def test_other_programs_are_told_apart_from_ones_own() -> None:
     assert core_status([CROWDED, replace(CROWDED, used=0.2)]) == CoreStatus(
         level=CoreLevel.SHORT,
         sentence="The cores of h1 are short: 63 % of the time something waited for one, gateways "
-        "and workers use 0.4 of its 2 cores, other programs 1.6; end those, or move one of the "
-        "two.",
+        "and workers use 0.4 of its 2 cores, other programs 1.6; stop some of these, or run "
+        "modelless on another machine.",
     )
     assert "more is asked than they can do" in said(replace(CROWDED, used=1.8))
 
