@@ -558,6 +558,8 @@ async def test_moving_to_the_same_stage_changes_nothing(
             "path 'version' is wrong: it must be at least 1",
         ),
         ("digits/mlp/versions/1", {}, 400, "body lacks 'stage'"),
+        ("digits/mlp/versions/1", [], 400, "the body is wrong: it must be an object"),
+        ("digits/mlp/versions/1", "live", 400, "the body is wrong: it must be an object"),
         (
             "digits/mlp/versions/1",
             {"stage": "best"},
@@ -573,7 +575,7 @@ async def test_moving_to_the_same_stage_changes_nothing(
     ],
 )
 async def test_a_wrong_stage_change_is_refused_with_its_reason(
-    api: httpx.AsyncClient, path: str, body: dict[str, Any], status: int, error: str
+    api: httpx.AsyncClient, path: str, body: object, status: int, error: str
 ) -> None:
     reply = await api.post(f"/v1/models/{path}/stage", json=body)
 
