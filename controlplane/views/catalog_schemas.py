@@ -542,6 +542,11 @@ class OnDevice(Schema):
         "has that matters, or this machine is of another device kind.",
         examples=["onnxruntime 1.30.0 -> 1.31.1"],
     )
+    gone: bool = Field(
+        False,
+        description="No worker of this kind is there or wanted, as after a machine was divided "
+        "anew. It says nothing of `dominated` of the variant then, where others are not gone.",
+    )
 
 
 class VariantSchema(Schema):

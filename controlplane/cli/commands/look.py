@@ -233,14 +233,33 @@ def _variant_table(rows: list[Row]) -> None:
                 figure(device["load_s"], 2),
             ]
             for row in rows
-            for device in row["devices"]
+            for device in _there(row)
         ),
         empty="There are no variants with a profile.",
     )
     if any(row["devices"] for row in rows):
         print()
-        for sentence in (*(OF_WHAT if live else OF_WHAT[:2]), *_judged_by(rows)):
+        for sentence in (*(OF_WHAT if live else OF_WHAT[:2]), *_judged_by(rows), *_left_out(rows)):
             console().print(sentence, style="dim", soft_wrap=True, markup=False)
+
+
+def _there(row: Row) -> list[Row]:
+    """What a variant does on device kinds of which a worker is there or wanted; on all where that
+    is none."""
+    devices: list[Row] = row["devices"]
+    return [device for device in devices if not device.get("gone")] or devices
+
+
+def _left_out(rows: list[Row]) -> list[str]:
+    gone = sorted(
+        {one["device_kind"] for row in rows for one in row["devices"] if one not in _there(row)}
+    )
+    if not gone:
+        return []
+    return [
+        f"Left out is what was measured on {', '.join(gone)}, of which no worker is there or"
+        " wanted: variants get has it."
+    ]
 
 
 def _judged_by(rows: list[Row]) -> list[str]:

@@ -20,13 +20,14 @@ from controlplane.dashboard.pages import ICONS, PAGES
 from controlplane.registry.uploads import FIELDS, ROWS, SWITCHES, TOKENIZER
 from controlplane.settings import Settings, load_settings
 from controlplane.views.history import STEP_S, slot_of
-from tests.controlplane.builders import DictLive, digest, digits_catalog, register, worker
+from tests.controlplane.builders import CPU, DictLive, digest, digits_catalog, register, worker
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.protocol import Catalog
 from variants.errors import NotFound, StateUnavailable
 from variants.types import (
     CatalogSnapshot,
+    DeviceKindName,
     Digest,
     Event,
     ModelName,
@@ -233,6 +234,28 @@ async def test_variants_come_fastest_first_with_the_frontier_marked(api: httpx.A
     ]
 
 
+async def test_what_was_measured_on_kinds_that_are_gone_says_nothing_of_the_frontier(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    """As after a machine was divided anew: here the slowest was the quickest before."""
+    catalog.set_inventory(CPU.name, 1)
+    before = (await get(api, "/v1/tasks/digits/variants"))["variants"]
+    gone = replace(CPU, name=DeviceKindName("cpu-9"))
+    quick = [one for one in catalog.snapshot().profiles if one.variant == "linear-v1-onnx-fp32"]
+    slow = VariantName("slow-v1-onnx-fp32")
+    catalog.put_profiles((replace(quick[0], variant=slow, device_kind=gone.name),), (gone,))
+
+    after = (await get(api, "/v1/tasks/digits/variants"))["variants"]
+
+    assert [(row["name"], row["dominated"]) for row in after] == [
+        (row["name"], row["dominated"]) for row in before
+    ]
+    shown = {(one["device_kind"], one["gone"]) for row in after for one in row["devices"]}
+    assert shown == {(CPU.name, False), ("cpu-9", True)}
+    row = await get(api, f"/v1/variants/digits/{slow}")
+    assert {one["device_kind"]: one["gone"] for one in row["devices"]} == dict(shown)
+
+
 async def test_a_variant_says_what_it_does_on_a_device(api: httpx.AsyncClient) -> None:
     row = await get(api, "/v1/variants/digits/mlp-v1-onnx-int8")
 
@@ -256,6 +279,7 @@ async def test_a_variant_says_what_it_does_on_a_device(api: httpx.AsyncClient) -
             "source": "measured",
             "dominated": False,
             "stale": None,
+            "gone": False,
         }
     ]
 

@@ -36,7 +36,7 @@ from controlplane.startup.presence import write_state
 from controlplane.startup.state_directory import prepare
 from controlplane.views.fleet_status import asked_words
 from tests.controlplane.api.served_api import ServedApi
-from tests.controlplane.builders import DictLive, digits_catalog, register, worker
+from tests.controlplane.builders import CPU, DictLive, digits_catalog, register, worker
 from tests.controlplane.cli.shell import Ended, Shell
 from tests.ports import free_port
 from variants.artifacts.store import FileArtifactStore
@@ -350,6 +350,24 @@ def test_a_variant_says_where_it_was_measured(gateway: Gateway, shell: Shell) ->
     assert "size 0.00095 MiB" in shown  # 1,000 bytes
     assert "measured cpu-4: 20" in shown
     assert " on node-3 (10.0.0.3), beside other work" in shown
+
+
+def test_variants_are_listed_without_kinds_that_are_gone(gateway: Gateway, shell: Shell) -> None:
+    catalog = gateway.catalog
+    gone = replace(CPU, name=DeviceKindName("cpu-9"))
+    profiles = tuple(replace(one, device_kind=gone.name) for one in catalog.snapshot().profiles)
+    catalog.put_profiles(profiles, (gone,))
+
+    listed = shell("variants", "list", "digits", url=gateway.url).out
+
+    table, _, below = listed.partition("*: no other variant")
+    assert table.count("linear-v1-onnx-fp32") == 1
+    assert "cpu-9" not in table
+    assert (
+        "Left out is what was measured on cpu-9, of which no worker is there or wanted: variants"
+        " get has it." in " ".join(below.split())
+    )
+    assert "cpu-9" in shell("variants", "get", "digits", "linear-v1-onnx-fp32", url=gateway.url).out
 
 
 def test_a_ceiling_is_told_of_a_million_queries() -> None:
