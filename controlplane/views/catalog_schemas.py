@@ -408,6 +408,11 @@ class StageChange(Schema):
     model_config = ConfigDict(extra="forbid")
 
     stage: Stage = Field(examples=["live"])
+    allow_gap: bool = Field(
+        False,
+        description="Also where no version of the task is live then, so that queries that name no "
+        "variant are refused.",
+    )
 
 
 class PointSchema(Schema):

@@ -169,6 +169,17 @@ def model_rows(
     ]
 
 
+def is_last_live(snapshot: CatalogSnapshot, of: VersionSchema) -> bool:
+    """Whether a version is live and no other version of its task is that has variants."""
+    stages = _stages(snapshot)
+    return of.stage is Stage.LIVE and not any(
+        one.task == of.task
+        and (one.model, one.version) != (of.model, of.version)
+        and stages.get(_version_key(one)) is Stage.LIVE
+        for one in snapshot.variants
+    )
+
+
 def variant_rows(
     snapshot: CatalogSnapshot,
     task: str,

@@ -146,9 +146,12 @@ async def _live(context: ApiContext) -> Live:
     return live_latencies(WorkerSchema.model_validate(status) for status in statuses)
 
 
-async def _kinds_there(context: ApiContext) -> set[str]:
-    """Device kinds of which a worker is there or asked for."""
-    rows = await kinds_now(context, None)
+async def _kinds_there(context: ApiContext) -> set[str] | None:
+    """Device kinds of which a worker is there or asked for; None while nobody can say it."""
+    try:
+        rows = await kinds_now(context, None)
+    except StateUnavailable:
+        return None
     return {row.device_kind for row in rows if row.asked or row.running or row.draining}
 
 

@@ -538,6 +538,29 @@ async def test_retiring_takes_a_version_out_of_service(
     )
 
 
+async def test_the_only_live_version_of_a_task_goes_only_where_that_is_said(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    register(catalog, "linear", (0.91, 1.0), version=2, stage=Stage.CANARY)
+    for model in ("mlp", "slow"):
+        catalog.set_stage(TaskName("digits"), ModelName(model), 1, Stage.RETIRED)
+    path, before = "/v1/models/digits/linear/versions/1/stage", catalog.revision()
+
+    for stage in ("retired", "canary", "candidate"):
+        reply = await api.post(path, json={"stage": stage})
+        assert (reply.status_code, reply.json()["code"]) == (409, "CONFLICT")
+        assert reply.json()["error"] == (
+            "linear-v1 is the only live version of digits: without it, queries that name no variant"
+            " are refused; `--yes` (`allow_gap`) accepts that"
+        )
+    assert (catalog.revision(), catalog.events(10)) == (before, ())
+
+    reply = await api.post(path, json={"stage": "retired", "allow_gap": True})
+    assert (reply.status_code, reply.json()["stage"]) == (200, "retired")
+    again = await api.post(path, json={"stage": "retired"})
+    assert again.status_code == 200
+
+
 async def test_a_retired_variant_dominates_nothing(
     api: httpx.AsyncClient, catalog: MemoryCatalog
 ) -> None:

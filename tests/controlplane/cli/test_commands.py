@@ -37,7 +37,7 @@ from controlplane.startup.state_directory import prepare
 from controlplane.views.fleet_status import asked_words
 from tests.controlplane.api.served_api import ServedApi
 from tests.controlplane.builders import CPU, DictLive, digits_catalog, register, worker
-from tests.controlplane.cli.shell import Ended, Shell
+from tests.controlplane.cli.shell import Ended, Shell, Terminal
 from tests.ports import free_port
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.database import BUSY_TIMEOUT_S
@@ -770,13 +770,36 @@ def test_retire_tells_that_nothing_is_live_any_more(gateway: Gateway, shell: She
     models = sorted({str(v.model) for v in gateway.catalog.snapshot().versions})
 
     assert "no version is live" not in shell("status", url=gateway.url).out
-    said = [shell("retire", "digits", model, "1", url=gateway.url).out for model in models]
+    said = [shell("retire", "digits", model, "1", "-y", url=gateway.url).out for model in models]
 
     gone = "digits has no live version: queries that name no variant are refused"
     assert [gone in one for one in said] == [False] * (len(models) - 1) + [True]
     refused = "! digits: no version is live, so queries that name no variant are refused\n"
     assert refused in shell("status", url=gateway.url).out
     assert "0, none of a live version" in shell("tasks", "get", "digits", url=gateway.url).out
+
+
+@pytest.mark.parametrize("answer", ["n", "y", None])
+def test_the_only_live_version_is_retired_only_where_that_is_said(
+    gateway: Gateway, shell: Shell, monkeypatch: pytest.MonkeyPatch, answer: str | None
+) -> None:
+    for model in ("mlp", "slow"):
+        assert shell("retire", "digits", model, "1", url=gateway.url).code == 0
+    if answer is not None:
+        monkeypatch.setattr("controlplane.cli.confirmation.sys.stdin", Terminal(f"{answer}\n"))
+
+    ended = shell("retire", "digits", "linear", "1", url=gateway.url)
+
+    why = "without it digits has no live version, and queries that name no variant are refused"
+    if answer is None:
+        said = f"error: {why}, and nobody can be asked here; --yes says so\n"
+        assert ended == Ended(2, "", said)
+    else:
+        assert f"Retire linear-v1? W{why[1:]}." in ended.err
+    assert ("nothing was changed" in ended.err) is (answer == "n")
+    live = shell("models", "list", "-o", "json", url=gateway.url).json()
+    stages = {one["model"]: one["versions"][0]["stage"] for one in live}
+    assert stages["linear"] == ("retired" if answer == "y" else "live")
 
 
 def test_status_tells_of_a_task_whose_own_floor_nothing_reaches() -> None:
