@@ -81,6 +81,8 @@ class PlanApplier:
         self.reasons: dict[str, str] = {}
         """Why Ray Serve was last told to run as many workers of a device kind as it does."""
         self._specs: Specs | None = None
+        self._wanted: Mapping[DeviceKindName, int] = {}
+        """How many workers of each kind, by the plan."""
         self._workers: Mapping[str, WorkerStatus] = {}
         self._busy: dict[Subject, asyncio.Task[None]] = {}
         self._failures: Backoff[Subject] = Backoff()
@@ -95,7 +97,8 @@ class PlanApplier:
         specs: Specs,
         workers: Mapping[str, WorkerStatus],
     ) -> None:
-        """Go by this from now on. A new catalog may have put right what failed before.
+        """Go by this from now on. A new catalog may have put right what could not be loaded before,
+        and another number of workers what could not be scaled.
 
         Args:
             decision: the newest one. Of a plan that could not be stored, only the loads are begun.
@@ -103,7 +106,7 @@ class PlanApplier:
         """
         if specs is not self._specs:
             self._specs = specs
-            self._failures.forget()
+            self._failures.forget(lambda subject: isinstance(subject, tuple))
             self._unheard.forget()
         self._workers = workers
         self._failures.forget(
@@ -111,6 +114,13 @@ class PlanApplier:
         )
         self._unheard.forget(lambda replica: replica[0] not in workers)
         self._targets.decided(decision.targets, revision)
+        before, wanted = self._wanted, decision.plan.workers
+        self._wanted = wanted
+        self._failures.forget(  # what has failed was asked for another number
+            lambda subject: (
+                not isinstance(subject, tuple) and before.get(subject) != wanted.get(subject)
+            )
+        )
 
     def apply(self, actions: Iterable[Action], deployed: Container[DeviceKindName]) -> list[Action]:
         """Begin actions, all but those that are under way or wait after a failure.
