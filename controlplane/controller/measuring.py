@@ -150,6 +150,11 @@ class Measuring:
                 self._look_safely(catalog, observation, dict(workers))
             )
 
+    @property
+    def refusals(self) -> Mapping[ProfileKey, str]:
+        """What could not be measured and is not tried soon, and why."""
+        return self._setbacks.refusals
+
     async def close(self) -> None:
         """Give up what is being measured; its processes end."""
         going = [job.task for job in self._jobs.values()]

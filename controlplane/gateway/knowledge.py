@@ -42,6 +42,7 @@ from variants.types import (
     Route,
     TaskName,
     VariantKey,
+    VariantName,
     WorkerId,
 )
 from workers.channel.shared_memory import Budget
@@ -102,6 +103,8 @@ class Knowledge:
         self._infeasible: Mapping[TaskName, int] = {}
         """Queries that were refused so, by task."""
         self._unconfirmed: frozenset[ProfileKey] = frozenset()
+        self._unmeasurable: Mapping[ProfileKey, str] = {}
+        """What could not be measured, and why."""
         self.slow = SlowWorkers()
         self._hourly = HourlyCarbon()
         self._wall_s = 0.0
@@ -176,6 +179,16 @@ class Knowledge:
         if self._settings_now.plans_decide and self._planned:
             self.wanted_workers = {kind: self._planned.get(kind, 0) for kind in wanted}
         self.meeting.want(wanted)
+
+    def hear_of_measuring(self, told: Mapping[str, Any]) -> None:
+        """Know what the control loop could not measure: nothing waits for it."""
+        found = {
+            (TaskName(task), VariantName(variant), DeviceKindName(kind)): str(why)
+            for task, variant, kind, why in told.get("unmeasurable", ())
+        }
+        if found != self._unmeasurable:
+            self._unmeasurable = found
+            self.rebuild()
 
     def refresh_latencies(self, now_s: float) -> Iterator[None]:
         """Choose by what workers say of their batches, where profiles say otherwise, and notice
@@ -295,6 +308,7 @@ class Knowledge:
                 wanted=wanted,
                 asked=self.asked,
                 unconfirmed=self._unconfirmed,
+                unmeasurable=self._unmeasurable,
                 measures=True,
             )
 

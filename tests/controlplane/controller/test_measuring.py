@@ -451,15 +451,23 @@ async def test_what_is_killed_on_a_node_that_stays_is_left_alone(tmp_path: Path)
 
 
 async def test_what_is_refused_is_left_alone_until_it_is_asked_for(tmp_path: Path) -> None:
-    refused = refusing(InvalidArtifact("one: it crashed its trial process (SIGSEGV)"))
+    refused = refusing(InvalidArtifact("one-v1-onnx-fp32: it crashed its trial process (SIGSEGV)"))
     house = House(Cluster({"cpu-1-a": "n-1"}, refused), tmp_path, "one")
 
     assert len(await house.look()) == 1
+    (key,) = house.measuring.refusals
+    assert key[1:] == ("one-v1-onnx-fp32", CPU)
+    assert house.measuring.refusals[key] == "it crashed its trial process (SIGSEGV)"
     assert await house.look(REFUSED_S / 2) == []
     for at in ("noon", "one o'clock"):
         house.request(f"was asked for at {at}", at)
         assert len(await house.look()) == 1
         assert await house.look(REFUSED_S / 2) == []
+        assert len(house.measuring.refusals) == 1
+    house.cluster.answer = measured_there
+    house.request("was asked for at two o'clock", "two o'clock")
+    assert len(await house.look()) == 1
+    assert house.measuring.refusals == {}
 
 
 async def test_what_was_measured_rests_twice_as_long_each_time_but_for_operators(
