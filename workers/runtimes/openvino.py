@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from workers.types import LoadSpec
 
 PRECISIONS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
 """Our names to OpenVINO's."""
+LONG_S = 0.002
+"""After a batch that took so long its memory is given back. In less time no batch fills much, and
+giving it back, and taking it again, would be a part of what it takes."""
 _INT32 = np.iinfo(np.int32)
 
 
@@ -33,6 +37,8 @@ class OpenVinoRuntime:
     """
 
     keeps_inputs = False
+    shares_working_memory = True
+    gives_memory_back = True
 
     def __init__(self, spec: LoadSpec, threads: int) -> None:
         self._spec = spec
@@ -41,6 +47,7 @@ class OpenVinoRuntime:
         self._signature = Signature(spec)
         self._inputs: list[int] = []
         self._outputs: list[int] = []
+        self._compiled: Any = None
         self._request: Any = None
         self._tensor: Any = None
 
@@ -66,6 +73,7 @@ class OpenVinoRuntime:
         if len(compiled.inputs) != len(self._inputs):
             raise RuntimeFailed(f"{self._name} takes more inputs than the task has")
         self._tensor = openvino.Tensor
+        self._compiled = compiled
         self._request = compiled.create_infer_request()
         row = [np.zeros((1, *t.shape), dtype=t.dtype) for t in self._spec.inputs]
         try:
@@ -83,17 +91,21 @@ class OpenVinoRuntime:
             if tensor.dtype == np.int64 and tensor.size:
                 self._check_range(tensor)
         held = [_shareable(tensor) for tensor in inputs]  # the request does not hold them
+        began_s = perf_counter()
         try:
             for index, tensor in zip(self._inputs, held, strict=True):
                 request.set_input_tensor(index, self._tensor(tensor, True))
             request.infer(share_outputs=True)
             # A result lies in the request's own memory, which the next batch writes over.
-            return [request.get_output_tensor(index).data.copy() for index in self._outputs]
+            outputs = [request.get_output_tensor(index).data.copy() for index in self._outputs]
+            if perf_counter() - began_s >= LONG_S:
+                self._compiled.release_memory()  # else each variant keeps its largest batch's
+            return outputs
         except Exception as error:  # as above
             raise RuntimeFailed(f"{self._name} failed: {_cause(error)}") from error
 
     def close(self) -> None:
-        self._request = None
+        self._request = self._compiled = None
 
     def _check_range(self, tensor: Tensor) -> None:
         if tensor.min() < _INT32.min or tensor.max() > _INT32.max:

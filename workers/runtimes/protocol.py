@@ -24,6 +24,9 @@ class Runtime(Protocol):
     A class may say ``shares_working_memory = True``: on a CPU, what a batch takes while it runs is
     there afterwards for the batches of other variants of that class, and need not be there twice.
 
+    One that shares it because it gives it back, but for what short batches took, says
+    ``gives_memory_back = True`` too: what stays after its batches is then what it holds.
+
     A runtime that copies its inputs anyway may have a method ``run_pieces``: as ``run``, but with a
     list of tensors for each input, whose rows one after the other are the batch. Queries are then
     not put together before.
@@ -60,6 +63,11 @@ def keeps_inputs(runtime: Runtime) -> bool:
 def shares_working_memory(runtime: Runtime) -> bool:
     """Whether what its batches take is there for others afterwards: no, unless it says so."""
     return getattr(runtime, "shares_working_memory", False) is True
+
+
+def gives_memory_back(runtime: Runtime) -> bool:
+    """Whether what stays after its batches is its own: no, unless it says so."""
+    return getattr(runtime, "gives_memory_back", False) is True
 
 
 def run_pieces(runtime: Runtime) -> Callable[[Sequence[Sequence[Tensor]]], list[Tensor]] | None:

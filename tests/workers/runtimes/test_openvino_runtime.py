@@ -44,6 +44,26 @@ def told(runtime: OpenVinoRuntime, name: str) -> Any:
     return runtime._request.get_compiled_model().get_property(name)
 
 
+@pytest.mark.parametrize(("long_s", "given_back"), [(0.0, 2), (60.0, 0)])
+def test_what_long_batches_take_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long_s: float, given_back: int
+) -> None:
+    runtime, times = loaded(double_model(tmp_path / "double.onnx")), []
+    compiled = runtime._compiled
+
+    class Counting:
+        def release_memory(self) -> None:
+            times.append(1)
+            compiled.release_memory()
+
+    runtime._compiled = Counting()
+    monkeypatch.setattr("workers.runtimes.openvino.LONG_S", long_s)
+    row = np.ones((3, 4), dtype=np.float32)
+    for _ in range(2):
+        np.testing.assert_array_equal(runtime.run([row])[0], 2 * row)
+    assert len(times) == given_back
+
+
 def test_fp32_is_computed_in_fp32_whatever_the_processor_prefers(tmp_path: Path) -> None:
     runtime = loaded(double_model(tmp_path / "double.onnx"))
     assert told(runtime, "INFERENCE_PRECISION_HINT").to_string() == "f32"
