@@ -73,6 +73,8 @@ def _print_lines(screen: "Console", columns: Sequence[str], rows: list[list[str]
 APART = 3
 """Blanks between two columns."""
 INDENT = 2
+WITHOUT_KEY = "(without a key)"
+"""In the place of a client's name, of queries that came without one."""
 LEAST_WORDS = 24
 """A column of words that comes last is wrapped, down to so many characters."""
 

@@ -86,6 +86,8 @@ class PlanApplier:
         self._workers: Mapping[str, WorkerStatus] = {}
         self._busy: dict[Subject, asyncio.Task[None]] = {}
         self._failures: Backoff[Subject] = Backoff()
+        self._missing: set[DeviceKindName] = set()
+        """Kinds to be scaled whose workers were not deployed when that was tried last."""
         self._unheard: Backoff[ReplicaKey] = Backoff(longest_s=TELL_AGAIN_S)
         """Replicas whose worker could not be told their target, or that their quarantine is over;
         nothing else waits for that."""
@@ -154,17 +156,22 @@ class PlanApplier:
         task.add_done_callback(lambda _: self._busy.pop(key, None))
 
     async def _scale(self, action: Scale, *, there: bool) -> None:
+        kind = action.device_kind
+        if not there and kind not in self._missing:
+            self._missing.add(kind)  # the next turn looks again: all may be being stopped
+            return
         try:
             if not there:
-                raise ClusterUnavailable(f"no workers of {action.device_kind} are deployed")
-            await self._lever.scale(action.device_kind, action.count)
+                raise ClusterUnavailable(f"no workers of {kind} are deployed")
+            self._missing.discard(kind)
+            await self._lever.scale(kind, action.count)
         except Exception as error:
-            self._fail(action, "scale_failed", action.device_kind, error)
+            self._fail(action, "scale_failed", kind, error)
             return
         self._failures.succeeded(_subject(action))
-        self._scaled(action.device_kind, action.count)
-        self.reasons[action.device_kind] = action.why
-        self._journal.tell("scaled", action.device_kind, f"to {action.why}")
+        self._scaled(kind, action.count)
+        self.reasons[kind] = action.why
+        self._journal.tell("scaled", kind, f"to {action.why}")
 
     async def _load(self, action: Load) -> None:
         subject = f"{action.task}/{action.variant} on {action.worker}"

@@ -21,7 +21,7 @@ from controlplane.cli.commands.workers import node_news, nodes_of, places_of, st
 from controlplane.cli.event_lines import JOINED, LATELY_S, LOST, MOST_ROWS, lost_workers
 from controlplane.cli.gateway_client import Client, UrlOption, connect
 from controlplane.cli.outcome import INTERRUPTED, NotRunning, Output, OutputOption, emit
-from controlplane.cli.render import percent, printable, table, wanted_words
+from controlplane.cli.render import WITHOUT_KEY, percent, printable, table, wanted_words
 from controlplane.cli.start_lines import err
 from controlplane.cli.starting import start_and_serve
 from controlplane.cli.state_settings import StateDir, read_settings
@@ -283,7 +283,10 @@ def _print_clients(clients: Sequence[Mapping[str, Any]]) -> None:
         counted = ("asked", "answered", "refused")
         table(
             ("CLIENT", *(name.upper() for name in counted)),
-            ((row["name"] or "-", *(str(row[name]) for name in counted)) for row in clients),
+            (
+                (row["name"] or WITHOUT_KEY, *(str(row[name]) for name in counted))
+                for row in clients
+            ),
             empty="",
         )
 
