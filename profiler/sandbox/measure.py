@@ -25,7 +25,7 @@ from workers.runtimes.protocol import (
     Runtime,
     Tensor,
     finish_loading,
-    gives_memory_back,
+    give_back,
     shares_working_memory,
 )
 from workers.runtimes.registry import make_runtime
@@ -197,7 +197,8 @@ class Trial:
         if not shares_working_memory(self.runtime):
             return Weight(memory_mib)
         held_mib = file_mib  # what of the file was not read yet will be held, too
-        if gives_memory_back(self.runtime):
+        if (gives := give_back(self.runtime)) is not None:
+            gives()
             _give_back_free_memory()
             held_mib = min(max(file_mib, resident_mib() - before_mib), memory_mib)
         return Weight(memory_mib, round(min(running_mib, memory_mib - held_mib), 3))
