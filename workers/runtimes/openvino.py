@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from threading import Lock
 from time import perf_counter
@@ -103,9 +104,11 @@ class OpenVinoRuntime:
 
     def give_back(self) -> None:
         """Give back what its batches took, unless one is running: the next takes it anew."""
-        if self._compiled is not None and self._running.acquire(blocking=False):
+        compiled = self._compiled  # another thread may close this one meanwhile
+        if compiled is not None and self._running.acquire(blocking=False):
             try:
-                self._compiled.release_memory()
+                with suppress(RuntimeError):  # the batch of another variant does not fail for it
+                    compiled.release_memory()
             finally:
                 self._running.release()
 
