@@ -143,8 +143,7 @@ class OpenVinoRuntime:
 class _Holder:
     """Which variant of this process keeps what a long batch took. OpenVINO keeps it with each
     model; a worker runs one batch at a time, so the one before gives it back when another has had
-    its turn. Giving it back after each batch made large ones a third longer: their pages are taken
-    anew."""
+    its turn. Given back after each batch, it would be taken anew for the next one, page by page."""
 
     def __init__(self) -> None:
         self._lock = Lock()
