@@ -54,6 +54,7 @@ WRITTEN: dict[str, Callable[[str], object]] = {
 """Settings that say more than a number or a name, and what reads them or says what is wrong."""
 
 AS_TIME = "it must be a time in ISO 8601 with its timezone, such as 2027-11-26T08:00:00Z"
+AN_OBJECT = "it must be an object"
 NO_VALUE = {
     "int_parsing": "it must be a whole number",
     "int_type": "it must be a whole number",
@@ -62,10 +63,10 @@ NO_VALUE = {
     "bool_type": "it must be true or false",
     "float_parsing": "it must be a number",
     "bool_parsing": "it must be true or false",
-    "greater_than_equal": "it must be at least {ge:.10g}",
-    "greater_than": "it must be more than {gt:.10g}",
-    "less_than_equal": "it must be at most {le:.10g}",
-    "less_than": "it must be less than {lt:.10g}",
+    "greater_than_equal": "it must be at least {ge:.16g}",
+    "greater_than": "it must be more than {gt:.16g}",
+    "less_than_equal": "it must be at most {le:.16g}",
+    "less_than": "it must be less than {lt:.16g}",
     "string_type": "it must be text",
     "list_type": "it must be a list",
     "too_long": "it may have at most {max_length} values",
@@ -73,6 +74,12 @@ NO_VALUE = {
     "timezone_aware": AS_TIME,
     "datetime_parsing": AS_TIME,
     "datetime_from_date_parsing": AS_TIME,
+    "datetime_type": AS_TIME,
+    "model_attributes_type": AN_OBJECT,
+    "model_type": AN_OBJECT,
+    "dict_type": AN_OBJECT,
+    "string_too_long": "it may have at most {max_length} characters",
+    "string_too_short": "it is empty",  # no text has to be longer than 1 character
 }
 """Kinds of pydantic's errors to what is wrong with a value, without the value itself."""
 

@@ -79,7 +79,9 @@ class FollowedCertificate:
         self.pair = self._read()
         self.ends_s = ends_s(self._newest, certificate)
         self._told = ""
-        """Why the files could not be used at the last look."""
+        """Why the files cannot be used, as was told."""
+        self._doubted = ""
+        """Why they could not be at the last look."""
         self.context = server_context(*self._files)
         self.context.sni_callback = self._choose
 
@@ -93,18 +95,21 @@ class FollowedCertificate:
         try:
             found = self._read()
             if found == self.pair:
-                self._told = ""
+                self._told = self._doubted = ""
                 return
             newest = server_context(*self._files)
             until_s = ends_s(newest, self._files[0])
         except (InvalidInput, OSError) as error:
-            if str(error) != self._told:
+            # Certificate and key are written one after the other: the second look may find both.
+            again, self._doubted = str(error) == self._doubted, str(error)
+            if again and str(error) != self._told:
                 log.error("the certificate stays as it was: %s", error)
-            self._told = str(error)
+                self._told = str(error)
             return
         if self._read() != found:
             return  # it was being written: the next look sees the whole
-        self._newest, self.pair, self.ends_s, self._told = newest, found, until_s, ""
+        self._newest, self.pair, self.ends_s = newest, found, until_s
+        self._told = self._doubted = ""
         log.info("the certificate in %s is another one now", self._files[0])
 
     def _read(self) -> Pair:

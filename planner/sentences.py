@@ -6,10 +6,11 @@ them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from planner.types import Candidate, Query, Reason
 from variants.figures import accuracies, accuracy_floor, apart, counted, figure, ms, seconds, usd
-from variants.types import Rule, Stage, Variant
+from variants.types import DeviceKindName, Rule, Stage, Variant
 
 NAMED = 5
 """Names that a sentence lists at most."""
@@ -76,14 +77,31 @@ def too_many_rows(candidate: Candidate, rows: int) -> str:
     return f"takes at most {counted(most, 'row')} in one query, not {rows}: ask in parts of {most}"
 
 
-def no_worker(candidate: Candidate, any_of_kind: bool, unmeasured: Iterable[str] = ()) -> str:
-    """``unmeasured``: kinds of workers that are there, on which it is yet to be measured."""
+def no_worker(
+    candidate: Candidate,
+    any_of_kind: bool,
+    unmeasured: Iterable[str] = (),
+    failed: Mapping[DeviceKindName, str] = MappingProxyType({}),
+) -> str:
+    """
+    Args:
+        unmeasured: kinds of workers that are there, on which it is yet to be measured.
+        failed: such on which it could not be measured, and why.
+    """
     if any_of_kind:
         return f"needs {figure(candidate.memory_mib)} MiB, more than a {candidate.device_kind} has"
     lacks = f"there is no worker of kind {candidate.device_kind}"
+    if failed:
+        return f"{not_measured(failed)}, and {lacks}"
     if kinds := sorted(unmeasured):
         return f"is yet to be measured on {' and '.join(kinds)}, and {lacks}"
     return lacks
+
+
+def not_measured(failed: Mapping[DeviceKindName, str]) -> str:
+    """By kind of worker, why it could not be measured there."""
+    told = " and ".join(f"{kind} ({why})" for kind, why in failed.items())
+    return f"could not be measured on {told}"
 
 
 def too_slow(

@@ -6,6 +6,9 @@ hold the same variants answer instead. It stays loaded and ready. After a while 
 and if it is slow still, then twice as long is waited: the queries of that moment are the probe.
 One that was slow has to be clearly quicker (``QUICK``) to be as good as the others again: means of
 a few answers move by a third, and a worker near the bound would come and go every few seconds.
+One that is quick when it is asked again and slow soon after is slow off and on, as where
+neighbours take turns: until it has been quick for ``CALM_S``, the pauses go on growing, and all of
+it is one ``Episode``.
 
 Where the others are busy nobody is spared, because half a worker is more than none; and where more
 workers of a kind are slow than are not, it is the kind that is slow, which live correction knows
@@ -14,7 +17,7 @@ workers of a kind are slow than are not, it is the kind that is slow, which live
 
 from bisect import bisect_left
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from math import exp, log
+from math import ceil, exp, inf, log, log2
 from typing import NamedTuple
 
 from planner.steps import finish
@@ -26,6 +29,9 @@ QUICK = 1.5
 """Below so many times as long as the others one that was slow is as good as they are again."""
 FORGOTTEN_S = 300.0
 """One that was slow and was not judged for so long, as nobody asked, is not known to be slow."""
+CALM_S = 64.0
+"""One that was slow and has been as quick as the others for so long is slow no more: what comes
+after that is another episode, and it is spared as briefly as at first."""
 LEAST_MS = 1.0
 """Less than this per batch is nobody's loss."""
 ANSWERS = 8
@@ -35,6 +41,8 @@ MOST_BUSY = 0.7
 what they do in its place."""
 FIRST_S, MOST_S = 4.0, 64.0
 """For how long a slow worker is spared at first, and at most."""
+MOST_DOUBLED = ceil(log2(MOST_S / FIRST_S))
+"""After so many pauses they grow no more: a worker may be slow for days."""
 
 
 Latency = Sequence[tuple[int, float, float]]
@@ -56,10 +64,26 @@ class WorkerTimes(NamedTuple):
     """Of each variant."""
 
 
+class Episode(NamedTuple):
+    """From when a worker was found to be slow until it was as quick as the others for a while."""
+
+    times: float
+    """As long as the others it took at first, or, once it is over, at most."""
+    lasted_s: float
+    """Until it was quick for good, or not asked any more; 0 as long as that is not known."""
+    pauses: int
+    """How often queries were kept from it."""
+    paused_s: float
+    """For how long, in all of these pauses together."""
+
+
 class _Known:
     """Of one worker."""
 
-    __slots__ = ("answers", "strikes", "times", "until_s")
+    __slots__ = (
+        "answers", "began_s", "most_times", "paused_s", "pauses", "quick_s", "strikes",
+        "times", "told", "until_s",
+    )  # fmt: skip
 
     def __init__(self, answers: int) -> None:
         self.answers = answers
@@ -67,13 +91,35 @@ class _Known:
         self.until_s = 0.0
         """Until then it is spared."""
         self.strikes = 0
-        """How often in a row it was found to be slow."""
+        """How often it was found to be slow in this episode; 0 outside of one."""
         self.times = 1.0
         """As long as the others, when it was found to be slow."""
+        self.quick_s = inf
+        """Since then it is as quick as the others; infinite while it is slow."""
+        self.told = False
+        """Whether others know of the episode: what follows is of it."""
+        self.began_s = self.paused_s = 0.0
+        self.pauses, self.most_times = 0, 1.0
 
     def is_slow(self, now_s: float) -> bool:
         """Whether it was found to be slow, and not quick since: spared, or asked again."""
-        return self.strikes > 0 and now_s < self.until_s + FORGOTTEN_S
+        return self.strikes > 0 and self.quick_s == inf and now_s < self.until_s + FORGOTTEN_S
+
+    def begin(self, now_s: float) -> Episode:
+        """Others hear of the episode."""
+        self.told, self.began_s, self.most_times = True, now_s, self.times
+        self.pauses, self.paused_s = 0, 0.0
+        return Episode(self.times, 0.0, 0, 0.0)
+
+    def end(self, now_s: float) -> Episode | None:
+        """The episode, if it is over now and others know of it."""
+        calm = now_s >= self.quick_s + CALM_S
+        if not self.strikes or self.is_slow(now_s) or not (calm or self.quick_s == inf):
+            return None
+        lasted_s = min(self.quick_s, now_s) - self.began_s
+        over = Episode(self.most_times, lasted_s, self.pauses, self.paused_s)
+        told, self.told, self.strikes, self.quick_s = self.told, False, 0, inf
+        return over if told else None
 
 
 class SlowWorkers:
@@ -86,6 +132,11 @@ class SlowWorkers:
         self.slow: dict[WorkerId, float] = {}
         """All that are slow: those, and those that get queries because they are asked again, or
         because the others are busy."""
+        self.begun: dict[WorkerId, Episode] = {}
+        """Episodes that began at the last look."""
+        self.ended: dict[WorkerId, Episode] = {}
+        """Episodes that were over by the last look."""
+        self._looked_s = 0.0
 
     def look(self, now_s: float, reports: Iterable[WorkerTimes]) -> bool:
         """Take in what all workers that are there say; whether ``spared`` has changed.
@@ -132,8 +183,28 @@ class SlowWorkers:
             if len(slow) <= len(others) and sum(others) + moved <= MOST_BUSY * len(others):
                 spared.update({worker: self._known[worker].times for worker in slow})
         changed = spared.keys() != self.spared.keys()
+        self._tell(now_s, spared, found)
         self.spared, self.slow = spared, found
         return changed
+
+    def _tell(
+        self, now_s: float, spared: Mapping[WorkerId, float], found: Mapping[WorkerId, float]
+    ) -> None:
+        """Note which episodes have begun and ended since the last look, and count in the others."""
+        self.begun, self.ended = {}, {}
+        for worker, known in self._known.items():
+            if worker in found and not known.told:
+                self.begun[worker] = known.begin(now_s)
+            if worker in found:
+                known.most_times = max(known.most_times, known.times)
+            if worker in self.spared:
+                known.paused_s += now_s - self._looked_s
+            elif worker in spared:
+                known.pauses += 1
+            over = known.end(now_s)
+            if over is not None:
+                self.ended[worker] = over
+        self._looked_s = now_s
 
     def _is_due(self, known: _Known, answers: int) -> bool:
         """Whether a worker has given enough answers since it was judged last."""
@@ -145,11 +216,13 @@ class SlowWorkers:
     def _judge(self, now_s: float, known: _Known, times: float) -> None:
         """Spare a worker for a while if it takes so many times as long as the others."""
         if times < (QUICK if known.is_slow(now_s) else SLOW):
-            known.strikes = 0
+            if known.strikes and known.quick_s == inf:
+                known.quick_s = now_s
             return
-        known.until_s = now_s + min(FIRST_S * 2.0**known.strikes, MOST_S)
+        pause_s = MOST_S if known.strikes > MOST_DOUBLED else FIRST_S * 2.0**known.strikes
+        known.until_s = now_s + min(pause_s, MOST_S)
         known.strikes += 1
-        known.times = times
+        known.times, known.quick_s = times, inf
 
 
 class UsualTimes:

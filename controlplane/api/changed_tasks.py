@@ -158,7 +158,8 @@ def _refuse_empty(change: SloChange | ImageChange | TaskChange) -> None:
     Raises:
         InvalidInput: it changes nothing.
     """
-    if not change.model_fields_set:
+    parts = (change.slo, change.image) if isinstance(change, TaskChange) else (change,)
+    if not any(part.model_fields_set for part in parts if part is not None):
         known = ", ".join(type(change).model_fields)
         raise InvalidInput(f"nothing is to be changed; there are: {known}")
 

@@ -5,7 +5,7 @@ threads, so that a slow database never holds up queries in the same process.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -38,8 +38,8 @@ from controlplane.views import catalog_views
 from controlplane.views.catalog_schemas import StageChange, VersionSchema
 from controlplane.views.schemas import OperationSchema, OperationsSchema
 from planner.sentences import NAMED, some_of
-from variants.errors import NotFound
-from variants.types import Event, ModelName, TaskName
+from variants.errors import Conflict, NotFound
+from variants.types import CatalogSnapshot, Event, ModelName, Stage, TaskName
 
 DESCRIPTION = """\
 Ask for a task, not a model. Queries go to `POST /v1/query` and to the Open Inference Protocol under
@@ -247,7 +247,8 @@ def _registration_routes(context: ApiContext, registrations: Registrations) -> A
     @routes.post(
         "/models/{task}/{model}/versions/{version}/stage",
         summary="Promote or retire a version",
-        description="The other versions of the model stay where they are.",
+        description="The other versions of the model stay where they are. `CONFLICT` without "
+        "`allow_gap`, where it is the only live version of its task.",
     )
     async def set_stage(
         task: TaskPath, model: ModelPath, version: Annotated[int, Path(ge=1)], change: StageChange
@@ -260,6 +261,8 @@ def _registration_routes(context: ApiContext, registrations: Registrations) -> A
                 f"model {model[:128]!r} of task {task[:128]!r} has no version {version};"
                 f" there are: {some_of([str(one) for one in known], NAMED)}"
             )
+        if change.stage is not Stage.LIVE and not change.allow_gap:
+            _refuse_gap(await context.snapshot(), found)
         for before in found:  # one, or one of each bucket of the task
             if before.stage is not change.stage:
                 event = Event(
@@ -276,3 +279,16 @@ def _registration_routes(context: ApiContext, registrations: Registrations) -> A
         return found[0].model_copy(update={"stage": change.stage, "task": task})
 
     return routes
+
+
+def _refuse_gap(snapshot: CatalogSnapshot, versions: Iterable[VersionSchema]) -> None:
+    """
+    Raises:
+        Conflict: one of them is the only live version of its task.
+    """
+    for one in versions:
+        if catalog_views.is_last_live(snapshot, one):
+            raise Conflict(
+                f"{one.model}-v{one.version} is the only live version of {one.task}: without it,"
+                " queries that name no variant are refused; `--yes` (`allow_gap`) accepts that"
+            )

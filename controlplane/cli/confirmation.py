@@ -1,4 +1,4 @@
-"""What cannot be undone is asked before, and said after."""
+"""What cannot be undone, or leaves queries unanswered, is asked before, and said after."""
 
 import sys
 from collections.abc import Mapping
@@ -13,8 +13,18 @@ from variants.figures import counted
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 
 
-def confirm(question: str, yes: bool) -> None:
+def confirm(
+    question: str,
+    yes: bool,
+    *,
+    because: str = "it cannot be undone",
+    refused: str = "nothing was removed",
+) -> None:
     """Go on only if it is wanted; ``yes`` says so without asking.
+
+    Args:
+        because: why it is asked.
+        refused: what a no means.
 
     Raises:
         InvalidInput: the answer is no, or nobody can be asked.
@@ -22,9 +32,9 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidInput("it cannot be undone, and nobody can be asked here; --yes says so")
-    if not typer.confirm(printable(f"{question} It cannot be undone."), err=True):
-        raise InvalidInput("nothing was removed")
+        raise InvalidInput(f"{because}, and nobody can be asked here; --yes says so")
+    if not typer.confirm(printable(f"{question} {because[:1].upper()}{because[1:]}."), err=True):
+        raise InvalidInput(refused)
 
 
 def removed_words(row: Mapping[str, Any]) -> str:

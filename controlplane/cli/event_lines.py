@@ -17,7 +17,7 @@ MANY = 4
 MOST_ROWS = 1_000
 """Events that are asked for at most."""
 ROWS_PER_LINE = 20
-LOST, JOINED = "worker_lost", "worker_joined"
+LOST, JOINED, LEFT = "worker_lost", "worker_joined", "worker_left"
 UNSEEN = "while no control loop was running"
 """How the message of a loss ends that a control loop found when it took over."""
 UNSEEN_S = 60.0
@@ -53,13 +53,16 @@ def event_lines(rows: Sequence[Row]) -> list[tuple[str, str, str, str, str]]:
 def lost_workers(rows: Sequence[Row]) -> list[str]:
     """A sentence for each worker that was lost, with what came after it; the newest first.
 
+    Where that one has left in order since, as when all was stopped, the loss is past.
+
     Args:
-        rows: events of the kinds ``LOST`` and ``JOINED``, the newest last.
+        rows: events of the kinds ``LOST``, ``JOINED`` and ``LEFT``, the newest last.
     """
     found = []
     joined = [row for row in rows if row["kind"] == JOINED]
     losses = [row for row in rows if row["kind"] == LOST]
     gone = {row["subject"] for row in losses}
+    left = {row["subject"] for row in rows if row["kind"] == LEFT}
     for row in losses:
         worker, at = str(row["subject"]), datetime.fromisoformat(row["at"])
         there = (one for one in joined if one["seq"] > row["seq"] or one["subject"] not in gone)
@@ -67,6 +70,8 @@ def lost_workers(rows: Sequence[Row]) -> list[str]:
         since = "none has come in its place yet"
         if after is not None:
             joined.remove(after)
+            if after["subject"] in left:
+                continue
             took_s = (datetime.fromisoformat(after["at"]) - at).total_seconds()
             since = f"{after['subject']} came {took_s:.0f} s later"
             if after["seq"] < row["seq"]:

@@ -156,6 +156,8 @@ APART = 3
 INDENT = 2
 NARROW = 5
 """What stands below a row is indented as its second cell, if the first column is no wider."""
+WITHOUT_KEY = "(without a key)"
+"""In the place of a client's name, of queries that came without one."""
 LEAST_WORDS = 24
 """A column of words that comes last is wrapped, down to so many characters."""
 

@@ -10,9 +10,10 @@ ordered it, and when it is given up.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -29,6 +30,7 @@ from controlplane.profiling.orders import MeasuringOrder
 from controlplane.profiling.remeasuring import measured
 from controlplane.profiling.staleness import BackEnd, host_with
 from controlplane.settings import Settings
+from planner.types import ProfileKey
 from variants.artifacts.protocol import ArtifactStore
 from variants.errors import (
     ClusterUnavailable,
@@ -49,6 +51,8 @@ PLACE_S = 300.0
 """How long a slice of its own is waited for: by then a cluster may have started a node."""
 MEASURE_S = 1_800.0
 """How long measuring one profile may take."""
+GIVES_WAY_S = 300.0
+"""For how long a measurement gives way at one of its steps: who it gives way to may be lost."""
 LOOK_EVERY_S = 2.0
 LOOKS = 15
 """How often, and how many times, a node is looked at of which something was lost: Ray takes up to
@@ -56,6 +60,8 @@ half a minute to notice that a machine is gone which did not say so."""
 CONTROL_STORE_S = 30.0
 """How long Ray's control store may take to begin or end a process."""
 
+_ASIDES = "asides"
+"""Calls of a bench that do not wait until it has measured."""
 _CALLS = ThreadPoolExecutor(4, thread_name_prefix="benches")
 """Of their own: calls that hang take no thread from those who write to the catalog."""
 
@@ -77,6 +83,16 @@ class NodeBench:
         self._sent = sent
         self._store: ArtifactStore | None = None
         self._machine = ""
+        self._may_go_on = threading.Event()
+        self._may_go_on.set()
+
+    def give_way(self, gives: bool) -> None:
+        """Stop measuring after the step that is under way, until this is called with False. What
+        was measured stays, and the process that measures computes nothing meanwhile."""
+        if gives:
+            self._may_go_on.clear()
+        else:
+            self._may_go_on.set()
 
     def begin(
         self, back_ends: Iterable[BackEnd], *, while_idle: bool = False
@@ -102,9 +118,15 @@ class NodeBench:
         variant, kind = order.due.variant, order.due.kind
         try:
             with work_folder() as work:
-                return measured(order.task, variant, kind, self._store, work, machine=self._machine)
+                return measured(
+                    order.task, variant, kind, self._store, work, machine=self._machine,
+                    told=lambda *_: self._step(),
+                )  # fmt: skip
         except ModellessError as error:
             return error
+
+    def _step(self) -> None:
+        self._may_go_on.wait(GIVES_WAY_S)
 
 
 def machine_name() -> str:
@@ -135,9 +157,22 @@ class MeasuringNodes:
         self._sent = sent
         self._settings = settings
         self._details = details
+        self._measuring: dict[ProfileKey, Any] = {}
+        """The benches that measure."""
 
     @property
     def one_machine(self) -> bool:
+        return False
+
+    async def give_way(self, key: ProfileKey, gives: bool) -> bool:
+        """Have what measures a profile stop after its next step, or go on; whether it does."""
+        bench = self._measuring.get(key)
+        if bench is None:
+            return False
+        aside = bench.give_way.options(concurrency_group=_ASIDES)
+        with suppress(ModellessError):
+            await _answer(aside.remote(gives), CONTROL_STORE_S, "giving way")
+            return True
         return False
 
     async def nodes(
@@ -189,7 +224,11 @@ class MeasuringNodes:
                 f"finding room for {what}",
             )
             placed(begun.node)
-            profile: Profile = await _answer(bench.measure.remote(order), MEASURE_S, what)
+            self._measuring[order.key] = bench
+            try:
+                profile: Profile = await _answer(bench.measure.remote(order), MEASURE_S, what)
+            finally:
+                del self._measuring[order.key]
             return profile
 
     async def stays(self, node: str) -> bool:
@@ -218,6 +257,10 @@ class MeasuringHere(MeasuringNodes):
     Which of its profiles are stale is known before it serves, and does not change while it does.
     """
 
+    _held = 0
+    """Measurements that hold the lock together."""
+    _lock: ExitStack
+
     @property
     def one_machine(self) -> bool:
         return True
@@ -228,7 +271,8 @@ class MeasuringHere(MeasuringNodes):
         """This node for each worker; none while a command measures."""
         import ray
 
-        if not await asyncio.to_thread(may_measure, self._settings().run_dir):
+        run_dir = self._settings().run_dir
+        if not self._held and not await asyncio.to_thread(may_measure, run_dir):
             return {}
         return dict.fromkeys(workers, ray.get_runtime_context().get_node_id())
 
@@ -244,10 +288,29 @@ class MeasuringHere(MeasuringNodes):
         Raises:
             Overloaded: a command measures.
         """
-        with measuring_last(self._settings().run_dir) as may:
+        with self._shared() as may:
             if not may:
                 raise Overloaded("a command measures on this machine")
             return await super().measure(order, node, placed)
+
+    @contextmanager
+    def _shared(self) -> Iterator[bool]:
+        """Whether it may be measured now. Of two measurements at once, of which one gives way, the
+        last that ends lets commands measure."""
+        if not self._held:
+            held = ExitStack()
+            if not held.enter_context(measuring_last(self._settings().run_dir)):
+                held.close()
+                yield False
+                return
+            self._lock = held
+        self._held += 1
+        try:
+            yield True
+        finally:
+            self._held -= 1
+            if not self._held:
+                self._lock.close()
 
     async def stays(self, node: str) -> bool:
         """The machine that asks is there."""
@@ -281,7 +344,7 @@ def _benches() -> Any:
     """The bench as Ray knows it: each one made anew would leave its code in the control store."""
     import ray
 
-    return ray.remote(NodeBench)
+    return ray.remote(concurrency_groups={_ASIDES: 1})(NodeBench)
 
 
 async def in_time(call: Callable[[], Any], patience_s: float = CONTROL_STORE_S) -> Any:

@@ -232,6 +232,7 @@ class ControlLoop:
         dispersion = self._arrivals.dispersion.of_tasks
         self._headroom.look(observation, dispersion, self._clock_s())
         self._report.headroom = self._headroom.told
+        self._report.unmeasurable = self._reprofiling.unmeasurable
         return decision
 
     async def _lead(self) -> None:

@@ -3,7 +3,8 @@
 What is due is looked for beside the loop's turns: profiles that are missing on a kind, that were
 asked for, that no machine of the kind would give again, or that were measured beside other work.
 What a task, or a class of its queries, cannot be answered without, and what an operator waits for,
-is measured at once, beside whatever the node does; the rest waits for a node whose workers are
+is measured at once, beside whatever the node does, and before what is being measured there already,
+which goes on afterwards; the rest waits for a node whose workers are
 calm, for a while, and leaves busy ones pauses (``profiling.places``).
 """
 
@@ -64,6 +65,8 @@ class Nodes(Protocol):
         self, order: MeasuringOrder, node: str, placed: Callable[[str], None]
     ) -> Profile: ...
 
+    async def give_way(self, key: ProfileKey, gives: bool) -> bool: ...
+
     async def stays(self, node: str) -> bool: ...
 
 
@@ -75,6 +78,10 @@ class _Job:
     busy_ratio: float
     """Of the node, when it began."""
     task: asyncio.Task[None]
+    haste: int = 0
+    """Of the order: who has more goes before it."""
+    gives_way: bool = False
+    """Whether it waits at one of its steps until another one is measured there."""
     placed: bool = False
     """Whether a process there has begun, and the node stays: else what fails is no matter of the
     variant."""
@@ -119,6 +126,7 @@ class Measuring:
         self._known: frozenset[DeviceKindName] = frozenset()
         """Device kinds that the catalog has."""
         self._looking: asyncio.Task[None] | None = None
+        self._going_on: asyncio.Task[None] | None = None
         self._looked_at_s = -inf
 
     def look(
@@ -142,10 +150,15 @@ class Measuring:
                 self._look_safely(catalog, observation, dict(workers))
             )
 
+    @property
+    def refusals(self) -> Mapping[ProfileKey, str]:
+        """What could not be measured and is not tried soon, and why."""
+        return self._setbacks.refusals
+
     async def close(self) -> None:
         """Give up what is being measured; its processes end."""
         going = [job.task for job in self._jobs.values()]
-        going += [self._looking] if self._looking is not None else []
+        going += [one for one in (self._looking, self._going_on) if one is not None]
         for task in going:
             task.cancel()
         await asyncio.gather(*going, return_exceptions=True)
@@ -210,6 +223,8 @@ class Measuring:
         due.sort(key=self._setbacks.has_failed)
         for place, order in enumerate(due):
             node = self._place(order, nodes, running, now_s)
+            if node is None and order.haste:
+                node = await self._made_free(order, nodes, now_s)
             if node is not None:
                 busy_ratio = nodes[node].busy_ratio if node in nodes else 0.0
                 self._begin(order, node, busy_ratio, len(due) - place - 1)
@@ -270,8 +285,8 @@ class Measuring:
 
     @property
     def _occupied(self) -> set[str]:
-        """The nodes on which something is being measured."""
-        return {job.node for job in self._jobs.values()} - {OWN_SLICE}
+        """The nodes on which something is being measured, and does not give way."""
+        return {job.node for job in self._jobs.values() if not job.gives_way} - {OWN_SLICE}
 
     # -- where ------------------------------------------------------------------------------------
 
@@ -300,6 +315,34 @@ class Measuring:
         ready = node is not None and goes_now(order, nodes[node].busy_ratio, waited_s)
         return node if ready else None
 
+    async def _made_free(
+        self, order: MeasuringOrder, nodes: Mapping[str, NodeLoad], now_s: float
+    ) -> str | None:
+        """A node on which what has less haste gives way to an order, at its next step. Of one whose
+        workers are GPUs none does: the memory there is not enough for two."""
+        kind = order.due.kind
+        there = {} if kind.gpu is not None else {
+            job.node: key
+            for key, job in self._jobs.items()
+            if job.placed and not job.own_slice and job.haste < order.haste
+        }  # fmt: skip
+        others = {job.node for job in self._jobs.values() if job.gives_way}
+        free = (id_ for id_ in nodes if id_ in there and id_ not in others
+                and not self._setbacks.node_waits(id_, now_s))  # fmt: skip
+        node = calmest(kind.name, nodes, free)
+        if node is None or not await self._cluster.give_way(there[node], True):
+            return None
+        if there[node] in self._jobs:  # else it has ended meanwhile
+            self._jobs[there[node]].gives_way = True
+        return node
+
+    async def _go_on(self) -> None:
+        """What gave way on a node, and need not any more, goes on."""
+        for key, job in list(self._jobs.items()):
+            if job.gives_way and job.node not in self._occupied:
+                job.gives_way = False
+                await self._cluster.give_way(key, False)
+
     def _give_up_slices(self, running: Mapping[DeviceKindName, int]) -> None:
         """Workers are wanted where something is measured on a slice of its own: they come first."""
         for (_, _, kind), job in self._jobs.items():
@@ -311,14 +354,17 @@ class Measuring:
     def _begin(self, order: MeasuringOrder, node: str, busy_ratio: float, left: int) -> None:
         task = asyncio.create_task(self._measure(order, node, left))
         self._jobs[order.key] = _Job(
-            node=node, own_slice=node == OWN_SLICE, busy_ratio=busy_ratio, task=task
-        )
+            node=node, own_slice=node == OWN_SLICE, busy_ratio=busy_ratio, task=task,
+            haste=order.haste,
+        )  # fmt: skip
         task.add_done_callback(lambda _: self._ended(order.key))
 
     def _ended(self, key: ProfileKey) -> None:
         """Look for the next one at the next turn."""
         self._jobs.pop(key, None)
         self._looked_at_s = -inf
+        if any(job.gives_way for job in self._jobs.values()):
+            self._going_on = asyncio.create_task(self._go_on())
 
     def _placed(self, key: ProfileKey, node: str) -> None:
         """

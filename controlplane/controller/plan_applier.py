@@ -81,9 +81,13 @@ class PlanApplier:
         self.reasons: dict[str, str] = {}
         """Why Ray Serve was last told to run as many workers of a device kind as it does."""
         self._specs: Specs | None = None
+        self._wanted: Mapping[DeviceKindName, int] = {}
+        """How many workers of each kind, by the plan."""
         self._workers: Mapping[str, WorkerStatus] = {}
         self._busy: dict[Subject, asyncio.Task[None]] = {}
         self._failures: Backoff[Subject] = Backoff()
+        self._missing: set[DeviceKindName] = set()
+        """Kinds to be scaled whose workers were not deployed when that was tried last."""
         self._unheard: Backoff[ReplicaKey] = Backoff(longest_s=TELL_AGAIN_S)
         """Replicas whose worker could not be told their target, or that their quarantine is over;
         nothing else waits for that."""
@@ -95,7 +99,8 @@ class PlanApplier:
         specs: Specs,
         workers: Mapping[str, WorkerStatus],
     ) -> None:
-        """Go by this from now on. A new catalog may have put right what failed before.
+        """Go by this from now on. A new catalog may have put right what could not be loaded before,
+        and another number of workers what could not be scaled.
 
         Args:
             decision: the newest one. Of a plan that could not be stored, only the loads are begun.
@@ -103,7 +108,7 @@ class PlanApplier:
         """
         if specs is not self._specs:
             self._specs = specs
-            self._failures.forget()
+            self._failures.forget(lambda subject: isinstance(subject, tuple))
             self._unheard.forget()
         self._workers = workers
         self._failures.forget(
@@ -111,6 +116,13 @@ class PlanApplier:
         )
         self._unheard.forget(lambda replica: replica[0] not in workers)
         self._targets.decided(decision.targets, revision)
+        before, wanted = self._wanted, decision.plan.workers
+        self._wanted = wanted
+        self._failures.forget(  # what has failed was asked for another number
+            lambda subject: (
+                not isinstance(subject, tuple) and before.get(subject) != wanted.get(subject)
+            )
+        )
 
     def apply(self, actions: Iterable[Action], deployed: Container[DeviceKindName]) -> list[Action]:
         """Begin actions, all but those that are under way or wait after a failure.
@@ -144,17 +156,22 @@ class PlanApplier:
         task.add_done_callback(lambda _: self._busy.pop(key, None))
 
     async def _scale(self, action: Scale, *, there: bool) -> None:
+        kind = action.device_kind
+        if not there and kind not in self._missing:
+            self._missing.add(kind)  # the next turn looks again: all may be being stopped
+            return
         try:
             if not there:
-                raise ClusterUnavailable(f"no workers of {action.device_kind} are deployed")
-            await self._lever.scale(action.device_kind, action.count)
+                raise ClusterUnavailable(f"no workers of {kind} are deployed")
+            self._missing.discard(kind)
+            await self._lever.scale(kind, action.count)
         except Exception as error:
-            self._fail(action, "scale_failed", action.device_kind, error)
+            self._fail(action, "scale_failed", kind, error)
             return
         self._failures.succeeded(_subject(action))
-        self._scaled(action.device_kind, action.count)
-        self.reasons[action.device_kind] = action.why
-        self._journal.tell("scaled", action.device_kind, f"to {action.why}")
+        self._scaled(kind, action.count)
+        self.reasons[kind] = action.why
+        self._journal.tell("scaled", kind, f"to {action.why}")
 
     async def _load(self, action: Load) -> None:
         subject = f"{action.task}/{action.variant} on {action.worker}"

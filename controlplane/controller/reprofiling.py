@@ -31,6 +31,9 @@ CHOSEN = 10
 class Measures(Protocol):
     """What has profiles measured where workers run: ``controlplane.controller.measuring``."""
 
+    @property
+    def refusals(self) -> Mapping[ProfileKey, str]: ...
+
     def look(
         self,
         catalog: CatalogSnapshot,
@@ -125,6 +128,11 @@ class Reprofiling:
             self._journal.tell("profile_doubted", f"{one.task}/{one.variant}", one.reason)
         if self._measuring is not None:
             self._measuring.look(known, observation, workers)
+
+    @property
+    def unmeasurable(self) -> Mapping[ProfileKey, str]:
+        """What could not be measured where it was tried, and is not tried soon: why."""
+        return {} if self._measuring is None else self._measuring.refusals
 
     async def close(self) -> None:
         """Give up what is being checked and measured."""

@@ -338,7 +338,8 @@ class Counters:
         found = {
             "tasks": {name: _plain_task(task) for name, task in list(self.tasks.items())},
             "clients": {
-                name: _plain(client) | {"old_keys": dict(client.old_keys)}
+                name: _plain(client)
+                | {"old_keys": {digest: list(use) for digest, use in list(client.old_keys.items())}}
                 for name, client in list(self.clients.items())
             },
             "retries": dict(self.retries),

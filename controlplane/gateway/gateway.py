@@ -433,6 +433,7 @@ class Gateway:
                 await self.live.put_history(sample)
             self._told = await self.live.controller() or self._told
         self.known.meeting.hear_of_starts(self._told or {}, time())
+        self.known.hear_of_measuring(self._told or {})
         await asyncio.sleep(REPORT_S)
 
     async def _pass_on(self) -> None:

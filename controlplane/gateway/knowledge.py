@@ -33,6 +33,7 @@ from variants.catalog.known_objects import keeping
 from variants.catalog.protocol import Catalog, Marks
 from variants.catalog.validity.texts import tokenizers_of
 from variants.errors import NotFound, SloInfeasible
+from variants.figures import counted
 from variants.texts.inputs import packed
 from variants.types import (
     CatalogSnapshot,
@@ -41,6 +42,7 @@ from variants.types import (
     Route,
     TaskName,
     VariantKey,
+    VariantName,
     WorkerId,
 )
 from workers.channel.shared_memory import Budget
@@ -101,6 +103,8 @@ class Knowledge:
         self._infeasible: Mapping[TaskName, int] = {}
         """Queries that were refused so, by task."""
         self._unconfirmed: frozenset[ProfileKey] = frozenset()
+        self._unmeasurable: Mapping[ProfileKey, str] = {}
+        """What could not be measured, and why."""
         self.slow = SlowWorkers()
         self._hourly = HourlyCarbon()
         self._wall_s = 0.0
@@ -176,6 +180,16 @@ class Knowledge:
             self.wanted_workers = {kind: self._planned.get(kind, 0) for kind in wanted}
         self.meeting.want(wanted)
 
+    def hear_of_measuring(self, told: Mapping[str, Any]) -> None:
+        """Know what the control loop could not measure: nothing waits for it."""
+        found = {
+            (TaskName(task), VariantName(variant), DeviceKindName(kind)): str(why)
+            for task, variant, kind, why in told.get("unmeasurable", ())
+        }
+        if found != self._unmeasurable:
+            self._unmeasurable = found
+            self.rebuild()
+
     def refresh_latencies(self, now_s: float) -> Iterator[None]:
         """Choose by what workers say of their batches, where profiles say otherwise, and notice
         those that say nothing.
@@ -191,20 +205,14 @@ class Knowledge:
         if now_s - self._measured_s >= MEASURE_S:
             self._measured_s = now_s
             moved |= self.workers.measure()
-        spared, slow = set(self.slow.spared), self.slow.slow
+        spared = set(self.slow.spared)
         times: list[WorkerTimes] = []
         for one in tuple(self.workers.values()):
             if not one.view.draining:
                 times.append(times_of(one.connection.status, one.view))
                 yield
         spares = yield from self.slow.looking(now_s, times)
-        for worker in self.slow.slow.keys() - slow.keys():
-            log.warning(
-                "%s takes %.1f times as long as others of its kind: queries go elsewhere",
-                worker, self.slow.slow[worker],
-            )  # fmt: skip
-        for worker in (slow.keys() - self.slow.slow.keys()) & self.workers.keys():
-            log.info("%s is as quick as others of its kind again", worker)
+        self._log_slow()
         if spares:
             for worker in self.slow.spared.keys() - spared:
                 if worker in self.workers:  # it has not left between two steps
@@ -212,6 +220,22 @@ class Knowledge:
             moved = True
         if moved or self._live.unconfirmed(self.workers.statuses()) != self._unconfirmed:
             self.rebuild()
+
+    def _log_slow(self) -> None:
+        """Say once of each worker that it is slow, however often it comes and goes meanwhile, and
+        once that this is over."""
+        for worker, begun in self.slow.begun.items():
+            log.warning(
+                "%s takes %.1f times as long as others of its kind: queries go elsewhere while "
+                "these have time, and it is asked again later and later",
+                worker, begun.times,
+            )  # fmt: skip
+        for worker, over in self.slow.ended.items():
+            log.info(
+                "%s no longer counts as slower than others of its kind: within %.0f s it took up "
+                "to %.1f times as long, and queries were kept from it %s, for %.0f s in all",
+                worker, over.lasted_s, over.times, counted(over.pauses, "time"), over.paused_s,
+            )  # fmt: skip
 
     def seen_workers(self) -> list[Mapping[str, Any]]:
         """What the workers last said, and what this gateway finds of each."""
@@ -284,6 +308,7 @@ class Knowledge:
                 wanted=wanted,
                 asked=self.asked,
                 unconfirmed=self._unconfirmed,
+                unmeasurable=self._unmeasurable,
                 measures=True,
             )
 

@@ -309,16 +309,25 @@ class ProtocolViews:
         }
 
     def _most_rows(self, task: Task, variants: Collection[str]) -> int:
-        """The most rows of one query that each of the variants takes, on every kind it runs on.
+        """The most rows of one query that each of the variants takes, on every kind it runs on:
+        those of which a worker is there or wanted, where it was measured on any of them.
 
         Clients send as many at once. Which variant answers is for the SLO to say, so that more rows
         may find none.
         """
         parts = self.parts(task.name)
-        sizes = [
-            profile.points[-1].batch_size
+        snapshot = self._path.snapshot
+        there = {*snapshot.kinds, *snapshot.wanted.kinds()}
+        profiles = [
+            profile
             for profile in self._known.catalog.profiles
             if profile.task in parts and profile.variant in variants and profile.points
+        ]
+        here = {(one.task, one.variant) for one in profiles if one.device_kind in there}
+        sizes = [
+            one.points[-1].batch_size
+            for one in profiles
+            if one.device_kind in there or (one.task, one.variant) not in here
         ]
         return min(min(sizes, default=1), MAX_ROWS)
 

@@ -40,6 +40,11 @@ class MeasuringOrder:
         return (*self.due.variant.key, self.due.kind.name)
 
     @property
+    def haste(self) -> int:
+        """Before whom it is measured: what has less gives way to it."""
+        return 2 if self.urgent else 1 if self.due.asked_at else 0
+
+    @property
     def hurried(self) -> bool:
         """Whether it does not wait for calm: an operator waits for it, or all queries of a task."""
         return self.urgent or bool(self.due.asked_at)

@@ -10,7 +10,8 @@ from collections.abc import Collection
 from controlplane.backoff import Backoff
 from controlplane.profiling.orders import MeasuringOrder
 from controlplane.profiling.rests import Attempt, Rests, attempt_of
-from variants.errors import ArtifactDamaged, InvalidInput, ModellessError, NotFound
+from planner.types import ProfileKey
+from variants.errors import ArtifactDamaged, InvalidInput, ModellessError, NotFound, readable
 from variants.types import DeviceKindName
 
 REST_S = 600.0
@@ -20,12 +21,16 @@ DISTURBED_REST_S = 6 * 3_600.0
 REFUSED_S = 3_600.0
 """How long a variant that failed where it was measured is left alone, unless somebody asks."""
 
+MOST_WORDS = 200
+"""Characters of a reason that queries are told."""
+
 
 class Setbacks:
     """Which orders, nodes and kinds wait. A failure is news where its reason is another one."""
 
     def __init__(self) -> None:
         self._rests = Rests()
+        self._refusals: dict[Attempt, str] = {}
         self._orders: Backoff[Attempt] = Backoff()
         self._nodes: Backoff[str] = Backoff()
         self._slices: Backoff[DeviceKindName] = Backoff()
@@ -52,6 +57,7 @@ class Setbacks:
 
     def measured(self, order: MeasuringOrder, now_s: float, *, beside_load: bool) -> None:
         self._orders.succeeded(attempt_of(order))
+        self._refusals.pop(attempt_of(order), None)
         self._rests.measured(order, now_s, DISTURBED_REST_S if beside_load else REST_S)
 
     def failed(
@@ -61,6 +67,8 @@ class Setbacks:
         artifact that could not be fetched, is tried again soon."""
         if isinstance(error, InvalidInput | ArtifactDamaged | NotFound):
             self._rests.refused(order, now_s, REFUSED_S)
+            why = readable(error.message).removeprefix(f"{order.due.variant.name}: ")
+            self._refusals[attempt_of(order)] = why[:MOST_WORDS]
         return self._orders.failed(attempt_of(order), repr(error), now_s, took_s)
 
     def node_failed(self, node: str, error: Exception, now_s: float, took_s: float = 0.0) -> bool:
@@ -74,6 +82,12 @@ class Setbacks:
     def keep_orders(self, attempts: Collection[Attempt]) -> None:
         """Forget the failures of what is not due any more."""
         self._orders.forget(lambda attempt: attempt not in attempts)
+        self._refusals = {one: why for one, why in self._refusals.items() if one in attempts}
+
+    @property
+    def refusals(self) -> dict[ProfileKey, str]:
+        """What could not be measured where it was tried and is not tried soon, and why."""
+        return {key: why for (key, _, _), why in self._refusals.items()}
 
     def keep_nodes(self, nodes: Collection[str]) -> None:
         """Forget the failures of nodes that are gone."""

@@ -408,6 +408,11 @@ class StageChange(Schema):
     model_config = ConfigDict(extra="forbid")
 
     stage: Stage = Field(examples=["live"])
+    allow_gap: bool = Field(
+        False,
+        description="Also where no version of the task is live then, so that queries that name no "
+        "variant are refused.",
+    )
 
 
 class PointSchema(Schema):
@@ -541,6 +546,11 @@ class OnDevice(Schema):
         description="What has changed on this machine since it was measured; null when nothing "
         "has that matters, or this machine is of another device kind.",
         examples=["onnxruntime 1.30.0 -> 1.31.1"],
+    )
+    gone: bool = Field(
+        False,
+        description="No worker of this kind is there or wanted, as after a machine was divided "
+        "anew. It says nothing of `dominated` of the variant then, where others are not gone.",
     )
 
 

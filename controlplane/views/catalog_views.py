@@ -4,7 +4,7 @@ Pure functions from one catalog snapshot to what the control API shows.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from controlplane.views.catalog_schemas import (
@@ -169,20 +169,35 @@ def model_rows(
     ]
 
 
+def is_last_live(snapshot: CatalogSnapshot, of: VersionSchema) -> bool:
+    """Whether a version is live and no other version of its task is that has variants."""
+    stages = _stages(snapshot)
+    return of.stage is Stage.LIVE and not any(
+        one.task == of.task
+        and (one.model, one.version) != (of.model, of.version)
+        and stages.get(_version_key(one)) is Stage.LIVE
+        for one in snapshot.variants
+    )
+
+
 def variant_rows(
-    snapshot: CatalogSnapshot, task: str, changed: Changed = nothing_changed
+    snapshot: CatalogSnapshot,
+    task: str,
+    changed: Changed = nothing_changed,
+    there: Collection[str] | None = None,
 ) -> list[VariantSchema]:
     """The variants of a task, the fastest first, each with what it does on every device kind; of a
     task for rows of several lengths those of its buckets, one after the other.
 
-    ``changed`` says what makes a variant's profile stale.
+    ``changed`` says what makes a variant's profile stale, and ``there`` of which device kinds
+    workers are there or wanted; None: of all.
 
     Raises:
         TaskNotFound: the task is unknown.
     """
     parts = named_tasks(snapshot, task)
     if parts != (task,):
-        return [row for part in parts for row in variant_rows(snapshot, part, changed)]
+        return [row for part in parts for row in variant_rows(snapshot, part, changed, there)]
     counted = parse_metric(find_task(snapshot, task).metric).counts_rows
     variants = [variant for variant in snapshot.variants if variant.task == task]
     names = {variant.name for variant in variants}
@@ -199,6 +214,7 @@ def variant_rows(
                 kinds,
                 dominated=(profile.device_kind, variant.name) in beaten,
                 stale=changed(variant, profile),
+                gone=there is not None and profile.device_kind not in there,
             )
             for profile in profiles
             if profile.variant == variant.name
@@ -224,14 +240,18 @@ def variant_rows(
                 artifact=variant.artifact,
                 options=dict(variant.options),
                 devices=devices,
-                dominated=bool(devices) and all(device.dominated for device in devices),
+                dominated=bool(devices) and all(device.dominated for device in _there(devices)),
             )
         )
     return sorted(rows, key=_fastest_first)
 
 
 def variant_row(
-    snapshot: CatalogSnapshot, task: str, variant: str, changed: Changed = nothing_changed
+    snapshot: CatalogSnapshot,
+    task: str,
+    variant: str,
+    changed: Changed = nothing_changed,
+    there: Collection[str] | None = None,
 ) -> VariantSchema:
     """One variant.
 
@@ -240,7 +260,7 @@ def variant_row(
         NotFound: the task has no such variant.
     """
     find_task(snapshot, task)
-    for row in variant_rows(snapshot, task, changed):
+    for row in variant_rows(snapshot, task, changed, there):
         if row.name == variant:
             return row
     known = there_are((one.name for one in snapshot.variants if one.task == task), variant)
@@ -319,6 +339,7 @@ def _on_device(
     *,
     dominated: bool,
     stale: str | None,
+    gone: bool,
 ) -> OnDevice:
     first = profile.points[0]
     best = max(profile.points, key=_rows_per_s)
@@ -340,6 +361,7 @@ def _on_device(
         source=profile.source,
         dominated=dominated,
         stale=stale,
+        gone=gone,
     )
 
 
@@ -354,8 +376,14 @@ def _rows_per_s(point: LatencyPoint) -> float:
     return 1_000 * point.batch_size / max(point.p50_ms, 1e-3)
 
 
+def _there(devices: Sequence[OnDevice]) -> Sequence[OnDevice]:
+    """Those of which a worker is there or wanted; all where that is none."""
+    return [device for device in devices if not device.gone] or devices
+
+
 def _fastest_first(row: VariantSchema) -> tuple[float, str]:
-    return (min((device.p95_ms for device in row.devices), default=float("inf")), row.name)
+    times_ms = (device.p95_ms for device in _there(row.devices))
+    return (min(times_ms, default=float("inf")), row.name)
 
 
 def _version_key(variant: Variant) -> tuple[TaskName, ModelName, int]:

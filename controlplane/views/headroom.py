@@ -1,6 +1,7 @@
 """How much more than is asked now the workers could serve, as people are told it."""
 
 from collections.abc import Mapping
+from math import exp
 from typing import Any, Self
 
 from pydantic import Field
@@ -12,6 +13,10 @@ MOST = 10.0
 it comes with the solver)."""
 UNSURE = 0.15
 """A sentence says how sure it is where that is more."""
+FAR = 0.5
+"""From there on as many per cent more and less are far from the same."""
+MORE = 1.05
+"""A factor below that reads as 1.0."""
 FEW = 3
 """Tasks that a sentence names."""
 
@@ -22,7 +27,8 @@ class TaskHeadroom(Schema):
     task: str
     asked_qps: float = Field(description="Rows per second, lately.", examples=[120.0])
     factor: float = Field(
-        description="Times that; 10 stands for 10 and more, 0 for less than a sixteenth.",
+        description="Times that; 10 stands for 10 and more, 0 for less than a sixteenth, or where "
+        "the others alone are more than the workers can serve.",
         examples=[2.6],
     )
 
@@ -58,16 +64,42 @@ def sentence(factor: float, tasks: list[TaskHeadroom], error: float = 0.0) -> st
     """How much more could be asked, in words."""
     if factor >= MOST:
         words = f"The workers could serve {MOST:.0f} times what is asked now, or more"
-    elif factor >= 1.0:
+    elif factor >= MORE:
         words = f"The workers could serve {factor:.1f} times what is asked now"
+    elif factor >= 1.0:
+        words = "The workers can serve what is asked now, and hardly more"
     elif factor:
-        words = f"The workers can serve {100 * factor:.0f} % of what is asked now"
+        words = f"The workers can serve {_percent(factor)} of what is asked now"
     else:
         words = "The workers can serve hardly anything of what is asked now"
     if error > UNSURE and 0.0 < factor < MOST:
-        words += f", give or take {100 * error:.0f} % while few batches follow on one another"
-    scarce = sorted((one for one in tasks if one.factor < MOST), key=lambda one: one.factor)
-    if len(tasks) > 1 and scarce:
-        named = ", ".join(f"{one.task} {one.factor:.1f} times" for one in scarce[:FEW])
-        words += f"; of one task alone: {named}"
-    return f"{words}."
+        words += f", give or take {_spread(error)} while few batches follow on one another"
+    return ". ".join([words, *_of_tasks(factor, tasks)]) + "."
+
+
+def _of_tasks(factor: float, tasks: list[TaskHeadroom]) -> list[str]:
+    """What it takes of one of several tasks, while the others stay as they are."""
+    if len(tasks) < 2:
+        return []
+    if factor >= 1.0:
+        scarce = sorted((one for one in tasks if one.factor < MOST), key=lambda one: one.factor)
+        named = [f"{one.factor:.1f} times of {one.task}" for one in scarce[:FEW]]
+        return [f"Where one task alone grows, it is {_or(named)}"] if named else []
+    # Of a task that is not among these, not even nothing would leave the others enough.
+    enough = sorted((one for one in tasks if one.factor), key=lambda one: -one.factor)
+    named = [f"{one.task} alone fell to {_percent(one.factor)}" for one in enough[:FEW]]
+    return [f"It would suffice if {_or(named)}"] if named else []
+
+
+def _or(names: list[str]) -> str:
+    *before, last = names
+    return f"{', '.join(before)} or {last}" if before else last
+
+
+def _percent(part: float) -> str:
+    """Of a part that is not all."""
+    return f"{min(round(100 * part), 99)} %"
+
+
+def _spread(error: float) -> str:
+    return f"{100 * error:.0f} %" if error < FAR else f"a factor of {exp(error):.1f}"

@@ -204,10 +204,22 @@ class Circumstances(NamedTuple):
     lacking: Mapping[VariantName, frozenset[DeviceKindName]] = MappingProxyType({})
     """The device kinds that variants are yet to be measured on, whether workers are there or not.
     """
+    unmeasurable: Mapping[ProfileKey, str] = MappingProxyType({})
+    """Profiles that could not be measured, and why."""
 
     def unmeasured(self, variant: VariantName) -> frozenset[DeviceKindName]:
         """The kinds of workers that are there on which a variant is yet to be measured."""
-        return self.lacking.get(variant, frozenset()) & self.kinds
+        found = self.lacking.get(variant, frozenset()) & self.kinds
+        return found.difference(self.failed(variant)) if self.unmeasurable else found
+
+    def failed(self, variant: VariantName) -> Mapping[DeviceKindName, str]:
+        """The kinds of workers that are there on which a variant could not be measured, and why."""
+        task = self.query.task
+        return {
+            kind: self.unmeasurable[task, variant, kind]
+            for kind in sorted(self.lacking.get(variant, frozenset()) & self.kinds)
+            if (task, variant, kind) in self.unmeasurable
+        }
 
 
 def circumstances(snapshot: Snapshot, query: Query, now_ms: float) -> Circumstances:
@@ -222,6 +234,7 @@ def circumstances(snapshot: Snapshot, query: Query, now_ms: float) -> Circumstan
         asked=snapshot.asked,
         unconfirmed=snapshot.unconfirmed,
         lacking={} if view is None else view.unmeasured,
+        unmeasurable=snapshot.unmeasurable,
     )
 
 

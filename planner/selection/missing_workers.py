@@ -13,7 +13,7 @@ from planner.selection.eligibility import Circumstances, Finding, Obstacle, meet
 from planner.types import Choice, Refusal, RefusalCode, TaskView
 from planner.worker_starts import OVERDUE_MS, Wanted
 from variants.figures import duration, seconds
-from variants.types import DeviceKindName
+from variants.types import DeviceKindName, VariantName
 
 MEASURING_S = 5.0
 """When to ask again for what is yet to be measured: about what that takes, of most variants."""
@@ -74,16 +74,7 @@ def no_workers(
 def unmeasured(view: TaskView, met: Circumstances, reasons: Mapping[str, str]) -> Refusal | None:
     """The refusal of a query that none of what was measured on the workers' kinds answers, and
     others may, by what was measured of them on other kinds; None where there are none."""
-    obstacle = profile_rule(met.query, met.transport_ms)
-    later = [
-        *dict.fromkeys(
-            candidate.variant
-            for candidate in (view.pinned_to(met.query.variant) if met.lacking else ())
-            if met.unmeasured(candidate.variant)
-            and candidate.device_kind not in met.kinds
-            and obstacle(candidate) is None
-        )
-    ]
+    later = [name for name in _elsewhere(view, met) if met.unmeasured(name)]
     if not later:
         return None
     kinds = sorted({kind for name in later for kind in met.unmeasured(name)})
@@ -98,6 +89,32 @@ def unmeasured(view: TaskView, met: Circumstances, reasons: Mapping[str, str]) -
         reasons=reasons,
         retry_after_s=MEASURING_S,
     )
+
+
+def unmeasurable(view: TaskView, met: Circumstances) -> str:
+    """Of a query that nothing answers: what may, and could not be measured on the workers' kinds,
+    and what to do; empty where there is nothing of the kind."""
+    task = view.task.name
+    failed = [name for name in _elsewhere(view, met) if met.failed(name)] if met.lacking else []
+    if not failed:
+        return ""
+    first, more = failed[0], f", and {len(failed) - 1} more" if failed[1:] else ""
+    return (
+        f"{first} may, and {explain.not_measured(met.failed(first))}{more};"
+        f" `modelless profile {task} {first}` tries again"
+    )
+
+
+def _elsewhere(view: TaskView, met: Circumstances) -> list[VariantName]:
+    """Variants that would answer a query by what was measured of them on kinds without workers."""
+    obstacle = profile_rule(met.query, met.transport_ms)
+    return [
+        *dict.fromkeys(
+            candidate.variant
+            for candidate in (view.pinned_to(met.query.variant) if met.lacking else ())
+            if candidate.device_kind not in met.kinds and obstacle(candidate) is None
+        )
+    ]
 
 
 def _lacks_its_kind(finding: Finding, met: Circumstances) -> bool:

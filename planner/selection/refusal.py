@@ -23,7 +23,7 @@ from planner.selection.eligibility import (
     without_slo,
 )
 from planner.selection.load_balancing import COMPARED, host_for, least_busy
-from planner.selection.missing_workers import no_workers, unmeasured
+from planner.selection.missing_workers import no_workers, unmeasurable, unmeasured
 from planner.selection.refusal_reasons import Reasons, in_words
 from planner.types import Candidate, Query, Refusal, RefusalCode, Snapshot, TaskView, WorkerView
 from variants.errors import Alternative
@@ -78,7 +78,8 @@ def refuse(
     if has_queue or not is_loaded:
         load = _load(candidates, met, idle_only=has_queue)
         if load is not None:
-            return _cold(snapshot, load, query, reasons)
+            words = f"variant {load[0].variant!r} meets the SLO ({explain.asked(query)})"
+            return _cold(snapshot, load, words, reasons)
     if is_loaded and not has_queue:
         left, whole = apart(left_ms, query.latency_ms)
         return Refusal(
@@ -109,17 +110,9 @@ def _answered_later(
     load = _load(nearest or candidates, anyhow, idle_only=False)
     if load is None:
         return None
-    candidate, worker = load
-    return Refusal(
-        code=RefusalCode.COLD,
-        message=(
-            f"nothing that could answer is loaded; variant {candidate.variant!r} could once it is"
-            f" loaded on {worker.id}, which takes {seconds(candidate.load_ms)}"
-        ),
-        reasons=reasons,
-        load=load,
-        retry_after_s=load_wait_ms(snapshot, candidate, worker) / 1_000,
-    )
+    variant = load[0].variant
+    words = f"nothing that could answer is loaded; variant {variant!r} could"
+    return _cold(snapshot, load, words, reasons)
 
 
 def _infeasible(
@@ -142,17 +135,22 @@ def _infeasible(
     nearest = _alternatives(found, met)
     return Refusal(
         code=RefusalCode.SLO_INFEASIBLE,
-        message=_why_infeasible(view, query, reasons, nearest),
+        message=_why_infeasible(view, met, reasons, nearest),
         reasons=reasons,
         alternatives=nearest,
     )
 
 
 def _why_infeasible(
-    view: TaskView, query: Query, reasons: Reasons, nearest: Sequence[Alternative]
+    view: TaskView, met: Circumstances, reasons: Reasons, nearest: Sequence[Alternative]
 ) -> str:
     """The sentence of a query that no variant can answer; many clients show nothing else."""
+    query = met.query
     task, asked = view.task.name, explain.asked(query)
+    if failed := unmeasurable(view, met):
+        kinds = " or ".join(sorted(met.kinds))
+        measured = f"no variant of {task!r} that was measured on {kinds}"
+        return f"{measured} meets the SLO ({asked}); {failed}"
     if query.variant is not None:
         why = reasons[query.variant]
         return f"variant {query.variant!r} of task {task!r} cannot meet the SLO ({asked}): {why}"
@@ -173,16 +171,14 @@ def _why_infeasible(
 
 
 def _cold(
-    snapshot: Snapshot, load: tuple[Candidate, WorkerView], query: Query, reasons: Reasons
+    snapshot: Snapshot, load: tuple[Candidate, WorkerView], words: str, reasons: Reasons
 ) -> Refusal:
-    """For a query that a variant could answer once it is loaded."""
+    """For a query that a variant could answer once it is loaded; ``words`` say so."""
     candidate, worker = load
+    takes = seconds(candidate.load_ms)
     return Refusal(
         code=RefusalCode.COLD,
-        message=(
-            f"variant {candidate.variant!r} meets the SLO ({explain.asked(query)}) once it is "
-            f"loaded on {worker.id}, which takes {seconds(candidate.load_ms)}"
-        ),
+        message=f"{words} once it is loaded on {worker.id}, which takes {takes}",
         reasons=reasons,
         load=load,
         retry_after_s=load_wait_ms(snapshot, candidate, worker) / 1_000,

@@ -86,8 +86,8 @@ def in_words(finding: Finding, met: Circumstances) -> str:
         case Obstacle.ROWS:
             return explain.too_many_rows(candidate, query.rows)
         case Obstacle.NO_WORKER:
-            yet = met.unmeasured(candidate.variant)
-            return explain.no_worker(candidate, candidate.device_kind in met.kinds, yet)
+            yet, failed = met.unmeasured(candidate.variant), met.failed(candidate.variant)
+            return explain.no_worker(candidate, candidate.device_kind in met.kinds, yet, failed)
         case Obstacle.UNLOADABLE:
             return explain.unloadable(candidate)
         case Obstacle.COLD:

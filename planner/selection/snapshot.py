@@ -75,6 +75,7 @@ def build_snapshot(
     wanted: Wanted | None = None,
     asked: QueryRates[VariantKey] | None = None,
     unconfirmed: frozenset[ProfileKey] = frozenset(),
+    unmeasurable: Mapping[ProfileKey, str] | None = None,
     measures: bool = False,
 ) -> Snapshot:
     """All that choosing needs, from a catalog and what is ready on each worker.
@@ -89,7 +90,8 @@ def build_snapshot(
     the same. Cheapest when the catalog, or most of what is in it, is the same object
     (``variants.catalog.known_objects``). What queries
     have ``asked`` for is that of ``before`` where nothing is given. Refusals name the profiles that
-    are ``unconfirmed`` as such, and with ``measures`` what is yet to be measured.
+    are ``unconfirmed`` as such, and with ``measures`` what is yet to be measured, or is
+    ``unmeasurable``.
     """
     workers = list(workers)
     known = before.parts if before is not None and isinstance(before.parts, _Parts) else None
@@ -132,6 +134,7 @@ def build_snapshot(
         asked=asked or (QueryRates() if before is None else before.asked),
         measures=measures,
         unconfirmed=unconfirmed,
+        unmeasurable=unmeasurable or {},
         parts=_Parts(catalog, unloadable, worker_index, entries, made, object(), origin),
     )
 

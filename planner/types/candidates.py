@@ -287,6 +287,8 @@ class Snapshot:
     unconfirmed: frozenset[ProfileKey] = frozenset()
     """Profiles of what is ready and has run no batch yet: what is refused for their sake has them
     checked (``planner.doubtful_profiles``)."""
+    unmeasurable: Mapping[ProfileKey, str] = field(default_factory=dict)
+    """What could not be measured where it was tried, and why: it is not waited for."""
     asked: QueryRates[VariantKey] = field(default_factory=QueryRates, repr=False, compare=False)
     """What queries ask for. The caller counts them in it; decisions only read its rates."""
     parts: object = field(default=None, repr=False, compare=False)

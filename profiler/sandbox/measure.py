@@ -21,7 +21,13 @@ import numpy as np
 from profiler.hardware_counters import DeviceMemory, PowerMeter, find_gpu, idle_watts, meter
 from profiler.timing.contention import Contention, Watch, contention_between, lost_s
 from profiler.timing.core_speed import EVERY_S, CoreSpeed
-from workers.runtimes.protocol import Runtime, Tensor, finish_loading, shares_working_memory
+from workers.runtimes.protocol import (
+    Runtime,
+    Tensor,
+    finish_loading,
+    give_back,
+    shares_working_memory,
+)
 from workers.runtimes.registry import make_runtime
 from workers.types import LoadSpec
 
@@ -190,8 +196,12 @@ class Trial:
         memory_mib = round(max(max(0.0, loaded_mib) + running_mib, file_mib), 3)
         if not shares_working_memory(self.runtime):
             return Weight(memory_mib)
-        # What of the file was not read yet will be held, too.
-        return Weight(memory_mib, round(min(running_mib, memory_mib - file_mib), 3))
+        held_mib = file_mib  # what of the file was not read yet will be held, too
+        if (gives := give_back(self.runtime)) is not None:
+            gives()
+            _give_back_free_memory()
+            held_mib = min(max(file_mib, resident_mib() - before_mib), memory_mib)
+        return Weight(memory_mib, round(min(running_mib, memory_mib - held_mib), 3))
 
     def energy(self, batch_size: int, share: float = 1.0) -> float | None:
         """Joules that a batch of that size takes, what the worker draws idle meanwhile included.

@@ -98,10 +98,11 @@ def test_files_that_cannot_be_used_change_nothing(
     old, context = followed.pair, followed.context
     other = self_signed(tmp_path / "other")
     Path(pair.certificate).write_bytes(Path(other.certificate).read_bytes())  # not yet its key
-    for _ in range(2):
+    stays = "the certificate stays as it was: settings MODELLESS_TLS_CERT"
+    for times in (0, 1, 1):  # at the first look they may be being written
         followed.look()
         assert followed.pair is old
-    assert caplog.text.count("the certificate stays as it was: settings MODELLESS_TLS_CERT") == 1
+        assert caplog.text.count(stays) == times
     Path(pair.key).unlink()
     followed.look()
     assert followed.pair is old

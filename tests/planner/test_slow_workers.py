@@ -1,6 +1,7 @@
 """Slow workers: who is spared, for how long, and when not."""
 
 from collections import UserDict
+from collections.abc import Iterable
 from statistics import geometric_mean, median
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from planner.slow_workers import (
     ANSWERS,
+    CALM_S,
     FIRST_S,
     FORGOTTEN_S,
     LEAST_MS,
@@ -16,6 +18,7 @@ from planner.slow_workers import (
     MOST_S,
     QUICK,
     SLOW,
+    Episode,
     Latency,
     SlowWorkers,
     UsualTimes,
@@ -25,6 +28,7 @@ from planner.slow_workers import (
 from variants.types import DeviceKindName, TaskName, VariantKey, VariantName, WorkerId
 
 KEY: VariantKey = (TaskName("t"), VariantName("v"))
+TIMES = 30.5 / 10.5
 
 
 def latency(means_ms: dict[int, float]) -> dict[VariantKey, Latency]:
@@ -124,6 +128,13 @@ def test_it_is_asked_again_after_a_while_and_later_each_time_it_is_slow_still() 
     assert waits_s == [FIRST_S, 8.0, 16.0, 32.0, MOST_S, MOST_S, MOST_S]
 
 
+def test_one_may_be_slow_for_days() -> None:
+    fleet = Fleet(a=10.0, b=30.0)
+    while fleet.now_s < 2 * 86_400.0:
+        fleet.look(after_s=MOST_S)
+    assert fleet.workers.slow.keys() == {"b"}
+
+
 def test_one_that_is_quick_again_is_as_the_others() -> None:
     fleet = Fleet(a=10.0, b=30.0)
     fleet.look()
@@ -131,12 +142,73 @@ def test_one_that_is_quick_again_is_as_the_others() -> None:
     while fleet.look():
         pass
     fleet.look()
+    fleet.look(after_s=CALM_S)
     fleet.means_ms["b"] = 30.0
     assert fleet.look() == {"b"}
     began_s = fleet.now_s
     while fleet.look(ran=0):
         pass
     assert fleet.now_s - began_s == FIRST_S
+
+
+def slow_off_and_on(fleet: Fleet, until_s: float) -> int:
+    """One of the workers is quick whenever it is asked again and slow soon after. Returns how often
+    it was spared."""
+    pauses, before = 0, False
+    while fleet.now_s < until_s:
+        fleet.means_ms["b"] = 30.0 if fleet.means_ms["b"] < 20.0 else 10.0
+        spared = bool(fleet.look())
+        pauses, before = pauses + (spared and not before), spared
+    return pauses
+
+
+def test_one_that_is_slow_off_and_on_is_asked_again_later_and_later() -> None:
+    """As where two workers share two cores with others: it came and went every five seconds."""
+    fleet = Fleet(a=10.0, b=10.0)
+    assert slow_off_and_on(fleet, 300.0) <= 300.0 / MOST_S + 5
+
+
+def test_however_often_it_comes_and_goes_it_is_told_once_and_once_that_this_is_over() -> None:
+    fleet = Fleet(a=10.0, b=30.0)
+    told: list[tuple[WorkerId, Episode]] = []
+    look = fleet.workers.look
+
+    def listening(now_s: float, reports: Iterable[WorkerTimes]) -> bool:
+        changed = look(now_s, reports)
+        told.extend(fleet.workers.begun.items())
+        told.extend(fleet.workers.ended.items())
+        return changed
+
+    fleet.workers.look = listening  # type: ignore[method-assign]
+    pauses = slow_off_and_on(fleet, 60.0)
+    ((worker, begun),) = told
+    assert worker == "b"
+    assert begun == pytest.approx((TIMES, 0.0, 0, 0.0))
+    began_s = 1.5  # at its second look it is slow for the first time
+
+    fleet.means_ms["b"] = 10.0
+    while fleet.look():
+        pass
+    quick_s = fleet.now_s + 0.5
+    while len(told) == 1 and fleet.now_s < 300.0:
+        fleet.look()
+    assert fleet.now_s == quick_s + CALM_S
+    ((worker, over),) = told[1:]
+    paused_s = sum(FIRST_S * 2.0**number for number in range(pauses))
+    assert worker == "b"
+    assert over == pytest.approx((TIMES, quick_s - began_s, pauses, paused_s))
+    fleet.means_ms["b"] = 30.0
+    fleet.look()
+    assert len(told) == 3
+
+
+def test_one_that_is_not_asked_any_more_is_told_as_over_too() -> None:
+    fleet = Fleet(a=10.0, b=30.0)
+    fleet.look()
+    fleet.look(after_s=FIRST_S + FORGOTTEN_S, ran=0)
+    (over,) = fleet.workers.ended.values()
+    lasted_s = FIRST_S + FORGOTTEN_S
+    assert over == pytest.approx((TIMES, lasted_s, 1, lasted_s))
 
 
 def test_one_near_the_bound_does_not_come_and_go() -> None:

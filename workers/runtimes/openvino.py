@@ -2,7 +2,10 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
+from threading import Lock
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,8 @@ from workers.types import LoadSpec
 
 PRECISIONS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
 """Our names to OpenVINO's."""
+LONG_S = 0.002
+"""A batch that took less has filled little: it is not looked after."""
 _INT32 = np.iinfo(np.int32)
 
 
@@ -33,6 +38,7 @@ class OpenVinoRuntime:
     """
 
     keeps_inputs = False
+    shares_working_memory = True
 
     def __init__(self, spec: LoadSpec, threads: int) -> None:
         self._spec = spec
@@ -41,6 +47,8 @@ class OpenVinoRuntime:
         self._signature = Signature(spec)
         self._inputs: list[int] = []
         self._outputs: list[int] = []
+        self._compiled: Any = None
+        self._running = Lock()
         self._request: Any = None
         self._tensor: Any = None
 
@@ -66,6 +74,7 @@ class OpenVinoRuntime:
         if len(compiled.inputs) != len(self._inputs):
             raise RuntimeFailed(f"{self._name} takes more inputs than the task has")
         self._tensor = openvino.Tensor
+        self._compiled = compiled
         self._request = compiled.create_infer_request()
         row = [np.zeros((1, *t.shape), dtype=t.dtype) for t in self._spec.inputs]
         try:
@@ -83,17 +92,36 @@ class OpenVinoRuntime:
             if tensor.dtype == np.int64 and tensor.size:
                 self._check_range(tensor)
         held = [_shareable(tensor) for tensor in inputs]  # the request does not hold them
+        began_s = perf_counter()
         try:
-            for index, tensor in zip(self._inputs, held, strict=True):
-                request.set_input_tensor(index, self._tensor(tensor, True))
-            request.infer(share_outputs=True)
-            # A result lies in the request's own memory, which the next batch writes over.
-            return [request.get_output_tensor(index).data.copy() for index in self._outputs]
+            with self._running:
+                outputs = self._infer(request, held)
         except Exception as error:  # as above
             raise RuntimeFailed(f"{self._name} failed: {_cause(error)}") from error
+        if perf_counter() - began_s >= LONG_S:
+            _HOLDER.is_now(self)
+        return outputs
+
+    def give_back(self) -> None:
+        """Give back what its batches took, unless one is running: the next takes it anew."""
+        compiled = self._compiled  # another thread may close this one meanwhile
+        if compiled is not None and self._running.acquire(blocking=False):
+            try:
+                with suppress(RuntimeError):  # the batch of another variant does not fail for it
+                    compiled.release_memory()
+            finally:
+                self._running.release()
+
+    def _infer(self, request: Any, held: list[Tensor]) -> list[Tensor]:
+        for index, tensor in zip(self._inputs, held, strict=True):
+            request.set_input_tensor(index, self._tensor(tensor, True))
+        request.infer(share_outputs=True)
+        # A result lies in the request's own memory, which the next batch writes over.
+        return [request.get_output_tensor(index).data.copy() for index in self._outputs]
 
     def close(self) -> None:
-        self._request = None
+        self._request = self._compiled = None
+        _HOLDER.leaves(self)
 
     def _check_range(self, tensor: Tensor) -> None:
         if tensor.min() < _INT32.min or tensor.max() > _INT32.max:
@@ -110,6 +138,30 @@ class OpenVinoRuntime:
                 f"{self._name} has no {', '.join(missing)}; it has: {', '.join(sorted(found))}"
             )
         return [found[name] for name in names]
+
+
+class _Holder:
+    """Which variant of this process keeps what a long batch took. OpenVINO keeps it with each
+    model; a worker runs one batch at a time, so the one before gives it back when another has had
+    its turn. Given back after each batch, it would be taken anew for the next one, page by page."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._one: OpenVinoRuntime | None = None
+
+    def is_now(self, one: OpenVinoRuntime) -> None:
+        with self._lock:
+            before, self._one = self._one, one
+        if before is not None and before is not one:
+            before.give_back()
+
+    def leaves(self, one: OpenVinoRuntime) -> None:
+        with self._lock:
+            if self._one is one:
+                self._one = None
+
+
+_HOLDER = _Holder()
 
 
 def import_openvino() -> Any:

@@ -24,6 +24,9 @@ class Runtime(Protocol):
     A class may say ``shares_working_memory = True``: on a CPU, what a batch takes while it runs is
     there afterwards for the batches of other variants of that class, and need not be there twice.
 
+    One that shares it because it gives it back when another variant has had its turn has a method
+    ``give_back`` for that: what stays after it is what the variant holds.
+
     A runtime that copies its inputs anyway may have a method ``run_pieces``: as ``run``, but with a
     list of tensors for each input, whose rows one after the other are the batch. Queries are then
     not put together before.
@@ -60,6 +63,12 @@ def keeps_inputs(runtime: Runtime) -> bool:
 def shares_working_memory(runtime: Runtime) -> bool:
     """Whether what its batches take is there for others afterwards: no, unless it says so."""
     return getattr(runtime, "shares_working_memory", False) is True
+
+
+def give_back(runtime: Runtime) -> Callable[[], None] | None:
+    """A runtime's method that gives back what batches took; None where it has none."""
+    found: Callable[[], None] | None = getattr(runtime, "give_back", None)
+    return found
 
 
 def run_pieces(runtime: Runtime) -> Callable[[Sequence[Sequence[Tensor]]], list[Tensor]] | None:

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from controlplane.api.context import ApiContext
+from controlplane.api.inventory import kinds_now
 from controlplane.api.path_parameters import ModelPath, TaskPath
 from controlplane.profiling.staleness import changed_on
 from controlplane.views import catalog_views
@@ -64,13 +65,15 @@ def catalog_routes(context: ApiContext) -> APIRouter:
 
     @routes.get("/tasks/{task}/variants", summary="Variants of a task, with the frontier")
     async def variants(task: TaskPath) -> Variants:
-        rows = catalog_views.variant_rows(await context.snapshot(), task, changed)
+        there = await _kinds_there(context)
+        rows = catalog_views.variant_rows(await context.snapshot(), task, changed, there)
         await _tell_live(context, rows)
         return Variants(variants=rows)
 
     @routes.get("/variants/{task}/{variant}", summary="One variant")
     async def variant(task: TaskPath, variant: str) -> VariantSchema:
-        row = catalog_views.variant_row(await context.snapshot(), task, variant, changed)
+        there = await _kinds_there(context)
+        row = catalog_views.variant_row(await context.snapshot(), task, variant, changed, there)
         await _tell_live(context, [row])
         return row
 
@@ -141,6 +144,15 @@ async def _live(context: ApiContext) -> Live:
     except StateUnavailable:
         return {}
     return live_latencies(WorkerSchema.model_validate(status) for status in statuses)
+
+
+async def _kinds_there(context: ApiContext) -> set[str] | None:
+    """Device kinds of which a worker is there or asked for; None while nobody can say it."""
+    try:
+        rows = await kinds_now(context, None)
+    except StateUnavailable:
+        return None
+    return {row.device_kind for row in rows if row.asked or row.running or row.draining}
 
 
 async def _tell_live(context: ApiContext, rows: Iterable[VariantSchema]) -> None:

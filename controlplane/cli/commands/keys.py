@@ -11,7 +11,7 @@ import typer
 from controlplane import client_keys
 from controlplane.cli.gateway_client import UrlOption, connect
 from controlplane.cli.outcome import NotRunning, Output, OutputOption, emit
-from controlplane.cli.render import printable, table
+from controlplane.cli.render import WITHOUT_KEY, printable, table
 from controlplane.cli.state_settings import StateDir, installed, is_elsewhere, read_settings
 from controlplane.client_keys import Role
 from variants.errors import ModellessError
@@ -131,7 +131,7 @@ def _table(rows: Sequence[Row]) -> None:
     changing = any(row["old_key"] for row in rows)
     shown = [
         [
-            row["name"] or "(without a key)",
+            row["name"] or WITHOUT_KEY,
             row["role"] if row["keys"] < 2 else f"{row['role']}, {row['keys']} keys",
             f"{row['weight']:g}" if row["role"] == Role.QUERIES else "",
             *("" if row[what] is None else str(row[what]) for what in COUNTED),

@@ -19,10 +19,10 @@ from rich.markup import escape
 from controlplane.cli.commands.models.canary import canary_sentences
 from controlplane.cli.commands.tasks import unanswered
 from controlplane.cli.commands.workers import node_news, nodes_of, places_of, state_of
-from controlplane.cli.event_lines import JOINED, LATELY_S, LOST, MOST_ROWS, lost_workers
+from controlplane.cli.event_lines import JOINED, LATELY_S, LEFT, LOST, MOST_ROWS, lost_workers
 from controlplane.cli.gateway_client import Client, UrlOption, connect
 from controlplane.cli.outcome import INTERRUPTED, NotRunning, Output, OutputOption, emit
-from controlplane.cli.render import hanging, percent, printable, table, wanted_words
+from controlplane.cli.render import WITHOUT_KEY, hanging, percent, printable, table, wanted_words
 from controlplane.cli.start_lines import NOTHING_YET, err
 from controlplane.cli.starting import start_and_serve
 from controlplane.cli.state_settings import StateDir, read_settings
@@ -163,11 +163,10 @@ def _found(client: Client) -> tuple[dict[str, Any], StateUnavailable | None]:
             found["canaries"] = client.get("/v1/canaries")["canaries"]
         found["tasks"] = with_readiness(tasks, index)
         since = datetime.now(UTC) - timedelta(seconds=LATELY_S)
-        told = client.get(
-            "/v1/events", kind=[LOST, JOINED], since=since.isoformat(), limit=MOST_ROWS
-        )
+        kinds = [LOST, JOINED, LEFT]
+        told = client.get("/v1/events", kind=kinds, since=since.isoformat(), limit=MOST_ROWS)
         # A gateway of an earlier release does not filter.
-        events = [row for row in told["events"][::-1] if row["kind"] in (LOST, JOINED)]
+        events = [row for row in told["events"][::-1] if row["kind"] in kinds]
         found["lost"] = lost_workers([row for row in events if row["at"] >= since.isoformat()])
 
     away = None
@@ -296,7 +295,10 @@ def _print_clients(clients: Sequence[Mapping[str, Any]]) -> None:
         counted = ("asked", "answered", "refused")
         table(
             ("CLIENT", *(name.upper() for name in counted)),
-            ((row["name"] or "-", *(str(row[name]) for name in counted)) for row in clients),
+            (
+                (row["name"] or WITHOUT_KEY, *(str(row[name]) for name in counted))
+                for row in clients
+            ),
             empty="",
         )
 

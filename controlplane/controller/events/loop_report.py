@@ -17,6 +17,7 @@ from controlplane.controller.events.storage_watch import StorageWatch
 from controlplane.live_state import LiveState
 from controlplane.views.machines.core_shortage import reading
 from controlplane.views.storage_status import full, plain
+from planner.types import ProfileKey
 from variants.core_time import CoreTime
 from variants.disk import DiskRoom
 from variants.errors import StateUnavailable
@@ -54,6 +55,8 @@ class LoopReport:
         """Why workers do not start, by kind, where none of that kind runs."""
         self.headroom: Mapping[str, Any] | None = None
         """How much more could be asked (``controlplane.controller.headroom_watch``)."""
+        self.unmeasurable: Mapping[ProfileKey, str] = {}
+        """What could not be measured, and why (``controlplane.controller.measuring``)."""
         self.live_pace = AnswerPace()
         """Told of each look at the live state."""
 
@@ -75,8 +78,9 @@ class LoopReport:
         were told by this control loop, ``rooms``, the disks of its machine, ``unwritable``, why the
         catalog cannot be written, and ``slow_ms`` and ``live_slow_ms``, what the catalog and the
         live state take to answer where that is long; and ``failed_starts``, why workers do not
-        start, by kind, where none of that kind runs; and ``headroom``, how much more could be
-        asked, where that is known.
+        start, by kind, where none of that kind runs; ``headroom``, how much more could be asked,
+        where that is known; and ``unmeasurable``, what could not be measured: task, variant, kind
+        and why.
         """
         if not self._journal.troubled("turn"):
             self._turned_s = self._wall_s()
@@ -107,6 +111,7 @@ class LoopReport:
                     "live_slow_ms": live_slow_ms,
                     "failed_starts": self.failed_starts,
                     "headroom": self.headroom,
+                    "unmeasurable": [[*key, why] for key, why in self.unmeasurable.items()],
                 }
             )
 

@@ -9,6 +9,7 @@ from controlplane.client_keys import ClientKey, Role, read
 from controlplane.gateway.http.access import Access, KnownClients
 from controlplane.gateway.query.query_context import QueryContext
 from variants.errors import InvalidInput
+from variants.figures import counted
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class FollowedKeys:
             self._path.counters.client(name)
         for name, digest in self._access.clients.old_keys.items():
             self._path.counters.client(name).has_old_key(digest)
-        log.info("there are %d keys of clients", len(keys))
+        log.info("clients have %s", counted(len(keys), "key"))
 
     def _mark(self) -> Mark:
         try:

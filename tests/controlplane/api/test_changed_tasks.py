@@ -161,6 +161,24 @@ async def test_names_that_are_not_those_of_the_classes_are_refused(
     assert (catalog.snapshot(), catalog.events(9)) == (before, ())
 
 
+@pytest.mark.parametrize(
+    "body", [{}, {"slo": None}, {"slo": {}}, {"slo": None, "image": None}, {"slo": {}, "image": {}}]
+)
+async def test_a_change_of_both_that_changes_nothing_is_refused(
+    api: httpx.AsyncClient, body: dict[str, Any]
+) -> None:
+    reply = await api.patch("/v1/tasks/digits", json=body)
+    said = "nothing is to be changed; there are: slo, image"
+    assert (reply.status_code, reply.json()["error"]) == (400, said)
+
+
+@pytest.mark.parametrize("slo", [17, "fast", []])
+async def test_what_is_no_object_is_told_so(api: httpx.AsyncClient, slo: object) -> None:
+    reply = await api.patch("/v1/tasks/digits", json={"slo": slo})
+    said = "body 'slo' is wrong: it must be an object"
+    assert (reply.status_code, reply.json()["error"]) == (400, said)
+
+
 async def test_of_two_changes_at_once_none_is_lost(
     api: httpx.AsyncClient, catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,12 @@ async def test_a_repeated_peak_shows_its_next_occurrence(api: httpx.AsyncClient)
     ("body", "status", "error"),
     [
         ({"factor": 3}, 400, "body lacks 'start'"),
+        (
+            {"factor": 3, "start": {}, "end": []},
+            400,
+            "body 'start' is wrong: it must be a time in ISO 8601 with its timezone, such as "
+            "2027-11-26T08:00:00Z",
+        ),
         ({"factor": 3, **LATER, "start": "2090-01-01T08:00:00"}, 400, "timezone"),
         ({"factor": 3, **LATER, "start": "0001-01-01T00:00:00+14:00"}, 400, "1970 and 2100"),
         ({"factor": 3, **LATER, "end": "9999-12-31T23:00:00-14:00"}, 400, "1970 and 2100"),
@@ -62,6 +68,7 @@ async def test_a_repeated_peak_shows_its_next_occurrence(api: httpx.AsyncClient)
         ({"factor": 0.5, **LATER}, 400, "it must be at least 1"),
         ({"factor": 1e9, **LATER}, 400, "it must be at most 1000"),
         ({"factor": 2, "qps": 1, "task": "digits", **LATER}, 400, "one of the two"),
+        ({"factor": 2, "task": "", **LATER}, 400, "'task' is empty"),
         ({**LATER}, 400, "one of the two"),
         ({"qps": 1, **LATER}, 400, "are of one task"),
         ({"factor": 2, "task": "none", **LATER}, 404, "there is no task 'none'"),

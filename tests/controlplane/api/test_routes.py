@@ -20,13 +20,14 @@ from controlplane.dashboard.pages import ICONS, PAGES
 from controlplane.registry.uploads import FIELDS, ROWS, SWITCHES, TOKENIZER
 from controlplane.settings import Settings, load_settings
 from controlplane.views.history import STEP_S, slot_of
-from tests.controlplane.builders import DictLive, digest, digits_catalog, register, worker
+from tests.controlplane.builders import CPU, DictLive, digest, digits_catalog, register, worker
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.protocol import Catalog
 from variants.errors import NotFound, StateUnavailable
 from variants.types import (
     CatalogSnapshot,
+    DeviceKindName,
     Digest,
     Event,
     ModelName,
@@ -233,6 +234,28 @@ async def test_variants_come_fastest_first_with_the_frontier_marked(api: httpx.A
     ]
 
 
+async def test_what_was_measured_on_kinds_that_are_gone_says_nothing_of_the_frontier(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    """As after a machine was divided anew: here the slowest was the quickest before."""
+    catalog.set_inventory(CPU.name, 1)
+    before = (await get(api, "/v1/tasks/digits/variants"))["variants"]
+    gone = replace(CPU, name=DeviceKindName("cpu-9"))
+    quick = [one for one in catalog.snapshot().profiles if one.variant == "linear-v1-onnx-fp32"]
+    slow = VariantName("slow-v1-onnx-fp32")
+    catalog.put_profiles((replace(quick[0], variant=slow, device_kind=gone.name),), (gone,))
+
+    after = (await get(api, "/v1/tasks/digits/variants"))["variants"]
+
+    assert [(row["name"], row["dominated"]) for row in after] == [
+        (row["name"], row["dominated"]) for row in before
+    ]
+    shown = {(one["device_kind"], one["gone"]) for row in after for one in row["devices"]}
+    assert shown == {(CPU.name, False), ("cpu-9", True)}
+    row = await get(api, f"/v1/variants/digits/{slow}")
+    assert {one["device_kind"]: one["gone"] for one in row["devices"]} == dict(shown)
+
+
 async def test_a_variant_says_what_it_does_on_a_device(api: httpx.AsyncClient) -> None:
     row = await get(api, "/v1/variants/digits/mlp-v1-onnx-int8")
 
@@ -256,6 +279,7 @@ async def test_a_variant_says_what_it_does_on_a_device(api: httpx.AsyncClient) -
             "source": "measured",
             "dominated": False,
             "stale": None,
+            "gone": False,
         }
     ]
 
@@ -514,6 +538,29 @@ async def test_retiring_takes_a_version_out_of_service(
     )
 
 
+async def test_the_only_live_version_of_a_task_goes_only_where_that_is_said(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    register(catalog, "linear", (0.91, 1.0), version=2, stage=Stage.CANARY)
+    for model in ("mlp", "slow"):
+        catalog.set_stage(TaskName("digits"), ModelName(model), 1, Stage.RETIRED)
+    path, before = "/v1/models/digits/linear/versions/1/stage", catalog.revision()
+
+    for stage in ("retired", "canary", "candidate"):
+        reply = await api.post(path, json={"stage": stage})
+        assert (reply.status_code, reply.json()["code"]) == (409, "CONFLICT")
+        assert reply.json()["error"] == (
+            "linear-v1 is the only live version of digits: without it, queries that name no variant"
+            " are refused; `--yes` (`allow_gap`) accepts that"
+        )
+    assert (catalog.revision(), catalog.events(10)) == (before, ())
+
+    reply = await api.post(path, json={"stage": "retired", "allow_gap": True})
+    assert (reply.status_code, reply.json()["stage"]) == (200, "retired")
+    again = await api.post(path, json={"stage": "retired"})
+    assert again.status_code == 200
+
+
 async def test_a_retired_variant_dominates_nothing(
     api: httpx.AsyncClient, catalog: MemoryCatalog
 ) -> None:
@@ -558,6 +605,8 @@ async def test_moving_to_the_same_stage_changes_nothing(
             "path 'version' is wrong: it must be at least 1",
         ),
         ("digits/mlp/versions/1", {}, 400, "body lacks 'stage'"),
+        ("digits/mlp/versions/1", [], 400, "the body is wrong: it must be an object"),
+        ("digits/mlp/versions/1", "live", 400, "the body is wrong: it must be an object"),
         (
             "digits/mlp/versions/1",
             {"stage": "best"},
@@ -573,7 +622,7 @@ async def test_moving_to_the_same_stage_changes_nothing(
     ],
 )
 async def test_a_wrong_stage_change_is_refused_with_its_reason(
-    api: httpx.AsyncClient, path: str, body: dict[str, Any], status: int, error: str
+    api: httpx.AsyncClient, path: str, body: object, status: int, error: str
 ) -> None:
     reply = await api.post(f"/v1/models/{path}/stage", json=body)
 

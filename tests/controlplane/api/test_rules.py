@@ -106,6 +106,32 @@ async def test_what_is_forbidden_is_shown_while_it_is_still_there(
 
 
 @pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"rule": "pin"}, "a pin is of a variant of a task: 'task' is missing"),
+        (
+            {"rule": "forbid", "variant": "v1"},
+            "a forbid is of a variant of a task: 'task' is missing",
+        ),
+        (
+            {"rule": "pin", "task": "digits"},
+            "a pin is of a variant of a task: 'variant' is missing",
+        ),
+        ({"rule": "pin", "task": "a b", "variant": "c"}, "'a b' cannot be the name of a task"),
+        (
+            {"rule": "pin", "task": "x" * 129},
+            "body 'task' is wrong: it may have at most 128 characters",
+        ),
+    ],
+)
+async def test_a_field_that_is_missing_is_named(
+    api: httpx.AsyncClient, body: dict[str, Any], said: str
+) -> None:
+    reply = await api.post("/v1/rules", json=body)
+    assert (reply.status_code, reply.json()["error"]) == (400, said)
+
+
+@pytest.mark.parametrize(
     ("body", "status", "said"),
     [
         ({"rule": "pin", "task": "nope"}, 404, "there is no task 'nope'"),

@@ -1,5 +1,6 @@
 """Running commands in the test's own process."""
 
+import io
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -34,3 +35,10 @@ class Shell:
             cli.main(arguments)
         said = self._capsys.readouterr()
         return Ended(int(ended.value.code or 0), said.out, said.err)
+
+
+class Terminal(io.StringIO):
+    """Somebody who types."""
+
+    def isatty(self) -> bool:
+        return True

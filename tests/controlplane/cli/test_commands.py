@@ -38,8 +38,8 @@ from controlplane.startup.presence import write_state
 from controlplane.startup.state_directory import prepare
 from controlplane.views.fleet_status import asked_words
 from tests.controlplane.api.served_api import ServedApi
-from tests.controlplane.builders import DictLive, digits_catalog, register, worker
-from tests.controlplane.cli.shell import Ended, Shell
+from tests.controlplane.builders import CPU, DictLive, digits_catalog, register, worker
+from tests.controlplane.cli.shell import Ended, Shell, Terminal
 from tests.ports import free_port
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.database import BUSY_TIMEOUT_S
@@ -425,6 +425,24 @@ def test_a_variant_says_where_it_was_measured(gateway: Gateway, shell: Shell) ->
     assert "size 0.00095 MiB" in shown  # 1,000 bytes
     assert "measured cpu-4: 20" in shown
     assert " on node-3 (10.0.0.3), beside other work" in shown
+
+
+def test_variants_are_listed_without_kinds_that_are_gone(gateway: Gateway, shell: Shell) -> None:
+    catalog = gateway.catalog
+    gone = replace(CPU, name=DeviceKindName("cpu-9"))
+    profiles = tuple(replace(one, device_kind=gone.name) for one in catalog.snapshot().profiles)
+    catalog.put_profiles(profiles, (gone,))
+
+    listed = shell("variants", "list", "digits", url=gateway.url).out
+
+    table, _, below = listed.partition("*: no other variant")
+    assert table.count("linear-v1-onnx-fp32") == 1
+    assert "cpu-9" not in table
+    assert (
+        "Left out is what was measured on cpu-9, of which no worker is there or wanted: variants"
+        " get has it." in " ".join(below.split())
+    )
+    assert "cpu-9" in shell("variants", "get", "digits", "linear-v1-onnx-fp32", url=gateway.url).out
 
 
 def test_a_ceiling_is_told_of_a_million_queries() -> None:
@@ -844,13 +862,36 @@ def test_retire_tells_that_nothing_is_live_any_more(gateway: Gateway, shell: She
     models = sorted({str(v.model) for v in gateway.catalog.snapshot().versions})
 
     assert "no version is live" not in shell("status", url=gateway.url).out
-    said = [shell("retire", "digits", model, "1", url=gateway.url).out for model in models]
+    said = [shell("retire", "digits", model, "1", "-y", url=gateway.url).out for model in models]
 
     gone = "digits has no live version: queries that name no variant are refused"
     assert [gone in one for one in said] == [False] * (len(models) - 1) + [True]
     refused = "! digits: no version is live, so queries that name no variant are refused\n"
     assert refused in shell("status", url=gateway.url).out
     assert "0, none of a live version" in shell("tasks", "get", "digits", url=gateway.url).out
+
+
+@pytest.mark.parametrize("answer", ["n", "y", None])
+def test_the_only_live_version_is_retired_only_where_that_is_said(
+    gateway: Gateway, shell: Shell, monkeypatch: pytest.MonkeyPatch, answer: str | None
+) -> None:
+    for model in ("mlp", "slow"):
+        assert shell("retire", "digits", model, "1", url=gateway.url).code == 0
+    if answer is not None:
+        monkeypatch.setattr("controlplane.cli.confirmation.sys.stdin", Terminal(f"{answer}\n"))
+
+    ended = shell("retire", "digits", "linear", "1", url=gateway.url)
+
+    why = "without it digits has no live version, and queries that name no variant are refused"
+    if answer is None:
+        said = f"error: {why}, and nobody can be asked here; --yes says so\n"
+        assert ended == Ended(2, "", said)
+    else:
+        assert f"Retire linear-v1? W{why[1:]}." in ended.err
+    assert ("nothing was changed" in ended.err) is (answer == "n")
+    live = shell("models", "list", "-o", "json", url=gateway.url).json()
+    stages = {one["model"]: one["versions"][0]["stage"] for one in live}
+    assert stages["linear"] == ("retired" if answer == "y" else "live")
 
 
 def test_status_tells_of_a_task_whose_own_floor_nothing_reaches() -> None:

@@ -78,6 +78,10 @@ def test_the_plan_is_frozen_and_thawed(gateway: Gateway, shell: Shell) -> None:
     assert "The plan is frozen since" in shell("status", url=url).out
     longer = shell("freeze", url=url)
     assert longer.out == "the plan stays as it is, until `modelless thaw`\n"
+    id_ = str(gateway.catalog.rules()[0].id)
+    taken = shell("rules", "remove", id_, url=url)
+    assert taken.out == f"rule {id_} was taken back: plans are made again\n"
+    shell("freeze", url=url)
     assert shell("thaw", url=url).out == "plans are made again\n"
     assert gateway.catalog.rules() == ()
     for text, why in (

@@ -1,12 +1,11 @@
 """What ``modelless tasks`` changes, and how queries are explained, against a real gateway."""
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.controlplane.cli.shell import Shell
+from tests.controlplane.cli.shell import Shell, Terminal
 from tests.controlplane.cli.test_commands import Gateway
 
 
@@ -146,13 +145,6 @@ def test_at_a_terminal_it_is_asked(
     monkeypatch.setattr("controlplane.cli.confirmation.sys.stdin", Terminal(f"{answer}\n"))
     shell("tasks", "remove", "digits", url=gateway.url)
     assert ("digits" in shell("tasks", "list", url=gateway.url).out) is left
-
-
-class Terminal(io.StringIO):
-    """Somebody who types."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 EXPLAINED = {

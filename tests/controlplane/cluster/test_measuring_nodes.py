@@ -2,13 +2,17 @@
 
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Semaphore
 from typing import Any, cast
 
 import pytest
 
-from controlplane.cluster.measuring_nodes import MeasuringNodes, in_time
+from controlplane.cluster.measuring_nodes import MeasuringHere, MeasuringNodes, NodeBench, in_time
 from controlplane.cluster.sent_settings import SentSettings
-from controlplane.settings import Settings
+from controlplane.profiling.measuring_lock import may_measure, measuring_first
+from controlplane.settings import Settings, load_settings
 from variants.errors import ClusterUnavailable
 
 
@@ -65,3 +69,38 @@ async def test_a_node_stays_if_it_is_there_for_a_while(
 
     nodes = MeasuringNodes(cast(SentSettings, None), settings, listed=look, look_every_s=0.0)
     assert await nodes.stays("n-1") is stays
+
+
+def test_a_bench_that_gives_way_stops_at_its_next_step_until_it_goes_on() -> None:
+    bench, steps = NodeBench(cast(SentSettings, None)), Semaphore(0)
+
+    def measure() -> None:
+        for _ in range(3):
+            bench._step()
+            steps.release()
+
+    bench.give_way(True)
+    measuring = threading.Thread(target=measure)
+    measuring.start()
+    assert not steps.acquire(timeout=0.1)
+    bench.give_way(False)
+    measuring.join(10.0)
+    assert all(steps.acquire(timeout=0.0) for _ in range(3))
+    bench._step()
+
+
+def test_of_two_that_measure_here_the_last_lets_commands_measure(tmp_path: Path) -> None:
+    settings = load_settings(state_dir=tmp_path)
+    settings.run_dir.mkdir(parents=True)
+    here = MeasuringHere(cast(SentSettings, None), lambda: settings)
+    with ExitStack() as first, ExitStack() as second:
+        assert first.enter_context(here._shared())
+        assert second.enter_context(here._shared())
+        first.close()
+        assert not may_measure(settings.run_dir)
+        second.close()
+        assert may_measure(settings.run_dir)
+    with measuring_first(settings.run_dir), here._shared() as may:
+        assert not may
+    with here._shared() as may:
+        assert may

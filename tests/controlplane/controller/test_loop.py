@@ -295,7 +295,13 @@ async def test_a_kind_that_nobody_deployed_stops_nothing(tmp_path: Path) -> None
         await it.until_ready(w1=[A])
         await eventually(lambda: "loaded" in it.kinds_of_events())
         assert it.cluster.scaled == []
+        await eventually(lambda: it.kinds_of_events().count("scale_failed") == 1)
+
+        it.register("b")  # it is tried again later and later, whatever else changes
+        await it.until_ready(w1=[A, B])
         assert it.kinds_of_events().count("scale_failed") == 1
+        it.catalog.set_inventory(DeviceKindName("gpu-9"), 2)
+        await eventually(lambda: it.kinds_of_events().count("scale_failed") == 2)
 
 
 async def test_scaled_to_none_and_back_over_a_restart(tmp_path: Path) -> None:

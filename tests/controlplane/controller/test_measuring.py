@@ -19,7 +19,7 @@ from controlplane.profiling.profiles import ASKED_FOR
 from controlplane.profiling.setbacks import DISTURBED_REST_S, REFUSED_S, REST_S
 from controlplane.profiling.staleness import BackEnd
 from controlplane.settings import load_settings
-from planner.types import Demand, Observation
+from planner.types import Demand, Observation, ProfileKey
 from tests.controlplane.fleet import eventually
 from tests.variants.catalog_builders import CPU, kind, profile, registration, version
 from variants.catalog.memory import MemoryCatalog
@@ -42,6 +42,7 @@ from variants.types import (
     Profile,
     ProfilingRequest,
     Stage,
+    VariantName,
 )
 from workers.types import WorkerStatus
 
@@ -76,6 +77,8 @@ class Cluster:
     """Called before a process has begun, which it may refuse."""
     orders: list[tuple[str, str]] = field(default_factory=list)
     """Variant and node."""
+    given_way: list[tuple[str, bool]] = field(default_factory=list)
+    """Variants whose measurement was to give way, or to go on."""
     looks: int = 0
     hanging: int = 0
     """Measurements that go on."""
@@ -98,6 +101,10 @@ class Cluster:
         if node in self.unknown:
             raise RuntimeError("a private part of Ray has changed")
         return dict.fromkeys(back_ends, NODE)
+
+    async def give_way(self, key: ProfileKey, gives: bool) -> bool:
+        self.given_way.append((key[1], gives))
+        return True
 
     async def stays(self, node: str) -> bool:
         if node in self.unknown:
@@ -153,9 +160,9 @@ class House:
             lambda: settings, self.catalog, cluster, self.journal, lambda: self.now_s
         )
 
-    def request(self, reason: str, at: str) -> None:
-        """Ask for the first variant to be measured."""
-        variant = self.catalog.snapshot().variants[0]
+    def request(self, reason: str, at: str, place: int = 0) -> None:
+        """Ask for a variant to be measured, the first unless said otherwise."""
+        variant = self.catalog.snapshot().variants[place]
         asked = ProfilingRequest(
             task=variant.task, variant=variant.name, device_kind=CPU, reason=reason, at=at
         )
@@ -264,6 +271,53 @@ async def test_nodes_measure_beside_each_other(tmp_path: Path) -> None:
 
     assert sorted(node for _, node in await house.look()) == ["n-1", "n-2"]
     assert await house.look() == []
+    await house.measuring.close()
+
+
+async def test_what_is_measured_gives_way_to_what_hurries_and_goes_on_after_it(
+    tmp_path: Path,
+) -> None:
+    """Queries of a class waited for up to half a minute until something else was measured."""
+    house = House(Cluster({"cpu-1-a": "n-1"}), tmp_path, "one", "two", "three", host=HEAD)
+    ends = {name: asyncio.Event() for name in ("one", "two", "three")}
+
+    async def answer(order: MeasuringOrder) -> Profile:
+        house.cluster.hanging += 1
+        try:
+            await ends[str(order.due.variant.model)].wait()
+        finally:
+            house.cluster.hanging -= 1
+        return await measured_there(order)
+
+    house.cluster.answer = answer
+    assert [name for name, _ in await house.look()] == ["one-v1-onnx-fp32"]
+    assert await house.look() == []
+    names = [variant.name for variant in house.catalog.snapshot().variants]
+    house.request(
+        ASKED_FOR, "2026-01-01T00:00:00+00:00", names.index(VariantName("two-v1-onnx-fp32"))
+    )
+
+    assert await house.look() == [("two-v1-onnx-fp32", "n-1")]
+    assert house.cluster.given_way == [("one-v1-onnx-fp32", True)]
+    assert await house.look() == []
+    ends["two"].set()
+    await eventually(lambda: len(house.cluster.given_way) > 1)
+    assert house.cluster.given_way[1:] == [("one-v1-onnx-fp32", False)]
+    assert await house.look() == []
+    ends["one"].set()
+    ends["three"].set()
+    await eventually(lambda: len(asyncio.all_tasks()) == 1)
+    assert await house.look() == [("three-v1-onnx-fp32", "n-1")]
+    assert len([e for e in await house.events() if e.kind == "profile_measured"]) == 3
+
+
+async def test_of_two_that_hurry_alike_none_gives_way(tmp_path: Path) -> None:
+    house = House(hanging({"cpu-1-a": "n-1"}), tmp_path, "one", "two", host=HEAD)
+    for place in (0, 1):
+        house.request(ASKED_FOR, "2026-01-01T00:00:00+00:00", place)
+    assert len(await house.look()) == 1
+    assert await house.look() == []
+    assert house.cluster.given_way == []
     await house.measuring.close()
 
 
@@ -397,15 +451,23 @@ async def test_what_is_killed_on_a_node_that_stays_is_left_alone(tmp_path: Path)
 
 
 async def test_what_is_refused_is_left_alone_until_it_is_asked_for(tmp_path: Path) -> None:
-    refused = refusing(InvalidArtifact("one: it crashed its trial process (SIGSEGV)"))
+    refused = refusing(InvalidArtifact("one-v1-onnx-fp32: it crashed its trial process (SIGSEGV)"))
     house = House(Cluster({"cpu-1-a": "n-1"}, refused), tmp_path, "one")
 
     assert len(await house.look()) == 1
+    (key,) = house.measuring.refusals
+    assert key[1:] == ("one-v1-onnx-fp32", CPU)
+    assert house.measuring.refusals[key] == "it crashed its trial process (SIGSEGV)"
     assert await house.look(REFUSED_S / 2) == []
     for at in ("noon", "one o'clock"):
         house.request(f"was asked for at {at}", at)
         assert len(await house.look()) == 1
         assert await house.look(REFUSED_S / 2) == []
+        assert len(house.measuring.refusals) == 1
+    house.cluster.answer = measured_there
+    house.request("was asked for at two o'clock", "two o'clock")
+    assert len(await house.look()) == 1
+    assert house.measuring.refusals == {}
 
 
 async def test_what_was_measured_rests_twice_as_long_each_time_but_for_operators(

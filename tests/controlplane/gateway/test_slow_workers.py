@@ -1,13 +1,15 @@
 """A gateway keeps queries from a worker that is slowed, and asks it again later."""
 
 import asyncio
+import logging
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
+from planner.slow_workers import Episode, SlowWorkers, WorkerTimes
 from planner.types import Choice, Query, Refusal, RefusalCode
 from tests.controlplane.serving import FAST, TASK, Served, query, serving
 from variants.types import VariantName, WorkerId
@@ -75,6 +77,32 @@ async def test_a_worker_that_is_slowed_gets_no_queries_until_it_is_as_quick_agai
         pass
     assert await who_answers(served) in ("w1", "w2")
     assert not known.slow.spared
+
+
+class Told(SlowWorkers):
+    """One worker's episode has begun and another one's is over, at each look."""
+
+    def looking(self, now_s: float, reports: Iterable[WorkerTimes]) -> Generator[None, None, bool]:
+        changed = yield from super().looking(now_s, reports)
+        self.begun = {WorkerId("w1"): Episode(2.94, 0.0, 0, 0.0)}
+        self.ended = {WorkerId("w2"): Episode(5.21, 83.4, 3, 28.0)}
+        return changed
+
+
+async def test_that_a_worker_is_slow_is_logged_as_it_begins_and_with_counts_when_it_is_over(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = served.gateway.known
+    known.slow = Told()
+    caplog.set_level(logging.INFO, "controlplane.gateway.knowledge")
+    for _ in known.refresh_latencies(0.0):
+        pass
+    assert caplog.messages == [
+        "w1 takes 2.9 times as long as others of its kind: queries go elsewhere while these have "
+        "time, and it is asked again later and later",
+        "w2 no longer counts as slower than others of its kind: within 83 s it took up to 5.2 "
+        "times as long, and queries were kept from it 3 times, for 28 s in all",
+    ]
 
 
 async def test_one_that_is_slow_answers_for_one_that_says_nothing(served: Served) -> None:

@@ -22,6 +22,8 @@ def told(factor: float, **tasks: float) -> str:
     [
         (10.0, "The workers could serve 10 times what is asked now, or more."),
         (3.14, "The workers could serve 3.1 times what is asked now."),
+        (1.04, "The workers can serve what is asked now, and hardly more."),
+        (0.997, "The workers can serve 99 % of what is asked now."),
         (0.8, "The workers can serve 80 % of what is asked now."),
         (0.0, "The workers can serve hardly anything of what is asked now."),
     ],
@@ -33,10 +35,19 @@ def test_all_of_the_demand(factor: float, words: str) -> None:
 
 def test_the_scarcest_of_several_tasks_are_named() -> None:
     assert told(2.0, digits=10.0, letters=4.0, faces=2.5, cats=6.0, dogs=7.0) == (
-        "The workers could serve 2.0 times what is asked now; of one task alone: "
-        "faces 2.5 times, letters 4.0 times, cats 6.0 times."
+        "The workers could serve 2.0 times what is asked now. Where one task alone grows, it is "
+        "2.5 times of faces, 4.0 times of letters or 6.0 times of cats."
     )
     assert told(10.0, digits=10.0, letters=10.0).endswith("is asked now, or more.")
+
+
+def test_where_all_is_too_much_it_says_of_which_task_less_would_suffice() -> None:
+    """It had said "of one task alone: letters 0.0 times"."""
+    assert told(0.8, digits=0.6, letters=0.0, faces=0.25) == (
+        "The workers can serve 80 % of what is asked now. It would suffice if digits alone fell to "
+        "60 % or faces alone fell to 25 %."
+    )
+    assert told(0.8, digits=0.0, letters=0.0) == "The workers can serve 80 % of what is asked now."
 
 
 def test_it_says_where_it_is_not_sure() -> None:
@@ -47,6 +58,11 @@ def test_it_says_where_it_is_not_sure() -> None:
             0.37,
             "The workers could serve 3.1 times what is asked now, give or take 37 % while few "
             "batches follow on one another.",
+        ),
+        (
+            1.1,
+            "The workers could serve 3.1 times what is asked now, give or take a factor of 3.0 "
+            "while few batches follow on one another.",
         ),
     ):
         found = HeadroomSchema.of({**known, "error": error})

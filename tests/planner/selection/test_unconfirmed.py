@@ -23,6 +23,7 @@ from variants.types import DeviceKindName, Stage, VariantName
 REGISTERED = catalog(
     [variant("quick", 0.90), variant("slow", 0.99)], [profile("quick", 20.0), profile("slow", 50.0)]
 )
+QUICK = (DIGITS, VariantName("quick"), DeviceKindName("cpu-1"))
 SLOW = (DIGITS, VariantName("slow"), DeviceKindName("cpu-1"))
 CHECKED = ", by a profile that is being checked: no batch has confirmed it yet"
 
@@ -98,6 +99,29 @@ def test_what_may_meet_the_slo_once_it_is_measured_makes_no_query_infeasible() -
     assert isinstance(pinned, Refusal)
     assert pinned.code is RefusalCode.COLD
     assert dict(pinned.reasons)["fresh"].startswith("is yet to be measured on cpu-1")
+
+
+def test_what_could_not_be_measured_is_not_waited_for() -> None:
+    """Such queries were told for ever to come again in five seconds."""
+    why = "it crashed its trial process (SIGSEGV)"
+    seen = replace(on_a_new_kind(), unmeasurable={QUICK: why})
+    refused = select(seen, query(10.0), NOW_MS)
+    assert isinstance(refused, Refusal)
+    assert (refused.code, refused.retry_after_s) == (RefusalCode.SLO_INFEASIBLE, None)
+    assert refused.message == (
+        "no variant of 'digits' that was measured on cpu-1 meets the SLO (10 ms); quick may, and"
+        f" could not be measured on cpu-1 ({why}); `modelless profile digits quick` tries again"
+    )
+    assert refused.reasons["quick"] == (
+        f"could not be measured on cpu-1 ({why}), and there is no worker of kind cpu-2"
+    )
+    assert isinstance(select(seen, query(100.0), NOW_MS), Choice)
+    pinned = select(seen, query(10.0, variant="fresh"), NOW_MS)
+    assert isinstance(pinned, Refusal)
+    assert pinned.code is RefusalCode.COLD
+    infeasible = select(seen, query(1.0), NOW_MS)
+    assert isinstance(infeasible, Refusal)
+    assert "could not be measured" not in infeasible.message
 
 
 def test_what_nothing_measured_anywhere_meets_is_infeasible_all_the_same() -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +124,18 @@ def test_batches_that_are_not_served_do_not_count(wide: Path, rows: Path) -> Non
     assert taken_mib + 12 * 2 * ROW_MIB < larger_mib < seen_mib
     assert weight.working_mib is not None
     assert 3 * 2 * ROW_MIB < weight.working_mib < taken_mib
+
+
+def test_what_openvino_gives_back_is_there_for_others(wide: Path, rows: Path) -> None:
+    """Each of its variants kept what its largest batch took."""
+    pytest.importorskip("openvino")
+    limits = MeasureLimits(batch_sizes=(1, 64), point_s=0.01, min_runs=1, rounds=1)
+    told = replace(spec(wide), runtime="openvino")
+    with Probe(told, threads=1, data=rows, limits=limits, memory_mib=2_000) as one:
+        weight = one.weigh([1, 64])
+    assert weight.memory_mib > 64 * ROW_MIB
+    assert weight.working_mib is not None
+    assert weight.memory_mib - weight.working_mib < weight.memory_mib / 4
 
 
 def test_variants_of_a_worker_use_the_same_working_memory(wide: Path) -> None:

@@ -16,7 +16,7 @@ from tests.workers.builders import double_model, onnx_spec
 from variants.builders.processor import missing_arithmetic
 from variants.errors import RuntimeFailed
 from variants.types import Precision, TensorSpec
-from workers.runtimes.openvino import OpenVinoRuntime
+from workers.runtimes.openvino import OpenVinoRuntime, _Holder
 
 pytestmark = pytest.mark.slow
 
@@ -42,6 +42,37 @@ def loaded(path: Path, given: int = 1, **options: str) -> OpenVinoRuntime:
 def told(runtime: OpenVinoRuntime, name: str) -> Any:
     """A property as the compiled model has it."""
     return runtime._request.get_compiled_model().get_property(name)
+
+
+class Counting:
+    """A compiled model that counts how often its memory was given back."""
+
+    def __init__(self, compiled: Any) -> None:
+        self.compiled, self.times = compiled, 0
+
+    def release_memory(self) -> None:
+        self.times += 1
+        self.compiled.release_memory()
+
+
+@pytest.mark.parametrize(("long_s", "given_back"), [(0.0, [2, 1]), (60.0, [0, 0])])
+def test_what_long_batches_take_is_given_back_when_another_variant_had_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long_s: float, given_back: list[int]
+) -> None:
+    monkeypatch.setattr("workers.runtimes.openvino._HOLDER", _Holder())
+    monkeypatch.setattr("workers.runtimes.openvino.LONG_S", 60.0)
+    both = [loaded(double_model(tmp_path / f"{name}.onnx")) for name in "ab"]
+    counts = [Counting(one._compiled) for one in both]
+    for one, count in zip(both, counts, strict=True):
+        one._compiled = count
+    monkeypatch.setattr("workers.runtimes.openvino.LONG_S", long_s)
+    row = np.ones((3, 4), dtype=np.float32)
+    for place in (0, 0, 1, 1, 0, 1):
+        np.testing.assert_array_equal(both[place].run([row])[0], 2 * row)
+    assert [count.times for count in counts] == given_back
+    both[1].close()
+    both[0].run([row])
+    assert counts[1].times == given_back[1]
 
 
 def test_fp32_is_computed_in_fp32_whatever_the_processor_prefers(tmp_path: Path) -> None:
@@ -191,7 +222,7 @@ def test_nothing_is_sent_home(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from tests.workers.builders import onnx_spec
-from workers.runtimes.openvino import OpenVinoRuntime
+from workers.runtimes.openvino import OpenVinoRuntime, _Holder
 
 seen = []
 ours = ("socket.", "os.fork", "subprocess.", "urllib.")

@@ -24,6 +24,8 @@ def check_peak(peak: Peak) -> None:
         InvalidInput: the first thing found wrong, in one sentence.
     """
     if peak.task is not None and not NAME.fullmatch(peak.task):
+        if not peak.task:
+            raise InvalidInput("'task' is empty: leave it out where the peak is of all tasks")
         raise InvalidInput(f"{peak.task[:40]!r} cannot be the name of a task")
     check_course(peak)
     if len(peak.note) > MOST_NOTE or not peak.note.isprintable():

@@ -23,6 +23,10 @@ def check_rule(rule: Rule) -> None:
         raise InvalidInput("a freeze is of the whole plan: it names no task, variant or kind")
     if not freezes:
         for what, name in (("a task", rule.task), ("a variant", rule.variant)):
+            if not name:
+                raise InvalidInput(
+                    f"a {rule.kind.value} is of a variant of a task: {what.split()[1]!r} is missing"
+                )
             if not NAME.fullmatch(name):
                 raise InvalidInput(f"{name[:40]!r} cannot be the name of {what}")
     if rule.device_kind and not NAME.fullmatch(rule.device_kind):

@@ -35,11 +35,15 @@ def retire(
     task: TaskArgument,
     model: ModelArgument,
     version: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Number of a version.")],
+    yes: YesOption = False,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Take a model version out of service; promote brings it back, remove deletes it."""
-    _move(task, model, version, Stage.RETIRED, url, output)
+    """Take a model version out of service; promote brings it back, delete removes it.
+
+    Of the only live version of a task it is asked first.
+    """
+    _move(task, model, version, Stage.RETIRED, url, output, yes)
 
 
 def delete(
@@ -63,7 +67,13 @@ def delete(
 
 
 def _move(
-    task: str, model: str, version: int | None, stage: Stage, url: str, output: Output
+    task: str,
+    model: str,
+    version: int | None,
+    stage: Stage,
+    url: str,
+    output: Output,
+    yes: bool = False,
 ) -> None:
     with connect(url) as client:
         versions: list[dict[str, Any]] = client.get(at("v1", "models", task, model))["versions"]
@@ -73,15 +83,24 @@ def _move(
             known = ", ".join(str(one["version"]) for one in versions)
             raise NotFound(f"model {model!r} has no version {number}; there are: {known}")
         variants: list[Row] = client.get(at("v1", "tasks", task, "variants"))["variants"]
-        row = client.post(
-            at("v1", "models", task, model, "versions", str(number), "stage"), {"stage": stage}
+        name = f"{model}-v{number}"
+        none_left = stage is not Stage.LIVE and all(
+            one["stage"] != Stage.LIVE or one["model_version"] == name for one in variants
         )
-    name, now = f"{model}-v{number}", row["stage"]
+        body: dict[str, Any] = {"stage": stage}
+        last = none_left and before == Stage.LIVE
+        if last:
+            why = f"without it {task} has no live version, and queries that name no variant are"
+            confirm(f"Retire {name}?", yes, because=f"{why} refused", refused="nothing was changed")
+        if last or yes:
+            body["allow_gap"] = True
+        row = client.post(at("v1", "models", task, model, "versions", str(number), "stage"), body)
+    now = row["stage"]
     said = [f"{name} is {now} already" if before == now else f"{name} was {before}, now {now}"]
     live = [one["version"] for one in versions if one["stage"] == Stage.LIVE]
     if stage is Stage.LIVE:
         said += _beside(task, model, number, [one for one in live if one != number], variants)
-    elif all(one["stage"] != Stage.LIVE or one["model_version"] == name for one in variants):
+    elif none_left:
         said.append(f"{task} has no live version: queries that name no variant are refused")
     emit(row, output, lambda: typer.echo("\n".join(map(printable, said))))
 

@@ -52,18 +52,18 @@ def variant_table(rows: list[Row]) -> None:
     if not left_out:
         print()
     live = LIVE[0] in named[0] and LIVE[0] not in left_out
-    for sentence in (*(OF_WHAT if live else OF_WHAT[:2]), *_judged_by(rows)):
+    for sentence in (*(OF_WHAT if live else OF_WHAT[:2]), *_judged_by(rows), *_gone(rows)):
         note(sentence)
 
 
 def _named_cells(rows: list[Row], row: Row) -> Iterator[dict[str, str]]:
     """Columns and cells of a variant's lines; all rows decide which columns there are."""
-    devices = [device for each in rows for device in each["devices"]]
+    devices = [device for each in rows for device in _there(each)]
     several = len({each["task"] for each in rows}) > 1
     energy = any(device.get("energy_j") is not None for device in devices)
     live = any(device.get("live_ms") is not None for device in devices)
     said = any(each.get("live_accuracy_rows") for each in rows)
-    for device in row["devices"]:
+    for device in _there(row):
         beaten = device["dominated"] or row["stage"] not in ("live", "canary")
         yield {
             **({"TASK": row["task"]} if several else {}),
@@ -83,6 +83,26 @@ def _named_cells(rows: list[Row], row: Row) -> Iterator[dict[str, str]]:
             ">MIB": mib(device["memory_mib"]),
             ">LOAD S": figure(device["load_s"], 2),
         }
+
+
+def _there(row: Row) -> list[Row]:
+    """What a variant does on device kinds of which a worker is there or wanted; on all where that
+    is none."""
+    devices: list[Row] = row["devices"]
+    return [device for device in devices if not device.get("gone")] or devices
+
+
+def _gone(rows: list[Row]) -> list[str]:
+    """The kinds that are left out."""
+    gone = sorted(
+        {one["device_kind"] for row in rows for one in row["devices"] if one not in _there(row)}
+    )
+    if not gone:
+        return []
+    return [
+        f"Left out is what was measured on {', '.join(gone)}, of which no worker is there or"
+        " wanted: variants get has it."
+    ]
 
 
 def _judged_by(rows: list[Row]) -> list[str]:

@@ -38,7 +38,7 @@ def remove_rule(
     """Take a rule back."""
     with connect(url) as client:
         row = client.delete(at("v1", "rules", str(id)))
-    emit(row, output, lambda: typer.echo(f"rule {row['id']} was taken back: {_about(row)}"))
+    emit(row, output, lambda: typer.echo(f"rule {row['id']} was taken back: {_taken(row)}"))
 
 
 def freeze(
@@ -96,6 +96,10 @@ def _table(rows: Sequence[Row]) -> None:
         alike=("UNTIL (UTC)", "BY", "WHY"),
         spare=("SINCE (UTC)", "BY", "WHY"),
     )
+
+
+def _taken(row: Row) -> str:
+    return "plans are made again" if row["rule"] == "freeze" else _about(row)
 
 
 def _about(row: Row) -> str:

@@ -19,7 +19,6 @@ bound of the world as it is. About two seconds for a draw and a line, and as muc
 nothing depends on the machine.
 """
 
-import argparse
 import copy
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -43,10 +42,10 @@ from planner.simulation.results import Report
 from planner.simulation.setting import Setting
 from planner.simulation.trace import Trace
 from planner.types import Choice, Demand, Objective, Query
-from tests.bench.simulation.ablation import SETS
 from tests.bench.simulation.cases import Case, made
 from tests.bench.simulation.mixed_speed import drawn_workload
 from tests.bench.simulation.policies import setting_of
+from tests.bench.simulation.regret.draws import draws_of, draws_parser
 from tests.bench.simulation.regret.parts import Priced
 from tests.bench.simulation.workloads import draw
 from variants.types import LatencyPoint, TaskName
@@ -282,13 +281,10 @@ def left(given: Counterfactual, known: World, report: Report, limit: Bound) -> f
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    names = [name.removeprefix("draw-") for name in SETS["half"]]
-    parser.add_argument("--draws", default=",".join(names), help="numbers, by commas")
-    parser.add_argument("--seed", type=int, default=0)
+    parser = draws_parser(__doc__)
     parser.add_argument("--only", help="names, by commas")
     given = parser.parse_args()
-    numbers = [int(each) for each in given.draws.split(",")]
+    numbers = draws_of(given)
     worlds = [world(number, given.seed) for number in numbers]
     reports = [_played(each) for each in worlds]
     limits = [

@@ -7,7 +7,6 @@ the dearest kind was worth at the bound's prices while the query waited, how muc
 for, and when it came. Means of the draws; a few seconds a draw, and nothing depends on the machine.
 """
 
-import argparse
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -17,9 +16,9 @@ from planner.bounds.windows import Floats
 from planner.simulate import simulate
 from planner.simulation.trace import Trace
 from planner.types import Objective
-from tests.bench.simulation.ablation import SETS
 from tests.bench.simulation.cases import Case, made
 from tests.bench.simulation.policies import setting_of
+from tests.bench.simulation.regret.draws import draws_of, draws_parser
 from tests.bench.simulation.regret.parts import Answer, Priced, answers, recorded
 
 OPENING_S = 40.0
@@ -54,12 +53,8 @@ class Groups:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    names = [name.removeprefix("draw-") for name in SETS["half"]]
-    parser.add_argument("--draws", default=",".join(names), help="numbers, by commas")
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    numbers = [int(each) for each in given.draws.split(",")]
+    given = draws_parser(__doc__).parse_args()
+    numbers = draws_of(given)
     found: dict[str, Floats] = defaultdict(lambda: np.zeros(4))
     for number in numbers:
         case = Case(catalog="draws", workload=f"draw-{number:02}", seed=given.seed)

@@ -15,7 +15,6 @@ The last three are mostly what only a policy can avoid that knows the future. Ab
 draw; nothing depends on the machine.
 """
 
-import argparse
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,6 +37,7 @@ from planner.simulation.trace import Trace
 from planner.types import Objective
 from tests.bench.simulation.cases import Case, made
 from tests.bench.simulation.policies import setting_of
+from tests.bench.simulation.regret.draws import draws_of, draws_parser
 from variants.types import DeviceKindName, VariantKey
 
 PARTS = ("option", "batch", "moment", "idle", "late")
@@ -178,13 +178,10 @@ def parts(setting: Setting, trace: Trace, report: Report, ran: Sequence[Ran]) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--draws", default="19,12,16,26,29", help="numbers, by commas")
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    given = draws_parser(__doc__, "19,12,16,26,29").parse_args()
     print("| draw | " + " | ".join(PARTS) + " | all |\n|---|" + "--:|" * (len(PARTS) + 1))
-    for number in given.draws.split(","):
-        case = Case(catalog="draws", workload=f"draw-{int(number):02}", seed=given.seed)
+    for number in draws_of(given):
+        case = Case(catalog="draws", workload=f"draw-{number:02}", seed=given.seed)
         setting, trace = setting_of(case, Objective.ACCURACY), made(case)[2].trace
         with recorded() as ran:
             report = simulate(setting, trace, "modelless", clock=lambda: 0.0)

@@ -20,7 +20,6 @@ What is printed is by how much mean accuracy the bound is lower for as many quer
 has. Half a minute for a draw; nothing depends on the machine.
 """
 
-import argparse
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,9 +34,9 @@ from planner.simulate import bound, offers_of, simulate
 from planner.simulation.setting import Setting
 from planner.simulation.trace import Trace
 from planner.types import Objective
-from tests.bench.simulation.ablation import SETS
 from tests.bench.simulation.cases import Case, made
 from tests.bench.simulation.policies import setting_of
+from tests.bench.simulation.regret.draws import draws_of, draws_parser
 
 CELL_MS = 20.0
 ROUNDS = 100
@@ -226,14 +225,10 @@ def _sizes(table: LatencyTable) -> list[int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    names = [name.removeprefix("draw-") for name in SETS["half"]]
-    parser.add_argument("--draws", default=",".join(names), help="numbers, by commas")
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    given = draws_parser(__doc__).parse_args()
     print("| draw | regret | bound lower by |\n|---|--:|--:|")
-    for number in given.draws.split(","):
-        case = Case(catalog="draws", workload=f"draw-{int(number):02}", seed=given.seed)
+    for number in draws_of(given):
+        case = Case(catalog="draws", workload=f"draw-{number:02}", seed=given.seed)
         setting, trace = setting_of(case, Objective.ACCURACY), made(case)[2].trace
         report = simulate(setting, trace, "modelless", clock=lambda: 0.0)
         known = bound(setting, trace, [report])

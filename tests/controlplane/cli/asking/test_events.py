@@ -97,6 +97,17 @@ def test_a_worker_that_was_lost_is_told_with_what_came_in_its_place() -> None:
     ]
 
 
+def test_a_worker_that_was_lost_before_all_was_stopped_is_past() -> None:
+    rows = [
+        event(1, "worker_lost", "cpu-1-a", "worker cpu-1-a is gone: its process crashed"),
+        event(2, "worker_joined", "cpu-1-b"),
+        event(3, "worker_left", "cpu-1-b", "worker cpu-1-b is gone: it had drained"),
+        event(4, "worker_joined", "cpu-1-c"),
+    ]
+    assert lost_workers(rows) == []
+    assert len(lost_workers(rows[:2])) == 1
+
+
 def test_what_was_lost_unseen_is_told_with_what_the_control_loop_found_in_its_place() -> None:
     unseen = "worker {} is gone: it was lost while no control loop was running"
     rows = [

@@ -12,7 +12,7 @@ import httpx
 import orjson
 import pytest
 
-from controlplane.gateway.counters import CacheCounters, Counters
+from controlplane.gateway.counters import CacheCounters, Counters, OldKeyUse
 from controlplane.gateway.neighbours import siblings
 from controlplane.gateway.neighbours.siblings import Siblings
 from tests.controlplane.fleet import eventually, fleet, gateway
@@ -31,6 +31,7 @@ def everything() -> Counters:
     counters.connections.refused("http", "OVERLOADED")
     counters.connections.ended("close")
     counters.busy["a"] = 0.25
+    counters.client("shop").old_keys["0" * 64] = OldKeyUse(100.0, 200.0)
     return counters
 
 

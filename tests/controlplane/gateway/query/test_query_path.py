@@ -861,6 +861,21 @@ async def test_v2_says_as_largest_batch_what_any_live_variant_takes(served: Serv
     assert (await most(f"/versions/{SLOW}"), await most(f"/versions/{DOUBLE}")) == (4, 2)
 
 
+async def test_v2_says_as_largest_batch_nothing_of_kinds_that_are_gone(served: Served) -> None:
+    """As after a machine was divided anew: what was measured on the old kind stays."""
+    catalog, known = served.gateway.catalog, served.gateway.known
+    gone = replace(KIND, name=DeviceKindName("cpu-9"))
+    profiles = tuple(
+        replace(one, device_kind=gone.name, points=one.points[:1])
+        for one in catalog.snapshot().profiles
+    )
+    catalog.put_profiles(profiles, (gone,))
+    await known.refresh_catalog(catalog.marks().revision)
+    assert (await served.get("/v2/models/letters/config")).json["max_batch_size"] == 1
+    await served.worker("w1", FAST)
+    assert (await served.get("/v2/models/letters/config")).json["max_batch_size"] == 8
+
+
 async def test_v2_versions_may_be_named_by_their_numbers(served: Served) -> None:
     await served.worker("w1", FAST)
     number = number_of("letters", FAST)
