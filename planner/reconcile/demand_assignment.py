@@ -5,26 +5,23 @@ solution leaves without work becomes a copy of the busiest device of its kind: i
 anyway, and so it adds headroom.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from heapq import heapify, heapreplace
-from math import inf, sqrt
-from typing import NamedTuple
+from math import inf
 
+from planner.reconcile.assigning.routes_of_devices import RealKinds, routes_of
+from planner.reconcile.assigning.widest import Builder, Planned, widest
 from planner.reconcile.kept.worth import FULL_COST, FULL_POWER
-from planner.reconcile.matching import able, kept_out_everywhere, match
+from planner.reconcile.matching import able, kept_out_everywhere
 from planner.reconcile.problem_builder import (
     MOST_LOAD,
     TAIL,
     BuiltProblem,
     ProblemBuilder,
-    largest_batch,
 )
 from planner.residency.pinned_room import PinnedRoom
-from planner.selection.eligibility import kept_out
-from planner.solver.problem import Assignment, AvailableKind, Planner, Power, Solution
+from planner.solver.problem import AvailableKind, Planner, Power, Solution
 from planner.types import (
-    Candidate,
     Demand,
     Objective,
     Snapshot,
@@ -34,10 +31,6 @@ from variants.types import (
     DeviceKind,
     DeviceKindName,
     Route,
-    TaskName,
-    VariantKey,
-    VariantName,
-    WorkerId,
 )
 
 TAILS = (TAIL, TAIL / 3)
@@ -50,15 +43,6 @@ SHARED = 0.06
 """By what part batches count as longer, at least, on a worker that is planned to serve several
 variants: each of them has fewer queries there, which fill smaller batches than the plan's, and
 waits for the others' (docs/decisions/0007-planning.md has the sweep)."""
-EVENED = 4
-"""How often a larger part of the demand is tried, or more than all of it, once a part fits: the
-more fits at once, the more evenly are the workers full when it is scaled back."""
-EVENED_WORKERS = 256
-"""So many workers, divided by theirs, are the tries that a larger fleet gets."""
-NEARLY = 0.96
-"""Part of what would fit if all workers were equally full that is tried first."""
-ALIKE = 1.003
-"""Two parts of the demand that are this near to each other are one."""
 EVEN_LOADS = (0.2, 0.35, 0.5, 0.65, 0.8)
 """Loads to plan for when all can be served at one of them, ascending, to find the best."""
 HALF = 0.5
@@ -66,9 +50,6 @@ HALF = 0.5
 memory, whatever its rate."""
 SERVED = 1.0 - 1e-6
 """Part of the demand from which on all of it counts as served."""
-
-_Real = Mapping[DeviceKindName, DeviceKindName]
-"""The kind that each name of a kind stands for (``planner.reconcile.matching.able``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,16 +111,21 @@ def assign_demand(
     resident = None if pinned is None else pinned.everywhere(workers)
     forbidden = kept_out_everywhere(workers)
 
-    def builder(part: Sequence[Demand]) -> ProblemBuilder:
+    def builder(
+        part: Sequence[Demand], only: Collection[DeviceKindName] | None = None
+    ) -> ProblemBuilder:
+        some = kinds if only is None else [kind for kind in kinds if kind.name in only]
         return ProblemBuilder(
-            snapshot, kinds, part, real=real, forbidden=forbidden, resident=resident
+            snapshot, some, part, real=real, forbidden=forbidden, resident=resident
         )
 
     planned = _planned(builder, demand, len(workers), planner, objective, likely_load)
     if planned is None:
         return NOTHING
+    if objective is Objective.COST and planned.found.feasible:
+        planned = widest(planned, kinds, builder, demand, planner)
     made, found = planned.made, planned.found
-    routes = _routes(made, found.assignments, found.devices, workers, real, planned.scale)
+    routes = routes_of(made, found.assignments, found.devices, workers, real, planned.scale)
     return DemandAssignment(
         routes=routes,
         # Not what the solution serves: what is kept out of a worker is not served there.
@@ -153,25 +139,14 @@ def assign_demand(
     )
 
 
-class _Planned(NamedTuple):
-    """What a solver made of the demand, and what it was asked."""
-
-    made: BuiltProblem
-    found: Solution
-    tail: float
-    scale: float
-    """The part of the demand that was planned for, or how many times as much."""
-    even_load: float | None
-
-
 def _planned(
-    builder: Callable[[Sequence[Demand]], ProblemBuilder],
+    builder: Builder,
     demand: Sequence[Demand],
     workers: int,
     planner: Planner,
     objective: Objective,
     likely_load: float | None,
-) -> _Planned | None:
+) -> Planned | None:
     """A plan for all of the demand, or for as much of every class as can be served; None where
     there is nothing to plan.
 
@@ -209,48 +184,7 @@ def _planned(
             tail = following
     assert found is not None
     build.forget()
-    planned = _Planned(made, found, tail, scale, even_load)
-    if objective is not Objective.COST or not found.feasible:
-        return planned
-    return _widest(planned, above, builder, demand, workers, planner)
-
-
-def _widest(
-    planned: _Planned,
-    too_much: float,
-    builder: Callable[[Sequence[Demand]], ProblemBuilder],
-    demand: Sequence[Demand],
-    workers: int,
-    planner: Planner,
-) -> _Planned:
-    """The plan for the largest part of the demand, or multiple of it, that is found to fit.
-
-    To a solver, all plans that serve a demand on as many workers are equal: some workers are full,
-    and the last ones have next to nothing. Workers are there and paid for whatever they do, and
-    fleets are sized so that most are nearly full. So what a plan is worth is how much would have to
-    come until its fullest worker is full.
-
-    Args:
-        too_much: the least part of the demand that did not fit, or infinity.
-    """
-    fits = planned.scale
-    busy = sum(one.share for one in planned.found.assignments)
-    # If all were as full as may be, and each row took what it takes now.
-    too_much = min(too_much, fits * MOST_LOAD * workers / max(busy, 1e-9) * ALIKE)
-    scale = max(too_much * NEARLY, sqrt(fits * too_much))
-    for _ in range(min(EVENED, EVENED_WORKERS // workers)):
-        if too_much < fits * ALIKE:
-            break
-        build = builder([replace(each, qps=each.qps * scale) for each in demand])
-        made = build.problem(tail=planned.tail)
-        found = planner(made.problem, Objective.COST)
-        build.forget()
-        if found.feasible:
-            planned, fits = _Planned(made, found, planned.tail, scale, None), scale
-        else:
-            too_much = scale
-        scale = sqrt(fits * too_much)
-    return planned
+    return Planned(made, found, tail, scale, even_load, above)
 
 
 def _has_time(found: Solution, workers: int) -> bool:
@@ -329,22 +263,9 @@ def _evened(
     return best
 
 
-def in_order(routes: Iterable[Route]) -> tuple[Route, ...]:
-    """Routes as plans list them."""
-    return tuple(sorted(routes, key=_order))
-
-
-def _order(route: Route) -> tuple[object, ...]:
-    floor = -inf if route.accuracy is None else route.accuracy
-    return (
-        route.task, route.latency_ms, floor, route.variant, route.worker, route.batch_size,
-        route.pinned,
-    )  # fmt: skip
-
-
 def _kinds(
     workers: Iterable[WorkerReport],
-    real: _Real,
+    real: RealKinds,
     known: Mapping[DeviceKindName, DeviceKind],
     pinned: PinnedRoom | None,
 ) -> tuple[AvailableKind, ...]:
@@ -372,101 +293,3 @@ def _present(
         carbon_g_per_kwh=() if kind is None else kind.carbon_g_per_kwh,
         powered=True,
     )
-
-
-@dataclass(slots=True)
-class _Device:
-    """A device of the solution, with its work and the workers that become it."""
-
-    kind: DeviceKindName
-    work: list[Assignment]
-    worker: WorkerId | None = None
-    copies: list[WorkerId] | None = None
-
-
-def _routes(
-    made: BuiltProblem,
-    assignments: Iterable[Assignment],
-    kinds: Sequence[DeviceKindName],
-    workers: Sequence[WorkerReport],
-    real: _Real,
-    scale: float,
-) -> tuple[Route, ...]:
-    """Routes over concrete workers.
-
-    ``scale`` is the part of the demand that was planned for, or how many times as much; rates are
-    those of the demand, and batches no larger than it fills.
-    """
-    left_ms = [each.latency_ms - made.problem.overhead_ms for each in made.problem.demand]
-    largest = [
-        largest_batch(each.qps / scale, ms) for each, ms in zip(made.asked, left_ms, strict=True)
-    ]
-    devices = [_Device(kind, []) for kind in kinds]
-    for assignment in assignments:
-        devices[assignment.device].work.append(assignment)
-    bad = {worker.id: kept_out(worker) for worker in workers}
-    wanted = [
-        (d.kind, {_key(made.candidates[a.offer]): made.candidates[a.offer].load_ms / 1e3
-                  for a in d.work})
-        for d in devices
-    ]  # fmt: skip
-    for device, worker in zip(devices, match(wanted, workers), strict=True):
-        device.worker = worker
-        device.copies = [] if worker is None else [worker]
-    _copy_busiest(devices, workers, real)
-    rates: dict[_RouteKey, float] = {}
-    for device in devices:
-        for assignment in device.work:
-            candidate = made.candidates[assignment.offer]
-            key = _key(candidate)
-            copies = [worker for worker in device.copies or () if key not in bad[worker]]
-            asked = made.asked[assignment.demand]
-            for worker in copies:
-                qps = assignment.qps / made.factors[assignment.demand] / len(copies) / scale
-                route = (
-                    asked.task, asked.latency_ms, asked.accuracy, candidate.variant, worker,
-                    min(assignment.batch_size, largest[assignment.demand]),
-                    asked.variant is not None,
-                )  # fmt: skip
-                rates[route] = rates.get(route, 0.0) + qps
-    return in_order(
-        Route(
-            task=task, latency_ms=latency_ms, accuracy=floor, variant=variant, worker=worker,
-            batch_size=batch_size, qps=qps, pinned=pinned,
-        )
-        for (task, latency_ms, floor, variant, worker, batch_size, pinned), qps in rates.items()
-    )  # fmt: skip
-
-
-def _copy_busiest(devices: Sequence[_Device], workers: Sequence[WorkerReport], real: _Real) -> None:
-    """Give workers without a device the work of the busiest one of their kind, to halve it.
-
-    Where no device is of the part of a kind that was told apart, it is the busiest of the kind.
-    """
-    used = {device.worker for device in devices}
-    heaps: dict[DeviceKindName, list[tuple[float, int, float]]] = {}
-    wider = heaps.copy()
-    for index, device in enumerate(devices):
-        if device.worker is not None:
-            share = sum(a.share for a in device.work)
-            heaps.setdefault(device.kind, []).append((-share, index, share))
-            wider.setdefault(real[device.kind], []).append((-share, index, share))
-    for heap in (*heaps.values(), *wider.values()):
-        heapify(heap)
-    for worker in sorted(workers, key=lambda w: w.id):
-        heap = heaps.get(worker.device_kind) or wider.get(real[worker.device_kind], [])
-        if worker.id in used or not heap:
-            continue
-        _, index, share = heap[0]
-        copies = devices[index].copies
-        assert copies is not None
-        copies.append(worker.id)
-        heapreplace(heap, (-share / (len(copies)), index, share))
-
-
-_RouteKey = tuple[TaskName, float, float | None, VariantName, WorkerId, int, bool]
-"""All of a route but its rate, in the order of its fields."""
-
-
-def _key(candidate: Candidate) -> VariantKey:
-    return (candidate.task, candidate.variant)

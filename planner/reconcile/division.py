@@ -19,6 +19,7 @@ from planner.reconcile.demand_assignment import (
 )
 from planner.reconcile.kept.best import may_gain
 from planner.reconcile.kept.routes import (
+    drift_of,
     drifted,
     planned_qps,
     shares_of,
@@ -103,7 +104,9 @@ def divided(
         and not _leads_nowhere(routes, workers)
         and (pinned is None or pinned.leaves_room(routes, workers))
     )
-    asked_else = drifted(routes, known, _work_ms(snapshot), observation.objective)
+    objective = observation.objective
+    drift = drift_of(objective, shares)
+    asked_else = drifted(routes, known, _work_ms(snapshot), objective, drift)
     if shares is not None and fits and not (observation.corrected or put_off or asked_else):
         return Division(kept, shares, False)
     stays = _staying(observation, snapshot, known, by_zone, kept) if fits else None

@@ -4,12 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from planner.reconcile.demand_assignment import (
-    NOTHING,
-    DemandAssignment,
-    assign_demand,
-    in_order,
-)
+from planner.reconcile.assigning.routes_of_devices import in_order
+from planner.reconcile.demand_assignment import NOTHING, DemandAssignment, assign_demand
 from planner.reconcile.kept.routes import (
     Parts,
     class_of_route,

@@ -16,9 +16,11 @@ from planner.solver.capacity import SLACK
 from planner.types import Demand, DemandClass, Objective, Snapshot, class_of
 from variants.types import DeviceKindName, Route, TaskName, VariantKey, WorkerId
 
-DRIFT = {Objective.COST: 0.02, Objective.ENERGY: 0.1, Objective.ACCURACY: 0.1}
-"""Demand may change by this part of its work before it is assigned anew. Under ``cost`` workers are
-so full that each task needs the time that is planned for it (docs/decisions/0006-forecast.md)."""
+DRIFT = 0.1
+"""Demand may change by this part of its work before it is assigned anew."""
+FULL, FULL_DRIFT = 0.8, 0.05
+"""And by this one under ``cost`` where a worker is so full: there, a task that gets less time than
+it needs loses the difference (docs/decisions/0006-forecast.md)."""
 LOOSER = 0.1
 """The SLO of a class may change by this part of it."""
 ROOMY = {Objective.COST: 0.5, Objective.ENERGY: 0.5, Objective.ACCURACY: 0.8}
@@ -36,8 +38,9 @@ def drifted(
     demand: Iterable[Demand],
     work_ms: Mapping[TaskName, float],
     objective: Objective,
+    drift: float = DRIFT,
 ) -> bool:
-    """Whether the demand has moved away from what the routes were made for.
+    """Whether the demand has moved away from what the routes were made for, by the part ``drift``.
 
     Changes are weighed by the work that a query brings, ``work_ms`` per task. A class whose SLO
     (``kept_slo_ms``) is looser by ``LOOSER`` has changed as a whole; one that is tighter by as much
@@ -60,7 +63,13 @@ def drifted(
         weight, asked = work_ms.get(key[0], 1.0), wanted.get(key, 0.0)
         moved += weight * (asked if key in looser else abs(planned.get(key, 0.0) - asked))
         total += weight * asked
-    return moved > DRIFT[objective] * total
+    return moved > drift * total
+
+
+def drift_of(objective: Objective, shares: Shares | None) -> float:
+    """By what part of its work the demand may change while workers are so full."""
+    most = max((sum(held.values()) for held in (shares or {}).values()), default=0.0)
+    return FULL_DRIFT if objective is Objective.COST and most > FULL else DRIFT
 
 
 def kept_slo_ms(demand: Demand, objective: Objective) -> float | None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from planner.reconcile.division import VAIN_S
+from planner.reconcile.kept.routes import DRIFT, FULL, FULL_DRIFT, drift_of
 from planner.reconcile.tick import tick
 from planner.solver.greedy import greedy
 from planner.solver.problem import Problem, Solution
@@ -203,8 +204,20 @@ def planned(qps: float, **changes: Any) -> Observation:
 
 
 def test_a_plan_stays_while_the_demand_hardly_moves() -> None:
-    decisions = [tick(planned(qps)) for qps in (92.0, 100.0, 108.0)]
+    """The worker is full, so that less counts than where it has time."""
+    decisions = [tick(planned(qps)) for qps in (96.0, 100.0, 104.0)]
     assert [decision.changed for decision in decisions] == [False, False, False]
+
+
+@pytest.mark.parametrize("full", [0.79, 0.81])
+def test_under_cost_full_workers_are_divided_anew_sooner(full: float) -> None:
+    shares = {
+        WorkerId("w1"): {key("a"): 0.1},
+        WorkerId("w2"): {key("a"): full - 0.2, key("b"): 0.2},
+    }
+    assert drift_of(Objective.COST, shares) == (FULL_DRIFT if full > FULL else DRIFT)
+    assert drift_of(Objective.ACCURACY, shares) == DRIFT
+    assert drift_of(Objective.COST, None) == DRIFT
 
 
 def test_a_plan_is_made_anew_when_the_demand_moves() -> None:

@@ -8,7 +8,7 @@ import pytest
 from planner.reconcile.demand_assignment import DemandAssignment, assign_demand
 from planner.types import Demand, Objective, WorkerReport
 from tests.planner.builders import catalog, demand, kind, profile, report, snapshot, task, variant
-from tests.planner.reconcile.test_even_plans import loads, planner
+from tests.planner.reconcile.assigning.test_even_plans import loads, planner
 from variants.types import CatalogSnapshot
 
 KNOWN = {kind("cpu-1").name: kind("cpu-1")}
