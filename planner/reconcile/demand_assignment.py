@@ -5,12 +5,13 @@ solution leaves without work becomes a copy of the busiest device of its kind: i
 anyway, and so it adds headroom.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import NamedTuple
 
 from planner.reconcile.assigning.routes_of_devices import RealKinds, routes_of
-from planner.reconcile.assigning.widest import Builder, Planned, widest
+from planner.reconcile.assigning.widest import widest
 from planner.reconcile.kept.worth import FULL_COST, FULL_POWER
 from planner.reconcile.matching import able, kept_out_everywhere
 from planner.reconcile.problem_builder import (
@@ -111,25 +112,24 @@ def assign_demand(
     resident = None if pinned is None else pinned.everywhere(workers)
     forbidden = kept_out_everywhere(workers)
 
-    def builder(
-        part: Sequence[Demand], only: Collection[DeviceKindName] | None = None
-    ) -> ProblemBuilder:
-        some = kinds if only is None else [kind for kind in kinds if kind.name in only]
+    def builder(some: Iterable[AvailableKind], scale: float) -> ProblemBuilder:
+        part = [replace(each, qps=each.qps * scale) for each in demand]
         return ProblemBuilder(
             snapshot, some, part, real=real, forbidden=forbidden, resident=resident
         )
 
-    planned = _planned(builder, demand, len(workers), planner, objective, likely_load)
+    planned = _planned(builder(kinds, 1.0), len(workers), planner, objective, likely_load)
     if planned is None:
         return NOTHING
-    if objective is Objective.COST and planned.found.feasible:
-        planned = widest(planned, kinds, builder, demand, planner)
     made, found = planned.made, planned.found
-    routes = routes_of(made, found.assignments, found.devices, workers, real, planned.scale)
+    if objective is Objective.COST and found.feasible:
+        used = [kind for kind in kinds if kind.name in set(found.devices)]
+        made, found = widest(made, found, used, builder, planner)
+    routes = routes_of(made, found.assignments, found.devices, workers, real)
     return DemandAssignment(
         routes=routes,
         # Not what the solution serves: what is kept out of a worker is not served there.
-        served_qps=sum([route.qps for route in routes]) * min(1.0, planned.scale),
+        served_qps=sum([route.qps for route in routes]) * planned.scale,
         asked_qps=sum(d.qps for d in demand),
         accuracy=found.accuracy,
         tail=planned.tail,
@@ -139,31 +139,37 @@ def assign_demand(
     )
 
 
+class _Planned(NamedTuple):
+    """What a solver made of the demand, and what it was asked."""
+
+    made: BuiltProblem
+    found: Solution
+    tail: float
+    scale: float
+    """The part of the demand that was planned for."""
+    even_load: float | None
+
+
 def _planned(
-    builder: Builder,
-    demand: Sequence[Demand],
+    build: ProblemBuilder,
     workers: int,
     planner: Planner,
     objective: Objective,
     likely_load: float | None,
-) -> Planned | None:
+) -> _Planned | None:
     """A plan for all of the demand, or for as much of every class as can be served; None where
     there is nothing to plan.
 
     Less headroom comes first; then less of every class rather than nothing of some.
     """
-    build = builder(demand)
-    scale = smaller = 1.0
-    above = inf
+    scale = 1.0
     tails = iter(TAILS)
     tail = next(tails)
     found: Solution | None = None
     even_load: float | None = None
+    planned_scale = scale
     for _ in range(len(TAILS) + SCALES):
-        if smaller < scale:
-            scale = smaller
-            build = builder([replace(d, qps=d.qps * scale) for d in demand])
-        made = build.problem(tail=tail)
+        made = build.problem(tail=tail, scale=scale)
         if not made.problem.demand:
             return None
         if scale == 1.0 and objective is Objective.ACCURACY:
@@ -172,19 +178,18 @@ def _planned(
                 made, found = evened
                 even_load = made.problem.load
                 break
-        found = planner(made.problem, objective)
+        found, planned_scale = planner(made.problem, objective), scale
         if found.feasible or _has_time(found, workers):
             break
         asked_qps = sum(d.qps for d in made.problem.demand)
         following = next(tails, None)
-        if following is None:
-            above = scale
-            smaller = scale * SMALLER * found.served_qps / asked_qps
-        else:
+        if following is not None:
             tail = following
+        elif found.served_qps < asked_qps:
+            scale *= SMALLER * found.served_qps / asked_qps
     assert found is not None
     build.forget()
-    return Planned(made, found, tail, scale, even_load, above)
+    return _Planned(made, found, tail, planned_scale, even_load)
 
 
 def _has_time(found: Solution, workers: int) -> bool:

@@ -55,7 +55,7 @@ class BuiltProblem:
     asked: tuple[Demand, ...]
     """The class behind each demand of the problem, as it was asked."""
     factors: tuple[float, ...]
-    """What each rate was multiplied by for headroom."""
+    """What each rate was multiplied by: for headroom, and by the scale."""
     unanswerable: tuple[Demand, ...]
     """Classes that no device could serve, left out of the problem."""
 
@@ -75,14 +75,17 @@ class _Class:
     behind: float | None
     """The same behind a batch that has half run."""
 
-    def planned(self, tail: float, load: float, refused: float | None) -> tuple[Demand, float]:
-        """The class to plan for, and what its rate was multiplied by for headroom."""
+    def planned(
+        self, tail: float, load: float, refused: float | None, scale: float
+    ) -> tuple[Demand, float]:
+        """The class to plan for, and what its rate was multiplied by: for headroom, and by
+        ``scale``."""
         factor = 1.0
         if refused is not None and self.behind is not None:
             factor = max(1.0, load / highest_load(self.behind, refused))
         elif refused is None and tail > 0.0 and self.slack is not None:
             factor = max(1.0, load * (1.0 + tail / (2.0 * max(self.slack, LEAST_SLACK))))
-        asked = self.asked
+        asked, factor = self.asked, factor * scale
         return replace(asked, latency_ms=self.slo_ms, qps=asked.qps * factor), factor
 
 
@@ -167,6 +170,7 @@ class ProblemBuilder:
         load: float = MOST_LOAD,
         refused: float | None = None,
         least_accuracy: float | None = None,
+        scale: float = 1.0,
     ) -> BuiltProblem:
         """The problem with this headroom.
 
@@ -176,8 +180,10 @@ class ProblemBuilder:
             load: most of a device's time that is planned for.
             refused: instead of ``tail``, the part of a class that may be refused by chance.
             least_accuracy: as of ``Problem``.
+            scale: the part of the demand that is planned for, or how many times as much; batches
+                are those that the demand itself fills.
         """
-        planned = [each.planned(tail, load, refused) for each in self._classes]
+        planned = [each.planned(tail, load, refused, scale) for each in self._classes]
         problem = Problem(
             offers=self._offers,
             kinds=self._kinds,

@@ -45,17 +45,11 @@ def routes_of(
     kinds: Sequence[DeviceKindName],
     workers: Sequence[WorkerReport],
     real: RealKinds,
-    scale: float,
 ) -> tuple[Route, ...]:
-    """Routes over concrete workers.
-
-    ``scale`` is the part of the demand that was planned for, or how many times as much; rates are
-    those of the demand, and batches no larger than it fills.
-    """
+    """Routes over concrete workers, with the rates that were asked for, and batches no larger than
+    these fill."""
     left_ms = [each.latency_ms - made.problem.overhead_ms for each in made.problem.demand]
-    largest = [
-        largest_batch(each.qps / scale, ms) for each, ms in zip(made.asked, left_ms, strict=True)
-    ]
+    largest = [largest_batch(each.qps, ms) for each, ms in zip(made.asked, left_ms, strict=True)]
     devices = [_Device(kind, []) for kind in kinds]
     for assignment in assignments:
         devices[assignment.device].work.append(assignment)
@@ -78,7 +72,7 @@ def routes_of(
             copies = [worker for worker in device.copies or () if key not in bad[worker]]
             asked = made.asked[assignment.demand]
             for worker in copies:
-                qps = assignment.qps / made.factors[assignment.demand] / len(copies) / scale
+                qps = assignment.qps / made.factors[assignment.demand] / len(copies)
                 route = (
                     asked.task, asked.latency_ms, asked.accuracy, candidate.variant, worker,
                     min(assignment.batch_size, largest[assignment.demand]),

@@ -1,82 +1,84 @@
 """The widest plan: under ``cost``, the one that has room for most of what may come.
 
-Plans are solved for more of the demand than is asked for, or for as much of it as fits, and scaled
-back.
+To a solver, all plans that serve a demand on as many workers are equal: some workers are full, the
+last ones have next to nothing, and a tight class is where it just fits. Workers are there and paid
+for whatever they do, and fleets are sized so that most are nearly full. So of all plans on the
+kinds that are used, the one is looked for that would serve the largest multiple of the demand. What
+is multiplied is what a class needs so that next to nothing of it is refused by chance: tight
+classes many times what they ask for, loose ones hardly more. Where that does not fit, a part of it
+is planned for, of which tight classes still have their share: with the batches that such a part
+fills, which are shorter (those that all of it fills leave 1.5 in place of 1.0 % violated of the
+workload with three classes of SLOs).
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from math import inf, sqrt
-from typing import NamedTuple, Protocol
+from math import sqrt
 
-from planner.reconcile.problem_builder import MOST_LOAD, BuiltProblem, ProblemBuilder
+from planner.reconcile.problem_builder import BuiltProblem, ProblemBuilder
 from planner.solver.problem import AvailableKind, Planner, Solution
-from planner.types import Demand, Objective
-from variants.types import DeviceKindName
+from planner.types import Objective
 
-EVENED = 4
-"""How often a larger part of the demand is tried, or more than all of it, once a part fits: the
-more fits at once, the more evenly are the workers full when it is scaled back."""
-EVENED_WORKERS = 256
-"""So many workers, divided by theirs, are the tries that a larger fleet gets."""
+LOAD = 0.985
+"""Most of a worker's time that is planned for: as much as fleets are sized for."""
+REFUSED = 1e-14
+"""Part of a class that may be refused by chance (docs/decisions/0007-planning.md has the sweep)."""
+TRIES = 6
+"""How often a multiple is tried."""
+MANY = 384
+"""So many workers, divided by theirs, are the tries of a larger fleet; none beyond."""
 NEARLY = 0.96
 """Part of what would fit if all workers were equally full that is tried first."""
+LEAST = 0.5
+"""Part of it from which on multiples are looked for."""
+SERVED = 0.99
+"""Of a multiple that does not fit, this part of what was served of it is tried next."""
 ALIKE = 1.003
-"""Two parts of the demand that are this near to each other are one."""
-
-
-class Planned(NamedTuple):
-    """What a solver made of the demand, and what it was asked."""
-
-    made: BuiltProblem
-    found: Solution
-    tail: float
-    scale: float
-    """The part of the demand that was planned for, or how many times as much."""
-    even_load: float | None
-    too_much: float = inf
-    """The least part of the demand that did not fit."""
-
-
-class Builder(Protocol):
-    """Makes the problems of a demand, of all kinds of devices or of some."""
-
-    def __call__(
-        self, part: Sequence[Demand], only: Collection[DeviceKindName] | None = None
-    ) -> ProblemBuilder: ...
+"""Two multiples that are this near to each other are one."""
 
 
 def widest(
-    planned: Planned,
-    kinds: Iterable[AvailableKind],
-    builder: Builder,
-    demand: Sequence[Demand],
+    made: BuiltProblem,
+    found: Solution,
+    kinds: Sequence[AvailableKind],
+    builder: Callable[[Iterable[AvailableKind], float], ProblemBuilder],
     planner: Planner,
-) -> Planned:
-    """The plan for the largest part of the demand, or multiple of it, that is found to fit.
+) -> tuple[BuiltProblem, Solution]:
+    """The problem and the plan with most room; those given where none is found.
 
-    To a solver, all plans that serve a demand on as many workers are equal: some workers are full,
-    and the last ones have next to nothing. Workers are there and paid for whatever they do, and
-    fleets are sized so that most are nearly full. So what a plan is worth is how much would have to
-    come until its fullest worker is full. Kinds that the plan does without get no work.
+    Args:
+        made: the problem of the demand.
+        found: a plan that serves it.
+        kinds: those that it uses.
+        builder: makes problems of these kinds, for a part of the demand.
     """
-    used = frozenset(planned.found.devices)
-    workers = sum(kind.count for kind in kinds if kind.name in used)
-    busy = sum(one.share for one in planned.found.assignments)
-    fits = planned.scale
-    # If all were as full as may be, and each row took what it takes now.
-    too_much = min(planned.too_much, fits * MOST_LOAD * workers / max(busy, 1e-9) * ALIKE)
-    scale = max(too_much * NEARLY, sqrt(fits * too_much))
-    for _ in range(min(EVENED, EVENED_WORKERS // max(workers, 1))):
+    workers = sum(kind.count for kind in kinds)
+    tries = min(TRIES, MANY // max(workers, 1))
+    wide = builder(kinds, 1.0).problem(load=LOAD, refused=REFUSED)
+    if tries == 0 or len(wide.asked) != len(made.asked):
+        return made, found
+    rates = [each.qps for each in made.problem.demand]
+    busy = sum(
+        one.share * wide.problem.demand[one.demand].qps / rates[one.demand]
+        for one in found.assignments
+    )
+    # If all workers were as full as may be, and each row took what it takes in the plan.
+    too_much = LOAD * workers / max(busy, 1e-9) * ALIKE
+    fits, scale = too_much * LEAST, too_much * NEARLY
+    best = (made, found)
+    for _ in range(tries):
+        build = builder(kinds, scale)
+        tried = build.problem(load=LOAD, refused=REFUSED)
+        answer = planner(tried.problem, Objective.COST)
+        build.forget()
+        if answer.feasible:
+            factors = tuple([factor * scale for factor in tried.factors])
+            best, fits = (replace(tried, asked=wide.asked, factors=factors), answer), scale
+            scale = sqrt(fits * too_much)
+        else:
+            asked_qps = sum(each.qps for each in tried.problem.demand)
+            too_much = scale
+            scale = max(sqrt(fits * too_much), scale * SERVED * answer.served_qps / asked_qps)
         if too_much < fits * ALIKE:
             break
-        build = builder([replace(each, qps=each.qps * scale) for each in demand], used)
-        made = build.problem(tail=planned.tail)
-        found = planner(made.problem, Objective.COST)
-        build.forget()
-        if found.feasible and len(made.asked) == len(planned.made.asked):
-            planned, fits = Planned(made, found, planned.tail, scale, None), scale
-        else:
-            too_much = scale
-        scale = sqrt(fits * too_much)
-    return planned
+    return best

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from planner.reconcile.assigning.widest import MANY
 from planner.reconcile.demand_assignment import DemandAssignment, assign_demand
+from planner.solver.problem import Problem, Solution
 from planner.types import Demand, Objective, WorkerReport
 from tests.planner.builders import catalog, demand, kind, profile, report, snapshot, task, variant
 from tests.planner.reconcile.assigning.test_even_plans import loads, planner
@@ -71,3 +73,30 @@ def test_batches_are_no_larger_than_the_demand_fills() -> None:
     known = catalog([variant("a", 0.9)], [profile("a", 1.0, max_batch=64)], kinds=[kind("cpu-1")])
     made = assigned(known, WORKERS[:1], demand(20.0, latency_ms=1_000.0))
     assert {route.batch_size for route in made.routes} <= set(range(1, 11))
+
+
+def test_a_tight_class_has_more_room_than_a_loose_one() -> None:
+    """Its queries cannot wait for others, so that its worker has to be idle for longer."""
+    known = several("tight", "loose")
+    rates = {"tight": (50.0, 60.0), "loose": (150.0, 5_000.0)}
+    wanted = [demand(qps, latency_ms, task=name) for name, (qps, latency_ms) in rates.items()]
+    made = assigned(known, WORKERS[:3], *wanted)
+    busy = dict(zip("123", loads(snapshot(known), made, WORKERS[:3]), strict=True))
+    serving = {route.worker[1:] for route in made.routes if route.task == "tight"}
+    assert max(busy[one] for one in serving) < 0.9 * max(busy.values())
+
+
+def test_a_fleet_of_many_workers_is_planned_once() -> None:
+    """Each plan for hundreds of workers takes long, and their last one is a small part of them."""
+    solved: list[Problem] = []
+
+    def counting(problem: Problem, objective: Objective) -> Solution:
+        solved.append(problem)
+        return planner(problem, objective)
+
+    known = several("a")
+    many = [report(f"w{number}") for number in range(MANY + 1)]
+    made = assign_demand(
+        snapshot(known), many, asked(known, 500.0), KNOWN, counting, Objective.COST
+    )
+    assert (len(solved), made.served_qps) == (1, pytest.approx(500.0))
