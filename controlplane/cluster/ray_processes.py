@@ -37,6 +37,20 @@ LOGS = {
 }
 """What keeps the logs of one machine small, unless the environment says otherwise."""
 
+SELDOM = {
+    # Each replica and each handle adds to Ray's counters 10 times a second; nobody reads them here.
+    "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "60000",
+    # The raylet looks after its object store 10 times a second each: whether objects are to be
+    # fetched, whether its disk is full, whether Python should collect. It holds next to nothing.
+    "RAY_object_manager_timer_freq_ms": "1000",
+    "RAY_local_fs_monitor_interval_ms": "10000",
+    "RAY_raylet_check_gc_period_milliseconds": "1000",
+    # And 5 times a second whether a process has nothing to do, which is none here.
+    "RAY_kill_idle_workers_interval_ms": "1000",
+}
+"""What Ray's processes do many times a second that one machine needs seldom, unless the environment
+says otherwise."""
+
 
 def ray_environment(settings: Settings) -> dict[str, str]:
     """What has to stand in the environment before Ray is imported.
@@ -69,7 +83,8 @@ def ray_environment(settings: Settings) -> dict[str, str]:
         # Else ``ray.init`` waits for the first process of a worker, for ever and deaf to signals
         # where these crash or hang.
         environment["RAY_prestart_worker_first_driver"] = "0"
-        environment |= {name: os.environ.get(name, value) for name, value in LOGS.items()}
+        ours = LOGS | SELDOM
+        environment |= {name: os.environ.get(name, value) for name, value in ours.items()}
     return environment
 
 
