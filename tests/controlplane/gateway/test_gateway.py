@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import socket
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -20,6 +19,7 @@ from controlplane.settings import load_settings
 from planner.types import Candidate
 from tests.controlplane.fleet import (
     KIND,
+    CountingCatalog,
     FailingCatalog,
     LocalCluster,
     eventually,
@@ -168,22 +168,10 @@ async def test_a_new_catalog_revision_is_learned(tmp_path: Path, port: int) -> N
         assert (await client.get("/v2/models/digits")).status_code == 200
 
 
-class Counting(FailingCatalog):
-    """Counts how often each of its methods is asked for."""
-
-    def __init__(self, catalog: MemoryCatalog) -> None:
-        super().__init__(catalog)
-        self.calls: Counter[str] = Counter()
-
-    def __getattr__(self, name: str) -> Any:
-        self.calls[name] += 1
-        return super().__getattr__(name)
-
-
 async def test_an_idle_gateway_asks_the_catalog_one_thing_at_each_look(
     tmp_path: Path, port: int
 ) -> None:
-    catalog = Counting(MemoryCatalog())
+    catalog = CountingCatalog(MemoryCatalog())
     async with fleet(tmp_path, port=port, catalog=catalog) as it, gateway(it):
         await eventually(lambda: catalog.calls["marks"] >= 2)
         catalog.calls.clear()
