@@ -264,11 +264,14 @@ class LiveState:
         """This one was passed on, or is none."""
         await self._call(self._redis.lrem(f"{PREFIX}notices", 0, written))  # type: ignore[arg-type]
 
-    async def put_gateway(self, gateway: str, counters: Mapping[str, Any]) -> None:
+    async def put_gateway(self, gateway: str, counters: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Keep what a gateway counted. Returns what the control loop told (``controller``)."""
         pipeline = self._redis.pipeline(transaction=False)
         pipeline.set(f"{PREFIX}gateway:{gateway}", orjson.dumps(counters), ex=GATEWAY_TTL_S)
         pipeline.sadd(f"{PREFIX}gateways", gateway)
-        await self._write(_executed(pipeline))
+        pipeline.get(f"{PREFIX}controller")
+        *_, told = await self._write(_replies(pipeline))
+        return _decode(told) if told is not None else None
 
     async def gateways(self) -> dict[str, dict[str, Any]]:
         """What all gateways that wrote in the last 10 s have counted, by gateway.
@@ -305,7 +308,7 @@ class LiveState:
         key = f"{PREFIX}operation:{operation}"
         pipeline.set(key, orjson.dumps(state), ex=OPERATION_TTL_S)
         pipeline.sadd(f"{PREFIX}operations", operation)
-        await self._write(_executed(pipeline))
+        await self._write(_replies(pipeline))
 
     async def operation(self, operation: str) -> dict[str, Any] | None:
         return await self._get(f"operation:{operation}")
@@ -443,10 +446,6 @@ async def opened(url: str) -> AsyncIterator[LiveState]:
         yield live
     finally:
         await live.close()
-
-
-async def _executed(pipeline: Any) -> None:
-    await _replies(pipeline)
 
 
 async def _replies(pipeline: Any) -> list[Any]:

@@ -171,8 +171,9 @@ async def test_notices_of_nodes_are_read_as_they_were_written_and_end_once_passe
 
 
 async def test_gateways_report_and_expire(live: LiveState, url: str) -> None:
-    await live.put_gateway("g1", {"demand": {"a": 1}})
-    await live.put_gateway("g2", {"demand": {}})
+    assert await live.put_gateway("g1", {"demand": {"a": 1}}) is None
+    await live.put_controller({"turned_s": 1.0})
+    assert await live.put_gateway("g2", {"demand": {}}) == {"turned_s": 1.0}
     await live.put_gateway("g1", {"demand": {"a": 2}})
     assert await live.gateways() == {"g1": {"demand": {"a": 2}}, "g2": {"demand": {}}}
     await live.put_gateway("g1", {"demand": {"a": 3}})
