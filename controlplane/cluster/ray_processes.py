@@ -37,6 +37,10 @@ LOGS = {
 }
 """What keeps the logs of one machine small, unless the environment says otherwise."""
 
+PRELOADED = ("workers.process.streams", "controlplane.cluster.bare_serve")
+SELDOM_NODES = "controlplane.cluster.one_machine.seldom_nodes"
+"""What each of Ray's workers imports first, and what on one machine."""
+
 SELDOM = {
     # Each replica and each handle adds to Ray's counters 10 times a second; nobody reads them here.
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "60000",
@@ -72,9 +76,10 @@ def ray_environment(settings: Settings) -> dict[str, str]:
         "RAY_gcs_rpc_server_reconnect_timeout_s": str(24 * 3600),
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         # A full disk must not keep Ray's processes from starting, and none needs pandas.
-        "RAY_preload_python_modules": "workers.process.streams,controlplane.cluster.bare_serve",
+        "RAY_preload_python_modules": ",".join(PRELOADED),
     }
     if not settings.ray_address:
+        environment["RAY_preload_python_modules"] = ",".join((*PRELOADED, SELDOM_NODES))
         environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         # Serve's controller looks at everything ten times a second, which takes 3 % of a core.
         environment["RAY_SERVE_CONTROL_LOOP_INTERVAL_S"] = "0.25"
