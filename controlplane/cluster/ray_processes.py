@@ -51,6 +51,8 @@ SELDOM = {
     "RAY_raylet_check_gc_period_milliseconds": "1000",
     # And 5 times a second whether a process has nothing to do, which is none here.
     "RAY_kill_idle_workers_interval_ms": "1000",
+    # The control store asks the raylet what waits for room, for an autoscaler, which is not there.
+    "RAY_gcs_pull_resource_loads_period_milliseconds": "60000",
 }
 """What Ray's processes do many times a second that one machine needs seldom, unless the environment
 says otherwise."""
