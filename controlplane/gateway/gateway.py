@@ -428,10 +428,10 @@ class Gateway:
         self.shares.sweep()
         report = self._report.make()
         with self._noted("live_state"):
-            await self.live.put_gateway(self.id, report)
+            told = await self.live.put_gateway(self.id, report)
             if sample := self._report.sample():
                 await self.live.put_history(sample)
-            self._told = await self.live.controller() or self._told
+            self._told = told or self._told
         self.known.meeting.hear_of_starts(self._told or {}, time())
         self.known.hear_of_measuring(self._told or {})
         await asyncio.sleep(REPORT_S)
