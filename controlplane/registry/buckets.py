@@ -12,7 +12,7 @@ from controlplane.building.family import digest_of
 from controlplane.building.types import RegistrationLimits, RegistrationRequest
 from profiler.evaluation.rows_by_length import fit_rows
 from profiler.sandbox.sandbox import Sandbox, SandboxLimits
-from variants.buckets import BucketedTask, bucket_name
+from variants.buckets import BucketedTask, bucket_name, bucket_of
 from variants.errors import Conflict, InvalidInput
 from variants.metrics.metric import LABELS, TOP1, parse_metric
 from variants.model_files import ModelFile
@@ -32,6 +32,7 @@ def by_length(
     request: RegistrationRequest,
     files: Sequence[ModelFile],
     known: BucketedTask | None,
+    versions: Sequence[ModelVersion],
     folder: Path,
     limits: RegistrationLimits,
 ) -> list[tuple[RegistrationRequest, tuple[ModelFile, ...]]]:
@@ -40,6 +41,7 @@ def by_length(
     Args:
         files: of the model; its one file is taken.
         known: the buckets that there are already.
+        versions: all that are registered.
         folder: where models and rows of each length are written.
 
     Raises:
@@ -48,8 +50,8 @@ def by_length(
         Conflict: the buckets that there are have other padding, or lengths are added with another
             model than they have.
     """
-    lengths = _lengths(request, known)
     source = files[0]
+    lengths = _lengths(request, known, _having(known, versions, source))
     if request.path.is_dir() or source.path.suffix != ".onnx":
         raise InvalidInput("a model for rows of several lengths is a single .onnx file")
     made: list[tuple[RegistrationRequest, tuple[ModelFile, ...]]] = []
@@ -101,22 +103,38 @@ def by_length(
     return made
 
 
-def _lengths(request: RegistrationRequest, known: BucketedTask | None) -> tuple[int, ...]:
+def _having(
+    known: BucketedTask | None, versions: Sequence[ModelVersion], file: ModelFile
+) -> tuple[int, ...]:
+    """The lengths at which a model is there, whichever version."""
+    have = {version.task for version in versions if version.model == file.model}
+    buckets = known.buckets if known is not None else ()
+    return tuple(bucket_of(one).length for one in buckets if one.name in have)
+
+
+def _lengths(
+    request: RegistrationRequest, known: BucketedTask | None, having: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Those of a task that is new; else those at which the model is there already, and given ones.
+    A model that is new to the task is there at all of its lengths, or at those of them that are
+    given."""
     if request.lengths is None:
         assert known is not None
-        return known.lengths
+        return having or known.lengths
     lengths = tuple(sorted(set(request.lengths)))
     if not 1 <= len(lengths) <= MOST_LENGTHS or lengths[0] < 1:
         raise InvalidInput(f"--lengths has 1 to {MOST_LENGTHS} lengths, each 1 or more")
     if known is None:
         return lengths
+    if having or set(lengths) <= set(known.lengths):
+        lengths = tuple(sorted({*lengths, *having}))
     together = tuple(sorted({*lengths, *known.lengths}))
     if len(together) > MOST_LENGTHS:
         raise InvalidInput(
             f"task {request.task!r} would have {len(together)} lengths, and {MOST_LENGTHS} are"
             " possible"
         )
-    return together
+    return lengths
 
 
 def as_in_the_others(
@@ -146,7 +164,9 @@ def as_in_the_others(
     found = [version for version in same if version is not None]
     added = [request for request, _ in parts if request.task not in there]
     if not found:
-        if added:
+        there_before = {one.task for one in versions if one.model == parts[0][1][0].model}
+        own = [request.task in there_before for request, _ in parts]
+        if added or (any(own) and not all(own)):
             raise Conflict(
                 f"a length is added with the file of a model that {known.name!r} has, and this one"
                 " is none of them: register it without --lengths first"

@@ -126,7 +126,7 @@ def register(
         parts = [(request, files)]
         if request.lengths is not None or buckets is not None:
             meter.begin("check", f"reading {request.path.name}")
-            by = by_length(request, files, buckets, work, limits)
+            by = by_length(request, files, buckets, snapshot.versions, work, limits)
             parts = as_in_the_others(by, buckets, snapshot.versions, limits.model_mib)
         found = [adding.prepare(one, of_it, work) for one, of_it in parts]
         prepared = [one for each in found for one in each.prepared]

@@ -21,6 +21,19 @@ MOST_CHARACTERS = 64
 AT_ONCE = 64
 """Texts whose tokens, which take some 100 bytes each, are held at a time."""
 
+
+class Unheld(InvalidInput):
+    """A text that rows of one tokenizer do not hold; those of another one may."""
+
+    def __init__(self, message: str, why: str) -> None:
+        """
+        Args:
+            why: a fragment that follows the name of a variant.
+        """
+        super().__init__(message)
+        self.why = why
+
+
 Text = str | tuple[str, str]
 """A text, or one and a second one beside it, as for the question whether the first implies it."""
 
@@ -95,7 +108,8 @@ class Tokeniser:
             spans: whether to say where each token stands.
 
         Raises:
-            InvalidInput: a text is too long, or of no tokens.
+            Unheld: a text is too long, or of no tokens.
+            InvalidInput: it cannot be read.
         """
         if longest is not None:
             texts = [_bounded(text, number, longest, cut) for number, text in enumerate(texts)]
@@ -118,11 +132,13 @@ class Tokeniser:
                 self._tokenizer.no_truncation()
         for number, one in enumerate(found):
             if not len(one.ids):
-                raise InvalidInput(f"text {number} has no tokens")
+                raise Unheld(f"text {number} has no tokens", f"makes no tokens of text {number}")
             if longest is not None and len(one.ids) > longest:
-                raise InvalidInput(
-                    f"text {number} has {len(one.ids)} tokens, and at most {longest} are taken;"
-                    " 'truncate' cuts it off"
+                has = len(one.ids)
+                raise Unheld(
+                    f"text {number} has {has} tokens, and at most {longest} are taken;"
+                    " 'truncate' cuts it off",
+                    f"makes {has} tokens of text {number}, and takes {longest} at most",
                 )
         return found
 
@@ -222,9 +238,10 @@ def _bounded(text: Text, number: int, longest: int, cut: bool) -> Text:
     if size <= most:
         return text
     if not cut:
-        raise InvalidInput(
+        raise Unheld(
             f"text {number} has {size} characters, and at most {most} are read for {longest}"
-            " tokens; 'truncate' cuts it off"
+            " tokens; 'truncate' cuts it off",
+            f"takes {longest} tokens at most, too few for the {size} characters of text {number}",
         )
     if isinstance(text, str):
         return text[:most]

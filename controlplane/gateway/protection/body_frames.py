@@ -43,6 +43,8 @@ PREFIX = Struct("<QQ")
 TOGETHER = 2**16
 """Bytes of a frame up to which it is sent, and received, at once: each further piece would wake the
 other side once more."""
+_TOLD = Query._fields.index("client")
+"""Fields of a query that a reader says; who asks is known here."""
 _ERRORS: Mapping[str, Callable[[str], ModellessError]] = {
     AskedInText.__name__: lambda _: AskedInText(),
     **{
@@ -115,7 +117,8 @@ def described(parsed: ParsedQuery) -> tuple[dict[str, Any], list[memoryview]]:
             chunks.append(memoryview(bytes(-tensor.nbytes % 8)))
     v2 = parsed.v2
     answer = {
-        "query": list(parsed.query[:-1]),
+        "query": list(parsed.query[:_TOLD]),
+        "unread": parsed.query.unread,
         "tensors": [[tensor.dtype.str, tensor.shape] for tensor in parsed.all_tensors],
         "v2": None if v2 is None else [v2.id, v2.outputs, sorted(v2.binary), dict(v2.classes)],
         "asked_as": v2.face.name if isinstance(v2, AskedAs) else None,
@@ -146,6 +149,7 @@ def parsed_of(
     query = Query(
         task.name, rows, received_ms, latency_ms, accuracy, cost, Prefer(prefer), best_effort,
         None if variant is None else VariantName(variant), draw, priority=priority,
+        unread=tuple((name, why) for name, why in answer["unread"]),
     )  # fmt: skip
     tensors: list[Tensor] = []
     at = 0
@@ -158,7 +162,7 @@ def parsed_of(
     return ParsedQuery(
         task,
         query,
-        tensors if read_as is None else read_as[None].tensors,
+        tensors if read_as is None else next(iter(read_as.values())).tensors,
         v2,
         lengths=None if lengths is None else tuple(lengths),
         spans=answer["spans"],

@@ -83,8 +83,8 @@ class ParsedQuery(NamedTuple):
     spans: list[list[list[int]]] | None = None
     """Of rows that were texts, and have lengths: where each token begins and ends in its text."""
     read_as: Mapping[Digest | None, ReadRows] | None = None
-    """Of texts: the rows by each tokenizer of the task's versions; None stands for the task's own.
-    Numbers have none."""
+    """Of texts: the rows by each tokenizer of the task's versions that holds them; None stands for
+    the task's own. Numbers have none."""
 
     @property
     def all_tensors(self) -> list[Tensor]:

@@ -17,7 +17,7 @@ from variants.buckets import BucketedTask, TaskTable
 from variants.checks.json_shape import shown
 from variants.errors import Internal, InvalidInput, Overloaded, PayloadTooLarge
 from variants.texts.inputs import TEXT, longest_of, unpacked
-from variants.texts.tokenising import Text, Tokeniser, Tokens, filled
+from variants.texts.tokenising import Text, Tokeniser, Tokens, Unheld, filled
 from variants.types import Digest, Task, TaskName, TextInput
 from workers.runtimes.protocol import Tensor
 
@@ -79,6 +79,7 @@ def texts_v1(
     texts = _listed(document["inputs"])
     rows = _rows(_asked(document.get("task"), tasks), texts, tasks, tokenisers, cut)
     query = query_v1(document, rows.task, len(texts), received_ms, draw)
+    query = query._replace(unread=rows.unread)
     tensors, lengths, spans = rows.first
     return ParsedQuery(
         rows.task, query, tensors, lengths=lengths, spans=spans, read_as=rows.read_as
@@ -121,6 +122,7 @@ def texts_v2(
             " its rows: ask one at a time, or over /v1/query"
         )
     query = query_v2(found.task, len(texts), parameters, received_ms, draw, pinned)
+    query = query._replace(unread=found.unread)
     tensors, first, _ = found.first
     return ParsedQuery(
         found.task, query, tensors, form, lengths=first,
@@ -131,13 +133,21 @@ def texts_v2(
 class _Rows:
     """The rows of texts, and the task that takes them."""
 
-    def __init__(self, task: Task, read_as: dict[Digest | None, ReadRows]) -> None:
+    def __init__(
+        self,
+        task: Task,
+        read_as: dict[Digest | None, ReadRows],
+        unread: Mapping[Digest | None, str],
+    ) -> None:
         """
         Args:
-            read_as: the rows by each tokenizer; None stands for the task's own.
+            read_as: the rows by each tokenizer that holds the texts, at least one; None stands for
+                the task's own.
+            unread: the other tokenizers, with what is to be said of versions that read by them.
         """
         self.task = task
-        self.first = read_as[None]
+        self.unread = tuple(unread.items())
+        self.first = next(iter(read_as.values()))
         self.each = list(read_as.values())
         self.read_as = read_as
 
@@ -156,23 +166,31 @@ def _rows(
     tokenisers: Tokenisers,
     cut: bool,
 ) -> _Rows:
-    """The rows of texts, filled up to what the task takes, for each tokenizer of its versions. All
-    go to the same bucket, that which holds the longest.
+    """The rows of texts, filled up to what the task takes, for each tokenizer of its versions that
+    holds them. All go to the same bucket, that which holds the longest.
 
     Args:
         cut: whether texts that are too long are cut off.
+
+    Raises:
+        InvalidInput: no tokenizer holds them, or they cannot be read.
     """
     face = asked.face if isinstance(asked, BucketedTask) else asked
     text = face.text
     if text is None:
         raise InvalidInput(f"task {face.name!r} takes numbers, and no texts")
-    longest = asked.lengths[-1] if isinstance(asked, BucketedTask) else longest_of(face)
     any_length = asked.buckets[0] if isinstance(asked, BucketedTask) else asked
     follows = any_length.bucket is not None and bool(any_length.bucket.outputs)
-    found = {
-        one: tokenisers.of(one).read(texts, longest, cut=cut, spans=follows)
-        for one in (text, *_others(asked, tasks))
-    }
+    found: dict[TextInput, list[Tokens]] = {}
+    unread: dict[Digest | None, Unheld] = {}
+    for one in (text, *_others(asked, tasks)):
+        longest = _longest(asked, one, tasks)
+        try:
+            found[one] = tokenisers.of(one).read(texts, longest, cut=cut, spans=follows)
+        except Unheld as error:
+            unread[None if one is text else one.tokenizer] = error
+    if not found:
+        raise next(iter(unread.values()))
     most = max(len(one.ids) for tokens in found.values() for one in tokens)
     task = asked.holding(most) if isinstance(asked, BucketedTask) else face
     size = len(found) * sum(
@@ -189,6 +207,20 @@ def _rows(
             None if one is text else one.tokenizer: _filled(tokens, one, task, follows=follows)
             for one, tokens in found.items()
         },
+        {name: error.why for name, error in unread.items()},
+    )
+
+
+def _longest(asked: Task | BucketedTask, text: TextInput, tasks: Mapping[TaskName, Task]) -> int:
+    """Tokens of a row of the longest bucket in which a version reads texts so."""
+    if not isinstance(asked, BucketedTask):
+        return longest_of(asked)
+    if text == asked.face.text or not isinstance(tasks, TaskTable):
+        return asked.lengths[-1]
+    return max(
+        longest_of(bucket)
+        for bucket in asked.buckets
+        if any(one.tokenizer == text.tokenizer for one in tasks.texts.get(bucket.name, ()))
     )
 
 

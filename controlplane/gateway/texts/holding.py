@@ -1,0 +1,77 @@
+"""Which versions of a task hold the texts of a query, where their tokenizers differ.
+
+A text may have too many tokens by one tokenizer and not by another. It is answered by who holds it:
+selection then sees the other versions as ones that cannot answer, with the reason.
+"""
+
+from collections.abc import Callable
+
+from planner.selection.snapshot import without_versions
+from planner.types import Query, Snapshot
+from variants.buckets import OwnTexts
+from variants.errors import InvalidInput
+from variants.types import Digest, TaskName
+
+MOST_KNOWN = 64
+"""Parts of a snapshot that are remembered."""
+
+
+class HoldingVersions:
+    """Looks versions up by their tokenizers. Of a query that every version holds nothing is asked
+    here."""
+
+    def __init__(self) -> None:
+        self._own: OwnTexts = {}
+        self._known: dict[tuple[int, TaskName, object], tuple[Snapshot, Snapshot]] = {}
+        """By the id of a snapshot, which is kept beside its part so that the id stays its own."""
+
+    def follow(self, own: OwnTexts) -> None:
+        """Go by these tokenizers of versions from now on."""
+        self._own = own
+        self._known.clear()
+
+    def tokenizer_of(self, task: TaskName, version: str) -> Digest | None:
+        """The tokenizer that a version has of its own, by its label."""
+        own = self._own.get((task, version))
+        return None if own is None else own.tokenizer
+
+    def among(self, query: Query) -> Callable[[Snapshot], Snapshot]:
+        """What makes of a snapshot the part of versions that hold the texts of a query."""
+
+        def part(snapshot: Snapshot) -> Snapshot:
+            key = (id(snapshot), query.task, query.unread)
+            found = self._known.get(key)
+            if found is None:
+                if len(self._known) >= MOST_KNOWN:
+                    self._known.clear()
+                found = self._known[key] = (snapshot, self._part(snapshot, query))
+            return found[1]
+
+        return part
+
+    def check_named(self, snapshot: Snapshot, query: Query) -> None:
+        """
+        Raises:
+            InvalidInput: the query names a variant that does not hold its texts.
+        """
+        view = snapshot.tasks.get(query.task)
+        if query.variant is None or view is None:
+            return
+        for candidate in view.by_variant.get(query.variant, ()):
+            why = self.why_not(query, candidate.model_version)
+            if why:
+                raise InvalidInput(
+                    f"variant {query.variant!r} {why}; 'truncate' cuts texts off, and other"
+                    f" variants hold {'this one' if query.rows == 1 else 'these'}"
+                )
+
+    def why_not(self, query: Query, version: str) -> str:
+        """Why a version does not hold the texts of a query; empty where it does."""
+        tokenizer = self.tokenizer_of(query.task, version)
+        return next((why for name, why in query.unread if name == tokenizer), "")
+
+    def _part(self, snapshot: Snapshot, query: Query) -> Snapshot:
+        view = snapshot.tasks.get(query.task)
+        versions = set() if view is None else {one.model_version for one in view.by_cost}
+        why = {one: why for one in versions if (why := self.why_not(query, one))}
+        return without_versions(snapshot, query.task, why)
