@@ -142,7 +142,8 @@ def fix_axis(arguments: Arguments, announce: Announce) -> dict[str, Any]:
 def text_inputs(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     """``path`` of a model, ``tokenizer``, ``given`` inputs by what they take, ``size_mib`` and the
     name ``where`` to the fields of a ``TextInput`` but its tokenizer's name, and ``dtypes`` of its
-    inputs, and the ``length`` of their rows if that is fixed.
+    inputs, the ``length`` of their rows if that is fixed, how many embeddings its ``table`` has if
+    that can be seen, and the ``highest`` number that the tokenizer gives.
 
     Where the model joins a task, the ``text`` of that and ``task_dtypes`` of its inputs: a model
     with other inputs is written to ``target`` with those of the task.
@@ -160,12 +161,21 @@ def text_inputs(arguments: Arguments, announce: Announce) -> dict[str, Any]:
         changed = as_task_takes(path.read_bytes(), found, text, dtypes, pad, where=where)
         if changed is not None:
             Path(arguments["target"]).write_bytes(changed)
-    return {**asdict(found), "pad": tokeniser.pad}
+    return {**asdict(found), "pad": tokeniser.pad, "highest": tokeniser.highest}
 
 
 def tokenizer(arguments: Arguments, announce: Announce) -> dict[str, Any]:
-    """``tokenizer``, and what it is called in sentences, to the number of its ``pad`` token."""
-    return {"pad": _tokeniser(arguments).pad}
+    """``tokenizer``, and what it is called in sentences, to the number of its ``pad`` token and the
+    ``highest`` one; and the ``tables`` of ``models``, which are read by their input ``ids``."""
+    from profiler.evaluation.embedding_table import rows_of_table
+    from variants.checks.onnx_check import parse_model
+
+    found = _tokeniser(arguments)
+    tables = {
+        label: rows_of_table(parse_model(label, Path(path).read_bytes()), arguments["ids"])
+        for label, path in arguments.get("models", {}).items()
+    }
+    return {"pad": found.pad, "highest": found.highest, "tables": tables}
 
 
 def text_rows(arguments: Arguments, announce: Announce) -> dict[str, Any]:

@@ -96,6 +96,13 @@ class Tokeniser:
         """How many numbers of tokens there are."""
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
+    @property
+    def highest(self) -> int:
+        """The highest number of a token that it may give, added ones and what fills up included."""
+        known = self._tokenizer.get_vocab(with_added_tokens=True).values()
+        around = self._tokenizer.encode("", "").ids  # a template names numbers by itself
+        return int(max((*known, *around, self.pad)))
+
     def read(
         self, texts: Sequence[Text], longest: int | None, *, cut: bool = False, spans: bool = False
     ) -> list[Tokens]:

@@ -32,6 +32,14 @@ FIRST = text_input(tokenizer_json())
 OTHER = text_input(other_tokenizer_json(), pad=1)
 
 
+FEW = {
+    "worth": np.zeros(6, np.float32),
+    "axis": np.array([1]),
+    "signs": np.array([[-1.0, 1.0]], np.float32),
+}
+"""For fewer numbers of tokens than the tokenizer has."""
+
+
 class Both(Opinions):
     """Has ``opinion``, and registers ``view``, which reads other numbers."""
 
@@ -191,6 +199,10 @@ def test_a_task_of_numbers_learns_to_read_texts(tmp_path: Path) -> None:
     house.register(evaluation=tmp_path / "n.npz", lengths=(4,), tokenizer=None)
     [task] = house.catalog.snapshot().tasks
     assert text_of_task(task, house.tokenizer, {}, QUICK) == FIRST
+    few = models.write(tmp_path / "few.onnx", opinion_model(weights=FEW))
+    with pytest.raises(InvalidInput, match=r"gives numbers of tokens up to 7, and v-v1 has emb"):
+        text_of_task(task, house.tokenizer, {}, QUICK, {"v-v1": few})
+    assert text_of_task(task, house.tokenizer, {}, QUICK, {"v-v1": house.model}) == FIRST
     with pytest.raises(InvalidInput, match="other\\.txt is no tokenizer"):
         text_of_task(task, _file(tmp_path / "other.txt", b"[PAD]\n"), {}, QUICK)
     with pytest.raises(InvalidInput, match=r"task 'opinions\.4' has no input 'x'"):

@@ -11,7 +11,7 @@ from controlplane.building.types import RegistrationRequest
 from controlplane.registry.extension import extend
 from tests import onnx_models as models
 from tests.controlplane.registry.test_registration import CPU, QUICK, House
-from tests.texts import FILM, PAD, opinion_model, text_input, tokenizer_json, write_texts
+from tests.texts import FILM, PAD, WORTH, opinion_model, text_input, tokenizer_json, write_texts
 from variants.buckets import bucketed_named
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.types import OpenAxis, Stage
@@ -122,6 +122,50 @@ def test_what_does_not_fit_is_refused(
     with pytest.raises(error, match=reason):
         house.register(**changes)
     assert house.catalog.snapshot().tasks == ()
+
+
+def test_a_tokenizer_with_more_numbers_than_embeddings_is_refused(tmp_path: Path) -> None:
+    house = Opinions(tmp_path)
+    few = {
+        "worth": np.zeros(7, np.float32),
+        "axis": np.array([1]),
+        "signs": np.array([[-1.0, 1.0]], np.float32),
+    }
+    models.write(house.model, opinion_model(weights=few))
+    why = (
+        r"tokenizer\.json gives numbers of tokens up to 7, and opinion\.onnx has embeddings for 7,"
+        r" which are 0 to 6: give the tokenizer that it was trained with"
+    )
+    with pytest.raises(InvalidInput, match=why):
+        house.register(lengths=(8,))
+    assert house.catalog.snapshot().tasks == ()
+
+
+def test_a_tokenizer_of_far_fewer_numbers_is_told(tmp_path: Path) -> None:
+    house = Opinions(tmp_path)
+    many = {
+        "worth": np.pad(WORTH, (0, 992)),
+        "axis": np.array([1]),
+        "signs": np.array([[-1.0, 1.0]], np.float32),
+    }
+    models.write(house.model, opinion_model(weights=many))
+    result = house.register(lengths=(8,))
+    assert result.said == (
+        "tokenizer.json has 8 numbers of tokens, and opinion.onnx has embeddings for 1,000: it may"
+        " be the tokenizer of another model",
+    )
+
+
+def test_who_guesses_is_asked_for_its_tokenizer(tmp_path: Path) -> None:
+    house = Opinions(tmp_path)
+    labels = ("pos", "neg", "pos", "neg", "neg")  # of texts that are all good
+    rows = [f"good,{labels[number % 5]}" for number in range(60)]
+    house.rows.write_text("\n".join(["text,label", *rows]) + "\n")
+    [said] = house.register(lengths=(4,)).doubts
+    assert said.startswith(
+        "the accuracy of opinion-v1 is 35.42 %, no better than the 64.58 % of alw"
+    )
+    assert "are its texts read by the tokenizer that it was trained with" in said
 
 
 def test_a_file_that_is_no_tokenizer_is_refused_by_its_name(tmp_path: Path) -> None:
