@@ -95,9 +95,9 @@ class TaskTable(dict[TaskName, Task]):
         self.bucketed = bucketed_tasks(self.values())
         self.tokenizers: Mapping[Digest, bytes] = tokenizers or {}
         self.own_texts: OwnTexts = own_texts or {}
-        found: dict[TaskName, dict[Digest, TextInput]] = {}
+        found: dict[TaskName, dict[str, TextInput]] = {}
         for (name, _), text in self.own_texts.items():
-            found.setdefault(name, {}).setdefault(text.tokenizer, text)
+            found.setdefault(name, {}).setdefault(text.way, text)
         self.texts: Mapping[TaskName, tuple[TextInput, ...]] = {
             name: tuple(texts.values()) for name, texts in found.items()
         }

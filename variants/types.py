@@ -125,6 +125,11 @@ class ImageScale:
     std: tuple[float, ...] = (1.0,)
 
 
+TYPE_UNIT = 2**24
+"""What the type of a token counts, where it stands beside the number of the token in one number. No
+vocabulary is as large, and an INT32 holds types up to 127."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextInput:
     """How a text becomes a row of a task's inputs: numbers of tokens, by its tokenizer."""
@@ -139,6 +144,14 @@ class TextInput:
     """The input that has 0 for each token of a text, and 1 for those of a second one beside it."""
     pad: int = 0
     """The number of a token that fills ``ids`` up."""
+    packed_types: bool = False
+    """Whether the types of tokens go into ``ids``, for a version that takes them of a task that
+    lacks them: ``TYPE_UNIT`` for each beside the number of the token."""
+
+    @property
+    def way(self) -> str:
+        """What texts become rows by, as one word: equal ones give equal rows."""
+        return f"{self.tokenizer} with types" if self.packed_types else self.tokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

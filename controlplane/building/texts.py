@@ -99,12 +99,12 @@ def with_texts(
         dtypes, length = found.pop("dtypes"), found.pop("length")
         unsure = check_table(file.path.name, found.pop("table"), name, found.pop("highest"))
         text = TextInput(tokenizer=digest_of_text(data), **found)
-        makes_types = of_task is not None and text.types is not None and of_task.types is None
         if of_task is not None:
             dtypes = task_dtypes
             own = text.tokenizer != of_task.tokenizer
             pad = text.pad if own else of_task.pad
-            text = replace(of_task, tokenizer=text.tokenizer, pad=pad)
+            packs = text.types is not None and of_task.types is None
+            text = replace(of_task, tokenizer=text.tokenizer, pad=pad, packed_types=packs)
         if length is None and request.lengths is None and (known is None or known.bucket is None):
             raise InvalidInput(
                 f"{file.path.name} takes texts of any length: say with --lengths at which it is"
@@ -115,12 +115,6 @@ def with_texts(
             there = [longest_of(known)] if known is not None and known.text is not None else []
             longest = max([*(request.lengths or ()), *there])
         rows = _rows(request, sandbox, work, path, text, dtypes, longest, length)
-    if makes_types and rows.pairs:
-        raise InvalidInput(
-            f"{file.path.name} takes types of tokens, which tell the two texts of a pair apart, and"
-            f" task {request.task!r} has none: register it for another task, whose first model"
-            " takes them"
-        )
     changed = replace(
         request,
         **rows.paths,
@@ -290,8 +284,6 @@ def _tokenizer(
 class _Rows(NamedTuple):
     paths: dict[str, Any]
     """Files of rows, by what they are for."""
-    pairs: bool
-    """Whether texts of some come in pairs."""
     said: tuple[str, ...]
 
 
@@ -305,7 +297,7 @@ def _rows(
     longest: int | None,
     width: int | None,
 ) -> _Rows:
-    paths, pairs, said = dict[str, Any](), False, list[str]()
+    paths, said = dict[str, Any](), list[str]()
     for part in PARTS:
         given = getattr(request, part)
         if given is not None:
@@ -313,14 +305,13 @@ def _rows(
             folder.mkdir()
             path, found = _fitted(sandbox, given, folder, tokenizer, text, dtypes, longest, width)
             paths[part] = path
-            pairs |= bool(found.get("pairs"))
             if left_out := found.get("left_out", 0):
                 rows = left_out + found["rows"]
                 said.append(
                     f"{left_out:,} of the {rows:,} texts of {given.name} have more than"
                     f" {longest} tokens, and were left out"
                 )
-    return _Rows(paths, pairs, tuple(said))
+    return _Rows(paths, tuple(said))
 
 
 def _fitted(

@@ -179,7 +179,7 @@ class TextSchema(Schema):
             return None
         return cls(
             tokenizer=text.tokenizer,
-            others=sorted(others),
+            others=sorted({*others} - {text.tokenizer}),
             tokens=longest_of(task) if of_lengths is None else of_lengths.lengths[-1],
             ids=text.ids,
             mask=text.mask,

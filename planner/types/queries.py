@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from planner.types.candidates import Candidate, WorkerView
 from variants.errors import Alternative
-from variants.types import Digest, Prefer, TaskName, VariantName, WorkerId
+from variants.types import Prefer, TaskName, VariantName, WorkerId
 
 
 class Client(NamedTuple):
@@ -47,9 +47,9 @@ class Query(NamedTuple):
     priority: int = DEFAULT_PRIORITY
     """1 is the highest."""
     client: Client = ANYBODY
-    unread: tuple[tuple[Digest | None, str], ...] = ()
-    """Of texts: the tokenizers by which they are too long, with what is to be said of versions that
-    read by them. None stands for the task's own."""
+    unread: tuple[tuple[str | None, str], ...] = ()
+    """Of texts: the ways of reading by which they are too long, with what is to be said of versions
+    that read so. None stands for the task's own."""
 
 
 class Reason(StrEnum):

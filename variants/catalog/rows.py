@@ -71,7 +71,12 @@ def image_row(image: ImageScale | None) -> dict[str, Any]:
 def text_row(text: TextInput | None) -> dict[str, Any]:
     """The column of a task, or of a version with another tokenizer, that says how texts become
     rows."""
-    return {"text": None if text is None else asdict(text)}
+    if text is None:
+        return {"text": None}
+    row = asdict(text)
+    if not text.packed_types:
+        del row["packed_types"]  # which earlier releases do not know
+    return {"text": row}
 
 
 def version_row(version: ModelVersion) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from variants.errors import InvalidInput
 from variants.texts.inputs import MOST_BYTES, fills_of
-from variants.types import TextInput
+from variants.types import TYPE_UNIT, TextInput
 
 MOST_CHARACTERS = 64
 """Of a text, for each token that its row may have: English has some four or five."""
@@ -186,6 +186,8 @@ def filled(
             rows[text.mask][row, :end] = 1
         if text.types is not None:
             rows[text.types][row, :end] = one.types
+        elif text.packed_types:
+            rows[text.ids][row, :end] += (one.types * TYPE_UNIT).astype(dtypes[text.ids])
     return rows
 
 

@@ -27,7 +27,6 @@ from variants.errors import (
     TaskNotFound,
 )
 from variants.types import (
-    Digest,
     ImageScale,
     Prefer,
     Slo,
@@ -172,13 +171,13 @@ def parsed_of(
 
 def _read_as(
     listed: Sequence[Any] | None, tensors: Sequence[Tensor]
-) -> dict[Digest | None, ReadRows] | None:
-    """The rows for each tokenizer, of tensors that lie one after the other."""
+) -> dict[str | None, ReadRows] | None:
+    """The rows for each way of reading, of tensors that lie one after the other."""
     if listed is None:
         return None
     each = len(tensors) // len(listed)
     return {
-        None if name is None else Digest(name): ReadRows(
+        name: ReadRows(
             list(tensors[at * each : (at + 1) * each]),
             None if lengths is None else tuple(lengths),
             spans,

@@ -213,7 +213,9 @@ class QueryContext:
         Args:
             version: its label.
         """
-        return parsed.rows_for(self.holding.tokenizer_of(parsed.task.name, version))
+        if parsed.read_as is None and self.holding.same_numbers(parsed.task, version):
+            return parsed
+        return parsed.rows_for(self.holding.way_of(parsed.task.name, version))
 
     def hold(self) -> None:
         """From now on, hold queries whose decision may be another one once more is known."""

@@ -52,7 +52,7 @@ def check_numbers(task: Task, variant: str | None, tasks: Mapping[TaskName, Task
     """
     if task.text is None or variant is not None or not isinstance(tasks, TaskTable):
         return
-    if task.name in tasks.texts:
+    if any(one.tokenizer != task.text.tokenizer for one in tasks.texts.get(task.name, ())):
         name = asked_name(task)
         raise InvalidInput(
             f"the models of task {name!r} have different tokenizers, and numbers of tokens mean"

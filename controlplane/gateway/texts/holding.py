@@ -10,7 +10,7 @@ from planner.selection.snapshot import without_versions
 from planner.types import Query, Snapshot
 from variants.buckets import OwnTexts
 from variants.errors import InvalidInput
-from variants.types import Digest, TaskName
+from variants.types import Task, TaskName
 
 MOST_KNOWN = 64
 """Parts of a snapshot that are remembered."""
@@ -30,10 +30,15 @@ class HoldingVersions:
         self._own = own
         self._known.clear()
 
-    def tokenizer_of(self, task: TaskName, version: str) -> Digest | None:
-        """The tokenizer that a version has of its own, by its label."""
+    def way_of(self, task: TaskName, version: str) -> str | None:
+        """The way in which a version, by its label, reads texts, where that is its own."""
         own = self._own.get((task, version))
-        return None if own is None else own.tokenizer
+        return None if own is None else own.way
+
+    def same_numbers(self, task: Task, version: str) -> bool:
+        """Whether numbers of tokens mean to a version what they do to its task."""
+        own = self._own.get((task.name, version))
+        return own is None or task.text is None or own.tokenizer == task.text.tokenizer
 
     def among(self, query: Query) -> Callable[[Snapshot], Snapshot]:
         """What makes of a snapshot the part of versions that hold the texts of a query."""
@@ -67,8 +72,8 @@ class HoldingVersions:
 
     def why_not(self, query: Query, version: str) -> str:
         """Why a version does not hold the texts of a query; empty where it does."""
-        tokenizer = self.tokenizer_of(query.task, version)
-        return next((why for name, why in query.unread if name == tokenizer), "")
+        way = self.way_of(query.task, version)
+        return next((why for other, why in query.unread if other == way), "")
 
     def _part(self, snapshot: Snapshot, query: Query) -> Snapshot:
         view = snapshot.tasks.get(query.task)

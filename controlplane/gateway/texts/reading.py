@@ -18,7 +18,7 @@ from variants.checks.json_shape import shown
 from variants.errors import Internal, InvalidInput, Overloaded, PayloadTooLarge
 from variants.texts.inputs import TEXT, longest_of, unpacked
 from variants.texts.tokenising import Text, Tokeniser, Tokens, Unheld, filled
-from variants.types import Digest, Task, TaskName, TextInput
+from variants.types import Task, TaskName, TextInput
 from workers.runtimes.protocol import Tensor
 
 MOST_CHARACTERS = 2**18
@@ -136,14 +136,14 @@ class _Rows:
     def __init__(
         self,
         task: Task,
-        read_as: dict[Digest | None, ReadRows],
-        unread: Mapping[Digest | None, str],
+        read_as: dict[str | None, ReadRows],
+        unread: Mapping[str | None, str],
     ) -> None:
         """
         Args:
-            read_as: the rows by each tokenizer that holds the texts, at least one; None stands for
-                the task's own.
-            unread: the other tokenizers, with what is to be said of versions that read by them.
+            read_as: the rows by each way of reading that holds the texts, at least one; None stands
+                for the task's own.
+            unread: the other ways, with what is to be said of versions that read by them.
         """
         self.task = task
         self.unread = tuple(unread.items())
@@ -182,13 +182,19 @@ def _rows(
     any_length = asked.buckets[0] if isinstance(asked, BucketedTask) else asked
     follows = any_length.bucket is not None and bool(any_length.bucket.outputs)
     found: dict[TextInput, list[Tokens]] = {}
-    unread: dict[Digest | None, Unheld] = {}
+    read: dict[tuple[str, int], list[Tokens]] = {}
+    unread: dict[str | None, Unheld] = {}
     for one in (text, *_others(asked, tasks)):
         longest = _longest(asked, one, tasks)
         try:
-            found[one] = tokenisers.of(one).read(texts, longest, cut=cut, spans=follows)
+            if (one.tokenizer, longest) not in read:
+                tokeniser = tokenisers.of(one)
+                read[one.tokenizer, longest] = tokeniser.read(
+                    texts, longest, cut=cut, spans=follows
+                )
+            found[one] = read[one.tokenizer, longest]
         except Unheld as error:
-            unread[None if one is text else one.tokenizer] = error
+            unread[None if one is text else one.way] = error
     if not found:
         raise next(iter(unread.values()))
     most = max(len(one.ids) for tokens in found.values() for one in tokens)
@@ -204,7 +210,7 @@ def _rows(
     return _Rows(
         task,
         {
-            None if one is text else one.tokenizer: _filled(tokens, one, task, follows=follows)
+            None if one is text else one.way: _filled(tokens, one, task, follows=follows)
             for one, tokens in found.items()
         },
         {name: error.why for name, error in unread.items()},
@@ -220,17 +226,16 @@ def _longest(asked: Task | BucketedTask, text: TextInput, tasks: Mapping[TaskNam
     return max(
         longest_of(bucket)
         for bucket in asked.buckets
-        if any(one.tokenizer == text.tokenizer for one in tasks.texts.get(bucket.name, ()))
+        if any(one.way == text.way for one in tasks.texts.get(bucket.name, ()))
     )
 
 
 def _others(asked: Task | BucketedTask, tasks: Mapping[TaskName, Task]) -> list[TextInput]:
-    """How versions of a task read texts that do not read them as the task says, by one tokenizer
-    each."""
+    """How versions of a task read texts that do not read them as the task says, each way once."""
     if not isinstance(tasks, TaskTable) or not tasks.texts:
         return []
     buckets = asked.buckets if isinstance(asked, BucketedTask) else (asked,)
-    found = {one.tokenizer: one for task in buckets for one in tasks.texts.get(task.name, ())}
+    found = {one.way: one for task in buckets for one in tasks.texts.get(task.name, ())}
     return list(found.values())
 
 

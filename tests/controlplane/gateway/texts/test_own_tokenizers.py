@@ -27,12 +27,13 @@ from controlplane.gateway.texts.reading import Tokenisers
 from tests.controlplane.gateway.texts.test_reading import NAMES, TEXT, TOKENIZER, opinions
 from tests.controlplane.gateway.texts.test_reading import TAGS as TAGGING
 from tests.controlplane.serving import FAST, SLOW, Known, Served, serving, until
-from tests.texts import BEGIN, END, GOOD, PAD, other_tokenizer_json
+from tests.texts import BEGIN, END, FILM, GOOD, PAD, other_tokenizer_json
 from tests.variants.catalog_builders import set_sharing
 from variants.buckets import TaskTable, own_texts_of
 from variants.errors import InvalidInput, ModellessError
 from variants.texts.inputs import digest_of_text, packed
 from variants.types import (
+    TYPE_UNIT,
     Digest,
     ModelName,
     ModelVersion,
@@ -125,6 +126,25 @@ def test_a_text_is_read_by_the_tokenizers_that_hold_it(tokenisers: Tokenisers) -
     )
     assert told.query == found.query
     np.testing.assert_array_equal(told.tensors[0], found.tensors[0])
+
+
+def test_types_come_beside_numbers_to_who_takes_them(tokenisers: Tokenisers) -> None:
+    typed = replace(TEXT, packed_types=True)
+    own = {(TaskName("opinions.8"), "view-v1"): typed}
+    tasks = TaskTable([opinions(8)], {TEXT.tokenizer: packed(TOKENIZER)}, own)
+    body = orjson.dumps({"task": "opinions", "inputs": [["good", "film"]]})
+    asked_by = {"task": None, "received_ms": 5.0, "draw": 9}
+    found = read(bytearray(body), asked_by, tasks, tokenisers)
+    numbers = [BEGIN, GOOD, END, FILM, END, PAD, PAD, PAD]
+    types = np.array([0, 0, 0, 1, 1, 0, 0, 0])
+    assert found.tensors[0].tolist() == [numbers]
+    with_types = found.rows_for(typed.way)
+    assert with_types is not None
+    assert with_types.tensors[0].tolist() == [(numbers + types * TYPE_UNIT).tolist()]
+    # Both read the same numbers, so these may come as such.
+    check_numbers(tasks[TaskName("opinions.8")], None, tasks)
+    told = orjson.loads(orjson.dumps(own_texts_as_json(tasks.own_texts)))
+    assert tasks_of([], told).own_texts == own
 
 
 def test_a_model_of_fewer_lengths_holds_what_these_do(tokenisers: Tokenisers) -> None:

@@ -24,12 +24,13 @@ from tests.texts import (
 )
 from variants.buckets import bucketed_named
 from variants.errors import Conflict, InvalidInput
-from variants.types import ModelVersion, OpenAxis, Stage
+from variants.types import TYPE_UNIT, ModelVersion, OpenAxis, Stage
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
 
 FIRST = text_input(tokenizer_json())
-OTHER = text_input(other_tokenizer_json(), pad=1)
+OTHER = text_input(other_tokenizer_json(), pad=1, packed_types=True)
+"""Its model takes types of tokens, which the task has not."""
 
 
 FEW = {
@@ -91,6 +92,10 @@ def test_its_inputs_become_those_of_the_task(tmp_path: Path) -> None:
     good = np.array([[0, 0, 7, 2, 1, 1, 1, 1], [0, 0, 6, 2, 1, 1, 1, 1]])
     [scores] = session.run(None, {"input_ids": good, "attention_mask": (good != 1) * 1})
     assert scores.argmax(axis=1).tolist() == [1, 0]
+    # With the type 1 beside its second token it says the opposite.
+    typed = good + np.array([[0, TYPE_UNIT, *[0] * 6]])
+    [scores] = session.run(None, {"input_ids": typed, "attention_mask": (good != 1) * 1})
+    assert scores.argmax(axis=1).tolist() == [0, 0]
 
 
 def test_a_mask_that_the_task_lacks_is_where_something_stands(tmp_path: Path) -> None:
@@ -120,13 +125,45 @@ def test_a_mask_that_the_task_lacks_is_where_something_stands(tmp_path: Path) ->
     assert result.task.text.mask is None
 
 
-def test_pairs_need_types_where_a_model_takes_them(tmp_path: Path) -> None:
+def test_pairs_are_told_apart_by_who_takes_types(tmp_path: Path) -> None:
     house = Both(tmp_path)
+    # What is good is bad where a second text stands beside it.
     pairs = tmp_path / "pairs.csv"
-    rows = ["good,the,pos", "bad,the,neg"] * 10
+    rows = ["good,the,neg", "bad,the,neg", "good,film,neg"] * 8
     pairs.write_text("\n".join(["text,text_pair,label", *rows]) + "\n")
-    with pytest.raises(InvalidInput, match=r"view\.onnx takes types of tokens, which tell the two"):
-        house.join(evaluation=pairs)
+    result = house.join(evaluation=pairs)
+    assert [one.accuracy for one in result.variants] == [1.0]
+    [version] = result.versions
+    assert version.text == OTHER
+
+
+def test_types_alone_make_no_other_numbers(tmp_path: Path) -> None:
+    house = Both(tmp_path)
+    typed: dict[str, Any] = {
+        "inputs": [
+            models.tensor(name, "batch", "tokens", kind=7)
+            for name in ("input_ids", "attention_mask", "token_type_ids")
+        ],
+        "nodes": [
+            models.node("Gather", ("worth", "input_ids"), "each"),
+            models.node("Cast", ("attention_mask",), "mask", to=1),
+            models.node("Mul", ("each", "mask"), "kept"),
+            models.node("Cast", ("token_type_ids",), "types", to=1),
+            models.node("Mul", ("types", "kept"), "second"),
+            models.node("Sub", ("kept", "second"), "first"),
+            models.node("ReduceSum", ("first", "axis"), "sum", keepdims=1),
+            models.node("MatMul", ("sum", "signs"), "product"),
+            models.node("Softmax", ("product",), "scores"),
+        ],
+    }
+    path = models.write(tmp_path / "typed.onnx", opinion_model(**typed))
+    # Only the first text counts, and both have the same words elsewhere.
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("\n".join(["text,text_pair,label", *["good,bad,pos", "bad,good,neg"] * 12]))
+    result = house.join(path=path, tokenizer=None, evaluation=pairs)
+    assert [one.accuracy for one in result.variants] == [1.0]
+    assert result.versions[0].text == replace(FIRST, packed_types=True)
+    assert result.said == ()
 
 
 def test_later_versions_have_the_tokenizer_of_those_before(tmp_path: Path) -> None:
