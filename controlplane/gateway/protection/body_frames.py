@@ -2,8 +2,8 @@
 
 A frame is two lengths, u64 each: of a JSON object and of the bytes that follow it. The gateway
 sends its tasks, where they have changed, to who reads texts with the tokenizers behind them that
-are new; and what is to be read, with the body behind it. The reader answers with the query and the
-bytes of its tensors, or with an error.
+are new, who answers once these are loaded; and what is to be read, with the body behind it. The
+reader answers with the query and the bytes of its tensors, or with an error.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ import numpy as np
 
 from controlplane.gateway.query.parsing import ParsedQuery, ReadRows
 from controlplane.gateway.query.replies import AskedAs, V2Request
-from controlplane.gateway.texts.asked import AskedInText
+from controlplane.gateway.texts.asked import AskedInText, TokenizerLoading
 from planner.types import Query
 from variants.buckets import OwnTexts, TaskTable, read_bucket
 from variants.errors import (
@@ -42,10 +42,13 @@ PREFIX = Struct("<QQ")
 TOGETHER = 2**16
 """Bytes of a frame up to which it is sent, and received, at once: each further piece would wake the
 other side once more."""
+LOADED: Mapping[str, Any] = {"loaded": True}
+"""The answer to tasks with tokenizers."""
 _TOLD = Query._fields.index("client")
 """Fields of a query that a reader says; who asks is known here."""
 _ERRORS: Mapping[str, Callable[[str], ModellessError]] = {
     AskedInText.__name__: lambda _: AskedInText(),
+    TokenizerLoading.__name__: TokenizerLoading,
     **{
         kind.__name__: kind
         for kind in (Internal, InvalidInput, Overloaded, PayloadTooLarge, TaskNotFound)

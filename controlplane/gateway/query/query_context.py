@@ -19,6 +19,7 @@ from controlplane.gateway.overload.repeated_refusals import RepeatedRefusals, Wo
 from controlplane.gateway.overload.retry_advice import RetryAdvice
 from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.protection.lethal_queries import LethalQueries
+from controlplane.gateway.protection.text_reader import TextReader
 from controlplane.gateway.query.deadline_guard import DeadlineGuard
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_errors import expired_error, header_lines
@@ -130,8 +131,9 @@ class QueryContext:
         self.lethal = LethalQueries()
         """Contents that may have ended workers."""
         self.reader: BodyReader | None = None
-        self.text_reader: BodyReader | None = None
         """Reads long bodies elsewhere; None: they are read here."""
+        self.text_reader: TextReader | None = None
+        """Reads texts."""
         self.held: dict[TaskName, int] = {}
         """Queries in flight, by task."""
         self.held_bytes = 0

@@ -5,7 +5,7 @@ from typing import Any
 
 from planner.types import Query
 from variants.buckets import BucketedTask, TaskTable, asked_name
-from variants.errors import InvalidInput
+from variants.errors import InvalidInput, Overloaded
 from variants.types import Task, TaskName
 
 TRUNCATE = "truncate"
@@ -15,6 +15,14 @@ CHARACTERS, AROUND = 5, 2
 """Of a token, as is usual, and tokens that stand around a text."""
 BYTES = "BYTES"
 """The datatype of texts in the Open Inference Protocol."""
+
+
+NOT_YET = "cannot be asked with texts yet: its tokenizer is being loaded"
+"""What is said of versions whose tokenizer is not there yet."""
+
+
+class TokenizerLoading(Overloaded):
+    """The tokenizer that would read a text is not there yet."""
 
 
 class AskedInText(InvalidInput):

@@ -6,10 +6,11 @@ selection then sees the other versions as ones that cannot answer, with the reas
 
 from collections.abc import Callable
 
+from controlplane.gateway.texts.asked import NOT_YET
 from planner.selection.snapshot import without_versions
 from planner.types import Query, Snapshot
 from variants.buckets import OwnTexts
-from variants.errors import InvalidInput
+from variants.errors import InvalidInput, Overloaded
 from variants.types import Task, TaskName
 
 MOST_KNOWN = 64
@@ -58,12 +59,15 @@ class HoldingVersions:
         """
         Raises:
             InvalidInput: the query names a variant that does not hold its texts.
+            Overloaded: the tokenizer of that is being loaded.
         """
         view = snapshot.tasks.get(query.task)
         if query.variant is None or view is None:
             return
         for candidate in view.by_variant.get(query.variant, ()):
             why = self.why_not(query, candidate.model_version)
+            if why == NOT_YET:
+                raise Overloaded(f"variant {query.variant!r} {why}; ask again")
             if why:
                 raise InvalidInput(
                     f"variant {query.variant!r} {why}; 'truncate' cuts texts off, and other"

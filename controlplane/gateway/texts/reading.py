@@ -12,10 +12,10 @@ from controlplane.gateway.query.parsing import ParsedQuery, ReadRows, query_v1
 from controlplane.gateway.query.query_fields import AskedByLength, flag_of, parameters_of, task_of
 from controlplane.gateway.query.replies import AskedAs
 from controlplane.gateway.query.v2_parsing import query_v2, v2_form
-from controlplane.gateway.texts.asked import TRUNCATE
+from controlplane.gateway.texts.asked import NOT_YET, TRUNCATE, TokenizerLoading
 from variants.buckets import BucketedTask, TaskTable
 from variants.checks.json_shape import shown
-from variants.errors import Internal, InvalidInput, Overloaded, PayloadTooLarge
+from variants.errors import Internal, InvalidInput, PayloadTooLarge
 from variants.texts.inputs import TEXT, longest_of, unpacked
 from variants.texts.tokenising import Text, Tokeniser, Tokens, Unheld, filled
 from variants.types import Task, TaskName, TextInput
@@ -50,12 +50,12 @@ class Tokenisers:
     def of(self, text: TextInput) -> Tokeniser:
         """
         Raises:
-            Overloaded: it is not there yet.
+            TokenizerLoading: it is not there yet.
             Internal: it cannot be loaded: it is damaged, or its library is not installed.
         """
         found = self._loaded.get(text.tokenizer)
         if found is None:
-            raise Overloaded("the task's tokenizer is not there yet; ask again")
+            raise TokenizerLoading("the task's tokenizer is not there yet; ask again")
         if isinstance(found, InvalidInput):
             raise Internal(f"texts cannot be read here: {found.message}")
         return found
@@ -174,6 +174,7 @@ def _rows(
 
     Raises:
         InvalidInput: no tokenizer holds them, or they cannot be read.
+        TokenizerLoading: one that may hold them is not there yet, and no other does.
     """
     face = asked.face if isinstance(asked, BucketedTask) else asked
     text = face.text
@@ -183,7 +184,8 @@ def _rows(
     follows = any_length.bucket is not None and bool(any_length.bucket.outputs)
     found: dict[TextInput, list[Tokens]] = {}
     read: dict[tuple[str, int], list[Tokens]] = {}
-    unread: dict[str | None, Unheld] = {}
+    unread: dict[str | None, str] = {}
+    errors: list[Unheld | TokenizerLoading] = []
     for one in (text, *_others(asked, tasks)):
         longest = _longest(asked, one, tasks)
         try:
@@ -193,10 +195,12 @@ def _rows(
                     texts, longest, cut=cut, spans=follows
                 )
             found[one] = read[one.tokenizer, longest]
-        except Unheld as error:
-            unread[None if one is text else one.way] = error
-    if not found:
-        raise next(iter(unread.values()))
+        except (Unheld, TokenizerLoading) as error:
+            errors.append(error)
+            why = error.why if isinstance(error, Unheld) else NOT_YET
+            unread[None if one is text else one.way] = why
+    if not found:  # who is not there yet may hold them
+        raise next((one for one in errors if isinstance(one, TokenizerLoading)), errors[0])
     most = max(len(one.ids) for tokens in found.values() for one in tokens)
     task = asked.holding(most) if isinstance(asked, BucketedTask) else face
     size = len(found) * sum(
@@ -213,7 +217,7 @@ def _rows(
             None if one is text else one.way: _filled(tokens, one, task, follows=follows)
             for one, tokens in found.items()
         },
-        {name: error.why for name, error in unread.items()},
+        unread,
     )
 
 
