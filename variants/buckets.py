@@ -70,7 +70,7 @@ class BucketedTask:
 
     @property
     def following(self) -> tuple[FollowingAxis, ...]:
-        """Of the outputs that are as long as the rows."""
+        """Of the outputs that are as long as the rows, or a part of that."""
         return bucket_of(self.buckets[0]).outputs
 
 
@@ -154,6 +154,16 @@ def read_bucket(document: Mapping[str, Any] | None) -> LengthBucket | None:
         axes=tuple(OpenAxis(**axis) for axis in document["axes"]),
         outputs=tuple(FollowingAxis(**axis) for axis in document.get("outputs", ())),
     )
+
+
+def following_of(bucket: Task) -> dict[str, FollowingAxis]:
+    """The outputs of a bucket that are as long as the rows, or a part of that, by name."""
+    return {one.output: one for one in bucket_of(bucket).outputs}
+
+
+def judged_axis(task: Task) -> FollowingAxis | None:
+    """The same of the first output of a task, if that is one: each position is judged by itself."""
+    return following_of(task).get(task.outputs[0].name) if task.bucket is not None else None
 
 
 def following_axes(task: Task) -> dict[str, int]:

@@ -166,11 +166,21 @@ class OpenAxis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowingAxis:
-    """The axis of an output that is as long as the rows: a label or a vector for each position."""
+    """The axis of an output that is as long as the rows, or a fixed part of that: a label or a
+    vector for each position, or for each few of them."""
 
     output: str
     axis: int
     """Of one row, the batch axis left out."""
+    step: int = 1
+    """So many positions of a row make one of the output."""
+    offset: int = 0
+    """What counts beside a row's length, as an operator without padding or one that rounds up
+    has it."""
+
+    def size(self, length: int) -> int:
+        """How long the output is for a row of a length."""
+        return max(0, (length + self.offset) // self.step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,8 +197,8 @@ class LengthBucket:
     axes: tuple[OpenAxis, ...]
     """One for each input that has such an axis, in the order of the inputs."""
     outputs: tuple[FollowingAxis, ...] = ()
-    """One for each output that is as long as the rows, in the order of the outputs. What answers a
-    row is cut back to the row's own length."""
+    """One for each output that is as long as the rows, or a part of that, in the order of the
+    outputs. What answers a row is cut back to the row's own length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

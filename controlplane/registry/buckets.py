@@ -66,6 +66,7 @@ def by_length(
                     "path": str(source.path),
                     "size_mib": limits.model_mib,
                     "length": length,
+                    "longest": max(lengths[-1], known.lengths[-1] if known is not None else 0),
                     "target": str(path),
                 },
                 subject=source.model,
@@ -76,7 +77,8 @@ def by_length(
                     f"task {request.task!r} has other open axes, or other padding, which stay:"
                     " leave --pad out, or register for another task"
                 )
-            outputs = _following(found["outputs"], known)
+            following = [FollowingAxis(**one) for one in found["outputs"]]
+            outputs = _following(following, known)
             fills = dict(request.row_pads)
             of_rows = [replace(axis, pad=fills.get(axis.input, axis.pad)) for axis in axes]
             truth = _truth(request, found["first"], outputs, known)
@@ -250,15 +252,12 @@ def _axes(
 
 
 def _following(
-    found: Sequence[tuple[str, int]], known: BucketedTask | None
+    found: Sequence[FollowingAxis], known: BucketedTask | None
 ) -> tuple[FollowingAxis, ...]:
-    """The outputs that are as long as the rows; of a task that is known those that it has."""
+    """The outputs that are as long as the rows, or a part of that; of a task that is known those
+    that it has."""
     names = None if known is None else {spec.name for spec in known.face.outputs}
-    return tuple(
-        FollowingAxis(output=name, axis=axis)
-        for name, axis in found
-        if names is None or name in names
-    )
+    return tuple(one for one in found if names is None or one.output in names)
 
 
 def _truth(
@@ -266,15 +265,15 @@ def _truth(
     first: str,
     outputs: Sequence[FollowingAxis],
     known: BucketedTask | None,
-) -> tuple[str, int] | None:
-    """The array of a file of rows with what is right at each position, and the axis of a row along
-    which it has positions; None where a row is judged as a whole."""
+) -> tuple[str, FollowingAxis] | None:
+    """The array of a file of rows with what is right at each position, and how many positions a row
+    has along which of its axes; None where a row is judged as a whole."""
     judged = first if known is None else known.face.outputs[0].name
-    along = next((one.axis for one in outputs if one.output == judged), None)
+    along = next((one for one in outputs if one.output == judged), None)
     if along is None:
         return None
     metric = parse_metric(request.metric or (str(TOP1) if known is None else known.face.metric))
-    return (metric.truth, 0 if metric.truth == LABELS else along)
+    return (metric.truth, replace(along, axis=0) if metric.truth == LABELS else along)
 
 
 def _fitted(
@@ -282,7 +281,7 @@ def _fitted(
     folder: Path,
     axes: Sequence[OpenAxis],
     length: int,
-    truth: tuple[str, int] | None,
+    truth: tuple[str, FollowingAxis] | None,
 ) -> Path:
     """The rows of a file that a bucket takes. Sentences name the file, so its name says which."""
     target = folder / f"{given.stem} up to {length}.npz"

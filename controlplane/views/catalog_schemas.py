@@ -227,10 +227,13 @@ class OpenAxisSchema(Schema):
 
 
 class FollowingAxisSchema(Schema):
-    """An axis along which an output is as long as the rows."""
+    """An axis along which an output is as long as the rows, or a fixed part of that: of a row of
+    length n, ``(n + offset) // step``."""
 
     output: str = Field(examples=["tags"])
     axis: int = Field(description="Of one row, from 0.", examples=[0])
+    step: int = Field(description="So many of a row make one of the output.", examples=[1])
+    offset: int = Field(description="What counts beside a row's length.", examples=[0])
 
 
 class BucketSchema(Schema):
@@ -251,7 +254,8 @@ class LengthsSchema(Schema):
     )
     axes: list[OpenAxisSchema] = Field(description="Where the task's inputs have -1.")
     outputs: list[FollowingAxisSchema] = Field(
-        description="Where its outputs have -1: they are as long as each row."
+        description="Where its outputs have -1: they are as long as each row, or a fixed part of"
+        " that."
     )
 
     @classmethod

@@ -127,16 +127,25 @@ def plain(arguments: Arguments, announce: Announce) -> dict[str, Any]:
 
 
 def fix_axis(arguments: Arguments, announce: Announce) -> dict[str, Any]:
-    """``path``, ``size_mib``, ``length`` and ``target``, where the model with that size is written,
-    to the open ``axes``: pairs of an input's name and an axis of its rows; the same of ``outputs``
-    that are as long, and the name of the ``first`` output."""
+    """``path``, ``size_mib``, ``length``, the ``longest`` of all, and ``target``, where the model
+    with that size is written, to the open ``axes``: pairs of an input's name and an axis of its
+    rows; the ``outputs`` that follow them (the fields of a ``FollowingAxis``), and the name of the
+    ``first`` output."""
+    from profiler.evaluation.output_sizes import sizes_by_length
     from variants.checks.open_axis import fix_axis as fixed
 
     path = Path(arguments["path"])
     check_file(path, limit_mib=arguments["size_mib"])
-    found = fixed(path.read_bytes(), int(arguments["length"]), where=path.name)
+    found = fixed(
+        path.read_bytes(),
+        int(arguments["length"]),
+        where=path.name,
+        longest=int(arguments["longest"]),
+        run=sizes_by_length(path),
+    )
     Path(arguments["target"]).write_bytes(found.data)
-    return {"axes": found.inputs, "outputs": found.outputs, "first": found.first}
+    outputs = [asdict(one) for one in found.outputs]
+    return {"axes": found.inputs, "outputs": outputs, "first": found.first}
 
 
 def text_inputs(arguments: Arguments, announce: Announce) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from controlplane.cli.gateway_client import at
 from controlplane.gateway.query.datatypes import BYTES, V2_NAMES
 from planner.types import MAX_PRIORITY
 from variants.texts.inputs import TEXT
+from variants.types import FollowingAxis
 
 DEADLINE_MS = 30_000.0
 """Of each query: long, so that others with shorter ones go first, and short enough that what is
@@ -43,8 +44,8 @@ class Batched:
     """Of its buckets, ascending."""
     texts: bool = False
     """Whether rows are texts."""
-    following: Mapping[str, int] = field(default_factory=dict)
-    """Its outputs that are as long as the rows, to the axis of a row."""
+    following: Mapping[str, FollowingAxis] = field(default_factory=dict)
+    """Its outputs that are as long as the rows, or a part of that, by name."""
 
     def bucket(self, row: Row) -> int:
         """The length of the bucket that takes a row, or its own where none is that long; 0 of a
@@ -161,9 +162,9 @@ def read_answer(asked: Batched, rows: Sequence[Row], answer: Answer) -> Answered
 
 def _own(asked: Batched, row: Row, name: str, output: Any) -> Any:
     """What of a row's output is its own: all rows of a query were as long as the longest."""
-    axis = asked.following.get(name)
-    if axis is not None:
-        output = output[(slice(None),) * axis + (slice(asked.length(row)),)]
+    one = asked.following.get(name)
+    if one is not None:
+        output = output[(slice(None),) * one.axis + (slice(one.size(asked.length(row))),)]
     return np.ascontiguousarray(output)
 
 

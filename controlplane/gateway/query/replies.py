@@ -79,12 +79,12 @@ class V2Request:
             if (axis := following_axes(task).get(spec.name)) is not None:  # of each position
                 apart = positions_first(tensor, axis)
                 places = list(apart.shape[:2])
-                apart = apart.reshape(prod(places), -1)
+                apart = apart.reshape(prod(places), prod(apart.shape[2:]))
             rows = best_classes(apart, count, labels)
             yield (
                 spec.name,
                 BYTES,
-                [*places, len(rows[0])],
+                [*places, len(rows[0]) if rows else count],
                 [text for row in rows for text in row],
             )
 

@@ -68,7 +68,7 @@ def test_an_array_of_answers_is_as_long_as_the_longest_rows_may_be(tmp_path: Pat
     with Journal(output, {}, resume=False) as journal:
         lines = [*answered(), error_line(Row(number=2, values={}), "INVALID_INPUT", "no")]
         journal.note(range(3), lines)
-        write_answers(journal, output, _whole(TASK["outputs"], TAGS.lengths), 3)
+        write_answers(journal, output, _whole(TASK["outputs"], **_lengths(TASK)), 3)
     with np.load(output) as found:
         assert found["tags"].tolist() == [
             [[1, 2], [4, 3], [5, 6], [0, 0]],
@@ -77,6 +77,19 @@ def test_an_array_of_answers_is_as_long_as_the_longest_rows_may_be(tmp_path: Pat
         ]
         assert found["whole"].tolist() == [[0.5], [1.5], [0.0]]
         assert found["code"].tolist() == ["", "", "INVALID_INPUT"]
+
+
+def test_an_output_may_be_a_part_of_its_row() -> None:
+    halves = {"output": "tags", "axis": 0, "step": 2, "offset": 1}
+    known = TASK | {"lengths": TASK["lengths"] | {"outputs": [halves]}}
+    asked = Batched(task="tags", inputs=TAGS.inputs, labels=[], **_lengths(known))
+    made = {"outputs": [], "parameters": MADE}
+    entry = {"name": "tags", "datatype": "FP32", "shape": [2, 2, 1], "data": [1, 2, 3, 4]}
+    body = json.dumps(made | {"outputs": [entry]}).encode()
+    answer = Answer(status=200, headers={}, body=body, sent_s=0.0, done_s=1.0)
+    first, second = map(json.loads, read_answer(asked, rows(), answer).lines)
+    assert (first["outputs"], second["outputs"]) == ([[1], [2]], [[3]])
+    assert _whole(known["outputs"], **_lengths(known))[0]["shape"] == [2, 2]
 
 
 @pytest.mark.parametrize("count", [2, 25])
