@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from variants.errors import InvalidInput
+from variants.metrics.metric import parse_metric
 from variants.types import (
     Digest,
     FollowingAxis,
@@ -162,8 +163,17 @@ def following_of(bucket: Task) -> dict[str, FollowingAxis]:
 
 
 def judged_axis(task: Task) -> FollowingAxis | None:
-    """The same of the first output of a task, if that is one: each position is judged by itself."""
-    return following_of(task).get(task.outputs[0].name) if task.bucket is not None else None
+    """The same of the first output of a task, if that is one and each position is judged by
+    itself."""
+    if task.bucket is None or positions_axis(task) is None:
+        return None
+    return following_of(task)[task.outputs[0].name]
+
+
+def points(metric: str, first: TensorSpec) -> bool:
+    """Whether a first output that is as long as the rows says which position of a row is meant, as
+    where an answer begins: it has one score for each, and a row's class is the number of one."""
+    return len(first.shape) == 1 and parse_metric(metric).classifies
 
 
 def following_axes(task: Task) -> dict[str, int]:
@@ -177,7 +187,8 @@ def following_axes(task: Task) -> dict[str, int]:
 def positions_axis(task: Task) -> int | None:
     """The axis of a row of the first output along which each position is judged by itself; None
     where a row is judged as a whole."""
-    return following_axes(task).get(task.outputs[0].name)
+    first = task.outputs[0]
+    return None if points(task.metric, first) else following_axes(task).get(first.name)
 
 
 def _bucketed(name: TaskName, buckets: list[Task]) -> BucketedTask:

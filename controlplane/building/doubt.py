@@ -24,6 +24,8 @@ def doubt(label: str, task: Task, variants: Collection[Variant], rows: LabelledR
     """A sentence where none of the variants is better than always answering the same; else empty.
     Of texts, also where they are better by no more than chance: who reads them by the tokenizer of
     another model guesses."""
+    if task.bucket is not None:
+        label = f"{label} of {task.name}"
     best = max((variant.accuracy for variant in variants), default=None)
     by, truth, along = parse_metric(task.metric), rows.truth, positions_axis(task)
     if best is None or truth is None or by.kind is MetricKind.TOP5:

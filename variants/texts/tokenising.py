@@ -47,7 +47,8 @@ class Tokens(NamedTuple):
     """0 for each token of the text, and 1 for those of a second one."""
     spans: NDArray[np.int64] | None = None
     """Shape (length, 2): where in its text each token begins and ends, in characters; 0 and 0 for
-    those that stand for none. Only where it was asked for."""
+    those that stand for none. Of a pair (length, 3): and in which of the two texts, 0 or 1. Only
+    where it was asked for."""
     words: NDArray[np.int64] | None = None
     """Shape (length,): the number of the word that each token is of, -1 for those of none. Only of
     a text that came as words."""
@@ -131,7 +132,9 @@ class Tokeniser:
         found: list[Tokens] = []
         try:
             for at in range(0, len(texts), AT_ONCE):
-                found += [_tokens(one, spans=spans) for one in read(list(texts[at : at + AT_ONCE]))]
+                some = list(texts[at : at + AT_ONCE])
+                pairs = isinstance(some[0], tuple)
+                found += [_tokens(one, spans=spans, pairs=pairs) for one in read(some)]
         except Exception as error:
             raise InvalidInput(_unreadable(texts) or f"a text cannot be read: {error}") from error
         finally:
@@ -191,12 +194,11 @@ def filled(
     return rows
 
 
-def _tokens(found: Any, *, spans: bool) -> Tokens:
-    return Tokens(
-        np.array(found.ids, np.int64),
-        np.array(found.type_ids, np.int64),
-        np.array(found.offsets, np.int64).reshape(-1, 2) if spans else None,
-    )
+def _tokens(found: Any, *, spans: bool, pairs: bool = False) -> Tokens:
+    places = np.array(found.offsets, np.int64).reshape(-1, 2) if spans else None
+    if places is not None and pairs:
+        places = np.column_stack([places, [of or 0 for of in found.sequence_ids]])
+    return Tokens(np.array(found.ids, np.int64), np.array(found.type_ids, np.int64), places)
 
 
 def _check_json(data: bytes, where: str) -> None:

@@ -77,6 +77,14 @@ TextOption = Annotated[
     list[str] | None,
     typer.Option("--text", metavar="TEXT", help="A text in place of a row; may be repeated."),
 ]
+TextPairOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--text-pair",
+        metavar="TEXT",
+        help="A second text beside it, for models that read two; one for each --text.",
+    ),
+]
 TruncateOption = Annotated[
     bool, typer.Option("--truncate", help="Cut off texts that have too many tokens.")
 ]
@@ -110,6 +118,7 @@ def query(
     image_mean: PictureMeanOption = None,
     image_std: PictureStdOption = None,
     text: TextOption = None,
+    text_pair: TextPairOption = None,
     truncate: TruncateOption = False,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
@@ -125,6 +134,7 @@ def query(
     modelless query digits --latency-ms 50 --accuracy 0.97 --input rows.json
     modelless query digits --image three.png
     modelless query sentiment --text "a great film"
+    modelless query implies --text "a man eats" --text-pair "somebody eats"
 
     `modelless feedback REQUEST LABEL` says what was right, by the request that it shows.
     """
@@ -137,6 +147,7 @@ def query(
         raise InvalidInput(f"a query of texts has nothing else: {other} or --text, not both")
     if truncate and text is None and input is None:
         raise InvalidInput("--truncate is for texts: give them by --text")
+    texts = _texts(text, text_pair)
     scale = _scale(image, image_mean, image_std)
     needs: dict[str, Any] = {
         "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
@@ -148,10 +159,25 @@ def query(
             reply, reason, place = client.ask_at(*asked)
             emit(reply, output, lambda: _show(reply, reason, place))
             return
-        rows = asked_about(text or _rows(client, task, input, row), truncate=truncate)
+        rows = asked_about(texts or _rows(client, task, input, row), truncate=truncate)
         document = query_document(task, rows, variant=variant, **needs)
         reply, reason, place = client.ask(document)
     emit(reply, output, lambda: _show(reply, reason, place))
+
+
+def _texts(texts: Sequence[str] | None, seconds: Sequence[str] | None) -> list[Any]:
+    """Texts as a query has them: alone, or each with a second one; none where none are given.
+
+    Raises:
+        InvalidInput: there are not as many of both.
+    """
+    if not seconds:
+        return list(texts or ())
+    if len(texts or ()) != len(seconds):
+        raise InvalidInput(
+            f"--text and --text-pair go together: there are {len(texts or ())} and {len(seconds)}"
+        )
+    return [list(pair) for pair in zip(texts or (), seconds, strict=True)]
 
 
 def _rows(client: Client, task: str, source: str | None, row: int | None) -> Any:
@@ -188,6 +214,7 @@ def explain(
         typer.Option("--image", metavar="FILE", help="Of a query by this picture: one row."),
     ] = None,
     text: TextOption = None,
+    text_pair: TextPairOption = None,
     truncate: TruncateOption = False,
     url: UrlOption = "",
     json: JsonOption = False,
@@ -210,8 +237,8 @@ def explain(
     if truncate and text is None:
         raise InvalidInput("--truncate is for texts: give them by --text")
     asked: Any = {"rows": rows} if length is None else {"rows": rows, "length": length}
-    if text is not None:
-        asked = asked_about(text, truncate=truncate)
+    if texts := _texts(text, text_pair):
+        asked = asked_about(texts, truncate=truncate)
     document = query_document(
         task, asked, latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
         best_effort=best_effort, variant=variant, priority=priority,

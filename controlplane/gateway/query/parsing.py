@@ -35,6 +35,7 @@ from controlplane.gateway.texts.asked import (
     TRUNCATE,
     AskedInText,
     are_texts,
+    check_form,
     check_numbers,
     likely_task,
 )
@@ -155,16 +156,20 @@ def _read_v1(
     except AskedByLength as asked:
         if "inputs" not in document:
             raise InvalidInput("'inputs' is missing: a list of rows") from None
-        if asked.task.face.text is not None and are_texts(document["inputs"]):
-            raise _in_text(asked.task, document, received_ms, draw) from None
+        if asked.task.face.text is not None:
+            if are_texts(document["inputs"]):
+                raise _in_text(asked.task, document, received_ms, draw) from None
+            check_form(asked.task.face, document["inputs"])
         task, tensors, lengths = filled_rows(asked.task, document["inputs"], booleans)
         query = query_v1(document, task, len(tensors[0]), received_ms, draw)
         cut = tuple(lengths) if asked.task.following else None
         return ParsedQuery(task, query, tensors, lengths=cut)
     if "inputs" not in document:
         raise InvalidInput("'inputs' is missing: a list of rows")
-    if task.text is not None and are_texts(document["inputs"]):
-        raise _in_text(task, document, received_ms, draw)
+    if task.text is not None:
+        if are_texts(document["inputs"]):
+            raise _in_text(task, document, received_ms, draw)
+        check_form(task, document["inputs"])
     tensors = read_rows(document["inputs"], task.inputs, booleans)
     return ParsedQuery(task, query_v1(document, task, len(tensors[0]), received_ms, draw), tensors)
 

@@ -5,7 +5,9 @@ from typing import Any
 
 from planner.types import Query
 from variants.buckets import BucketedTask, TaskTable, asked_name
+from variants.checks.json_shape import shown
 from variants.errors import InvalidInput, Overloaded
+from variants.texts.inputs import TEXT
 from variants.types import Task, TaskName
 
 TRUNCATE = "truncate"
@@ -75,6 +77,38 @@ def are_texts(inputs: Any) -> bool:
     if type(first) is list and first:
         first = first[0]
     return type(first) is str
+
+
+def check_form(face: Task, inputs: Any) -> None:
+    """Refuse inputs of a body of ``/v1/query`` that are neither texts nor named rows, of a task
+    that takes both; others say themselves what is wrong.
+
+    Args:
+        face: the task, as clients see it.
+
+    Raises:
+        InvalidInput: they are.
+    """
+    names = [spec.name for spec in face.inputs]
+    named = isinstance(inputs, dict)
+    if inputs.keys() != set(names) if named else len(names) > 1:
+        raise InvalidInput(
+            f"'inputs' of task {face.name!r} must be a list of texts, such as [\"a text\"], or an"
+            f" object with rows of numbers for each of: {', '.join(names)}"
+        )
+
+
+def check_datatype(inputs: Sequence[Any]) -> None:
+    """Refuse texts of the Open Inference Protocol that come with another datatype.
+
+    Raises:
+        InvalidInput: they do.
+    """
+    for entry in inputs:
+        if isinstance(entry, Mapping) and entry.get("name") == TEXT:
+            raise InvalidInput(
+                f"input {TEXT!r} has the datatype {BYTES}, not {shown(entry.get('datatype'))}"
+            )
 
 
 def have_texts(inputs: Sequence[Any]) -> bool:

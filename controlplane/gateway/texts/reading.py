@@ -1,7 +1,7 @@
 """From texts to the rows of a task, in the process that a gateway has for it."""
 
 from collections.abc import Collection, Mapping, Sequence
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from variants.buckets import BucketedTask, TaskTable
 from variants.checks.json_shape import shown
 from variants.errors import Internal, InvalidInput, PayloadTooLarge
 from variants.texts.inputs import TEXT, longest_of, unpacked
+from variants.texts.tokenising import MOST_CHARACTERS as FOR_EACH
 from variants.texts.tokenising import Text, Tokeniser, Tokens, Unheld, filled
 from variants.types import Task, TaskName, TextInput
 from workers.runtimes.protocol import Tensor
@@ -180,6 +181,8 @@ def _rows(
     text = face.text
     if text is None:
         raise InvalidInput(f"task {face.name!r} takes numbers, and no texts")
+    most = asked.lengths[-1] if isinstance(asked, BucketedTask) else longest_of(face)
+    _check_size(texts, most, cut=cut)
     any_length = asked.buckets[0] if isinstance(asked, BucketedTask) else asked
     follows = any_length.bucket is not None and bool(any_length.bucket.outputs)
     found: dict[TextInput, list[Tokens]] = {}
@@ -219,6 +222,24 @@ def _rows(
         },
         unread,
     )
+
+
+def _check_size(texts: Sequence[Text], longest: int, *, cut: bool) -> None:
+    """Refuse texts that are too long in all to be read; of those that are cut off, no more counts
+    than is read.
+
+    Raises:
+        PayloadTooLarge: they are.
+    """
+    most = FOR_EACH * longest if cut else inf
+    parts = [part for one in texts for part in (one if isinstance(one, tuple) else (one,))]
+    size = sum(min(len(part), most) for part in parts)
+    if size > MOST_CHARACTERS:
+        advice = "; 'truncate' cuts it off" if len(texts) == 1 and not cut else ": ask in parts"
+        raise PayloadTooLarge(
+            f"the text{' has' if len(texts) == 1 else 's have'} {size:,} characters, and at most"
+            f" {MOST_CHARACTERS:,} are read in one query{advice}"
+        )
 
 
 def _longest(asked: Task | BucketedTask, text: TextInput, tasks: Mapping[TaskName, Task]) -> int:
@@ -284,12 +305,6 @@ def _checked(found: list[Any]) -> list[Text]:
             raise InvalidInput(
                 f"'inputs' must be texts, or pairs of two, and number {number} is {shown(one)}"
             )
-    size = sum(len(part) for one in found for part in (one if isinstance(one, tuple) else (one,)))
-    if size > MOST_CHARACTERS:
-        raise PayloadTooLarge(
-            f"the texts have {size:,} characters, and at most {MOST_CHARACTERS:,} are read in one"
-            " query: ask in parts"
-        )
     if len({type(one) for one in found}) > 1:
         raise InvalidInput("'inputs' must be all texts, or all pairs of two")
     return found

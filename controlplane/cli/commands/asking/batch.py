@@ -139,10 +139,9 @@ def batch(
         asked = Batched(
             task=task, inputs=known["inputs"], labels=known["labels"], accuracy=accuracy,
             cost=cost, prefer=None if prefer is None else prefer.value, variant=variant,
-            texts=texts, truncate=truncate, **({} if texts else _lengths(known)),
+            texts=texts, truncate=truncate,
+            **({"spans": bool(_lengths(known)["following"])} if texts else _lengths(known)),
         )  # fmt: skip
-        if texts and _lengths(known)["following"]:
-            rows_per_query = 1  # the outputs of each are as long as it
         if resume and answers.exists() and not _begun(answers):
             print(f"{answers} is finished", file=sys.stderr)
             return

@@ -11,7 +11,7 @@ from controlplane.cli.asking.connections import Answer
 from controlplane.cli.batching.answers_files import write_answers
 from controlplane.cli.batching.journal import Journal
 from controlplane.cli.batching.row import Row
-from controlplane.cli.batching.rows_query import Batched, error_line, read_answer
+from controlplane.cli.batching.rows_query import Batched, error_line, query_of, read_answer
 from controlplane.cli.commands.asking.batch import _lengths, _whole
 from controlplane.cli.commands.query import _show
 
@@ -108,3 +108,31 @@ def test_labels_of_positions_are_shown_row_by_row(
     assert "in (0.9), out (0.8)" in shown
     assert "in (0.5), ..." in shown
     assert ("... 5 more rows" in shown) is (count == 25)
+
+
+def test_texts_come_back_with_where_their_tokens_stand() -> None:
+    asked = Batched(
+        task="names", inputs=[], labels=["out", "in"], texts=True, spans=True, variant="v"
+    )
+    both = [Row(number=n, values={"text": (one,)}) for n, one in enumerate(("bob", "in rome"))]
+    body, _ = query_of(asked, both)
+    document = json.loads(body)
+    assert (asked.path, document["inputs"]) == ("/v1/query", ["bob", "in rome"])
+    assert (document["priority"], document["variant"]) == (65_535, "v")
+    said = MADE | {
+        "outputs": [[[1, 2]], [[3, 4], [6, 5]]],
+        "labels": [["in"], ["in", "out"]],
+        "scores": [[2], [4, 6]],
+        "spans": [[[0, 3]], [[0, 2], [3, 7]]],
+    }
+    answer = Answer(status=200, headers={}, body=json.dumps(said).encode(), sent_s=0.0, done_s=1.0)
+    first, second = map(json.loads, read_answer(asked, both, answer).lines)
+    assert (first["row"], first["outputs"], first["spans"]) == (0, [[1, 2]], [[0, 3]])
+    assert (second["labels"], second["spans"]) == (["in", "out"], [[0, 2], [3, 7]])
+    several = said | {"outputs": {"start": [[1], [2, 3]], "end": [[4], [5, 6]]}}
+    answer = answer._replace(body=json.dumps(several).encode())
+    lines = [json.loads(one) for one in read_answer(asked, both, answer).lines]
+    assert lines[1]["outputs"] == {"start": [2, 3], "end": [5, 6]}
+    for wrong in (b"{}", json.dumps(said | {"outputs": 7}).encode()):
+        with pytest.raises(ValueError, match="what answered is not modelless"):
+            read_answer(asked, both, answer._replace(body=wrong))

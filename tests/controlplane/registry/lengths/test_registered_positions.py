@@ -99,7 +99,7 @@ def test_who_is_no_better_than_one_label_everywhere_is_told(first: Tags, tmp_pat
     ones = np.ones((24, 4), np.int64)
     rows = read_task_rows(write_rows(tmp_path / "ones.npz", [1, 2, 3, 4] * 6, 4, labels=ones), task)
     said = doubt("tagger-v1", task, [variant], rows)
-    assert said.startswith("tagger-v1 is right in ")
+    assert said.startswith("tagger-v1 of tags.4 is right in ")
     assert "% of the positions, and always saying the most frequent label" in said
 
 

@@ -12,9 +12,11 @@ from controlplane.registry.extension import extend
 from tests import onnx_models as models
 from tests.controlplane.registry.test_registration import CPU, QUICK, House
 from tests.texts import FILM, PAD, WORTH, opinion_model, text_input, tokenizer_json, write_texts
-from variants.buckets import bucketed_named
+from variants.buckets import bucketed_named, positions_axis
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.types import OpenAxis, Stage
+
+FILLED = ("input_ids", "attention_mask")
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
 
@@ -163,7 +165,7 @@ def test_who_guesses_is_asked_for_its_tokenizer(tmp_path: Path) -> None:
     house.rows.write_text("\n".join(["text,label", *rows]) + "\n")
     [said] = house.register(lengths=(4,)).doubts
     assert said.startswith(
-        "the accuracy of opinion-v1 is 35.42 %, no better than the 64.58 % of alw"
+        "the accuracy of opinion-v1 of opinions.4 is 35.42 %, no better than the"
     )
     assert "are its texts read by the tokenizer that it was trained with" in said
 
@@ -206,3 +208,31 @@ def test_more_variants_are_judged_by_texts(tmp_path: Path) -> None:
         assert arrays["input_ids"].shape == (40, 8)
     # Rows of numbers stay as they are.
     assert rows_of_task(rows, task, house.catalog.tokenizer, tmp_path / "again") == rows
+
+
+def test_a_model_may_say_which_position_of_a_text_is_meant(tmp_path: Path) -> None:
+    house = Opinions(tmp_path)
+    ids = [models.tensor(name, "batch", "tokens", kind=7) for name in FILLED]
+    model = opinion_model(
+        nodes=[
+            models.node("Gather", ("worth", "input_ids"), "each"),
+            models.node("Cast", ("attention_mask",), "mask", to=1),
+            models.node("Mul", ("each", "mask"), "start"),
+            models.node("Neg", ("start",), "end"),
+        ],
+        inputs=ids,
+        outputs=[models.tensor(name, "batch", "out", kind=1) for name in ("start", "end")],
+        weights={"worth": WORTH},
+    )
+    lines = ["text,label"]
+    for number in range(40):  # where the good word is: behind what begins the text
+        lines.append(f"{'the ' * (number % 4)}good film,{number % 4 + 1}")
+    house.rows.write_text("\n".join(lines) + "\n")
+    path = models.write(tmp_path / "answers.onnx", model)
+    result = house.register(path=path, labels=None, lengths=(6, 8))
+    assert [one.accuracy for one in result.variants] == [1.0, 1.0]
+    [short, _] = house.catalog.snapshot().tasks
+    assert [spec.shape for spec in short.outputs] == [(6,), (6,)]
+    assert short.bucket is not None
+    assert [one.output for one in short.bucket.outputs] == ["start", "end"]
+    assert positions_axis(short) is None
