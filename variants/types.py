@@ -144,6 +144,9 @@ class TextInput:
     """The input that has 0 for each token of a text, and 1 for those of a second one beside it."""
     pad: int = 0
     """The number of a token that fills ``ids`` up."""
+    pairs: bool | None = None
+    """Whether rows are pairs of texts, as those are by which its first model was judged; None where
+    that is not known."""
     packed_types: bool = False
     """Whether the types of tokens go into ``ids``, for a version that takes them of a task that
     lacks them: ``TYPE_UNIT`` for each beside the number of the token."""

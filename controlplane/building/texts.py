@@ -115,6 +115,14 @@ def with_texts(
             there = [longest_of(known)] if known is not None and known.text is not None else []
             longest = max([*(request.lengths or ()), *there])
         rows = _rows(request, sandbox, work, path, text, dtypes, longest, length)
+    if of_task is None:
+        text = replace(text, pairs=rows.pairs)
+    elif rows.pairs is not None and of_task.pairs not in (None, rows.pairs):
+        ours, theirs = ("pairs", "single texts") if rows.pairs else ("single texts", "pairs")
+        raise InvalidInput(
+            f"the rows of {request.evaluation.name} are {ours}, and task {request.task!r} takes"
+            f" {theirs}"
+        )
     changed = replace(
         request,
         **rows.paths,
@@ -284,6 +292,8 @@ def _tokenizer(
 class _Rows(NamedTuple):
     paths: dict[str, Any]
     """Files of rows, by what they are for."""
+    pairs: bool | None
+    """Whether rows to judge by are pairs of texts; None where they are numbers."""
     said: tuple[str, ...]
 
 
@@ -297,7 +307,7 @@ def _rows(
     longest: int | None,
     width: int | None,
 ) -> _Rows:
-    paths, said = dict[str, Any](), list[str]()
+    paths, said, pairs = dict[str, Any](), list[str](), None
     for part in PARTS:
         given = getattr(request, part)
         if given is not None:
@@ -305,13 +315,15 @@ def _rows(
             folder.mkdir()
             path, found = _fitted(sandbox, given, folder, tokenizer, text, dtypes, longest, width)
             paths[part] = path
+            if part == "evaluation" and found["rows"]:
+                pairs = bool(found["pairs"])
             if left_out := found.get("left_out", 0):
                 rows = left_out + found["rows"]
                 said.append(
                     f"{left_out:,} of the {rows:,} texts of {given.name} have more than"
                     f" {longest} tokens, and were left out"
                 )
-    return _Rows(paths, tuple(said))
+    return _Rows(paths, pairs, tuple(said))
 
 
 def _fitted(

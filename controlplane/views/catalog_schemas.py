@@ -161,6 +161,10 @@ class TextSchema(Schema):
         " it; longer ones are refused, or cut off where a query says so.",
         examples=[256],
     )
+    pairs: bool | None = Field(
+        description="Whether a row is a pair of texts, as those were by which the first model was"
+        " judged; null: that is not known, and both are taken.",
+    )
     ids: str = Field(description="The input that gets their numbers.", examples=["input_ids"])
     mask: str | None = Field(examples=["attention_mask"])
     types: str | None = Field(examples=["token_type_ids"])
@@ -181,6 +185,7 @@ class TextSchema(Schema):
             tokenizer=text.tokenizer,
             others=sorted({*others} - {text.tokenizer}),
             tokens=longest_of(task) if of_lengths is None else of_lengths.lengths[-1],
+            pairs=text.pairs,
             ids=text.ids,
             mask=text.mask,
             types=text.types,

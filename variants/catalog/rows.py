@@ -73,9 +73,8 @@ def text_row(text: TextInput | None) -> dict[str, Any]:
     rows."""
     if text is None:
         return {"text": None}
-    row = asdict(text)
-    if not text.packed_types:
-        del row["packed_types"]  # which earlier releases do not know
+    later = {"pairs": None, "packed_types": False}  # which earlier releases do not know
+    row = {name: one for name, one in asdict(text).items() if (name, one) not in later.items()}
     return {"text": row}
 
 

@@ -336,7 +336,8 @@ def text_words(text: Mapping[str, Any] | None) -> str:
     others = text.get("others", ())
     tokenizers = ", ".join(one[:12] for one in (text["tokenizer"], *others))
     named = f"tokenizer{'s' if others else ''} {tokenizers}"
-    return f"up to {text['tokens']} tokens, as {shown}; {named}"
+    what = "pairs of up" if text.get("pairs") else "up"
+    return f"{what} to {text['tokens']} tokens, as {shown}; {named}"
 
 
 def _length_words(row: Row) -> str:

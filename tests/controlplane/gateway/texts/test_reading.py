@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -383,3 +384,25 @@ def test_texts_of_another_datatype_are_told_theirs() -> None:
     for name in ("opinions", "six"):
         with pytest.raises(InvalidInput, match="input 'text' has the datatype BYTES, not 'FP32'"):
             parse_v2(body, name, None, TASKS, 5.0, 9)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "inputs", "why"),
+    [
+        (True, ["good"], "takes pairs of texts, such as ["),
+        (False, [["good", "bad"]], "takes single texts, and no pairs"),
+    ],
+)
+def test_a_task_takes_what_its_first_model_was_judged_by(
+    tokenisers: Tokenisers, pairs: bool, inputs: Any, why: str
+) -> None:
+    six = opinions(6, name="six", bucket=None, text=replace(TEXT, pairs=pairs))
+    asked = {"task": None, "received_ms": 5.0, "draw": 9}
+    for given, refused in ((inputs, True), (["good"] if not pairs else [["good", "bad"]], False)):
+        body = bytearray(orjson.dumps({"task": "six", "inputs": given}))
+        if refused:
+            with pytest.raises(InvalidInput) as raised:
+                read(body, asked, TaskTable([six]), tokenisers)
+            assert why in raised.value.message
+        else:
+            assert read(body, asked, TaskTable([six]), tokenisers).query.rows == 1

@@ -51,7 +51,7 @@ def test_a_task_takes_texts_by_its_tokenizer(first: Opinions) -> None:
     data = first.tokenizer.read_bytes()
     texts = bucketed_named(first.catalog.snapshot().tasks, "opinions")
     assert texts is not None
-    assert [one.text for one in texts.buckets] == [text_input(data)] * 2
+    assert [one.text for one in texts.buckets] == [text_input(data, pairs=False)] * 2
     assert texts.axes == (
         OpenAxis(input="input_ids", axis=0, pad=float(PAD)),
         OpenAxis(input="attention_mask", axis=0, pad=0.0),
@@ -90,7 +90,7 @@ def test_a_model_of_one_length_takes_texts(tmp_path: Path) -> None:
     fixed = models.write(tmp_path / "fixed.onnx", opinion_model(8))
     result = house.register(path=fixed, lengths=None)
     assert (result.task.name, result.task.bucket) == ("opinions", None)
-    assert result.task.text == text_input(house.tokenizer.read_bytes(), pad=FILM)
+    assert result.task.text == text_input(house.tokenizer.read_bytes(), pad=FILM, pairs=False)
     assert [one.accuracy for one in result.variants] == [1.0]
 
 
