@@ -117,11 +117,10 @@ def with_texts(
         rows = _rows(request, sandbox, work, path, text, dtypes, longest, length)
     if of_task is None:
         text = replace(text, pairs=rows.pairs)
-    elif rows.pairs is not None and of_task.pairs not in (None, rows.pairs):
-        ours, theirs = ("pairs", "single texts") if rows.pairs else ("single texts", "pairs")
+    elif of_task.pairs and rows.pairs is False:
         raise InvalidInput(
-            f"the rows of {request.evaluation.name} are {ours}, and task {request.task!r} takes"
-            f" {theirs}"
+            f"the rows of {request.evaluation.name} are single texts, and task {request.task!r}"
+            " takes pairs: they need a column 'text_pair'"
         )
     changed = replace(
         request,
