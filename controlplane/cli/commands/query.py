@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from controlplane.cli.asking.rows import read_inputs
+from controlplane.cli.asking.shown_answers import answer_lines
 from controlplane.cli.gateway_client import Client, UrlOption, at, connect
 from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit
 from controlplane.cli.render import (
@@ -162,7 +163,7 @@ def query(
         rows = asked_about(texts or _rows(client, task, input, row), truncate=truncate)
         document = query_document(task, rows, variant=variant, **needs)
         reply, reason, place = client.ask(document)
-    emit(reply, output, lambda: _show(reply, reason, place))
+    emit(reply, output, lambda: _show(reply, reason, place, texts))
 
 
 def _texts(texts: Sequence[str] | None, seconds: Sequence[str] | None) -> list[Any]:
@@ -267,22 +268,10 @@ def _scale(
     }
 
 
-def _show(reply: Mapping[str, Any], reason: str, place: str) -> None:
-    answers: list[tuple[str, str]] = []
-    if reply.get("labels"):
-        labels = reply["labels"]
-        scores = reply.get("scores") or [None] * len(labels)
-        if isinstance(labels[0], list):  # of each position
-            rows = list(map(label_words, labels, scores))
-            more = [f"... {len(rows) - SHOWN_ROWS} more rows"] if len(rows) > SHOWN_ROWS else []
-            answers.append(("labels", "\n".join([*rows[:SHOWN_ROWS], *more])))
-        else:
-            answers.append(("label", label_words(labels, scores)))
-    else:
-        answers += output_lines(reply["outputs"])
+def _show(reply: Mapping[str, Any], reason: str, place: str, texts: Sequence[Any] = ()) -> None:
     details(
         [
-            *answers,
+            *answer_lines(reply, texts),
             ("variant", f"{reply['variant']} of {reply['model_version']}"),
             *([("chosen", CHOSEN.get(reason, reason))] if reason else []),
             ("worker", reply["worker"]),
@@ -295,49 +284,6 @@ def _show(reply: Mapping[str, Any], reason: str, place: str) -> None:
             *([("request", reply["request_id"])] if reply.get("request_id") else []),
         ]
     )
-
-
-def label_words(labels: Sequence[str], scores: Sequence[float | None] | None) -> str:
-    """The first of some labels, with their scores where these are known."""
-    known = scores or [None] * len(labels)
-    texts = [
-        label if score is None else f"{label} ({score:.4g})"
-        for label, score in zip(labels, known, strict=True)
-    ]
-    return ", ".join(texts[:SHOWN_LABELS]) + (", ..." if len(texts) > SHOWN_LABELS else "")
-
-
-SHOWN_LABELS = 20
-SHOWN_ROWS = 20
-SHOWN_NUMBERS = 8
-"""Numbers of an axis that are shown; of a longer one the first ones and its length."""
-
-
-def output_lines(outputs: Any) -> list[tuple[str, str]]:
-    """Names and values of an answer without labels, each row on a line of its own."""
-    if not isinstance(outputs, Mapping):
-        outputs = {"outputs": outputs}
-    lines = []
-    for name, rows in outputs.items():
-        shown = [short_numbers(row) for row in rows[:SHOWN_ROWS]]
-        more = [f"... {len(rows) - SHOWN_ROWS} more rows"] if len(rows) > SHOWN_ROWS else []
-        lines.append((name, "\n".join([*shown, *more])))
-    return lines
-
-
-def short_numbers(value: Any) -> str:
-    """A row of an output: ``152.4``, ``[0.1, 2.5]``, ``[0.02, -1.5, ... 64 numbers]``."""
-    if isinstance(value, float):
-        return f"{value:.5g}"
-    if not isinstance(value, list):
-        return str(value).lower() if isinstance(value, bool) else str(value)
-    if len(value) == 1:
-        return short_numbers(value[0])
-    texts = [short_numbers(each) for each in value[:SHOWN_NUMBERS]]
-    if len(value) > SHOWN_NUMBERS:
-        kind = "rows" if isinstance(value[0], list) else "numbers"
-        texts.append(f"... {len(value)} {kind}")
-    return f"[{', '.join(texts)}]"
 
 
 def _show_explanation(told: Row) -> None:

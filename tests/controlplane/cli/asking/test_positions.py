@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from controlplane.cli.asking.connections import Answer
+from controlplane.cli.asking.shown_answers import answer_lines
 from controlplane.cli.batching.answers_files import write_answers
 from controlplane.cli.batching.journal import Journal
 from controlplane.cli.batching.row import Row
@@ -136,3 +137,18 @@ def test_texts_come_back_with_where_their_tokens_stand() -> None:
     for wrong in (b"{}", json.dumps(said | {"outputs": 7}).encode()):
         with pytest.raises(ValueError, match="what answered is not modelless"):
             read_answer(asked, both, answer._replace(body=wrong))
+
+
+def test_labels_of_tokens_stand_beside_them() -> None:
+    reply = {
+        "labels": [["O", "PER", "LOC", "O"], ["O", "PER", "O", "LOC"]],
+        "scores": [[0.1, 0.9, 0.8, 0.1], [0.1, 0.5, 0.1, 0.7]],
+        "spans": [
+            [[0, 0], [0, 3], [4, 8], [0, 0]],
+            [[0, 0, 0], [0, 4, 0], [0, 0, 0], [0, 4, 1]],
+        ],
+    }
+    [(_, shown)] = answer_lines(reply, ["bob rome", ["anna", "oslo"]])
+    assert shown.splitlines() == ["bob PER (0.9), rome LOC (0.8)", "anna PER (0.5), oslo LOC (0.7)"]
+    [(_, shown)] = answer_lines(reply | {"spans": None}, ["bob rome", ["anna", "oslo"]])
+    assert shown.startswith("O (0.1), PER (0.9)")
