@@ -30,7 +30,7 @@ Keys, all below ``modelless:``
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from redis import asyncio as aioredis
@@ -55,35 +55,60 @@ ENDING = "ending"
 """Announced when everything is about to be stopped. It is kept nowhere, for the next start."""
 ANSWERS_TTL_S = 5
 
-_PUBLISH_WORKERS = """
-local current = redis.call('GET', KEYS[1])
-if current == ARGV[2] then return 1 end
-if current and ARGV[3] == '' then
-  local read, known = pcall(cjson.decode, current)
-  if read and type(known) == 'table' and (tonumber(known.epoch) or 0) > tonumber(ARGV[1]) then
-    return 0
+_PUBLISH = """
+local function published(key, channel, epoch, directory, force)
+  local current = redis.call('GET', key)
+  if current == directory then return 1 end
+  if current and force == '' then
+    local read, known = pcall(cjson.decode, current)
+    if read and type(known) == 'table' and (tonumber(known.epoch) or 0) > tonumber(epoch) then
+      return 0
+    end
   end
+  redis.call('SET', key, directory)
+  redis.call('PUBLISH', channel, 'workers')
+  return 1
 end
-redis.call('SET', KEYS[1], ARGV[2])
-redis.call('PUBLISH', KEYS[2], 'workers')
-return 1
 """
 """Compares and writes at once: between a read and a write of two controllers, the older could win.
-Keys: directory, channel. Arguments: epoch, directory, anything to write over a newer epoch."""
+``force`` is anything to write over a newer epoch."""
 
 _CLAIM = """
-local current = redis.call('GET', KEYS[1])
-if current and string.match(current, '^%S*') ~= string.match(ARGV[1], '^%S*') then
-  return current
+local function claimed(key, owner, seconds)
+  local current = redis.call('GET', key)
+  local holder = current and string.match(current, '^(%S+) %S+ %S+$')
+  if holder and holder ~= string.match(owner, '^%S*') then return current end
+  redis.call('SET', key, owner, 'EX', seconds)
+  return ''
 end
-redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
-return ''
 """
-"""Key: who leads. Arguments: who wants to, and for how many seconds. The first word of an owner
-names the installation."""
+"""The key tells who leads; ``owner`` wants to, for so many seconds. The first of the three words of
+an owner names the installation; what else stands there is nobody's."""
+
+_CLAIM_ALONE = f"{_CLAIM} return claimed(KEYS[1], ARGV[1], ARGV[2])"
+_PUBLISH_ALONE = f"{_PUBLISH} return published(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3])"
+_LEAD = f"""{_CLAIM} {_PUBLISH}
+local other = claimed(KEYS[3], ARGV[3], ARGV[4])
+if other ~= '' then return {{other, 0, 0}} end
+if published(KEYS[1], KEYS[2], ARGV[1], ARGV[2], '') == 0 then return {{'', 0, 0}} end
+return {{'', 1, redis.call('SET', KEYS[4], '1', 'NX') and 1 or 0}}
+"""
+"""What a turn of the control loop does, at once. Nothing is published in the live state of another
+installation, nor marked where a newer epoch leads."""
 _GIVE_UP = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 """
+
+
+class Led(NamedTuple):
+    """What became of what a control loop published."""
+
+    other: str
+    """The owner of another installation that has the live state; empty where it is ours."""
+    published: bool
+    """Whether the directory is what is published now, and not that of a newer epoch."""
+    empty: bool
+    """Whether no mark was there, which means that everything was lost."""
 
 
 class LiveState:
@@ -98,12 +123,16 @@ class LiveState:
         # replaces a pooled connection that a restarted server has closed.
         once = Retry(NoBackoff(), 1, (RedisConnectionError,))
         never = Retry(NoBackoff(), 0)
+        # Without ``socket_timeout``: ``_call`` ends what takes too long, and the client would have
+        # a task and two timers of its own for each request besides.
         self._redis = aioredis.Redis.from_url(
-            url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, retry=once
+            url, socket_timeout=None, socket_connect_timeout=timeout_s, retry=once
         )
         self._subscriber = aioredis.Redis.from_url(
             url, socket_connect_timeout=timeout_s, retry=never
         )
+        self._gateways: list[str] = []
+        """The ids of those that wrote, as they were known last."""
         self.refused = ""
         """Why it did not take what was last written; empty where it did."""
 
@@ -121,7 +150,8 @@ class LiveState:
             The owner of another installation that has it; empty where it is ours now.
         """
         key, arguments = f"{PREFIX}installation", (owner, str(seconds))
-        return bytes(await self._call(self._redis.eval(_CLAIM, 1, key, *arguments))).decode()
+        found = await self._call(self._redis.eval(_CLAIM_ALONE, 1, key, *arguments))
+        return bytes(found).decode()
 
     async def owner(self) -> str:
         """Who has this live state; empty where nobody does."""
@@ -145,15 +175,21 @@ class LiveState:
         directory = orjson.dumps({"epoch": epoch, "workers": workers})
         keys = (f"{PREFIX}workers", f"{PREFIX}changed")
         arguments = (str(epoch), directory, "force" if force else "")
-        return bool(await self._call(self._redis.eval(_PUBLISH_WORKERS, 2, *keys, *arguments)))
+        return bool(await self._call(self._redis.eval(_PUBLISH_ALONE, 2, *keys, *arguments)))
+
+    async def lead(
+        self, owner: str, seconds: int, epoch: int, workers: list[dict[str, str]]
+    ) -> Led:
+        """``claim``, and where nobody else has it ``put_workers`` and a mark, in one request."""
+        directory = orjson.dumps({"epoch": epoch, "workers": workers})
+        keys = [f"{PREFIX}{name}" for name in ("workers", "changed", "installation", "mark")]
+        arguments = (str(epoch), directory, owner, str(seconds))
+        other, published, empty = await self._call(self._redis.eval(_LEAD, 4, *keys, *arguments))
+        return Led(other=other.decode(), published=bool(published), empty=bool(empty))
 
     async def workers(self) -> dict[str, Any] | None:
         """``{"epoch": int, "workers": [{"id", "address", "device_kind"}]}``, if published."""
         return await self._get("workers")
-
-    async def mark(self) -> bool:
-        """Leave a mark. Returns whether there was none, which means that everything was lost."""
-        return bool(await self._call(self._redis.set(f"{PREFIX}mark", b"1", nx=True)))
 
     async def put_controller(self, told: Mapping[str, Any]) -> None:
         await self._put("controller", told)
@@ -228,15 +264,30 @@ class LiveState:
         """This one was passed on, or is none."""
         await self._call(self._redis.lrem(f"{PREFIX}notices", 0, written))  # type: ignore[arg-type]
 
-    async def put_gateway(self, gateway: str, counters: Mapping[str, Any]) -> None:
+    async def put_gateway(self, gateway: str, counters: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Keep what a gateway counted. Returns what the control loop told (``controller``)."""
         pipeline = self._redis.pipeline(transaction=False)
         pipeline.set(f"{PREFIX}gateway:{gateway}", orjson.dumps(counters), ex=GATEWAY_TTL_S)
         pipeline.sadd(f"{PREFIX}gateways", gateway)
-        await self._write(_executed(pipeline))
+        pipeline.get(f"{PREFIX}controller")
+        *_, told = await self._write(_replies(pipeline))
+        return _decode(told) if told is not None else None
 
     async def gateways(self) -> dict[str, dict[str, Any]]:
-        """What all gateways that wrote in the last 10 s have counted, by gateway."""
-        return await self._members("gateways", "gateway")
+        """What all gateways that wrote in the last 10 s have counted, by gateway.
+
+        That is one request for as long as they are the same ones.
+        """
+        pipeline = self._redis.pipeline(transaction=False)
+        pipeline.smembers(f"{PREFIX}gateways")
+        known = self._gateways
+        if known:
+            pipeline.mget([f"{PREFIX}gateway:{name}" for name in known])
+        members, *values = await self._call(_replies(pipeline))
+        self._gateways = sorted(member.decode() for member in members)
+        if self._gateways != known:
+            return await self._members("gateways", "gateway", self._gateways)
+        return await self._kept("gateways", dict(zip(known, *values, strict=True)) if known else {})
 
     async def put_history(self, sample: Mapping[str, Any]) -> None:
         """Keep how ten seconds went at one gateway, beside what all of them left before."""
@@ -257,7 +308,7 @@ class LiveState:
         key = f"{PREFIX}operation:{operation}"
         pipeline.set(key, orjson.dumps(state), ex=OPERATION_TTL_S)
         pipeline.sadd(f"{PREFIX}operations", operation)
-        await self._write(_executed(pipeline))
+        await self._write(_replies(pipeline))
 
     async def operation(self, operation: str) -> dict[str, Any] | None:
         return await self._get(f"operation:{operation}")
@@ -332,14 +383,23 @@ class LiveState:
     async def _put(self, key: str, value: Any, *, expires_s: int | None = None) -> None:
         await self._write(self._redis.set(PREFIX + key, orjson.dumps(value), ex=expires_s))
 
-    async def _members(self, names_key: str, kind: str) -> dict[str, dict[str, Any]]:
-        """What is kept of a set's members, by their names; those that have expired leave it."""
-        members = await self._call(self._redis.smembers(PREFIX + names_key))
-        names = sorted(member.decode() for member in members)
+    async def _members(
+        self, names_key: str, kind: str, names: list[str] | None = None
+    ) -> dict[str, dict[str, Any]]:
+        """What is kept of a set's members, by their names, where these are not given; those that
+        have expired leave it."""
+        if names is None:
+            members = await self._call(self._redis.smembers(PREFIX + names_key))
+            names = sorted(member.decode() for member in members)
         if not names:
             return {}
         values = await self._call(self._redis.mget([f"{PREFIX}{kind}:{name}" for name in names]))
-        found = dict(zip(names, values, strict=True))
+        return await self._kept(names_key, dict(zip(names, values, strict=True)))
+
+    async def _kept(
+        self, names_key: str, found: Mapping[str, bytes | None]
+    ) -> dict[str, dict[str, Any]]:
+        """Of these members of a set those that have not expired; the others leave it."""
         if expired := [name for name, value in found.items() if value is None]:
             await self._call(self._redis.srem(PREFIX + names_key, *expired))
         return {name: _decode(value) for name, value in found.items() if value is not None}
@@ -388,11 +448,13 @@ async def opened(url: str) -> AsyncIterator[LiveState]:
         await live.close()
 
 
-async def _executed(pipeline: Any) -> None:
+async def _replies(pipeline: Any) -> list[Any]:
     """Raises what the server said: the client's own error holds the whole command, too."""
-    for reply in await pipeline.execute(raise_on_error=False):
+    replies = await pipeline.execute(raise_on_error=False)
+    for reply in replies:
         if isinstance(reply, RedisError):
             raise reply
+    return list(replies)
 
 
 def _decode(value: bytes) -> dict[str, Any]:

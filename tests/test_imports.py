@@ -60,6 +60,7 @@ RAY_FILES = {
     Path("controlplane/cluster/ray_processes.py"),
     Path("controlplane/cluster/replicas.py"),
     Path("controlplane/cluster/serve_applications.py"),
+    Path("controlplane/cluster/one_machine/seldom_nodes.py"),
     Path("controlplane/cluster/one_machine/single_machine.py"),
     Path("controlplane/cluster/one_machine/spare_room.py"),
     Path("controlplane/cluster/one_machine/worker_template.py"),

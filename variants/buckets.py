@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from variants.errors import InvalidInput
+from variants.metrics.metric import parse_metric
 from variants.types import (
     Digest,
     FollowingAxis,
@@ -70,7 +71,7 @@ class BucketedTask:
 
     @property
     def following(self) -> tuple[FollowingAxis, ...]:
-        """Of the outputs that are as long as the rows."""
+        """Of the outputs that are as long as the rows, or a part of that."""
         return bucket_of(self.buckets[0]).outputs
 
 
@@ -95,9 +96,9 @@ class TaskTable(dict[TaskName, Task]):
         self.bucketed = bucketed_tasks(self.values())
         self.tokenizers: Mapping[Digest, bytes] = tokenizers or {}
         self.own_texts: OwnTexts = own_texts or {}
-        found: dict[TaskName, dict[Digest, TextInput]] = {}
+        found: dict[TaskName, dict[str, TextInput]] = {}
         for (name, _), text in self.own_texts.items():
-            found.setdefault(name, {}).setdefault(text.tokenizer, text)
+            found.setdefault(name, {}).setdefault(text.way, text)
         self.texts: Mapping[TaskName, tuple[TextInput, ...]] = {
             name: tuple(texts.values()) for name, texts in found.items()
         }
@@ -156,6 +157,25 @@ def read_bucket(document: Mapping[str, Any] | None) -> LengthBucket | None:
     )
 
 
+def following_of(bucket: Task) -> dict[str, FollowingAxis]:
+    """The outputs of a bucket that are as long as the rows, or a part of that, by name."""
+    return {one.output: one for one in bucket_of(bucket).outputs}
+
+
+def judged_axis(task: Task) -> FollowingAxis | None:
+    """The same of the first output of a task, if that is one and each position is judged by
+    itself."""
+    if task.bucket is None or positions_axis(task) is None:
+        return None
+    return following_of(task)[task.outputs[0].name]
+
+
+def points(metric: str, first: TensorSpec) -> bool:
+    """Whether a first output that is as long as the rows says which position of a row is meant, as
+    where an answer begins: it has one score for each, and a row's class is the number of one."""
+    return len(first.shape) == 1 and parse_metric(metric).classifies
+
+
 def following_axes(task: Task) -> dict[str, int]:
     """Outputs that are as long as the rows, to the axis of a row along which they are: of a bucket,
     or of the face of several."""
@@ -167,7 +187,8 @@ def following_axes(task: Task) -> dict[str, int]:
 def positions_axis(task: Task) -> int | None:
     """The axis of a row of the first output along which each position is judged by itself; None
     where a row is judged as a whole."""
-    return following_axes(task).get(task.outputs[0].name)
+    first = task.outputs[0]
+    return None if points(task.metric, first) else following_axes(task).get(first.name)
 
 
 def _bucketed(name: TaskName, buckets: list[Task]) -> BucketedTask:

@@ -125,6 +125,11 @@ class ImageScale:
     std: tuple[float, ...] = (1.0,)
 
 
+TYPE_UNIT = 2**24
+"""What the type of a token counts, where it stands beside the number of the token in one number. No
+vocabulary is as large, and an INT32 holds types up to 127."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextInput:
     """How a text becomes a row of a task's inputs: numbers of tokens, by its tokenizer."""
@@ -139,6 +144,17 @@ class TextInput:
     """The input that has 0 for each token of a text, and 1 for those of a second one beside it."""
     pad: int = 0
     """The number of a token that fills ``ids`` up."""
+    pairs: bool | None = None
+    """Whether rows are pairs of texts, as those are by which its first model was judged; None where
+    that is not known."""
+    packed_types: bool = False
+    """Whether the types of tokens go into ``ids``, for a version that takes them of a task that
+    lacks them: ``TYPE_UNIT`` for each beside the number of the token."""
+
+    @property
+    def way(self) -> str:
+        """What texts become rows by, as one word: equal ones give equal rows."""
+        return f"{self.tokenizer} with types" if self.packed_types else self.tokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,11 +169,21 @@ class OpenAxis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowingAxis:
-    """The axis of an output that is as long as the rows: a label or a vector for each position."""
+    """The axis of an output that is as long as the rows, or a fixed part of that: a label or a
+    vector for each position, or for each few of them."""
 
     output: str
     axis: int
     """Of one row, the batch axis left out."""
+    step: int = 1
+    """So many positions of a row make one of the output."""
+    offset: int = 0
+    """What counts beside a row's length, as an operator without padding or one that rounds up
+    has it."""
+
+    def size(self, length: int) -> int:
+        """How long the output is for a row of a length."""
+        return max(0, (length + self.offset) // self.step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +200,8 @@ class LengthBucket:
     axes: tuple[OpenAxis, ...]
     """One for each input that has such an axis, in the order of the inputs."""
     outputs: tuple[FollowingAxis, ...] = ()
-    """One for each output that is as long as the rows, in the order of the outputs. What answers a
-    row is cut back to the row's own length."""
+    """One for each output that is as long as the rows, or a part of that, in the order of the
+    outputs. What answers a row is cut back to the row's own length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

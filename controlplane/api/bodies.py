@@ -192,7 +192,8 @@ QUERY: dict[str, Any] = {
                             "type": "array",
                             "items": {"type": "array"},
                             "description": "Of texts, where the task answers each of their tokens:"
-                            " for each row where its tokens begin and end, in characters.",
+                            " for each row where its tokens begin and end, in characters; of pairs"
+                            " also in which of the two.",
                         },
                         "scores": {
                             "type": "array",

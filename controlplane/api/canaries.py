@@ -45,7 +45,7 @@ def canary_routes(context: ApiContext) -> APIRouter:
     async def share(
         task: TaskPath, model: ModelPath, version: VersionPath, change: CanaryShare
     ) -> CanarySchema:
-        parts = catalog_views.named_tasks(await context.snapshot(), task)
+        parts = catalog_views.named_tasks(await context.snapshot(), task, model)
         rows = [await _share(part, model, version, change) for part in parts]
         return rows[0].model_copy(update={"task": task})
 
@@ -75,7 +75,7 @@ def canary_routes(context: ApiContext) -> APIRouter:
         "version is live at all times. `CONFLICT` where there is none before.",
     )
     async def roll_back(task: TaskPath, model: ModelPath) -> RollbackSchema:
-        parts = catalog_views.named_tasks(await context.snapshot(), task)
+        parts = catalog_views.named_tasks(await context.snapshot(), task, model)
         rows = [await _roll_back(part, model) for part in parts]
         return rows[0].model_copy(update={"task": task})
 

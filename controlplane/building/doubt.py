@@ -5,13 +5,14 @@ scores. Or it is less accurate than its task asks for where a query names no acc
 nothing, and its cheapest variant, which then answers, is far less accurate than another one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from math import floor
 
+from profiler.evaluation.accuracy import interval_of
 from profiler.evaluation.labelled_rows import LabelledRows
 from variants.buckets import asked_name, positions_axis
 from variants.figures import accuracies, accuracy_text
-from variants.metrics.metric import MetricKind, parse_metric
+from variants.metrics.metric import LABELS, MetricKind, parse_metric
 from variants.metrics.scoring import constant
 from variants.types import CatalogSnapshot, Prefer, Registration, Stage, Task, Variant
 
@@ -19,16 +20,21 @@ FAR = 0.03
 """How much less accurate a variant is that nobody would take without being told."""
 
 
-def doubt(label: str, task: Task, variants: Iterable[Variant], rows: LabelledRows) -> str:
-    """A sentence where none of the variants is better than always answering the same; else
-    empty."""
+def doubt(label: str, task: Task, variants: Collection[Variant], rows: LabelledRows) -> str:
+    """A sentence where none of the variants is better than always answering the same; else empty.
+    Of texts, also where they are better by no more than chance: who reads them by the tokenizer of
+    another model guesses."""
+    if task.bucket is not None:
+        label = f"{label} of {task.name}"
     best = max((variant.accuracy for variant in variants), default=None)
     by, truth, along = parse_metric(task.metric), rows.truth, positions_axis(task)
     if best is None or truth is None or by.kind is MetricKind.TOP5:
         return ""
     same = constant(by, truth, along)
-    if best > same:
+    if best > same and not (task.text is not None and _by_chance(best, same, task, variants)):
         return ""
+    if task.text is not None:
+        return _of_texts(label, task, best, same)
     if by.kind is MetricKind.TOP1:
         which = "rows" if along is None else "positions"
         return (
@@ -41,6 +47,27 @@ def doubt(label: str, task: Task, variants: Iterable[Variant], rows: LabelledRow
         f"the accuracy of {label} by {by} is {accuracy_text(best)}, and always answering the"
         f" same would have {accuracy_text(same)}: are the {asked} those of its rows, in their"
         " order?"
+    )
+
+
+def _by_chance(best: float, same: float, task: Task, variants: Collection[Variant]) -> bool:
+    """Whether an accuracy that is a share of rows may be no better than another one, by its 95 %
+    interval."""
+    rows = max(variant.accuracy_rows for variant in variants if variant.accuracy == best)
+    return parse_metric(task.metric).counts_rows and interval_of(best, rows)[0] <= same
+
+
+def _of_texts(label: str, task: Task, best: float, same: float) -> str:
+    by = parse_metric(task.metric)
+    what = "labels in the order of its scores"
+    if by.truth != LABELS:
+        what = "targets those of its rows"
+    always = "the most frequent label" if by.kind is MetricKind.TOP1 else "the same"
+    hardly = "no better than" if best <= same else "better by no more than chance than"
+    return (
+        f"the accuracy of {label} is {accuracy_text(best)}, {hardly} the {accuracy_text(same)} of"
+        f" always answering {always}: are its texts read by the tokenizer that it was trained with,"
+        f" and are the {what}?"
     )
 
 

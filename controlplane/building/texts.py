@@ -24,6 +24,10 @@ from variants.texts.inputs import (
 )
 from variants.types import Digest, ModelVersion, Task, TextInput
 
+FAR_MORE, FEWEST_MORE = 1.25, 256
+"""Times as many embeddings as tokens, and so many more, that say that a tokenizer is another
+model's: tables are filled up to multiples of at most some hundreds."""
+NO_MODELS: Mapping[str, Path] = {}
 PARTS = ("evaluation", "calibration", "training")
 
 
@@ -93,13 +97,14 @@ def with_texts(
             subject=file.model,
         )
         dtypes, length = found.pop("dtypes"), found.pop("length")
+        unsure = check_table(file.path.name, found.pop("table"), name, found.pop("highest"))
         text = TextInput(tokenizer=digest_of_text(data), **found)
-        makes_types = of_task is not None and text.types is not None and of_task.types is None
         if of_task is not None:
             dtypes = task_dtypes
             own = text.tokenizer != of_task.tokenizer
             pad = text.pad if own else of_task.pad
-            text = replace(of_task, tokenizer=text.tokenizer, pad=pad)
+            packs = text.types is not None and of_task.types is None
+            text = replace(of_task, tokenizer=text.tokenizer, pad=pad, packed_types=packs)
         if length is None and request.lengths is None and (known is None or known.bucket is None):
             raise InvalidInput(
                 f"{file.path.name} takes texts of any length: say with --lengths at which it is"
@@ -110,11 +115,12 @@ def with_texts(
             there = [longest_of(known)] if known is not None and known.text is not None else []
             longest = max([*(request.lengths or ()), *there])
         rows = _rows(request, sandbox, work, path, text, dtypes, longest, length)
-    if makes_types and rows.pairs:
+    if of_task is None:
+        text = replace(text, pairs=rows.pairs)
+    elif of_task.pairs and rows.pairs is False:
         raise InvalidInput(
-            f"{file.path.name} takes types of tokens, which tell the two texts of a pair apart, and"
-            f" task {request.task!r} has none: register it for another task, whose first model"
-            " takes them"
+            f"the rows of {request.evaluation.name} are single texts, and task {request.task!r}"
+            " takes pairs: they need a column 'text_pair'"
         )
     changed = replace(
         request,
@@ -126,25 +132,59 @@ def with_texts(
         tokenizer_data=data,
     )
     file = replace(file, path=target) if target.exists() else file
-    return WithTexts(changed, file, rows.said)
+    return WithTexts(changed, file, (*unsure, *rows.said))
 
 
 def _fills(text: TextInput) -> tuple[tuple[str, float], ...]:
     return tuple((name, float(fill)) for name, fill in fills_of(text).items())
 
 
+def check_table(model: str, table: int | None, tokenizer: str, highest: int) -> tuple[str, ...]:
+    """What is to be said where a model has far more embeddings than its tokenizer has tokens.
+
+    Args:
+        table: how many embeddings it has; None where that is not known.
+        highest: the highest number that the tokenizer gives.
+
+    Raises:
+        InvalidInput: the tokenizer gives numbers that the model has no embeddings for.
+    """
+    if table is None:
+        return ()
+    if highest >= table:
+        raise InvalidInput(
+            f"{tokenizer} gives numbers of tokens up to {highest:,}, and {model} has embeddings for"
+            f" {table:,}, which are 0 to {table - 1:,}: give the tokenizer that it was trained"
+            " with, or export it again with as many embeddings (resize_token_embeddings of"
+            " transformers, before training)"
+        )
+    count = highest + 1
+    if table <= FAR_MORE * count or table - count < FEWEST_MORE:
+        return ()
+    return (
+        f"{tokenizer} has {count:,} numbers of tokens, and {model} has embeddings for {table:,}: it"
+        " may be the tokenizer of another model",
+    )
+
+
 def text_of_task(
-    task: Task, tokenizer: Path, given: Mapping[str, str], limits: RegistrationLimits
+    task: Task,
+    tokenizer: Path,
+    given: Mapping[str, str],
+    limits: RegistrationLimits,
+    models: Mapping[str, Path] = NO_MODELS,
 ) -> TextInput:
     """How texts become rows of a task that was registered without a tokenizer.
 
     Args:
         given: inputs by what a text gives them; else they are known by their names.
+        models: the ONNX files of its versions, by their labels.
 
     Raises:
         Conflict: it has one.
         InvalidArtifact: there is no such file.
-        InvalidInput: the tokenizer is none, or the task's inputs are no numbers of tokens.
+        InvalidInput: the tokenizer is none, or has numbers that a model does not, or the task's
+            inputs are no numbers of tokens.
     """
     if task.text is not None:
         name = asked_name(task)
@@ -157,9 +197,16 @@ def text_of_task(
     with Sandbox(SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)) as sandbox:
         found = sandbox.call(
             "tokenizer",
-            {"tokenizer": str(tokenizer), "tokenizer_name": tokenizer.name},
+            {
+                "tokenizer": str(tokenizer),
+                "tokenizer_name": tokenizer.name,
+                "ids": ids,
+                "models": {label: str(path) for label, path in models.items()},
+            },
             subject=tokenizer.name,
         )
+    for label, table in found["tables"].items():
+        check_table(label, table, tokenizer.name, found["highest"])
     pad = found["pad"]
     if task.bucket is not None:  # by which its models were judged
         pad = next(int(axis.pad) for axis in task.bucket.axes if axis.input == ids)
@@ -244,8 +291,8 @@ def _tokenizer(
 class _Rows(NamedTuple):
     paths: dict[str, Any]
     """Files of rows, by what they are for."""
-    pairs: bool
-    """Whether texts of some come in pairs."""
+    pairs: bool | None
+    """Whether rows to judge by are pairs of texts; None where they are numbers."""
     said: tuple[str, ...]
 
 
@@ -259,7 +306,7 @@ def _rows(
     longest: int | None,
     width: int | None,
 ) -> _Rows:
-    paths, pairs, said = dict[str, Any](), False, list[str]()
+    paths, said, pairs = dict[str, Any](), list[str](), None
     for part in PARTS:
         given = getattr(request, part)
         if given is not None:
@@ -267,7 +314,8 @@ def _rows(
             folder.mkdir()
             path, found = _fitted(sandbox, given, folder, tokenizer, text, dtypes, longest, width)
             paths[part] = path
-            pairs |= bool(found.get("pairs"))
+            if part == "evaluation" and found["rows"]:
+                pairs = bool(found["pairs"])
             if left_out := found.get("left_out", 0):
                 rows = left_out + found["rows"]
                 said.append(

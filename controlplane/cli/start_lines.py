@@ -101,6 +101,7 @@ def hello(
     tasks: Collection[str],
     texts: Collection[str] = (),
     *,
+    pairs: Collection[str] = (),
     at_terminal: bool = True,
 ) -> None:
     """Where the gateway is reached, and what to do first.
@@ -108,6 +109,7 @@ def hello(
     Args:
         tasks: that have variants, by the names that clients ask.
         texts: those of them that take texts.
+        pairs: those of these that take pairs of them.
         at_terminal: somebody could press keys.
     """
     token = ' -H "Authorization: Bearer $MODELLESS_API_TOKEN"' if settings.api_token else ""
@@ -124,7 +126,9 @@ def hello(
         _paste(example_command(url, bool(settings.api_token)))
     elif texts:
         err.print("\nAsk a task:")
-        body = f'{{"task": "{min(texts)}", "inputs": ["a text"]}}'
+        first = min(texts)
+        row = '["a text", "another one"]' if first in pairs else '"a text"'
+        body = f'{{"task": "{first}", "inputs": [{row}]}}'
         _paste(f"  curl -s{token} {url}/v1/query -d '{body}'")
     elif tasks:
         err.print("\nWhat a task takes, to be asked at /v1/query:")

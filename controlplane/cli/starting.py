@@ -150,7 +150,8 @@ def _say_ready(prepared: Prepared, url: str, seconds: float) -> None:
     answered = {variant.task for variant in answers}
     asked = {asked_name(task): task for task in known if task.name in answered}
     texts = {name for name, task in asked.items() if task.text is not None}
-    hello(settings, url, seconds, asked, texts, at_terminal=at_terminal)
+    pairs = {name for name, task in asked.items() if task.text is not None and task.text.pairs}
+    hello(settings, url, seconds, asked, texts, pairs=pairs, at_terminal=at_terminal)
     for warning in followed_by_none(settings, known):
         warn(str(warning))
     if not wanted:

@@ -215,7 +215,7 @@ def typed_failures(url: str, timeout_s: float) -> Iterator[None]:
     try:
         yield
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-        raise Unreachable(f"no gateway answers at {url}: {_why(error)}; is it running?") from error
+        raise Unreachable(f"no gateway answers at {url}: {_why(error)}") from error
     except httpx.TimeoutException as error:
         raise DeadlineExceeded(f"{url} did not answer within {timeout_s:g} s") from error
     except httpx.TransportError as error:
@@ -227,11 +227,14 @@ def typed_failures(url: str, timeout_s: float) -> Iterator[None]:
 
 
 def _why(error: Exception) -> str:
-    """What the system said, whichever library it went through."""
+    """What the system said, whichever library it went through. Certificates have errors of their
+    own, of a gateway that runs: their numbers are not the system's."""
     cause: BaseException | None = error
     while cause is not None:
+        if isinstance(cause, ssl.SSLError):
+            break
         if isinstance(cause, OSError) and cause.errno and cause.errno > 0:
-            return os.strerror(cause.errno).lower()
+            return f"{os.strerror(cause.errno).lower()}; is it running?"
         cause = cause.__cause__ or cause.__context__
     return str(error)
 

@@ -37,6 +37,26 @@ LOGS = {
 }
 """What keeps the logs of one machine small, unless the environment says otherwise."""
 
+PRELOADED = ("workers.process.streams", "controlplane.cluster.bare_serve")
+SELDOM_NODES = "controlplane.cluster.one_machine.seldom_nodes"
+"""What each of Ray's workers imports first, and what on one machine."""
+
+SELDOM = {
+    # Each replica and each handle adds to Ray's counters 10 times a second; nobody reads them here.
+    "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "60000",
+    # The raylet looks after its object store 10 times a second each: whether objects are to be
+    # fetched, whether its disk is full, whether Python should collect. It holds next to nothing.
+    "RAY_object_manager_timer_freq_ms": "1000",
+    "RAY_local_fs_monitor_interval_ms": "10000",
+    "RAY_raylet_check_gc_period_milliseconds": "1000",
+    # And 5 times a second whether a process has nothing to do, which is none here.
+    "RAY_kill_idle_workers_interval_ms": "1000",
+    # The control store asks the raylet what waits for room, for an autoscaler, which is not there.
+    "RAY_gcs_pull_resource_loads_period_milliseconds": "60000",
+}
+"""What Ray's processes do many times a second that one machine needs seldom, unless the environment
+says otherwise."""
+
 
 def ray_environment(settings: Settings) -> dict[str, str]:
     """What has to stand in the environment before Ray is imported.
@@ -58,9 +78,10 @@ def ray_environment(settings: Settings) -> dict[str, str]:
         "RAY_gcs_rpc_server_reconnect_timeout_s": str(24 * 3600),
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         # A full disk must not keep Ray's processes from starting, and none needs pandas.
-        "RAY_preload_python_modules": "workers.process.streams,controlplane.cluster.bare_serve",
+        "RAY_preload_python_modules": ",".join(PRELOADED),
     }
     if not settings.ray_address:
+        environment["RAY_preload_python_modules"] = ",".join((*PRELOADED, SELDOM_NODES))
         environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
         # Serve's controller looks at everything ten times a second, which takes 3 % of a core.
         environment["RAY_SERVE_CONTROL_LOOP_INTERVAL_S"] = "0.25"
@@ -69,7 +90,8 @@ def ray_environment(settings: Settings) -> dict[str, str]:
         # Else ``ray.init`` waits for the first process of a worker, for ever and deaf to signals
         # where these crash or hang.
         environment["RAY_prestart_worker_first_driver"] = "0"
-        environment |= {name: os.environ.get(name, value) for name, value in LOGS.items()}
+        ours = LOGS | SELDOM
+        environment |= {name: os.environ.get(name, value) for name, value in ours.items()}
     return environment
 
 

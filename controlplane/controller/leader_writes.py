@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.recorder import StatusRecorder
-from controlplane.controller.other_installations import claimed_by_another
+from controlplane.controller.other_installations import CLAIM_S, held_by_another
 from controlplane.live_state import LiveState
 from controlplane.timestamps import timestamp
 from planner.types import Decision
@@ -45,21 +45,22 @@ class LeaderWrites:
         Raises:
             StaleEpoch: a newer controller leads, or another installation has the live state.
         """
-        if (other := await claimed_by_another(self._owner, self._live)) is not None:
-            raise StaleEpoch(other)
         try:
-            if not await self._live.put_workers(self.epoch, directory):
+            led = await self._live.lead(self._owner, CLAIM_S, self.epoch, directory)
+            if not (led.published or led.other):
                 # A live state may remember the epochs of another catalog: SQL decides who leads.
                 empty = Plan(version=0, epoch=0, placements=(), workers={})
                 await self._put_plan(self.plan or empty)
                 await self._live.put_workers(self.epoch, directory, force=True)
-            emptied = await self._live.mark()
+                led = await self._live.lead(self._owner, CLAIM_S, self.epoch, directory)
+            if (other := held_by_another(self._owner, led.other)) is not None:
+                raise StaleEpoch(other)
         except StateUnavailable as error:
             self._journal.trouble("live state", error)
             self._recorder.live_state_away(error)
         else:
             self._journal.over("live state")
-            self._recorder.live_state_answered(empty=emptied)
+            self._recorder.live_state_answered(empty=led.empty)
 
     async def may_act(self, decision: Decision) -> bool:
         """Store a changed plan; return whether all its actions may be applied.

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from time import monotonic, time
+from typing import NamedTuple
 
 from controlplane.cluster.head import notes_of
 from controlplane.cluster.protocol import Cluster
@@ -69,7 +70,7 @@ from planner.types.ticks import INVENTORY
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.errors import ClusterUnavailable, StaleEpoch, StateUnavailable
-from variants.types import CatalogSnapshot, DeviceKindName
+from variants.types import CatalogSnapshot, DeviceKindName, Peak
 from workers.types import WorkerStatus
 
 log = logging.getLogger(__name__)
@@ -81,6 +82,15 @@ STARTS_EVERY_S = 2.0
 """How often it is asked why workers do not start, while a kind has none."""
 ONE_MORE = f"{INVENTORY}, and one more while the others are replaced"
 SHORTEST_PAUSE_S = 0.05
+
+
+class _CatalogLook(NamedTuple):
+    """What a turn found in the catalog."""
+
+    changed: CatalogSnapshot | None
+    """None while it has the revision that is known."""
+    asked: dict[DeviceKindName, int]
+    peaks: tuple[Peak, ...]
 
 
 class ControlLoop:
@@ -293,7 +303,8 @@ class ControlLoop:
             self._settings, self._targets_at_s = self.settings, float("-inf")
         await self._refresh_catalog()
         await self._refresh_targets()
-        await self._meet(await self._roster.workers(self._running))
+        speaking = self._pool.speaking()
+        await self._meet(await self._roster.workers(self._running, self._running, speaking))
         self._silent.look(self._clock_s())
         self._recorder.ask_on_demand(self._pool)
         absent = await self._node_counts.absent()
@@ -356,15 +367,12 @@ class ControlLoop:
     async def _refresh_catalog(self) -> None:
         """Go on with the catalog as it was while the database is away."""
         try:
-            began_s = self._clock_s()
-            revision = await asyncio.to_thread(self._catalog.revision)
-            self._report.catalog_pace.answered(1_000 * (self._clock_s() - began_s))
-            if revision != self._known.revision:
-                self._known = await asyncio.to_thread(self._catalog.snapshot)
+            look = await asyncio.to_thread(self._look_at_catalog)
+            if look.changed is not None:
+                self._known = look.changed
                 self._specs = Specs(self._known, self._store)
-            self._asked = await asyncio.to_thread(self._catalog.inventory)
+            self._asked = look.asked
             await self._journal.end_freeze(self._known.rules, self._wall_s())
-            peaks = await asyncio.to_thread(self._catalog.peaks)
         except StateUnavailable as error:
             self._journal.trouble("catalog", error)
             self._recorder.catalog_away(error)
@@ -376,7 +384,20 @@ class ControlLoop:
             there = Counter(DeviceKindName(one.device_kind) for one in self._workers.values())
             wanted = startable(self._settings.wanted(self._asked), there, self._settings)
             self._inventory = await self._with_replacements(wanted)
-            self._calendar.know(peaks, self._known)
+            self._calendar.know(look.peaks, self._known)
+
+    def _look_at_catalog(self) -> _CatalogLook:
+        """All that a turn asks it, and what it asks of disks: one wait for another thread."""
+        self._report.look_at_disks()
+        began_s = self._clock_s()
+        marks = self._catalog.marks()
+        self._report.catalog_pace.answered(1_000 * (self._clock_s() - began_s))
+        known = marks.revision == self._known.revision
+        return _CatalogLook(
+            changed=None if known else self._catalog.snapshot(),
+            asked=marks.inventory,
+            peaks=self._catalog.peaks(),
+        )
 
     async def _with_replacements(
         self, wanted: dict[DeviceKindName, int]

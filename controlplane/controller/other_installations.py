@@ -188,7 +188,7 @@ def writes_on(catalog: Catalog, pause: Callable[[float], None] = sleep) -> bool:
 async def claimed_by_another(owner: str, live: LiveState) -> str | None:
     """Claim a live state; a sentence about another installation that has it, None if none does."""
     try:
-        return _told(owner, await live.claim(owner, CLAIM_S))
+        return held_by_another(owner, await live.claim(owner, CLAIM_S))
     except StateUnavailable:
         return None  # whoever needs it says so
 
@@ -201,12 +201,18 @@ async def using(url: str, owner: str) -> str | None:
     """
     try:
         async with opened(url) as live:
-            return _told(owner, await live.owner())
+            return held_by_another(owner, await live.owner())
     except StateUnavailable:
         return None
 
 
-def _told(owner: str, holder: str) -> str | None:
+def held_by_another(owner: str, holder: str) -> str | None:
+    """A sentence about another installation that has a live state, None if it is this one's.
+
+    Args:
+        owner: who wants to have it (``owner_of``).
+        holder: who has it; empty where nobody does.
+    """
     host = _host_of_another(owner, holder)
     if host is None:
         return None

@@ -131,6 +131,11 @@ def plan_words(routes: RouteTable, query: Query, found: Choice | Refusal) -> str
     """
     if query.variant is not None:
         return "The query names its variant, so the plan has no say."
+    if query.unread:
+        return (
+            "Not every model holds this, and plans are made for what all of them hold: such queries"
+            " take what they prefer of what fits."
+        )
     if not routes.used:
         return "The plan has no routes, as nothing was asked: queries take the best of what fits."
     if query.prefer is not routes.prefer:
@@ -167,7 +172,7 @@ def canary_words(canary: Canary | None) -> str:
 
 def _planned(routes: RouteTable, query: Query) -> list[str]:
     """The variants to which a plan for cost sends such queries, those that come first first."""
-    if not routes.used or routes.prefer is Prefer.ACCURACY:
+    if not routes.used or routes.prefer is Prefer.ACCURACY or query.unread:
         return []
     targets = routes.targets(query)
     return [*dict.fromkeys(one.variant for target in targets for one in target.candidates)]

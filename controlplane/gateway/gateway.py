@@ -37,6 +37,7 @@ from controlplane.gateway.on_demand_loads import OnDemandLoads
 from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.protection.compression import Inflater
 from controlplane.gateway.protection.connections import ConnectionCaps
+from controlplane.gateway.protection.text_reader import TextReader
 from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.reports.control_loop import ControlLoopSeen
@@ -114,7 +115,9 @@ class Gateway:
         self._starting = asyncio.Lock()
         self._stopped = False
         self.path.reader = self._reader = BodyReader()
-        self.path.text_reader = self._texts = BodyReader(texts=True)
+        self.path.text_reader = self._texts = TextReader()
+        self._prepares_texts = False
+        """Whether what reads texts is to be there before the first text."""
         self.path.compresses = settings.compress_answers
         self._inflater = Inflater(int(settings.max_body_mib * 2**20))
         self.views = ProtocolViews(self.known, self.path, self.ready, self._siblings.total)
@@ -367,11 +370,14 @@ class Gateway:
         await in_turns(self.known.refresh_latencies(monotonic()))
         with self._noted("catalog"):
             await self._refresh()
+            if self._prepares_texts:
+                self._texts.prepare(self.path.tasks)
         await self._background.pause(POLL_S)
 
     async def _prepare_reader(self) -> None:
         """Some time after the start, which has the processor for itself; of texts soon."""
         await asyncio.sleep(PREPARE_TEXTS_S)
+        self._prepares_texts = True
         self._texts.prepare(self.path.tasks)
         await asyncio.sleep(PREPARE_S - PREPARE_TEXTS_S)
         self._reader.prepare(self.path.tasks)
@@ -428,10 +434,10 @@ class Gateway:
         self.shares.sweep()
         report = self._report.make()
         with self._noted("live_state"):
-            await self.live.put_gateway(self.id, report)
+            told = await self.live.put_gateway(self.id, report)
             if sample := self._report.sample():
                 await self.live.put_history(sample)
-            self._told = await self.live.controller() or self._told
+            self._told = told or self._told
         self.known.meeting.hear_of_starts(self._told or {}, time())
         self.known.hear_of_measuring(self._told or {})
         await asyncio.sleep(REPORT_S)

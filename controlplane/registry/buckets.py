@@ -12,7 +12,7 @@ from controlplane.building.family import digest_of
 from controlplane.building.types import RegistrationLimits, RegistrationRequest
 from profiler.evaluation.rows_by_length import fit_rows
 from profiler.sandbox.sandbox import Sandbox, SandboxLimits
-from variants.buckets import BucketedTask, bucket_name
+from variants.buckets import BucketedTask, bucket_name, bucket_of
 from variants.errors import Conflict, InvalidInput
 from variants.metrics.metric import LABELS, TOP1, parse_metric
 from variants.model_files import ModelFile
@@ -32,6 +32,7 @@ def by_length(
     request: RegistrationRequest,
     files: Sequence[ModelFile],
     known: BucketedTask | None,
+    versions: Sequence[ModelVersion],
     folder: Path,
     limits: RegistrationLimits,
 ) -> list[tuple[RegistrationRequest, tuple[ModelFile, ...]]]:
@@ -40,6 +41,7 @@ def by_length(
     Args:
         files: of the model; its one file is taken.
         known: the buckets that there are already.
+        versions: all that are registered.
         folder: where models and rows of each length are written.
 
     Raises:
@@ -48,8 +50,8 @@ def by_length(
         Conflict: the buckets that there are have other padding, or lengths are added with another
             model than they have.
     """
-    lengths = _lengths(request, known)
     source = files[0]
+    lengths = _lengths(request, known, _having(known, versions, source))
     if request.path.is_dir() or source.path.suffix != ".onnx":
         raise InvalidInput("a model for rows of several lengths is a single .onnx file")
     made: list[tuple[RegistrationRequest, tuple[ModelFile, ...]]] = []
@@ -64,6 +66,7 @@ def by_length(
                     "path": str(source.path),
                     "size_mib": limits.model_mib,
                     "length": length,
+                    "longest": max(lengths[-1], known.lengths[-1] if known is not None else 0),
                     "target": str(path),
                 },
                 subject=source.model,
@@ -74,7 +77,8 @@ def by_length(
                     f"task {request.task!r} has other open axes, or other padding, which stay:"
                     " leave --pad out, or register for another task"
                 )
-            outputs = _following(found["outputs"], known)
+            following = [FollowingAxis(**one) for one in found["outputs"]]
+            outputs = _following(following, known)
             fills = dict(request.row_pads)
             of_rows = [replace(axis, pad=fills.get(axis.input, axis.pad)) for axis in axes]
             truth = _truth(request, found["first"], outputs, known)
@@ -101,22 +105,38 @@ def by_length(
     return made
 
 
-def _lengths(request: RegistrationRequest, known: BucketedTask | None) -> tuple[int, ...]:
+def _having(
+    known: BucketedTask | None, versions: Sequence[ModelVersion], file: ModelFile
+) -> tuple[int, ...]:
+    """The lengths at which a model is there, whichever version."""
+    have = {version.task for version in versions if version.model == file.model}
+    buckets = known.buckets if known is not None else ()
+    return tuple(bucket_of(one).length for one in buckets if one.name in have)
+
+
+def _lengths(
+    request: RegistrationRequest, known: BucketedTask | None, having: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Those of a task that is new; else those at which the model is there already, and given ones.
+    A model that is new to the task is there at all of its lengths, or at those of them that are
+    given."""
     if request.lengths is None:
         assert known is not None
-        return known.lengths
+        return having or known.lengths
     lengths = tuple(sorted(set(request.lengths)))
     if not 1 <= len(lengths) <= MOST_LENGTHS or lengths[0] < 1:
         raise InvalidInput(f"--lengths has 1 to {MOST_LENGTHS} lengths, each 1 or more")
     if known is None:
         return lengths
+    if having or set(lengths) <= set(known.lengths):
+        lengths = tuple(sorted({*lengths, *having}))
     together = tuple(sorted({*lengths, *known.lengths}))
     if len(together) > MOST_LENGTHS:
         raise InvalidInput(
             f"task {request.task!r} would have {len(together)} lengths, and {MOST_LENGTHS} are"
             " possible"
         )
-    return together
+    return lengths
 
 
 def as_in_the_others(
@@ -146,7 +166,9 @@ def as_in_the_others(
     found = [version for version in same if version is not None]
     added = [request for request, _ in parts if request.task not in there]
     if not found:
-        if added:
+        there_before = {one.task for one in versions if one.model == parts[0][1][0].model}
+        own = [request.task in there_before for request, _ in parts]
+        if added or (any(own) and not all(own)):
             raise Conflict(
                 f"a length is added with the file of a model that {known.name!r} has, and this one"
                 " is none of them: register it without --lengths first"
@@ -230,15 +252,12 @@ def _axes(
 
 
 def _following(
-    found: Sequence[tuple[str, int]], known: BucketedTask | None
+    found: Sequence[FollowingAxis], known: BucketedTask | None
 ) -> tuple[FollowingAxis, ...]:
-    """The outputs that are as long as the rows; of a task that is known those that it has."""
+    """The outputs that are as long as the rows, or a part of that; of a task that is known those
+    that it has."""
     names = None if known is None else {spec.name for spec in known.face.outputs}
-    return tuple(
-        FollowingAxis(output=name, axis=axis)
-        for name, axis in found
-        if names is None or name in names
-    )
+    return tuple(one for one in found if names is None or one.output in names)
 
 
 def _truth(
@@ -246,15 +265,15 @@ def _truth(
     first: str,
     outputs: Sequence[FollowingAxis],
     known: BucketedTask | None,
-) -> tuple[str, int] | None:
-    """The array of a file of rows with what is right at each position, and the axis of a row along
-    which it has positions; None where a row is judged as a whole."""
+) -> tuple[str, FollowingAxis] | None:
+    """The array of a file of rows with what is right at each position, and how many positions a row
+    has along which of its axes; None where a row is judged as a whole."""
     judged = first if known is None else known.face.outputs[0].name
-    along = next((one.axis for one in outputs if one.output == judged), None)
+    along = next((one for one in outputs if one.output == judged), None)
     if along is None:
         return None
     metric = parse_metric(request.metric or (str(TOP1) if known is None else known.face.metric))
-    return (metric.truth, 0 if metric.truth == LABELS else along)
+    return (metric.truth, replace(along, axis=0) if metric.truth == LABELS else along)
 
 
 def _fitted(
@@ -262,7 +281,7 @@ def _fitted(
     folder: Path,
     axes: Sequence[OpenAxis],
     length: int,
-    truth: tuple[str, int] | None,
+    truth: tuple[str, FollowingAxis] | None,
 ) -> Path:
     """The rows of a file that a bucket takes. Sentences name the file, so its name says which."""
     target = folder / f"{given.stem} up to {length}.npz"

@@ -5,6 +5,7 @@ from math import prod
 
 from controlplane.building.types import RegistrationRequest
 from planner.sentences import some_of
+from variants.buckets import points
 from variants.catalog.validity.registrations import check_labels
 from variants.checks.onnx_check import OnnxInfo, check_signature, describe
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
@@ -129,6 +130,8 @@ def _outputs(
         InvalidArtifact: the metric cannot judge the first one.
     """
     first, *others = info.outputs
+    if points(str(metric), first):
+        along = {name: axis for name, axis in along.items() if name != first.name}
     wrong = check_output(metric, first, along.get(first.name))
     if wrong is None:
         return info.outputs

@@ -126,7 +126,7 @@ def register(
         parts = [(request, files)]
         if request.lengths is not None or buckets is not None:
             meter.begin("check", f"reading {request.path.name}")
-            by = by_length(request, files, buckets, work, limits)
+            by = by_length(request, files, buckets, snapshot.versions, work, limits)
             parts = as_in_the_others(by, buckets, snapshot.versions, limits.model_mib)
         found = [adding.prepare(one, of_it, work) for one, of_it in parts]
         prepared = [one for each in found for one in each.prepared]
@@ -163,10 +163,12 @@ def _of_tokenizers(
     snapshot: CatalogSnapshot, buckets: BucketedTask | None, request: RegistrationRequest
 ) -> tuple[str, ...]:
     """What changes for clients where a task gets a second tokenizer."""
-    if request.own_text is None:
+    own, of_task = request.own_text, request.text
+    if own is None or (of_task is not None and own.tokenizer == of_task.tokenizer):
         return ()
     names = {request.task} if buckets is None else {one.name for one in buckets.buckets}
-    if any(v.task in names for v in snapshot.versions if v.text is not None):
+    before = [v.text for v in snapshot.versions if v.task in names and v.text is not None]
+    if any(of_task is None or one.tokenizer != of_task.tokenizer for one in before):
         return ()
     return (
         f"models of task {request.task} have different tokenizers now: texts are read by each;"

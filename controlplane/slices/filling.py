@@ -1,6 +1,7 @@
 """Slices with all that was not said of them filled in, and the text that stands for these."""
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from controlplane.gpus import GpuModel
 from controlplane.slices.slice import GPU_CORES, MOST_WORKERS, Kind, Slice
@@ -17,17 +18,19 @@ def gpu_slices(models: Iterable[GpuModel], most: int = MOST_WORKERS) -> tuple[Sl
     return tuple(found)
 
 
+@lru_cache(maxsize=64)
 def filled_in(
-    slices: Sequence[Slice],
+    slices: tuple[Slice, ...],
     *,
     memory_mib: float,
     all_memory_mib: float,
     usd_per_core_hour: float,
     elastic: bool,
     usd_per_gpu_hour: float = 0.0,
-    gpus: Sequence[GpuModel] = (),
+    gpus: tuple[GpuModel, ...] = (),
 ) -> tuple[Kind, ...]:
-    """The slices with their memory and price.
+    """The slices with their memory and price. Kept, as the settings are asked several times a
+    second for what hardly ever changes.
 
     Args:
         memory_mib: of one worker without a GPU, where nothing else was said of it; 0: its part, by

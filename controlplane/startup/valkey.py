@@ -56,6 +56,9 @@ class EmbeddedValkey:
             "appendonly": "no",
             "maxmemory": "256mb",
             "maxmemory-policy": "volatile-ttl",
+            # It looks after itself once a second, not ten times: what has expired is not read
+            # before either, and on one machine nobody waits for a list.
+            "hz": "1",
             "dir": str(self.socket.parent),
         }
         arguments = [word for name, value in options.items() for word in (f"--{name}", value)]

@@ -161,6 +161,10 @@ class TextSchema(Schema):
         " it; longer ones are refused, or cut off where a query says so.",
         examples=[256],
     )
+    pairs: bool | None = Field(
+        description="Whether a row is a pair of texts, as those were by which the first model was"
+        " judged; null: that is not known, and both are taken.",
+    )
     ids: str = Field(description="The input that gets their numbers.", examples=["input_ids"])
     mask: str | None = Field(examples=["attention_mask"])
     types: str | None = Field(examples=["token_type_ids"])
@@ -179,8 +183,9 @@ class TextSchema(Schema):
             return None
         return cls(
             tokenizer=text.tokenizer,
-            others=sorted(others),
+            others=sorted({*others} - {text.tokenizer}),
             tokens=longest_of(task) if of_lengths is None else of_lengths.lengths[-1],
+            pairs=text.pairs,
             ids=text.ids,
             mask=text.mask,
             types=text.types,
@@ -227,10 +232,13 @@ class OpenAxisSchema(Schema):
 
 
 class FollowingAxisSchema(Schema):
-    """An axis along which an output is as long as the rows."""
+    """An axis along which an output is as long as the rows, or a fixed part of that: of a row of
+    length n, ``(n + offset) // step``."""
 
     output: str = Field(examples=["tags"])
     axis: int = Field(description="Of one row, from 0.", examples=[0])
+    step: int = Field(description="So many of a row make one of the output.", examples=[1])
+    offset: int = Field(description="What counts beside a row's length.", examples=[0])
 
 
 class BucketSchema(Schema):
@@ -251,7 +259,8 @@ class LengthsSchema(Schema):
     )
     axes: list[OpenAxisSchema] = Field(description="Where the task's inputs have -1.")
     outputs: list[FollowingAxisSchema] = Field(
-        description="Where its outputs have -1: they are as long as each row."
+        description="Where its outputs have -1: they are as long as each row, or a fixed part of"
+        " that."
     )
 
     @classmethod

@@ -74,16 +74,23 @@ def find_task(snapshot: CatalogSnapshot, name: str) -> Task:
     raise TaskNotFound(f"there is no task {name!r}{known or '; nothing is registered yet'}")
 
 
-def named_tasks(snapshot: CatalogSnapshot, name: str) -> tuple[TaskName, ...]:
+def named_tasks(
+    snapshot: CatalogSnapshot, name: str, model: str | None = None
+) -> tuple[TaskName, ...]:
     """The task of that name, or the buckets of the task for rows of several lengths.
+
+    Args:
+        model: only the buckets that have it, where any does.
 
     Raises:
         TaskNotFound: there is none.
     """
     of_lengths = bucketed_named(snapshot.tasks, name)
-    if of_lengths is not None:
-        return tuple(one.name for one in of_lengths.buckets)
-    return (find_task(snapshot, name).name,)
+    if of_lengths is None:
+        return (find_task(snapshot, name).name,)
+    have = {version.task for version in snapshot.versions if version.model == model}
+    parts = tuple(one.name for one in of_lengths.buckets)
+    return tuple(one for one in parts if one in have) or parts
 
 
 def task_rows(snapshot: CatalogSnapshot, name: str | None = None) -> list[TaskSchema]:

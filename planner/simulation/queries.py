@@ -49,5 +49,6 @@ def queries_of(trace: Trace, prefer: Prefer, random: "Generator") -> Iterator[Qu
                 None,
                 DEFAULT_PRIORITY,
                 ANYBODY,
+                (),
             ),
         )

@@ -47,6 +47,9 @@ class Query(NamedTuple):
     priority: int = DEFAULT_PRIORITY
     """1 is the highest."""
     client: Client = ANYBODY
+    unread: tuple[tuple[str | None, str], ...] = ()
+    """Of texts: the ways of reading by which they are too long, with what is to be said of versions
+    that read so. None stands for the task's own."""
 
 
 class Reason(StrEnum):

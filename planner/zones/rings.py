@@ -122,16 +122,28 @@ class Rings:
         for ring in self._rings.values():
             ring.routes = make_routes(ring.snapshot, ring.routes)
 
-    def choose(self, query: Query, now_ms: float) -> Choice | Refusal:
+    def choose(
+        self,
+        query: Query,
+        now_ms: float,
+        among: Callable[[Snapshot], Snapshot] | None = None,
+    ) -> Choice | Refusal:
         """The variant and worker that answer a query, or why none does: the best of what
-        ``planner.selection.plan_following.choose`` finds in each ring."""
+        ``planner.selection.plan_following.choose`` finds in each ring.
+
+        Args:
+            among: the part of a ring's snapshot that it is chosen from, which no plan is made for.
+        """
         thrifty = query.prefer is Prefer.COST or query.prefer is Prefer.ENERGY
         home: Choice | Refusal | None = None
         best: Choice | None = None
         best_rank: tuple[float, ...] = (inf,)
         refusals: list[tuple[Ring, Refusal]] = []
         for ring in self._rings.values():
-            found = choose(ring.snapshot, ring.routes, ring.congestion, query, now_ms)
+            snapshot, routes = ring.snapshot, ring.routes
+            if among is not None:
+                snapshot, routes = among(snapshot), EMPTY
+            found = choose(snapshot, routes, ring.congestion, query, now_ms)
             if ring.home and home is None:
                 home = found
             if isinstance(found, Refusal):

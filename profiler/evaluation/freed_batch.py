@@ -120,9 +120,13 @@ _TYPES = {
 }
 
 
-def drawn(value: Any, rows: int) -> Any:
-    """Rows of an input: numbers in [0, 1), or 0 and 1, which any table of words has."""
-    shape = [rows, *(one if isinstance(one, int) else 1 for one in value.shape[1:])]
+def drawn(value: Any, rows: int, length: int = 1) -> Any:
+    """Rows of an input: numbers in [0, 1), or 0 and 1, which any table of words has.
+
+    Args:
+        length: the size of axes that the model leaves open.
+    """
+    shape = [rows, *(one if isinstance(one, int) else length for one in value.shape[1:])]
     draw, kind = np.random.default_rng(0), np.dtype(_TYPES[value.type])
     if kind.kind == "f":
         return draw.random(shape).astype(kind)

@@ -27,7 +27,7 @@ from profiler.evaluation.position_truth import (
     within_rows,
 )
 from profiler.evaluation.right_classes import right_classes
-from variants.buckets import bucket_of, positions_axis
+from variants.buckets import bucket_of, judged_axis
 from variants.checks.onnx_check import check_file
 from variants.checks.zip_layout import LARGEST_ENTRY, directory_of
 from variants.errors import InvalidArtifact
@@ -115,9 +115,9 @@ def read_task_rows(path: Path, task: Task, *, unlabelled: bool = False) -> Label
         InvalidArtifact: one sentence with the first thing that is wrong; it names the file.
     """
     metric, output = parse_metric(task.metric), task.outputs[0]
-    by, along = None, positions_axis(task)
-    if along is not None:
-        by = ByPosition(axes=bucket_of(task).axes, along=along, length=output.shape[along])
+    by, first = None, judged_axis(task)
+    if first is not None:
+        by = ByPosition(axes=bucket_of(task).axes, first=first, length=output.shape[first.axis])
     if metric.classifies:
         classes, names = output.shape[-1], task.labels
         return read_rows(

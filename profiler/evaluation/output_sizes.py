@@ -6,7 +6,8 @@ has dropped all axes of size 1 gives one row without its batch axis.
 The model runs, so this happens in a child process.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,34 @@ def say_output_sizes(source: Path, target: Path, *, limit_mib: float = 2048) -> 
         whole.write_bytes(model.SerializeToString(deterministic=True))
         whole.replace(target)
     return any(said)
+
+
+def sizes_by_length(path: Path) -> Callable[[int], Mapping[tuple[str, int], int]]:
+    """What runs a model that leaves one axis of its rows open, with one row of a length.
+
+    Returns:
+        A function of that length to the sizes of its outputs, by name and axis of a row; none where
+        it does not run.
+    """
+
+    @cache
+    def session() -> Any:
+        return session_of(path)
+
+    def sizes(length: int) -> Mapping[tuple[str, int], int]:
+        try:
+            rows = {value.name: drawn(value, 1, length) for value in session().get_inputs()}
+            names = [value.name for value in session().get_outputs()]
+            found = session().run(names, rows)
+        except Exception:  # a model may take no rows that are so short
+            return {}
+        return {
+            (name, axis): size
+            for name, output in zip(names, found, strict=True)
+            for axis, size in enumerate(np.shape(output)[1:])
+        }
+
+    return sizes
 
 
 def _read(path: Path, limit_mib: float) -> tuple[Any, list[str]]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from profiler.evaluation.right_classes import right_classes
 from variants.errors import InvalidArtifact
 from variants.metrics.positions import IGNORED, Flags, judged_positions, positions_first
-from variants.types import OpenAxis
+from variants.types import FollowingAxis, OpenAxis
 
 UNSAID = ""
 """The name of a class at a position that is not judged."""
@@ -26,10 +26,15 @@ class ByPosition:
 
     axes: tuple[OpenAxis, ...]
     """Of the inputs: where a row ends."""
-    along: int
-    """The axis of a row of the first output."""
+    first: FollowingAxis
+    """How long the first output is for a row, and along which axis."""
     length: int
-    """Of all rows, once they are filled up."""
+    """Of the first output, once rows are filled up."""
+
+    @property
+    def along(self) -> int:
+        """The axis of a row of the first output."""
+        return self.first.axis
 
 
 def row_lengths(arrays: Mapping[str, NDArray[Any]], axes: Sequence[OpenAxis]) -> NDArray[np.int64]:
@@ -46,7 +51,8 @@ def _lengths(rows: NDArray[Any], axis: OpenAxis) -> NDArray[np.int64]:
 
 def within_rows(inputs: Mapping[str, NDArray[Any]], by: ByPosition) -> Flags:
     """Which positions ``(rows, positions)`` are not behind the end of their row."""
-    ends = row_lengths(inputs, by.axes)
+    lengths = row_lengths(inputs, by.axes)
+    ends = np.maximum(0, (lengths + by.first.offset) // by.first.step)
     return np.asarray(np.arange(by.length) < ends[:, None])
 
 

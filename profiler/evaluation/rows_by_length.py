@@ -16,7 +16,7 @@ from profiler.evaluation.position_truth import UNSAID, row_lengths
 from variants.errors import InvalidArtifact
 from variants.figures import counted
 from variants.metrics.positions import IGNORED
-from variants.types import OpenAxis
+from variants.types import FollowingAxis, OpenAxis
 
 
 def fit_rows(
@@ -24,15 +24,15 @@ def fit_rows(
     target: Path,
     axes: Sequence[OpenAxis],
     length: int,
-    truth: tuple[str, int] | None = None,
+    truth: tuple[str, FollowingAxis] | None = None,
 ) -> None:
     """Write the rows of a file that are not longer than this, each exactly so long.
 
     What is wrong with the file is left as it is, for whoever reads the rows of a task to refuse.
 
     Args:
-        truth: where positions are judged one by one, the array with what is right, and the axis of
-            its rows along which they are.
+        truth: where positions are judged one by one, the array with what is right, and how many of
+            them a row has along which of its axes.
 
     Raises:
         InvalidArtifact: the file is no such file, or all its rows are longer.
@@ -60,9 +60,9 @@ def fit_rows(
         for name, axis in open_axes.items():
             pad = np.asarray(axis.pad).astype(arrays[name].dtype)
             arrays[name] = _of_length(arrays[name], axis.axis, length, pad)
-        if truth is not None and truth[0] in arrays and arrays[truth[0]].ndim > truth[1] + 1:
+        if truth is not None and truth[0] in arrays and arrays[truth[0]].ndim > truth[1].axis + 1:
             name, along = truth
-            arrays[name] = _truth_of_length(arrays[name], along, length)
+            arrays[name] = _truth_of_length(arrays[name], along.axis, along.size(length))
     np.savez(target, **arrays)  # type: ignore[arg-type]
 
 

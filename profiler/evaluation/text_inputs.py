@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from profiler.evaluation.embedding_table import rows_of_table
 from variants.checks.onnx_check import parse_model
 from variants.errors import InvalidArtifact
 from variants.texts.inputs import WHOLE, roles_of
@@ -25,6 +26,9 @@ class FilledInputs:
     dtypes: dict[str, str]
     length: int | None
     """Tokens of all rows; None where that is left open."""
+    table: int | None = None
+    """How many numbers of tokens there are embeddings for; None where the graph does not show
+    it."""
 
 
 def inputs_for_texts(path: Path, given: Mapping[str, str], *, where: str) -> FilledInputs:
@@ -51,7 +55,14 @@ def inputs_for_texts(path: Path, given: Mapping[str, str], *, where: str) -> Fil
         lengths.add(_length(where, value.name, dtypes[value.name], tensor.shape.dim))
     if len(lengths) > 1:
         raise InvalidArtifact(f"{where}: its inputs {', '.join(dtypes)} have different lengths")
-    return FilledInputs(ids=ids, mask=mask, types=types, dtypes=dtypes, length=lengths.pop())
+    return FilledInputs(
+        ids=ids,
+        mask=mask,
+        types=types,
+        dtypes=dtypes,
+        length=lengths.pop(),
+        table=rows_of_table(model, ids),
+    )
 
 
 def _length(where: str, name: str, dtype: str, dims: Any) -> int | None:

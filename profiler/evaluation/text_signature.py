@@ -4,7 +4,8 @@ Models that answer the same task come from different exports: one calls the numb
 ``input_ids`` and another ``ids``, one takes types of tokens and another none. Queries are read
 before it is known which of them answers, so all have the inputs of the task: each is called as
 there, an input that only the task has is read by nothing, and one that only the model has is made
-of the numbers of tokens.
+of the numbers of tokens. Types of tokens cannot be: where the task lacks them, they come beside the
+numbers, in the same ones (``TextInput.packed_types``).
 
 Parsing happens in native code, so callers that take files from outside do it in a child process.
 """
@@ -19,7 +20,9 @@ from variants.checks.onnx_batch import fresh_name
 from variants.checks.onnx_check import parse_model
 from variants.checks.onnx_edges import copied, rename_inputs, rename_value
 from variants.texts.inputs import names_of
-from variants.types import TextInput
+from variants.types import TYPE_UNIT, TextInput
+
+_PARTS = ("numbers", "types")
 
 
 def as_task_takes(
@@ -34,7 +37,7 @@ def as_task_takes(
     """An ONNX model that takes what its task does; None where it does already.
 
     A mask that the task lacks is 1 wherever something else stands than ``pad``, and types of tokens
-    are 0 then, which is right where texts come alone, and not in pairs.
+    are taken out of the numbers then: they are 0 where these are plain.
 
     Args:
         own: the inputs of the model.
@@ -67,14 +70,16 @@ def as_task_takes(
     like = next(value for value in inputs if value.name == text.ids)
     shape = like.type.tensor_type.shape
     nodes = _Nodes(model, text.ids, dtypes[text.ids])
+    if own.types is not None and text.types is None:
+        nodes.take_types_out()
     for value, (name, dtype) in zip(inputs, before, strict=True):
         wanted = goes_to[name]
         if wanted is not None and dtypes[wanted] != dtype:
-            nodes.cast_input(value, dtype)
+            nodes.cast_input(value.name, dtype)
         elif wanted is None and name == own.mask:
             nodes.mask(value.name, dtype, pad)
         elif wanted is None:
-            nodes.zeros(value.name, dtype)
+            nodes.types(value.name, dtype)
     rest = [value for value in graph.input if value.name in held]
     takes = [_input(name, dtypes[name], shape) for name in names_of(text)]
     del graph.input[:]
@@ -97,29 +102,41 @@ class _Nodes:
         self._model = model
         self._ids = ids
         self._dtype = dtype
+        self._types = ""
+        """What has the types of tokens."""
 
-    def cast_input(self, value: Any, dtype: str) -> None:
+    def take_types_out(self) -> None:
+        """Have all that reads the numbers of tokens get them without the types that are in them."""
+        inner, self._types = (fresh_name(self._model, f"{self._ids}_{what}") for what in _PARTS)
+        rename_value(self._model, self._ids, inner)
+        unit = self._constant(f"{self._ids}_unit", TYPE_UNIT)
+        self._add("Mod", [self._ids, unit], inner)
+        self._add("Div", [self._ids, unit], self._types)
+
+    def cast_input(self, name: str, dtype: str) -> None:
         """Have an input taken in another type by all that read it."""
-        name = value.name
         inner = fresh_name(self._model, f"{name}_{dtype}")
         rename_value(self._model, name, inner)
         self._add("Cast", [name], inner, to=_element(dtype))
 
     def mask(self, name: str, dtype: str, pad: int) -> None:
-        from onnx import numpy_helper
-
-        filler = fresh_name(self._model, f"{name}_filler")
-        array = np.array(pad, self._dtype)
-        self._model.graph.initializer.append(numpy_helper.from_array(array, filler))
+        filler = self._constant(f"{name}_filler", pad)
         fills, stays = (fresh_name(self._model, f"{name}_{what}") for what in ("fills", "stays"))
         self._add("Equal", [self._ids, filler], fills)
         self._add("Not", [fills], stays)
         self._add("Cast", [stays], name, to=_element(dtype))
 
-    def zeros(self, name: str, dtype: str) -> None:
-        none = fresh_name(self._model, f"{name}_none")
-        self._add("Sub", [self._ids, self._ids], none)
-        self._add("Cast", [none], name, to=_element(dtype))
+    def types(self, name: str, dtype: str) -> None:
+        self._add("Cast", [self._types], name, to=_element(dtype))
+
+    def _constant(self, name: str, value: int) -> str:
+        """What a number of the type of the tokens' is called in the model."""
+        from onnx import numpy_helper
+
+        name = fresh_name(self._model, name)
+        array = np.array(value, self._dtype)
+        self._model.graph.initializer.append(numpy_helper.from_array(array, name))
+        return name
 
     def _add(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> None:
         from onnx import helper

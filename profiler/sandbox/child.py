@@ -127,22 +127,32 @@ def plain(arguments: Arguments, announce: Announce) -> dict[str, Any]:
 
 
 def fix_axis(arguments: Arguments, announce: Announce) -> dict[str, Any]:
-    """``path``, ``size_mib``, ``length`` and ``target``, where the model with that size is written,
-    to the open ``axes``: pairs of an input's name and an axis of its rows; the same of ``outputs``
-    that are as long, and the name of the ``first`` output."""
+    """``path``, ``size_mib``, ``length``, the ``longest`` of all, and ``target``, where the model
+    with that size is written, to the open ``axes``: pairs of an input's name and an axis of its
+    rows; the ``outputs`` that follow them (the fields of a ``FollowingAxis``), and the name of the
+    ``first`` output."""
+    from profiler.evaluation.output_sizes import sizes_by_length
     from variants.checks.open_axis import fix_axis as fixed
 
     path = Path(arguments["path"])
     check_file(path, limit_mib=arguments["size_mib"])
-    found = fixed(path.read_bytes(), int(arguments["length"]), where=path.name)
+    found = fixed(
+        path.read_bytes(),
+        int(arguments["length"]),
+        where=path.name,
+        longest=int(arguments["longest"]),
+        run=sizes_by_length(path),
+    )
     Path(arguments["target"]).write_bytes(found.data)
-    return {"axes": found.inputs, "outputs": found.outputs, "first": found.first}
+    outputs = [asdict(one) for one in found.outputs]
+    return {"axes": found.inputs, "outputs": outputs, "first": found.first}
 
 
 def text_inputs(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     """``path`` of a model, ``tokenizer``, ``given`` inputs by what they take, ``size_mib`` and the
     name ``where`` to the fields of a ``TextInput`` but its tokenizer's name, and ``dtypes`` of its
-    inputs, and the ``length`` of their rows if that is fixed.
+    inputs, the ``length`` of their rows if that is fixed, how many embeddings its ``table`` has if
+    that can be seen, and the ``highest`` number that the tokenizer gives.
 
     Where the model joins a task, the ``text`` of that and ``task_dtypes`` of its inputs: a model
     with other inputs is written to ``target`` with those of the task.
@@ -160,12 +170,21 @@ def text_inputs(arguments: Arguments, announce: Announce) -> dict[str, Any]:
         changed = as_task_takes(path.read_bytes(), found, text, dtypes, pad, where=where)
         if changed is not None:
             Path(arguments["target"]).write_bytes(changed)
-    return {**asdict(found), "pad": tokeniser.pad}
+    return {**asdict(found), "pad": tokeniser.pad, "highest": tokeniser.highest}
 
 
 def tokenizer(arguments: Arguments, announce: Announce) -> dict[str, Any]:
-    """``tokenizer``, and what it is called in sentences, to the number of its ``pad`` token."""
-    return {"pad": _tokeniser(arguments).pad}
+    """``tokenizer``, and what it is called in sentences, to the number of its ``pad`` token and the
+    ``highest`` one; and the ``tables`` of ``models``, which are read by their input ``ids``."""
+    from profiler.evaluation.embedding_table import rows_of_table
+    from variants.checks.onnx_check import parse_model
+
+    found = _tokeniser(arguments)
+    tables = {
+        label: rows_of_table(parse_model(label, Path(path).read_bytes()), arguments["ids"])
+        for label, path in arguments.get("models", {}).items()
+    }
+    return {"pad": found.pad, "highest": found.highest, "tables": tables}
 
 
 def text_rows(arguments: Arguments, announce: Announce) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from controlplane.live_state import (
     OPERATION_TTL_S,
     PREFIX,
     REPLACING_TTL_S,
+    Led,
     LiveState,
 )
 from controlplane.startup.valkey import EmbeddedValkey
@@ -129,6 +130,24 @@ async def test_an_older_epoch_is_ignored_unless_forced(live: LiveState) -> None:
     assert await live.workers() == {"epoch": 9, "workers": [W2]}
 
 
+async def test_who_leads_claims_publishes_and_marks_at_once(live: LiveState) -> None:
+    ours, theirs = "aaa host controller#1", "bbb host x"
+    assert await live.lead(ours, 60, 2, [W1]) == Led(other="", published=True, empty=True)
+    assert await live.lead(ours, 60, 2, [W2]) == Led(other="", published=True, empty=False)
+    assert await live.lead(ours, 60, 1, [W1]) == Led(other="", published=False, empty=False)
+    assert await live.lead(theirs, 60, 3, [W1]) == Led(other=ours, published=False, empty=False)
+    assert await live.workers() == {"epoch": 2, "workers": [W2]}
+    assert await live.owner() == ours
+    await live.give_up(ours)
+    assert (await live.lead(theirs, 60, 3, [W1])).published
+
+
+async def test_what_is_no_owner_has_no_live_state(live: LiveState) -> None:
+    await live._redis.set("modelless:installation", b"what another program wrote there")
+    assert await live.claim("aaa host controller#1", 60) == ""
+    assert await live.owner() == "aaa host controller#1"
+
+
 async def test_of_two_that_write_at_once_the_newer_stays(url: str) -> None:
     states = [LiveState(url) for _ in range(8)]
     for _ in range(20):
@@ -152,10 +171,13 @@ async def test_notices_of_nodes_are_read_as_they_were_written_and_end_once_passe
 
 
 async def test_gateways_report_and_expire(live: LiveState, url: str) -> None:
-    await live.put_gateway("g1", {"demand": {"a": 1}})
-    await live.put_gateway("g2", {"demand": {}})
+    assert await live.put_gateway("g1", {"demand": {"a": 1}}) is None
+    await live.put_controller({"turned_s": 1.0})
+    assert await live.put_gateway("g2", {"demand": {}}) == {"turned_s": 1.0}
     await live.put_gateway("g1", {"demand": {"a": 2}})
     assert await live.gateways() == {"g1": {"demand": {"a": 2}}, "g2": {"demand": {}}}
+    await live.put_gateway("g1", {"demand": {"a": 3}})
+    assert await live.gateways() == {"g1": {"demand": {"a": 3}}, "g2": {"demand": {}}}
     async with aioredis.Redis.from_url(url) as client:
         assert 0 < await client.ttl("modelless:gateway:g1") <= GATEWAY_TTL_S
         await client.pexpire("modelless:gateway:g1", 1)

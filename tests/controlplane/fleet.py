@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -136,6 +137,18 @@ class FailingCatalog:
             return method(*arguments, **named)
 
         return call
+
+
+class CountingCatalog(FailingCatalog):
+    """Counts how often each of its methods is asked for."""
+
+    def __init__(self, catalog: MemoryCatalog) -> None:
+        super().__init__(catalog)
+        self.calls: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls[name] += 1
+        return super().__getattr__(name)
 
 
 @dataclass(slots=True)
@@ -278,6 +291,7 @@ class SeenLoop(ControlLoop):
         decision = await super().turn()
         if not self._journal.troubled("live state"):
             self._fleet.seen = tuple(self._workers.values())
+        self._fleet.turns += 1
         return decision
 
 
@@ -328,6 +342,8 @@ class Fleet:
     controllers: list[Controller] = field(default_factory=list)
     seen: tuple[WorkerStatus, ...] = ()
     """What workers said in the latest turn of any control loop."""
+    turns: int = 0
+    """How many turns of control loops have ended."""
 
     def register(
         self, model: str, *, memory_mib: float = 10.0, profiled_ms: float = 1.0, **options: str

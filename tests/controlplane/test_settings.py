@@ -91,6 +91,11 @@ def test_resolving_twice_changes_nothing(tmp_path: Path) -> None:
     assert (once.cores, once.kinds[0].name) == (6, "cpu-2")
 
 
+def test_kinds_are_made_once_though_they_are_asked_for_many_times_a_second(tmp_path: Path) -> None:
+    settings = load_settings(state_dir=tmp_path, slices="2xcpu-1")
+    assert settings.kinds is settings.kinds
+
+
 def test_a_machine_may_have_several_kinds(tmp_path: Path) -> None:
     settings = load_settings(state_dir=tmp_path, slices="2xcpu-1,0-3xcpu-2:usd_per_hour=0.5")
 

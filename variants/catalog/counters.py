@@ -28,7 +28,15 @@ def values_of(connection: Connection, *names: str) -> dict[str, int]:
     """
     name, value = tables.counters.c.name, tables.counters.c.value
     rows = connection.execute(select(name, value).where(name.in_(names)))
-    found = {row.name: int(row.value) for row in rows}
+    return complete({row.name: int(row.value) for row in rows}, *names)
+
+
+def complete(found: dict[str, int], *names: str) -> dict[str, int]:
+    """The counters that were found, if these are among them.
+
+    Raises:
+        StateUnavailable: the table has lost one of them.
+    """
     for lost in names:
         if lost not in found:
             raise StateUnavailable(f"the catalog has lost its counter {lost!r}")

@@ -71,7 +71,11 @@ def image_row(image: ImageScale | None) -> dict[str, Any]:
 def text_row(text: TextInput | None) -> dict[str, Any]:
     """The column of a task, or of a version with another tokenizer, that says how texts become
     rows."""
-    return {"text": None if text is None else asdict(text)}
+    if text is None:
+        return {"text": None}
+    later = {"pairs": None, "packed_types": False}  # which earlier releases do not know
+    row = {name: one for name, one in asdict(text).items() if (name, one) not in later.items()}
+    return {"text": row}
 
 
 def version_row(version: ModelVersion) -> dict[str, Any]:

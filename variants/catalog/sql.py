@@ -15,9 +15,11 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    literal_column,
     null,
     or_,
     select,
+    union_all,
     update,
 )
 
@@ -117,6 +119,14 @@ def migrate(url: str) -> None:
     upgrade(url)
 
 
+_name, _value = tables.counters.c.name, tables.counters.c.value
+_MARKS = union_all(
+    select(literal_column("1"), _name, _value).where(or_(_name == "revision", _name == "plan")),
+    select(literal_column("0"), tables.inventory.c.device_kind, tables.inventory.c.workers),
+)
+"""One statement, made once: each gateway asks it twice a second, the control loop in each turn."""
+
+
 class SqlCatalog(SqlTaskTables):
     """A ``Catalog`` in a database whose tables exist already; see ``open_catalog``.
 
@@ -144,12 +154,16 @@ class SqlCatalog(SqlTaskTables):
 
     def marks(self) -> Marks:
         with self._transaction(self._poller) as connection:
-            counted = counters.values_of(connection, "revision", "plan")
-            return Marks(
-                revision=counted["revision"],
-                plan_version=counted["plan"],
-                inventory=_inventory(connection),
-            )
+            rows = connection.execute(_MARKS).all()
+        counted = counters.complete(
+            {name: number for counter, name, number in rows if counter}, "revision", "plan"
+        )
+        kinds = sorted((name, number) for counter, name, number in rows if not counter)
+        return Marks(
+            revision=counted["revision"],
+            plan_version=counted["plan"],
+            inventory={DeviceKindName(kind): workers for kind, workers in kinds},
+        )
 
     def next_version(self, task: TaskName, model: ModelName) -> int:
         with self._transaction(self._poller) as connection:

@@ -27,6 +27,9 @@ from variants.catalog.validity.rules import check_rule, check_rule_room
 from variants.errors import NotFound, StaleEpoch
 from variants.types import Peak, QuarantineLift, Rule, RuleKind, TaskName, VariantName
 
+_PEAKS = select(tables.peaks).order_by(tables.peaks.c.start_s, tables.peaks.c.id)
+"""Made once: the control loop asks it in each turn."""
+
 
 class SqlPlanningTables:
     """The part of ``variants.catalog.protocol.Catalog`` about rules, peaks, quarantines and
@@ -59,9 +62,8 @@ class SqlPlanningTables:
             return stored
 
     def peaks(self) -> tuple[Peak, ...]:
-        ordered = select(tables.peaks).order_by(tables.peaks.c.start_s, tables.peaks.c.id)
         with self._transaction(self._poller) as connection:
-            return tuple(Peak(**row._mapping) for row in connection.execute(ordered))
+            return tuple(Peak(**row._mapping) for row in connection.execute(_PEAKS))
 
     def remove_peak(self, id: int) -> None:
         with self._transaction(self._writer) as connection:

@@ -4,14 +4,27 @@ Text models are exported so: their rows have as many tokens as a text has. What 
 size, and there is a model for each of a few lengths. Outputs may be as long as the rows.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from math import prod
 from typing import Any
 
 from variants.checks.onnx_check import parse_model
 from variants.checks.onnx_walk import graphs
 from variants.errors import InvalidArtifact
-from variants.types import LengthBucket
+from variants.types import FollowingAxis, LengthBucket
+
+Place = tuple[str, int]
+"""An output, and an axis of a row of it."""
+Run = Callable[[int], Mapping[Place, int]]
+"""Runs a model with rows of a length, and says which sizes its outputs have then."""
+FAR = 16
+"""Times the longest rows at which it is looked, too, whether an output depends on their length."""
+TWO = 2
+MOST_VALUES = 4_096
+"""Of a tensor from which a shape may follow."""
 
 LENGTH = "length"
 """What an axis is called that is opened again."""
@@ -28,21 +41,31 @@ class FixedAxis:
     data: bytes
     inputs: list[tuple[str, int]]
     """Names with the axis of a row, in the order of the inputs."""
-    outputs: list[tuple[str, int]]
-    """The same of the outputs that are as long as the rows."""
+    outputs: list[FollowingAxis]
+    """The outputs that are as long as the rows, or a fixed part of that."""
     first: str
     """Name of the first output."""
 
 
-def fix_axis(data: bytes, length: int, *, where: str) -> FixedAxis:
+def fix_axis(
+    data: bytes,
+    length: int,
+    *,
+    where: str,
+    longest: int = 0,
+    run: Run = lambda _: {},
+) -> FixedAxis:
     """A model whose open axis has this size.
 
     An output is as long as the rows where it names its axis as the inputs do, or leaves it open and
-    has the size that the inputs have, whatever that is. Nothing is checked of the model besides;
-    that is for what comes of it.
+    has the size that the inputs have, whatever that is; or a fixed part of it. Nothing is checked
+    of the model besides; that is for what comes of it.
 
     Args:
         where: what the model is called in sentences.
+        longest: the longest size that its axis will have; what depends on it shows better there.
+        run: for a length of rows, the sizes that outputs have when the model is run: for those of
+            which no other way says it.
 
     Raises:
         InvalidArtifact: it leaves no axis open but the batch, or more than one, or an output
@@ -70,7 +93,7 @@ def fix_axis(data: bytes, length: int, *, where: str) -> FixedAxis:
         raise InvalidArtifact(f"{where}: its inputs leave different axes open: {told}; {HOW}")
     symbol = found[0][2].dim_param
     following = [
-        (value.name, axis - 1)
+        FollowingAxis(output=value.name, axis=axis - 1)
         for value in model.graph.output
         for axis, dim in _dims(value)
         if axis and symbol and dim.dim_param == symbol
@@ -82,11 +105,14 @@ def fix_axis(data: bytes, length: int, *, where: str) -> FixedAxis:
     # What was inferred for an open axis is inferred again.
     model.graph.ClearField("value_info")
     inputs = [(name, axis) for name, axis, _ in found]
-    following += _as_long(model, inputs, length, where)
+    following += _as_long(model, inputs, length, where, max(length, longest), run)
     ordered = [
-        one for value in model.graph.output for one in sorted(following) if one[0] == value.name
+        one
+        for value in model.graph.output
+        for one in sorted(following, key=lambda each: each.axis)
+        if one.output == value.name
     ]
-    names = [name for name, _ in ordered]
+    names = [one.output for one in ordered]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InvalidArtifact(
@@ -102,13 +128,18 @@ def fix_axis(data: bytes, length: int, *, where: str) -> FixedAxis:
 
 
 def _as_long(
-    model: Any, inputs: list[tuple[str, int]], length: int, where: str
-) -> list[tuple[str, int]]:
-    """Outputs whose open axes have the size that the inputs have, with the axis of a row; all open
-    axes of outputs get the size that they have.
+    model: Any,
+    inputs: list[tuple[str, int]],
+    length: int,
+    where: str,
+    longest: int,
+    run: Run,
+) -> list[FollowingAxis]:
+    """Outputs whose open axes follow from the length of the rows; all open axes of outputs get the
+    size that they have.
 
     Exporters call such axes after the operators that made them, so what they are is found by the
-    sizes that follow from two lengths.
+    sizes that follow from a few lengths.
 
     Raises:
         InvalidArtifact: the size of an axis cannot be told, or depends on the length otherwise.
@@ -116,55 +147,120 @@ def _as_long(
     left = [(value, axis, dim) for value in model.graph.output for axis, dim in _open(value)]
     if not left:
         return []
+    sizes = _Sizes(model, inputs, run)
     other = length + 1 if length % 2 else length // 2  # within tables of places, and blocks of two
-    sizes = [_sizes_of_outputs(model, inputs, size) for size in (length, other)]
     found = []
     for value, axis, dim in left:
-        own, others = (each.get((value.name, axis)) for each in sizes)
-        if (own, others) == (length, other):
-            found.append((value.name, axis))
-            _set(dim, length)
-        elif own is None or own != others:
-            depends = (
-                "cannot be told"
-                if own is None or others is None
-                else f"is {own} for rows of {length} and {others} for rows of {other}"
-            )
+        place = (value.name, axis)
+        own, others = (sizes.at(each, place) for each in (length, other))
+        far = sizes.inferred(FAR * longest, place)
+        if own and own == others and far in (0, own):
+            _set(dim, own)
+            continue
+        step, offset = _part_of(sizes, place, longest) or (
+            _part_of(sizes, place, FAR * longest, runs=False) or (0, 0)
+        )
+        follows = FollowingAxis(output=value.name, axis=axis, step=step or 1, offset=offset)
+        if not step or own != follows.size(length) or not own:
             raise InvalidArtifact(
-                f"{where}: output {value.name!r} leaves axis {axis + 1} open, whose size {depends};"
-                " with --lengths an output is as long as the rows, or has one size: give that axis"
-                " the name that it has in the inputs, leave the output out (--keep-outputs), or"
+                f"{where}: output {value.name!r} leaves axis {axis + 1} open, whose size"
+                f" {_depends(own, others, length, other)}; with --lengths an output is as long as"
+                " the rows or a fixed part of that, at least 1, or has one size: give that axis the"
+                " name that it has in the inputs, leave the output out (--keep-outputs), or"
                 " register a task for each length (--axis-sizes)"
             )
-        else:
-            _set(dim, own)
+        found.append(follows)
+        _set(dim, own)
     return found
 
 
-def _sizes_of_outputs(
-    model: Any, inputs: list[tuple[str, int]], length: int
-) -> dict[tuple[str, int], int]:
-    """Sizes that follow from the length of the inputs, by output and axis of a row."""
-    from onnx import ModelProto, shape_inference
+def _depends(own: int, others: int, length: int, other: int) -> str:
+    if not own and not others:
+        return "cannot be told"
+    return f"is {own} for rows of {length} and {others} for rows of {other}"
 
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    axes = dict(inputs)
-    for value in copy.graph.input:
-        if value.name in axes:
-            _set(value.type.tensor_type.shape.dim[axes[value.name] + 1], length)
-    for value in copy.graph.output:
-        value.type.tensor_type.ClearField("shape")
-    try:
-        known = shape_inference.infer_shapes(copy, data_prop=True)
-    except Exception:  # what is wrong with the model is for its check to say
-        return {}
-    return {
-        (value.name, axis - 1): dim.dim_value
-        for value in known.graph.output
-        for axis, dim in _dims(value)
-        if axis and dim.HasField("dim_value")
-    }
+
+def _part_of(
+    sizes: "_Sizes", place: Place, longest: int, *, runs: bool = True
+) -> tuple[int, int] | None:
+    """Step and offset by which the size of an axis follows from the length of rows.
+
+    The size goes up by one from each step to the next. Where two steps begin says how far apart
+    they are, and what the first one lacks.
+
+    Args:
+        runs: whether the model may be run to find sizes.
+
+    Returns:
+        None where it follows otherwise, or cannot be told.
+    """
+    size = partial(sizes.at if runs else sizes.inferred, place=place)
+    most = size(longest)
+    if most < TWO:
+        return None
+    half = most // TWO
+    first = bisect_left(range(1, longest + 1), half, key=size) + 1
+    last = bisect_left(range(1, longest + 1), most, key=size) + 1
+    step, rest = divmod(last - first, most - half)
+    if rest or not step:
+        return None
+    found = FollowingAxis(output=place[0], axis=place[1], step=step, offset=most * step - last)
+    tried = {longest, longest - 1, longest // 2 + 1, longest // 2, longest // 3, first, last - 1}
+    if any(size(one) not in (0, found.size(one)) for one in tried if one > 0):
+        return None
+    return found.step, found.offset
+
+
+class _Sizes:
+    """Sizes of a model's outputs by the length of its inputs; 0 where they cannot be told."""
+
+    def __init__(self, model: Any, inputs: list[tuple[str, int]], run: Run) -> None:
+        from onnx import ModelProto
+
+        self._model = ModelProto()
+        self._model.CopyFrom(model)
+        for tensor in self._model.graph.initializer:
+            if prod(tensor.dims) > MOST_VALUES:  # no shape follows from so many numbers
+                for field in ("raw_data", "float_data", "int64_data", "int32_data"):
+                    tensor.ClearField(field)
+        self._axes = dict(inputs)
+        self._run = run
+        self._inferred: dict[int, Mapping[Place, int]] = {}
+        self._seen: dict[int, Mapping[Place, int]] = {}
+
+    def at(self, length: int, place: Place) -> int:
+        """By inference, else by running the model."""
+        found = self.inferred(length, place)
+        if not found:
+            if length not in self._seen:
+                self._seen[length] = self._run(length)
+            found = self._seen[length].get(place, 0)
+        return found
+
+    def inferred(self, length: int, place: Place) -> int:
+        if length not in self._inferred:
+            self._inferred[length] = self._infer(length)
+        return self._inferred[length].get(place, 0)
+
+    def _infer(self, length: int) -> dict[Place, int]:
+        from onnx import shape_inference
+
+        copy = self._model
+        for value in copy.graph.input:
+            if value.name in self._axes:
+                _set(value.type.tensor_type.shape.dim[self._axes[value.name] + 1], length)
+        for value in copy.graph.output:
+            value.type.tensor_type.ClearField("shape")
+        try:
+            known = shape_inference.infer_shapes(copy, data_prop=True)
+        except Exception:  # what is wrong with the model is for its check to say
+            return {}
+        return {
+            (value.name, axis - 1): dim.dim_value
+            for value in known.graph.output
+            for axis, dim in _dims(value)
+            if axis and dim.HasField("dim_value") and dim.dim_value > 0
+        }
 
 
 def _set(dim: Any, size: int) -> None:
@@ -179,17 +275,18 @@ def open_again(data: bytes, bucket: LengthBucket) -> bytes:
         InvalidArtifact: it is none of that bucket.
     """
     model = parse_model("the model", data)
-    axes = {axis.input: axis.axis for axis in bucket.axes}
-    axes |= {axis.output: axis.axis for axis in bucket.outputs}
+    axes = [(one.input, one.axis, bucket.length, LENGTH) for one in bucket.axes]
+    for one in bucket.outputs:
+        as_long = (one.step, one.offset) == (1, 0)
+        called = LENGTH if as_long else f"{LENGTH} of {one.output}"
+        axes.append((one.output, one.axis, one.size(bucket.length), called))
     values = {value.name: value for value in (*model.graph.input, *model.graph.output)}
-    for name, axis in axes.items():
+    for name, axis, size, called in axes:
         dims = [dim for at, dim in _dims(values[name]) if at == axis + 1] if name in values else []
-        if [dim.dim_value for dim in dims] != [bucket.length]:
-            raise InvalidArtifact(
-                f"the model has no axis {axis} of the length {bucket.length} in {name!r}"
-            )
+        if [dim.dim_value for dim in dims] != [size]:
+            raise InvalidArtifact(f"the model has no axis {axis} of the length {size} in {name!r}")
         dims[0].Clear()
-        dims[0].dim_param = LENGTH
+        dims[0].dim_param = called
     return bytes(model.SerializeToString(deterministic=True))
 
 

@@ -14,12 +14,25 @@ from numpy.typing import NDArray
 
 from variants.errors import InvalidInput
 from variants.texts.inputs import MOST_BYTES, fills_of
-from variants.types import TextInput
+from variants.types import TYPE_UNIT, TextInput
 
 MOST_CHARACTERS = 64
 """Of a text, for each token that its row may have: English has some four or five."""
 AT_ONCE = 64
 """Texts whose tokens, which take some 100 bytes each, are held at a time."""
+
+
+class Unheld(InvalidInput):
+    """A text that rows of one tokenizer do not hold; those of another one may."""
+
+    def __init__(self, message: str, why: str) -> None:
+        """
+        Args:
+            why: a fragment that follows the name of a variant.
+        """
+        super().__init__(message)
+        self.why = why
+
 
 Text = str | tuple[str, str]
 """A text, or one and a second one beside it, as for the question whether the first implies it."""
@@ -34,7 +47,8 @@ class Tokens(NamedTuple):
     """0 for each token of the text, and 1 for those of a second one."""
     spans: NDArray[np.int64] | None = None
     """Shape (length, 2): where in its text each token begins and ends, in characters; 0 and 0 for
-    those that stand for none. Only where it was asked for."""
+    those that stand for none. Of a pair (length, 3): and in which of the two texts, 0 or 1. Only
+    where it was asked for."""
     words: NDArray[np.int64] | None = None
     """Shape (length,): the number of the word that each token is of, -1 for those of none. Only of
     a text that came as words."""
@@ -83,6 +97,13 @@ class Tokeniser:
         """How many numbers of tokens there are."""
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
+    @property
+    def highest(self) -> int:
+        """The highest number of a token that it may give, added ones and what fills up included."""
+        known = self._tokenizer.get_vocab(with_added_tokens=True).values()
+        around = self._tokenizer.encode("", "").ids  # a template names numbers by itself
+        return int(max((*known, *around, self.pad)))
+
     def read(
         self, texts: Sequence[Text], longest: int | None, *, cut: bool = False, spans: bool = False
     ) -> list[Tokens]:
@@ -95,7 +116,8 @@ class Tokeniser:
             spans: whether to say where each token stands.
 
         Raises:
-            InvalidInput: a text is too long, or of no tokens.
+            Unheld: a text is too long, or of no tokens.
+            InvalidInput: it cannot be read.
         """
         if longest is not None:
             texts = [_bounded(text, number, longest, cut) for number, text in enumerate(texts)]
@@ -110,7 +132,9 @@ class Tokeniser:
         found: list[Tokens] = []
         try:
             for at in range(0, len(texts), AT_ONCE):
-                found += [_tokens(one, spans=spans) for one in read(list(texts[at : at + AT_ONCE]))]
+                some = list(texts[at : at + AT_ONCE])
+                pairs = isinstance(some[0], tuple)
+                found += [_tokens(one, spans=spans, pairs=pairs) for one in read(some)]
         except Exception as error:
             raise InvalidInput(_unreadable(texts) or f"a text cannot be read: {error}") from error
         finally:
@@ -118,11 +142,13 @@ class Tokeniser:
                 self._tokenizer.no_truncation()
         for number, one in enumerate(found):
             if not len(one.ids):
-                raise InvalidInput(f"text {number} has no tokens")
+                raise Unheld(f"text {number} has no tokens", f"makes no tokens of text {number}")
             if longest is not None and len(one.ids) > longest:
-                raise InvalidInput(
-                    f"text {number} has {len(one.ids)} tokens, and at most {longest} are taken;"
-                    " 'truncate' cuts it off"
+                has = len(one.ids)
+                raise Unheld(
+                    f"text {number} has {has} tokens, and at most {longest} are taken;"
+                    " 'truncate' cuts it off",
+                    f"makes {has} tokens of text {number}, and takes {longest} at most",
                 )
         return found
 
@@ -163,15 +189,16 @@ def filled(
             rows[text.mask][row, :end] = 1
         if text.types is not None:
             rows[text.types][row, :end] = one.types
+        elif text.packed_types:
+            rows[text.ids][row, :end] += (one.types * TYPE_UNIT).astype(dtypes[text.ids])
     return rows
 
 
-def _tokens(found: Any, *, spans: bool) -> Tokens:
-    return Tokens(
-        np.array(found.ids, np.int64),
-        np.array(found.type_ids, np.int64),
-        np.array(found.offsets, np.int64).reshape(-1, 2) if spans else None,
-    )
+def _tokens(found: Any, *, spans: bool, pairs: bool = False) -> Tokens:
+    places = np.array(found.offsets, np.int64).reshape(-1, 2) if spans else None
+    if places is not None and pairs:
+        places = np.column_stack([places, [of or 0 for of in found.sequence_ids]])
+    return Tokens(np.array(found.ids, np.int64), np.array(found.type_ids, np.int64), places)
 
 
 def _check_json(data: bytes, where: str) -> None:
@@ -222,9 +249,10 @@ def _bounded(text: Text, number: int, longest: int, cut: bool) -> Text:
     if size <= most:
         return text
     if not cut:
-        raise InvalidInput(
+        raise Unheld(
             f"text {number} has {size} characters, and at most {most} are read for {longest}"
-            " tokens; 'truncate' cuts it off"
+            " tokens; 'truncate' cuts it off",
+            f"takes {longest} tokens at most, too few for the {size} characters of text {number}",
         )
     if isinstance(text, str):
         return text[:most]

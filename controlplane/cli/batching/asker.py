@@ -184,11 +184,13 @@ class Asker:
     ) -> ModellessError | None:
         """Why a query is refused for good; None once it is answered and noted."""
         body, json_bytes = query_of(self._asked, rows)
-        head = connections.head(
-            self._asked.path,
-            Content_Type="application/octet-stream",
-            Inference_Header_Content_Length=str(json_bytes),
-        )
+        form = {"Content_Type": "application/json"}
+        if json_bytes:
+            form = {
+                "Content_Type": "application/octet-stream",
+                "Inference_Header_Content_Length": str(json_bytes),
+            }
+        head = connections.head(self._asked.path, **form)
         clock = asyncio.get_running_loop().time
         wait_s = FIRST_WAIT_S
         while True:

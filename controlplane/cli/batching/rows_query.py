@@ -14,9 +14,11 @@ from controlplane.cli.asking.connections import Answer
 from controlplane.cli.asking.rows import Spec
 from controlplane.cli.batching.row import Row
 from controlplane.cli.gateway_client import at
+from controlplane.client.exchange import asked_about, query_document
 from controlplane.gateway.query.datatypes import BYTES, V2_NAMES
 from planner.types import MAX_PRIORITY
 from variants.texts.inputs import TEXT
+from variants.types import FollowingAxis
 
 DEADLINE_MS = 30_000.0
 """Of each query: long, so that others with shorter ones go first, and short enough that what is
@@ -43,8 +45,10 @@ class Batched:
     """Of its buckets, ascending."""
     texts: bool = False
     """Whether rows are texts."""
-    following: Mapping[str, int] = field(default_factory=dict)
-    """Its outputs that are as long as the rows, to the axis of a row."""
+    spans: bool = False
+    """Whether these are answered token by token: ``/v1/query`` says where each one stands."""
+    following: Mapping[str, FollowingAxis] = field(default_factory=dict)
+    """Its outputs that are as long as the rows, or a part of that, by name."""
 
     def bucket(self, row: Row) -> int:
         """The length of the bucket that takes a row, or its own where none is that long; 0 of a
@@ -61,6 +65,8 @@ class Batched:
 
     @property
     def path(self) -> str:
+        if self.spans:
+            return at("v1", "query")
         version = () if self.variant is None else ("versions", self.variant)
         return at("v2", "models", self.task, *version, "infer")
 
@@ -81,6 +87,9 @@ class Batched:
 
 def query_of(asked: Batched, rows: Sequence[Row]) -> tuple[bytes, int]:
     """The body of a query with these rows, and how much of it is JSON."""
+    if asked.spans:
+        body = orjson.dumps(_document(asked, [row.values[TEXT] for row in rows]))
+        return body, 0
     if asked.texts:
         texts = [row.values[TEXT] for row in rows]
         shape = [len(rows)] if len(texts[0]) == 1 else [len(rows), len(texts[0])]
@@ -102,6 +111,20 @@ def query_of(asked: Batched, rows: Sequence[Row]) -> tuple[bytes, int]:
         )
     head = orjson.dumps({"inputs": inputs, "parameters": asked.parameters})
     return b"".join([head, *raw]), len(head)
+
+
+def _document(asked: Batched, texts: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """The body of ``/v1/query`` that asks for these texts, or pairs of them."""
+    return query_document(
+        asked.task,
+        asked_about([one[0] if len(one) == 1 else one for one in texts], truncate=asked.truncate),
+        latency_ms=DEADLINE_MS,
+        accuracy=asked.accuracy,
+        cost=asked.cost,
+        prefer=asked.prefer,
+        variant=asked.variant,
+        priority=MAX_PRIORITY,
+    )
 
 
 def _stacked(rows: Sequence[Any], asked: Batched, name: str) -> Any:
@@ -139,6 +162,8 @@ def read_answer(asked: Batched, rows: Sequence[Row], answer: Answer) -> Answered
     Raises:
         ValueError: the answer is none of modelless.
     """
+    if asked.spans:
+        return _read_spans(rows, answer)
     try:
         document, outputs = _read(answer)
         said: Mapping[str, Any] = document["parameters"]
@@ -159,11 +184,30 @@ def read_answer(asked: Batched, rows: Sequence[Row], answer: Answer) -> Answered
     return Answered(lines, str(made["variant"]), run_ms)
 
 
+def _read_spans(rows: Sequence[Row], answer: Answer) -> Answered:
+    """The same of texts that are answered token by token."""
+    try:
+        said = orjson.loads(answer.body)
+        made = {"variant": said["variant"], "accuracy": said["accuracy"]}
+        run_ms, outputs = float(said["run_ms"]), said["outputs"]
+        beside = {name: said[name] for name in ("labels", "scores", "spans") if name in said}
+        lines = []
+        for index, row in enumerate(rows):
+            alone = outputs[index] if isinstance(outputs, list) else None
+            if alone is None:
+                alone = {name: values[index] for name, values in outputs.items()}
+            own = {name: values[index] for name, values in beside.items()}
+            lines.append(orjson.dumps(numbered(row) | {"outputs": alone} | own | made))
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"what answered is not modelless: {error}") from error
+    return Answered(lines, str(made["variant"]), run_ms)
+
+
 def _own(asked: Batched, row: Row, name: str, output: Any) -> Any:
     """What of a row's output is its own: all rows of a query were as long as the longest."""
-    axis = asked.following.get(name)
-    if axis is not None:
-        output = output[(slice(None),) * axis + (slice(asked.length(row)),)]
+    one = asked.following.get(name)
+    if one is not None:
+        output = output[(slice(None),) * one.axis + (slice(one.size(asked.length(row))),)]
     return np.ascontiguousarray(output)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from controlplane.cli.asking.rows import read_inputs
+from controlplane.cli.asking.shown_answers import answer_lines
 from controlplane.cli.gateway_client import Client, UrlOption, at, connect
 from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit
 from controlplane.cli.render import (
@@ -77,6 +78,14 @@ TextOption = Annotated[
     list[str] | None,
     typer.Option("--text", metavar="TEXT", help="A text in place of a row; may be repeated."),
 ]
+TextPairOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--text-pair",
+        metavar="TEXT",
+        help="A second text beside it, for models that read two; one for each --text.",
+    ),
+]
 TruncateOption = Annotated[
     bool, typer.Option("--truncate", help="Cut off texts that have too many tokens.")
 ]
@@ -110,6 +119,7 @@ def query(
     image_mean: PictureMeanOption = None,
     image_std: PictureStdOption = None,
     text: TextOption = None,
+    text_pair: TextPairOption = None,
     truncate: TruncateOption = False,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
@@ -125,6 +135,7 @@ def query(
     modelless query digits --latency-ms 50 --accuracy 0.97 --input rows.json
     modelless query digits --image three.png
     modelless query sentiment --text "a great film"
+    modelless query implies --text "a man eats" --text-pair "somebody eats"
 
     `modelless feedback REQUEST LABEL` says what was right, by the request that it shows.
     """
@@ -137,6 +148,7 @@ def query(
         raise InvalidInput(f"a query of texts has nothing else: {other} or --text, not both")
     if truncate and text is None and input is None:
         raise InvalidInput("--truncate is for texts: give them by --text")
+    texts = _texts(text, text_pair)
     scale = _scale(image, image_mean, image_std)
     needs: dict[str, Any] = {
         "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
@@ -148,10 +160,25 @@ def query(
             reply, reason, place = client.ask_at(*asked)
             emit(reply, output, lambda: _show(reply, reason, place))
             return
-        rows = asked_about(text or _rows(client, task, input, row), truncate=truncate)
+        rows = asked_about(texts or _rows(client, task, input, row), truncate=truncate)
         document = query_document(task, rows, variant=variant, **needs)
         reply, reason, place = client.ask(document)
-    emit(reply, output, lambda: _show(reply, reason, place))
+    emit(reply, output, lambda: _show(reply, reason, place, texts))
+
+
+def _texts(texts: Sequence[str] | None, seconds: Sequence[str] | None) -> list[Any]:
+    """Texts as a query has them: alone, or each with a second one; none where none are given.
+
+    Raises:
+        InvalidInput: there are not as many of both.
+    """
+    if not seconds:
+        return list(texts or ())
+    if len(texts or ()) != len(seconds):
+        raise InvalidInput(
+            f"--text and --text-pair go together: there are {len(texts or ())} and {len(seconds)}"
+        )
+    return [list(pair) for pair in zip(texts or (), seconds, strict=True)]
 
 
 def _rows(client: Client, task: str, source: str | None, row: int | None) -> Any:
@@ -188,6 +215,7 @@ def explain(
         typer.Option("--image", metavar="FILE", help="Of a query by this picture: one row."),
     ] = None,
     text: TextOption = None,
+    text_pair: TextPairOption = None,
     truncate: TruncateOption = False,
     url: UrlOption = "",
     json: JsonOption = False,
@@ -210,8 +238,8 @@ def explain(
     if truncate and text is None:
         raise InvalidInput("--truncate is for texts: give them by --text")
     asked: Any = {"rows": rows} if length is None else {"rows": rows, "length": length}
-    if text is not None:
-        asked = asked_about(text, truncate=truncate)
+    if texts := _texts(text, text_pair):
+        asked = asked_about(texts, truncate=truncate)
     document = query_document(
         task, asked, latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
         best_effort=best_effort, variant=variant, priority=priority,
@@ -240,22 +268,10 @@ def _scale(
     }
 
 
-def _show(reply: Mapping[str, Any], reason: str, place: str) -> None:
-    answers: list[tuple[str, str]] = []
-    if reply.get("labels"):
-        labels = reply["labels"]
-        scores = reply.get("scores") or [None] * len(labels)
-        if isinstance(labels[0], list):  # of each position
-            rows = list(map(label_words, labels, scores))
-            more = [f"... {len(rows) - SHOWN_ROWS} more rows"] if len(rows) > SHOWN_ROWS else []
-            answers.append(("labels", "\n".join([*rows[:SHOWN_ROWS], *more])))
-        else:
-            answers.append(("label", label_words(labels, scores)))
-    else:
-        answers += output_lines(reply["outputs"])
+def _show(reply: Mapping[str, Any], reason: str, place: str, texts: Sequence[Any] = ()) -> None:
     details(
         [
-            *answers,
+            *answer_lines(reply, texts),
             ("variant", f"{reply['variant']} of {reply['model_version']}"),
             *([("chosen", CHOSEN.get(reason, reason))] if reason else []),
             ("worker", reply["worker"]),
@@ -268,49 +284,6 @@ def _show(reply: Mapping[str, Any], reason: str, place: str) -> None:
             *([("request", reply["request_id"])] if reply.get("request_id") else []),
         ]
     )
-
-
-def label_words(labels: Sequence[str], scores: Sequence[float | None] | None) -> str:
-    """The first of some labels, with their scores where these are known."""
-    known = scores or [None] * len(labels)
-    texts = [
-        label if score is None else f"{label} ({score:.4g})"
-        for label, score in zip(labels, known, strict=True)
-    ]
-    return ", ".join(texts[:SHOWN_LABELS]) + (", ..." if len(texts) > SHOWN_LABELS else "")
-
-
-SHOWN_LABELS = 20
-SHOWN_ROWS = 20
-SHOWN_NUMBERS = 8
-"""Numbers of an axis that are shown; of a longer one the first ones and its length."""
-
-
-def output_lines(outputs: Any) -> list[tuple[str, str]]:
-    """Names and values of an answer without labels, each row on a line of its own."""
-    if not isinstance(outputs, Mapping):
-        outputs = {"outputs": outputs}
-    lines = []
-    for name, rows in outputs.items():
-        shown = [short_numbers(row) for row in rows[:SHOWN_ROWS]]
-        more = [f"... {len(rows) - SHOWN_ROWS} more rows"] if len(rows) > SHOWN_ROWS else []
-        lines.append((name, "\n".join([*shown, *more])))
-    return lines
-
-
-def short_numbers(value: Any) -> str:
-    """A row of an output: ``152.4``, ``[0.1, 2.5]``, ``[0.02, -1.5, ... 64 numbers]``."""
-    if isinstance(value, float):
-        return f"{value:.5g}"
-    if not isinstance(value, list):
-        return str(value).lower() if isinstance(value, bool) else str(value)
-    if len(value) == 1:
-        return short_numbers(value[0])
-    texts = [short_numbers(each) for each in value[:SHOWN_NUMBERS]]
-    if len(value) > SHOWN_NUMBERS:
-        kind = "rows" if isinstance(value[0], list) else "numbers"
-        texts.append(f"... {len(value)} {kind}")
-    return f"[{', '.join(texts)}]"
 
 
 def _show_explanation(told: Row) -> None:

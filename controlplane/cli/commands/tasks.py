@@ -342,7 +342,8 @@ def text_words(text: Mapping[str, Any] | None) -> str:
     others = text.get("others", ())
     tokenizers = ", ".join(one[:12] for one in (text["tokenizer"], *others))
     named = f"tokenizer{'s' if others else ''} {tokenizers}"
-    return f"up to {text['tokens']} tokens, as {shown}; {named}"
+    what = "pairs of up" if text.get("pairs") else "up"
+    return f"{what} to {text['tokens']} tokens, as {shown}; {named}"
 
 
 def _length_words(row: Row) -> str:
@@ -353,8 +354,12 @@ def _length_words(row: Row) -> str:
     lengths = row["lengths"]
     pads = ", ".join(f"{one['input']} with {one['pad']:g}" for one in lengths["axes"])
     said = f"{pads} up to the shortest of {', '.join(lengths['buckets'].values())}"
-    if following := [one["output"] for one in lengths.get("outputs", ())]:
+    outputs = lengths.get("outputs", ())
+    if following := [one["output"] for one in outputs if one.get("step", 1) == 1]:
         said += f"; as long as each row: {', '.join(following)}"
+    for one in outputs:
+        if one.get("step", 1) > 1:
+            said += f"; one for each {one['step']} of a row: {one['output']}"
     return said
 
 

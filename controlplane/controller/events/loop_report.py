@@ -44,6 +44,8 @@ class LoopReport:
         self._journal = journal
         self._rooms = rooms
         self._clock_s, self._wall_s = clock_s, wall_s
+        self._seen: tuple[DiskRoom, ...] | None = None
+        """What ``look_at_disks`` saw since the last turn ended."""
         self._turned_s: float | None = None
         self._storage = StorageWatch()
         self._cores = CoreWatch()
@@ -70,6 +72,10 @@ class LoopReport:
         read = (reading(report.get("core_time")) for report in reports)
         self._core_times = self._core_times[0], tuple(one for one in read if one is not None)
 
+    def look_at_disks(self) -> None:
+        """For a thread that the turn waits for anyway: a disk may take long to answer."""
+        self._seen = self._rooms()
+
     async def turned(self, plan: Plan | None) -> None:
         """Tell events of disks, of cores and of the catalog, and gateways how things are.
 
@@ -84,7 +90,8 @@ class LoopReport:
         """
         if not self._journal.troubled("turn"):
             self._turned_s = self._wall_s()
-        rooms = await asyncio.to_thread(self._rooms)
+        seen, self._seen = self._seen, None
+        rooms = await asyncio.to_thread(self._rooms) if seen is None else seen
         self._journal.doubtful = any(map(full, rooms))
         unwritable = self._why("writing")
         slow_ms, live_slow_ms = self.catalog_pace.slow_ms(), self.live_pace.slow_ms()

@@ -6,14 +6,20 @@ does not say where it is, stays as it was listed last, and the list is awaited b
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from math import inf
+from types import MappingProxyType
 from typing import Protocol
 
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.events.journal import Journal
 from controlplane.live_state import LiveState
 from variants.errors import ClusterUnavailable, StateUnavailable
+from variants.types import DeviceKindName
 
+ASK_EVERY_S = 3.0
+"""How often a kind is listed anew while all is as it should be. Each list is a call of every worker
+through Ray Serve, which takes more than the rest of a turn."""
 WAIT_S = 1.0
 """How long a turn waits for a list, where there is an older one to go on with."""
 
@@ -34,16 +40,40 @@ class Roster:
         self._listed: dict[str, list[WorkerAddress]] = {}
         """The latest list of each kind."""
         self._listing: dict[str, asyncio.Task[list[WorkerAddress]]] = {}
+        self._asked_s: dict[str, float] = {}
+        """When each was listed last, by the event loop's clock."""
 
-    async def workers(self, kinds: Iterable[str]) -> list[WorkerAddress]:
+    async def workers(
+        self,
+        kinds: Iterable[str],
+        wanted: Mapping[DeviceKindName, int] = MappingProxyType({}),
+        speaking: Collection[str] = (),
+    ) -> list[WorkerAddress]:
         """All workers of these kinds.
+
+        While as many as wanted are listed, and all of them speak, they are listed anew only now and
+        then: one that ends or leaves says so by itself.
+
+        Args:
+            wanted: how many workers of each kind the cluster was told to run.
+            speaking: workers that are connected, were heard just now and stay.
 
         Raises:
             ClusterUnavailable: none of them can be listed, and none was ever published.
         """
         kinds = list(kinds)
         await self._forget(kinds)
-        found = await asyncio.gather(*(self._of(kind) for kind in kinds))
+        now_s = asyncio.get_running_loop().time()
+        known = {
+            kind: self._listed[kind]
+            for kind in kinds
+            if now_s - self._asked_s.get(kind, -inf) < ASK_EVERY_S
+            and len(self._listed[kind]) == wanted.get(DeviceKindName(kind))
+            and all(one.id in speaking for one in self._listed[kind])
+        }
+        asked = [kind for kind in kinds if kind not in known]
+        lists = dict(zip(asked, await asyncio.gather(*map(self._of, asked)), strict=True))
+        found = [known[kind] if kind in known else lists[kind] for kind in kinds]
         if (failures := [each for each in found if isinstance(each, ClusterUnavailable)]) and (
             len(failures) == len(kinds)
         ):
@@ -55,6 +85,7 @@ class Roster:
         the workers that it has when it is back."""
         for kind in self._listed.keys() - set(kinds):
             del self._listed[kind]
+            self._asked_s.pop(kind, None)
         gone = [self._listing.pop(kind) for kind in self._listing.keys() - set(kinds)]
         for task in gone:
             task.cancel()
@@ -62,6 +93,7 @@ class Roster:
 
     async def _of(self, kind: str) -> list[WorkerAddress] | ClusterUnavailable:
         trouble = f"workers of {kind}"
+        self._asked_s.pop(kind, None)
         begins = kind not in self._listing
         if begins:
             self._listing[kind] = asyncio.create_task(self._cluster.workers([kind]))
@@ -79,6 +111,7 @@ class Roster:
             self._journal.unexpected(f"look at the {trouble}", error)
             unlisted = ClusterUnavailable(f"{trouble} cannot be listed: {error!r}")
             return await self._published(kind) or unlisted
+        self._asked_s[kind] = asyncio.get_running_loop().time()
         self._journal.over(trouble)
         self._journal.over(f"look at the {trouble}")
         return found

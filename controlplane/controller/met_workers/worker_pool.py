@@ -27,6 +27,8 @@ REQUESTS = 16
 HISTORY_TIMEOUT_S = 2.0
 SILENT_S = 3.0
 """A worker reports once a second; one that has said nothing for so long is not planned for."""
+SPEAKS_S = 1.5
+"""One that was heard within this goes on as it did."""
 
 FIRST_WAIT_S = 2.0
 """How long the first turn waits for those that are there: it must not plan as if none were."""
@@ -124,6 +126,15 @@ class WorkerPool:
             replace(connection.status, draining=True) if _silent(connection) else connection.status
             for _, connection in sorted(self._connections.items())
         ]
+
+    def speaking(self) -> set[str]:
+        """Workers that were heard since they should have reported last, and stay."""
+        since_s = asyncio.get_running_loop().time() - SPEAKS_S
+        return {
+            id_
+            for id_, connection in self._connections.items()
+            if connection.heard_s >= since_s and not connection.status.draining
+        }
 
     def silent(self) -> dict[WorkerId, tuple[WorkerStatus, float]]:
         """Workers that say nothing: what each said last, and when by the event loop's clock."""

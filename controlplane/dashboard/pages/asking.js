@@ -9,7 +9,7 @@ const zeros = ([first, ...rest]) => first === undefined ? 0 : Array.from({ lengt
 
 // Rows of the task's inputs: of the example task a handwritten digit, of one of texts a text, else zeros.
 function exampleInputs({ name, inputs, text }) {
-  if (text) return ["a text"];
+  if (text) return [text.pairs ? ["a text", "another one"] : "a text"];
   if (name === "digits" && inputs.length === 1 && numbersOf(inputs[0]) === A_THREE.length) return [A_THREE];
   const rows = inputs.map(spec => [spec.name, [zeros(spec.shape)]]);
   return rows.length === 1 ? rows[0][1] : Object.fromEntries(rows);

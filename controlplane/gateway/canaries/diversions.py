@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from controlplane.gateway.canaries.arms import Arm, Trial
+from controlplane.gateway.texts.holding import HoldingVersions
 from controlplane.http_errors import request_id
 from planner.canary.diversion import INFEASIBLE, NOT_READY, OVERLOADED, divert, of_version
 from planner.canary.draw import is_drawn, limit_of, salt_of
@@ -28,6 +29,7 @@ class Path(Protocol):
     """What is known of workers."""
 
     snapshot: Snapshot
+    holding: HoldingVersions
 
     def snapshots(self) -> list[Snapshot]:
         """What can be chosen, the nearest workers first."""
@@ -87,6 +89,8 @@ class Diversions:
         running = self._running.get(query.task)
         if running is None:
             return None
+        if query.unread and self._path.holding.why_not(query, running.canary.label):
+            return None  # it counts for neither
         trial = running.trial
         flight.arm = trial.live
         id_ = flight.given_id = request_id(flight.given_id).encode()

@@ -26,8 +26,6 @@ PARTING_S = 3.0
 """How long it waits for the next request on connections that are kept."""
 SETTLE_S = 1.0
 """How long connections are taken from a socket that was handed over, before it is closed."""
-TICKS_PER_S = 10
-"""How often uvicorn calls ``on_tick``."""
 
 
 class HttpServer(uvicorn.Server):
@@ -44,6 +42,7 @@ class HttpServer(uvicorn.Server):
         encryption: ssl.SSLContext | None,
         limits: ClientLimits,
     ) -> None:
+        self._ending = asyncio.Event()
         super().__init__(
             uvicorn.Config(
                 application,
@@ -69,7 +68,18 @@ class HttpServer(uvicorn.Server):
         self._encrypted: dict[str, Any] = {}
         if encryption is not None:
             self._encrypted = {"ssl": encryption, "ssl_handshake_timeout": limits.head_s}
-        self._ticks = max(1, round(limits.sweep_s * TICKS_PER_S))
+
+    @property
+    def should_exit(self) -> bool:
+        """Whether it ends, or has ended."""
+        return self._ending.is_set()
+
+    @should_exit.setter
+    def should_exit(self, ends: bool) -> None:
+        if ends:
+            self._ending.set()
+        else:
+            self._ending.clear()
 
     async def run_here(self) -> None:
         """Serve on the running loop until ``should_exit``.
@@ -183,12 +193,18 @@ class HttpServer(uvicorn.Server):
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
 
-    async def on_tick(self, counter: int) -> bool:
-        """End what clients have left undone, about once a second."""
-        idle = self._sweeping is None or self._sweeping.done()
-        if counter % self._ticks == 0 and idle and self.server_state.connections:
-            self._sweeping = asyncio.create_task(self._sweep())
-        return await super().on_tick(counter)
+    async def main_loop(self) -> None:
+        """End what clients have left undone, about once a second, until ``should_exit``.
+
+        uvicorn's own looks ten times a second whether it is to end.
+        """
+        while not await self.on_tick(0):
+            idle = self._sweeping is None or self._sweeping.done()
+            if idle and self.server_state.connections:
+                self._sweeping = asyncio.create_task(self._sweep())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.sweep_s):
+                    await self._ending.wait()
 
     async def _sweep(self) -> None:
         """Look at all connections, some at a time: queries do not wait for thousands of them."""

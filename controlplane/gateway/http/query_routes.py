@@ -142,7 +142,7 @@ class Entrance:
         query = query._replace(client=self._client_of(request))
         task = path.tasks.get(query.task)
         return explained(
-            path.snapshot, path.routes, query, path.foreseen(query, now_ms), now_ms,
+            path.snapshot_for(query), path.routes, query, path.foreseen(query, now_ms), now_ms,
             metric="" if task is None else task.metric,
             canary=None if path.canaries is None else path.canaries.share_of(query),
         )  # fmt: skip

@@ -2,8 +2,8 @@
 
 A frame is two lengths, u64 each: of a JSON object and of the bytes that follow it. The gateway
 sends its tasks, where they have changed, to who reads texts with the tokenizers behind them that
-are new; and what is to be read, with the body behind it. The reader answers with the query and the
-bytes of its tensors, or with an error.
+are new, who answers once these are loaded; and what is to be read, with the body behind it. The
+reader answers with the query and the bytes of its tensors, or with an error.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ import numpy as np
 
 from controlplane.gateway.query.parsing import ParsedQuery, ReadRows
 from controlplane.gateway.query.replies import AskedAs, V2Request
-from controlplane.gateway.texts.asked import AskedInText
+from controlplane.gateway.texts.asked import AskedInText, TokenizerLoading
 from planner.types import Query
 from variants.buckets import OwnTexts, TaskTable, read_bucket
 from variants.errors import (
@@ -27,7 +27,6 @@ from variants.errors import (
     TaskNotFound,
 )
 from variants.types import (
-    Digest,
     ImageScale,
     Prefer,
     Slo,
@@ -43,8 +42,13 @@ PREFIX = Struct("<QQ")
 TOGETHER = 2**16
 """Bytes of a frame up to which it is sent, and received, at once: each further piece would wake the
 other side once more."""
+LOADED: Mapping[str, Any] = {"loaded": True}
+"""The answer to tasks with tokenizers."""
+_TOLD = Query._fields.index("client")
+"""Fields of a query that a reader says; who asks is known here."""
 _ERRORS: Mapping[str, Callable[[str], ModellessError]] = {
     AskedInText.__name__: lambda _: AskedInText(),
+    TokenizerLoading.__name__: TokenizerLoading,
     **{
         kind.__name__: kind
         for kind in (Internal, InvalidInput, Overloaded, PayloadTooLarge, TaskNotFound)
@@ -115,7 +119,8 @@ def described(parsed: ParsedQuery) -> tuple[dict[str, Any], list[memoryview]]:
             chunks.append(memoryview(bytes(-tensor.nbytes % 8)))
     v2 = parsed.v2
     answer = {
-        "query": list(parsed.query[:-1]),
+        "query": list(parsed.query[:_TOLD]),
+        "unread": parsed.query.unread,
         "tensors": [[tensor.dtype.str, tensor.shape] for tensor in parsed.all_tensors],
         "v2": None if v2 is None else [v2.id, v2.outputs, sorted(v2.binary), dict(v2.classes)],
         "asked_as": v2.face.name if isinstance(v2, AskedAs) else None,
@@ -146,6 +151,7 @@ def parsed_of(
     query = Query(
         task.name, rows, received_ms, latency_ms, accuracy, cost, Prefer(prefer), best_effort,
         None if variant is None else VariantName(variant), draw, priority=priority,
+        unread=tuple((name, why) for name, why in answer["unread"]),
     )  # fmt: skip
     tensors: list[Tensor] = []
     at = 0
@@ -158,7 +164,7 @@ def parsed_of(
     return ParsedQuery(
         task,
         query,
-        tensors if read_as is None else read_as[None].tensors,
+        tensors if read_as is None else next(iter(read_as.values())).tensors,
         v2,
         lengths=None if lengths is None else tuple(lengths),
         spans=answer["spans"],
@@ -168,13 +174,13 @@ def parsed_of(
 
 def _read_as(
     listed: Sequence[Any] | None, tensors: Sequence[Tensor]
-) -> dict[Digest | None, ReadRows] | None:
-    """The rows for each tokenizer, of tensors that lie one after the other."""
+) -> dict[str | None, ReadRows] | None:
+    """The rows for each way of reading, of tensors that lie one after the other."""
     if listed is None:
         return None
     each = len(tensors) // len(listed)
     return {
-        None if name is None else Digest(name): ReadRows(
+        name: ReadRows(
             list(tensors[at * each : (at + 1) * each]),
             None if lengths is None else tuple(lengths),
             spans,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 import orjson
 
 from controlplane.gateway.protection.body_frames import (
+    LOADED,
     PREFIX,
     TOGETHER,
     own_texts_as_json,
@@ -75,12 +76,18 @@ def _expects_texts(task: Task) -> bool:
 class BodyReader(asyncio.BufferedProtocol):
     """The process and what waits for it. Lives on one event loop."""
 
-    def __init__(self, *, texts: bool = False) -> None:
+    def __init__(self, *, texts: bool = False, loaded: Callable[[], None] = lambda: None) -> None:
         """
         Args:
             texts: whether texts are what it reads: it has the tokenizers of tasks then.
+            loaded: called whenever it has loaded all that it was told of.
         """
         self._texts = texts
+        self._loaded = loaded
+        self._to_load = 0
+        """Answers to come that say that tokenizers are loaded."""
+        self._ending = False
+        """Whether it ends once nobody waits."""
         self._many = f"too many {'texts' if texts else 'long bodies'} are being read"
         self._loading_s = 0.0
         """How much longer the next answer may take, as tokenizers are loaded before it."""
@@ -145,9 +152,32 @@ class BodyReader(asyncio.BufferedProtocol):
         self._ahead = tasks
         self._go_on()
 
+    @property
+    def tokenizers(self) -> frozenset[Digest]:
+        """Those that the process has, or is loading."""
+        return self._tokenizers
+
+    def finish(self) -> None:
+        """End the process once all that waits has been read."""
+        self._ending = True
+        if not self._waiting:
+            self.close()
+
+    def hand_over(self, to: "BodyReader") -> None:
+        """Have another one read what waits, and end the process."""
+        left = []
+        while self._waiting:
+            left.append(self._waiting.popleft())
+        self._bytes, self._busy = 0, False
+        self.close()
+        for one in left:
+            to.read(one.body, one.asked, one.tasks, one.done)
+
     def close(self) -> None:
         """End the process; what waits gets no answer, its connections are closed."""
         self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._starting is not None:
             self._starting.cancel()
         self._kill()
@@ -155,6 +185,9 @@ class BodyReader(asyncio.BufferedProtocol):
     # -- one after the other ----------------------------------------------------------------------
 
     def _go_on(self) -> None:
+        if self._ending and not self._waiting:
+            self.close()
+            return
         if self._busy or not (self._waiting or self._ahead):
             return
         if not self._there:
@@ -193,6 +226,7 @@ class BodyReader(asyncio.BufferedProtocol):
             told["tokenizers"] = {name: len(data) for name, data in packed.items()}
             told["named"] = list(there)
             told["own_texts"] = own_texts_as_json(tasks.own_texts)
+            self._to_load += 1
             self._loading_s = LOAD_S if packed else self._loading_s
             self._tokenizers = frozenset(there)
         for piece in pieces(orjson.dumps(told), list(packed.values())):
@@ -245,7 +279,7 @@ class BodyReader(asyncio.BufferedProtocol):
         transport, self._transport = self._transport, None
         process, self._process = self._process, None
         self._there, self._told, self._ahead = False, None, None
-        self._tokenizers, self._loading_s = frozenset(), 0.0
+        self._tokenizers, self._loading_s, self._to_load = frozenset(), 0.0, 0
         if transport is not None:
             transport.abort()
         if process is not None and process.returncode is None:
@@ -303,9 +337,15 @@ class BodyReader(asyncio.BufferedProtocol):
                 self._timer.cancel()
             self._go_on()
             return
+        found = orjson.loads(text)
+        if found == LOADED:
+            self._to_load -= 1
+            if not self._to_load:
+                self._loaded()
+            return
         if not self._waiting:
             return
         try:
-            self._answer(parsed_of(orjson.loads(text), data, self._waiting.first().tasks))
+            self._answer(parsed_of(found, data, self._waiting.first().tasks))
         except ModellessError as error:
             self._answer(error)

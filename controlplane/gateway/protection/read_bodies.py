@@ -20,6 +20,7 @@ from typing import Any, cast
 import orjson
 
 from controlplane.gateway.protection.body_frames import (
+    LOADED,
     PREFIX,
     TOGETHER,
     described,
@@ -185,6 +186,7 @@ def serve(connection: socket.socket) -> None:
             if "tokenizers" in asked:
                 tokenisers = tokenisers or import_module(TEXTS).Tokenisers()
                 tokenisers.follow(asked["named"], _apart(body, asked["tokenizers"]))
+                connection.sendall(pieces(orjson.dumps(LOADED), [])[0])
             elif any(map(expects_images, tasks.values())):
                 import_module(PIXELS)
             continue

@@ -111,7 +111,7 @@ def best_classes(scores: Tensor, count: int, labels: Sequence[str]) -> list[list
         count: how many of them; all that there are where it is more.
         labels: names of the classes, or none.
     """
-    flat = scores.reshape(len(scores), -1)
+    flat = scores.reshape(len(scores), math.prod(scores.shape[1:]))
     count = min(count, flat.shape[1])
     # Equal scores stay in the order of their classes.
     order = np.argsort(-flat.astype(np.float64), axis=1, kind="stable")[:, :count]

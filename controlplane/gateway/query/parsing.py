@@ -35,13 +35,14 @@ from controlplane.gateway.texts.asked import (
     TRUNCATE,
     AskedInText,
     are_texts,
+    check_form,
     check_numbers,
     likely_task,
 )
 from planner.types import Query
 from variants.buckets import BucketedTask
 from variants.errors import InvalidInput, ModellessError
-from variants.types import Digest, Prefer, Task, TaskName
+from variants.types import Prefer, Task, TaskName
 from workers.runtimes.protocol import Tensor
 
 _V1_FIELDS = frozenset({"task", "slo", "inputs", "best_effort", "variant", "priority"})
@@ -82,9 +83,9 @@ class ParsedQuery(NamedTuple):
     Over the Open Inference Protocol all rows of a query have the same."""
     spans: list[list[list[int]]] | None = None
     """Of rows that were texts, and have lengths: where each token begins and ends in its text."""
-    read_as: Mapping[Digest | None, ReadRows] | None = None
-    """Of texts: the rows by each tokenizer of the task's versions; None stands for the task's own.
-    Numbers have none."""
+    read_as: Mapping[str | None, ReadRows] | None = None
+    """Of texts: the rows by each way of the task's versions to read them that holds them; None
+    stands for the task's own. Numbers have none."""
 
     @property
     def all_tensors(self) -> list[Tensor]:
@@ -93,16 +94,16 @@ class ParsedQuery(NamedTuple):
             return self.tensors
         return [tensor for rows in self.read_as.values() for tensor in rows.tensors]
 
-    def rows_for(self, tokenizer: Digest | None) -> "ParsedQuery | None":
+    def rows_for(self, way: str | None) -> "ParsedQuery | None":
         """The same with the rows that a version takes; None where there are none.
 
         Args:
-            tokenizer: that the version has of its own.
+            way: in which it reads texts, where that is its own.
         """
         if self.read_as is None:
             # Numbers are those of the variant that was named, if one was.
-            return self if tokenizer is None or self.query.variant is not None else None
-        rows = self.read_as.get(tokenizer)
+            return self if way is None or self.query.variant is not None else None
+        rows = self.read_as.get(way)
         return None if rows is None else self._replace(**rows._asdict())
 
 
@@ -155,16 +156,20 @@ def _read_v1(
     except AskedByLength as asked:
         if "inputs" not in document:
             raise InvalidInput("'inputs' is missing: a list of rows") from None
-        if asked.task.face.text is not None and are_texts(document["inputs"]):
-            raise _in_text(asked.task, document, received_ms, draw) from None
+        if asked.task.face.text is not None:
+            if are_texts(document["inputs"]):
+                raise _in_text(asked.task, document, received_ms, draw) from None
+            check_form(asked.task.face, document["inputs"])
         task, tensors, lengths = filled_rows(asked.task, document["inputs"], booleans)
         query = query_v1(document, task, len(tensors[0]), received_ms, draw)
         cut = tuple(lengths) if asked.task.following else None
         return ParsedQuery(task, query, tensors, lengths=cut)
     if "inputs" not in document:
         raise InvalidInput("'inputs' is missing: a list of rows")
-    if task.text is not None and are_texts(document["inputs"]):
-        raise _in_text(task, document, received_ms, draw)
+    if task.text is not None:
+        if are_texts(document["inputs"]):
+            raise _in_text(task, document, received_ms, draw)
+        check_form(task, document["inputs"])
     tensors = read_rows(document["inputs"], task.inputs, booleans)
     return ParsedQuery(task, query_v1(document, task, len(tensors[0]), received_ms, draw), tensors)
 

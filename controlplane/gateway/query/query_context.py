@@ -19,11 +19,13 @@ from controlplane.gateway.overload.repeated_refusals import RepeatedRefusals, Wo
 from controlplane.gateway.overload.retry_advice import RetryAdvice
 from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.protection.lethal_queries import LethalQueries
+from controlplane.gateway.protection.text_reader import TextReader
 from controlplane.gateway.query.deadline_guard import DeadlineGuard
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_errors import expired_error, header_lines
 from controlplane.gateway.query.replies import JSON, lines_from, placed_lines, reason_line
 from controlplane.gateway.query.waiting import STARTING, Waiting
+from controlplane.gateway.texts.holding import HoldingVersions
 from controlplane.http_errors import error_body, request_id, status_of
 from planner.batching.deadline_queue import GREEDY_SLACK
 from planner.batching.refusal_order import ClientShares, Standing
@@ -43,7 +45,7 @@ from planner.types import (
     Snapshot,
 )
 from planner.zones.rings import Rings
-from variants.buckets import OwnTexts, TaskTable
+from variants.buckets import TaskTable
 from variants.errors import DeadlineExceeded, Internal, ModellessError, Overloaded
 from variants.types import Prefer, Task, TaskName, VariantKey, VariantName, WorkerId
 from workers.channel.client import WorkerConnection
@@ -102,7 +104,7 @@ class QueryContext:
         self.snapshot = Snapshot(revision=0, tasks={}, workers={}, asked=self.asked)
         self.routes: RouteTable = EMPTY
         self.tasks: Mapping[TaskName, Task] = {}
-        self._own_texts: OwnTexts = {}
+        self.holding = HoldingVersions()
         self.connections: Mapping[WorkerId, WorkerConnection] = {}
         self._rings: Rings | None = None
         """The workers by how far away they are, where that differs."""
@@ -129,8 +131,9 @@ class QueryContext:
         self.lethal = LethalQueries()
         """Contents that may have ended workers."""
         self.reader: BodyReader | None = None
-        self.text_reader: BodyReader | None = None
         """Reads long bodies elsewhere; None: they are read here."""
+        self.text_reader: TextReader | None = None
+        """Reads texts."""
         self.held: dict[TaskName, int] = {}
         """Queries in flight, by task."""
         self.held_bytes = 0
@@ -193,7 +196,7 @@ class QueryContext:
         self.routes = routes
         if tasks is not self.tasks:
             self._forget_others(tasks)
-            self._own_texts = tasks.own_texts if isinstance(tasks, TaskTable) else {}
+            self.holding.follow(tasks.own_texts if isinstance(tasks, TaskTable) else {})
         self.tasks = tasks
         self.connections = connections
         self.refusals.keep(frozenset(snapshot.workers))
@@ -212,8 +215,9 @@ class QueryContext:
         Args:
             version: its label.
         """
-        own = self._own_texts.get((parsed.task.name, version))
-        return parsed.rows_for(None if own is None else own.tokenizer)
+        if parsed.read_as is None and self.holding.same_numbers(parsed.task, version):
+            return parsed
+        return parsed.rows_for(self.holding.way_of(parsed.task.name, version))
 
     def hold(self) -> None:
         """From now on, hold queries whose decision may be another one once more is known."""
@@ -233,7 +237,14 @@ class QueryContext:
     def choose(self, query: Query, now_ms: float) -> Choice | Refusal:
         """The variant and worker that answer a query, or why none does."""
         rings = self._rings
-        if rings is None:
+        if query.unread:
+            among = self.holding.among(query)
+            if rings is None:
+                snapshot = among(self.snapshot)
+                found = choose(snapshot, EMPTY, self.congestion, query, now_ms)
+            else:
+                found = rings.choose(query, now_ms, among)
+        elif rings is None:
             found = choose(self.snapshot, self.routes, self.congestion, query, now_ms)
         else:
             found = rings.choose(query, now_ms)
@@ -245,13 +256,18 @@ class QueryContext:
             return self.choose(query, now_ms)
         return found
 
+    def snapshot_for(self, query: Query) -> Snapshot:
+        """What can be chosen for a query."""
+        return self.holding.among(query)(self.snapshot) if query.unread else self.snapshot
+
     def snapshots(self) -> list[Snapshot]:
         """What can be chosen, the nearest workers first."""
         return [self.snapshot] if self._rings is None else self._rings.snapshots()
 
     def is_infeasible(self, query: Query, now_ms: float) -> bool:
         """Whether no variant could meet the SLO of a query, on an idle worker."""
-        return query.task in self.snapshot.tasks and is_infeasible(self.snapshot, query, now_ms)
+        snapshot = self.snapshot_for(query)
+        return query.task in snapshot.tasks and is_infeasible(snapshot, query, now_ms)
 
     # -- the order of refusal -------------------------------------------------------------------
 
@@ -397,7 +413,7 @@ class QueryContext:
         demand, because that is what plans are made for. So does what takes too long or costs too
         much: a profile says so, which may be wrong, and is found out because it is asked for.
         """
-        view = self.snapshot.tasks.get(query.task)
+        view = self.snapshot_for(query).tasks.get(query.task)
         candidates = () if view is None else view.pinned_to(query.variant)
         floor = None if query.best_effort else query.accuracy
         needs = without_slo(query)._replace(accuracy=floor)

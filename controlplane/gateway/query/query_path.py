@@ -224,6 +224,8 @@ class QueryPath(EarlyRefusals):
         parsed = await found
         if isinstance(parsed, ModellessError):
             raise parsed
+        if parsed.query.unread:
+            self.holding.check_named(self.snapshot, parsed.query)
         return parsed.query
 
     def handle_texts(
@@ -267,6 +269,8 @@ class QueryPath(EarlyRefusals):
         respond, given_id, told_ms, takes, client, unseen, outline = asking
         if parsed.task.text is not None and not texts:
             check_numbers(parsed.task, parsed.query.variant, self.tasks)
+        if parsed.query.unread:
+            self.holding.check_named(self.snapshot, parsed.query)
         if takes and self.compresses:
             parsed = parsed._replace(takes=takes)
         if client is not ANYBODY:

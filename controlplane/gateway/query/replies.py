@@ -76,15 +76,16 @@ class V2Request:
                 continue
             labels = task.labels if spec is task.outputs[0] else ()
             places, apart = [len(tensor)], tensor
-            if (axis := following_axes(task).get(spec.name)) is not None:  # of each position
+            axis = following_axes(task).get(spec.name)
+            if axis is not None and len(spec.shape) > 1:  # of each position
                 apart = positions_first(tensor, axis)
                 places = list(apart.shape[:2])
-                apart = apart.reshape(prod(places), -1)
+                apart = apart.reshape(prod(places), prod(apart.shape[2:]))
             rows = best_classes(apart, count, labels)
             yield (
                 spec.name,
                 BYTES,
-                [*places, len(rows[0])],
+                [*places, len(rows[0]) if rows else count],
                 [text for row in rows for text in row],
             )
 

@@ -39,7 +39,12 @@ from controlplane.gateway.query.query_fields import (
     timeout_in,
 )
 from controlplane.gateway.query.replies import AskedAs, V2Request
-from controlplane.gateway.texts.asked import AskedInText, have_texts, likely_task
+from controlplane.gateway.texts.asked import (
+    AskedInText,
+    check_datatype,
+    have_texts,
+    likely_task,
+)
 from planner.types import Query
 from variants.buckets import BucketedTask
 from variants.checks.json_shape import shown
@@ -186,6 +191,8 @@ def _read_v2(
         raise InvalidInput("the body must be a JSON object with a list 'inputs'")
     if task.text is not None and have_texts(document["inputs"]):
         raise _in_text(task, document, document["inputs"], received_ms, draw, pinned)
+    if task.text is not None:
+        check_datatype(document["inputs"])
     tensors = _v2_inputs(document["inputs"], task.inputs, raw, booleans)
     parameters = parameters_of(document, "parameters")
     id_ = document.get("id")

@@ -5,7 +5,9 @@ from typing import Any
 
 from planner.types import Query
 from variants.buckets import BucketedTask, TaskTable, asked_name
-from variants.errors import InvalidInput
+from variants.checks.json_shape import shown
+from variants.errors import InvalidInput, Overloaded
+from variants.texts.inputs import TEXT
 from variants.types import Task, TaskName
 
 TRUNCATE = "truncate"
@@ -15,6 +17,14 @@ CHARACTERS, AROUND = 5, 2
 """Of a token, as is usual, and tokens that stand around a text."""
 BYTES = "BYTES"
 """The datatype of texts in the Open Inference Protocol."""
+
+
+NOT_YET = "cannot be asked with texts yet: its tokenizer is being loaded"
+"""What is said of versions whose tokenizer is not there yet."""
+
+
+class TokenizerLoading(Overloaded):
+    """The tokenizer that would read a text is not there yet."""
 
 
 class AskedInText(InvalidInput):
@@ -52,7 +62,7 @@ def check_numbers(task: Task, variant: str | None, tasks: Mapping[TaskName, Task
     """
     if task.text is None or variant is not None or not isinstance(tasks, TaskTable):
         return
-    if task.name in tasks.texts:
+    if any(one.tokenizer != task.text.tokenizer for one in tasks.texts.get(task.name, ())):
         name = asked_name(task)
         raise InvalidInput(
             f"the models of task {name!r} have different tokenizers, and numbers of tokens mean"
@@ -67,6 +77,38 @@ def are_texts(inputs: Any) -> bool:
     if type(first) is list and first:
         first = first[0]
     return type(first) is str
+
+
+def check_form(face: Task, inputs: Any) -> None:
+    """Refuse inputs of a body of ``/v1/query`` that are neither texts nor named rows, of a task
+    that takes both; others say themselves what is wrong.
+
+    Args:
+        face: the task, as clients see it.
+
+    Raises:
+        InvalidInput: they are.
+    """
+    names = [spec.name for spec in face.inputs]
+    named = isinstance(inputs, dict)
+    if inputs.keys() != set(names) if named else len(names) > 1:
+        raise InvalidInput(
+            f"'inputs' of task {face.name!r} must be a list of texts, such as [\"a text\"], or an"
+            f" object with rows of numbers for each of: {', '.join(names)}"
+        )
+
+
+def check_datatype(inputs: Sequence[Any]) -> None:
+    """Refuse texts of the Open Inference Protocol that come with another datatype.
+
+    Raises:
+        InvalidInput: they do.
+    """
+    for entry in inputs:
+        if isinstance(entry, Mapping) and entry.get("name") == TEXT:
+            raise InvalidInput(
+                f"input {TEXT!r} has the datatype {BYTES}, not {shown(entry.get('datatype'))}"
+            )
 
 
 def have_texts(inputs: Sequence[Any]) -> bool:

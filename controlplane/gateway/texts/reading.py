@@ -1,7 +1,7 @@
 """From texts to the rows of a task, in the process that a gateway has for it."""
 
 from collections.abc import Collection, Mapping, Sequence
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,14 @@ from controlplane.gateway.query.parsing import ParsedQuery, ReadRows, query_v1
 from controlplane.gateway.query.query_fields import AskedByLength, flag_of, parameters_of, task_of
 from controlplane.gateway.query.replies import AskedAs
 from controlplane.gateway.query.v2_parsing import query_v2, v2_form
-from controlplane.gateway.texts.asked import TRUNCATE
+from controlplane.gateway.texts.asked import NOT_YET, TRUNCATE, TokenizerLoading
 from variants.buckets import BucketedTask, TaskTable
 from variants.checks.json_shape import shown
-from variants.errors import Internal, InvalidInput, Overloaded, PayloadTooLarge
+from variants.errors import Internal, InvalidInput, PayloadTooLarge
 from variants.texts.inputs import TEXT, longest_of, unpacked
-from variants.texts.tokenising import Text, Tokeniser, Tokens, filled
-from variants.types import Digest, Task, TaskName, TextInput
+from variants.texts.tokenising import MOST_CHARACTERS as FOR_EACH
+from variants.texts.tokenising import Text, Tokeniser, Tokens, Unheld, filled
+from variants.types import Task, TaskName, TextInput
 from workers.runtimes.protocol import Tensor
 
 MOST_CHARACTERS = 2**18
@@ -50,12 +51,12 @@ class Tokenisers:
     def of(self, text: TextInput) -> Tokeniser:
         """
         Raises:
-            Overloaded: it is not there yet.
+            TokenizerLoading: it is not there yet.
             Internal: it cannot be loaded: it is damaged, or its library is not installed.
         """
         found = self._loaded.get(text.tokenizer)
         if found is None:
-            raise Overloaded("the task's tokenizer is not there yet; ask again")
+            raise TokenizerLoading("the task's tokenizer is not there yet; ask again")
         if isinstance(found, InvalidInput):
             raise Internal(f"texts cannot be read here: {found.message}")
         return found
@@ -79,6 +80,7 @@ def texts_v1(
     texts = _listed(document["inputs"])
     rows = _rows(_asked(document.get("task"), tasks), texts, tasks, tokenisers, cut)
     query = query_v1(document, rows.task, len(texts), received_ms, draw)
+    query = query._replace(unread=rows.unread)
     tensors, lengths, spans = rows.first
     return ParsedQuery(
         rows.task, query, tensors, lengths=lengths, spans=spans, read_as=rows.read_as
@@ -121,6 +123,7 @@ def texts_v2(
             " its rows: ask one at a time, or over /v1/query"
         )
     query = query_v2(found.task, len(texts), parameters, received_ms, draw, pinned)
+    query = query._replace(unread=found.unread)
     tensors, first, _ = found.first
     return ParsedQuery(
         found.task, query, tensors, form, lengths=first,
@@ -131,13 +134,21 @@ def texts_v2(
 class _Rows:
     """The rows of texts, and the task that takes them."""
 
-    def __init__(self, task: Task, read_as: dict[Digest | None, ReadRows]) -> None:
+    def __init__(
+        self,
+        task: Task,
+        read_as: dict[str | None, ReadRows],
+        unread: Mapping[str | None, str],
+    ) -> None:
         """
         Args:
-            read_as: the rows by each tokenizer; None stands for the task's own.
+            read_as: the rows by each way of reading that holds the texts, at least one; None stands
+                for the task's own.
+            unread: the other ways, with what is to be said of versions that read by them.
         """
         self.task = task
-        self.first = read_as[None]
+        self.unread = tuple(unread.items())
+        self.first = next(iter(read_as.values()))
         self.each = list(read_as.values())
         self.read_as = read_as
 
@@ -156,23 +167,47 @@ def _rows(
     tokenisers: Tokenisers,
     cut: bool,
 ) -> _Rows:
-    """The rows of texts, filled up to what the task takes, for each tokenizer of its versions. All
-    go to the same bucket, that which holds the longest.
+    """The rows of texts, filled up to what the task takes, for each tokenizer of its versions that
+    holds them. All go to the same bucket, that which holds the longest.
 
     Args:
         cut: whether texts that are too long are cut off.
+
+    Raises:
+        InvalidInput: no tokenizer holds them, or they cannot be read.
+        TokenizerLoading: one that may hold them is not there yet, and no other does.
     """
     face = asked.face if isinstance(asked, BucketedTask) else asked
     text = face.text
     if text is None:
         raise InvalidInput(f"task {face.name!r} takes numbers, and no texts")
-    longest = asked.lengths[-1] if isinstance(asked, BucketedTask) else longest_of(face)
+    if text.pairs and not isinstance(texts[0], tuple):
+        raise InvalidInput(
+            f"task {face.name!r} takes pairs of texts, such as ['a man eats', 'somebody eats']"
+        )
+    most = asked.lengths[-1] if isinstance(asked, BucketedTask) else longest_of(face)
+    _check_size(texts, most, cut=cut)
     any_length = asked.buckets[0] if isinstance(asked, BucketedTask) else asked
     follows = any_length.bucket is not None and bool(any_length.bucket.outputs)
-    found = {
-        one: tokenisers.of(one).read(texts, longest, cut=cut, spans=follows)
-        for one in (text, *_others(asked, tasks))
-    }
+    found: dict[TextInput, list[Tokens]] = {}
+    read: dict[tuple[str, int], list[Tokens]] = {}
+    unread: dict[str | None, str] = {}
+    errors: list[Unheld | TokenizerLoading] = []
+    for one in (text, *_others(asked, tasks)):
+        longest = _longest(asked, one, tasks)
+        try:
+            if (one.tokenizer, longest) not in read:
+                tokeniser = tokenisers.of(one)
+                read[one.tokenizer, longest] = tokeniser.read(
+                    texts, longest, cut=cut, spans=follows
+                )
+            found[one] = read[one.tokenizer, longest]
+        except (Unheld, TokenizerLoading) as error:
+            errors.append(error)
+            why = error.why if isinstance(error, Unheld) else NOT_YET
+            unread[None if one is text else one.way] = why
+    if not found:  # who is not there yet may hold them
+        raise next((one for one in errors if isinstance(one, TokenizerLoading)), errors[0])
     most = max(len(one.ids) for tokens in found.values() for one in tokens)
     task = asked.holding(most) if isinstance(asked, BucketedTask) else face
     size = len(found) * sum(
@@ -186,19 +221,50 @@ def _rows(
     return _Rows(
         task,
         {
-            None if one is text else one.tokenizer: _filled(tokens, one, task, follows=follows)
+            None if one is text else one.way: _filled(tokens, one, task, follows=follows)
             for one, tokens in found.items()
         },
+        unread,
+    )
+
+
+def _check_size(texts: Sequence[Text], longest: int, *, cut: bool) -> None:
+    """Refuse texts that are too long in all to be read; of those that are cut off, no more counts
+    than is read.
+
+    Raises:
+        PayloadTooLarge: they are.
+    """
+    most = FOR_EACH * longest if cut else inf
+    parts = [part for one in texts for part in (one if isinstance(one, tuple) else (one,))]
+    size = sum(min(len(part), most) for part in parts)
+    if size > MOST_CHARACTERS:
+        advice = "; 'truncate' cuts it off" if len(texts) == 1 and not cut else ": ask in parts"
+        raise PayloadTooLarge(
+            f"the text{' has' if len(texts) == 1 else 's have'} {size:,} characters, and at most"
+            f" {MOST_CHARACTERS:,} are read in one query{advice}"
+        )
+
+
+def _longest(asked: Task | BucketedTask, text: TextInput, tasks: Mapping[TaskName, Task]) -> int:
+    """Tokens of a row of the longest bucket in which a version reads texts so."""
+    if not isinstance(asked, BucketedTask):
+        return longest_of(asked)
+    if text == asked.face.text or not isinstance(tasks, TaskTable):
+        return asked.lengths[-1]
+    return max(
+        longest_of(bucket)
+        for bucket in asked.buckets
+        if any(one.way == text.way for one in tasks.texts.get(bucket.name, ()))
     )
 
 
 def _others(asked: Task | BucketedTask, tasks: Mapping[TaskName, Task]) -> list[TextInput]:
-    """How versions of a task read texts that do not read them as the task says, by one tokenizer
-    each."""
+    """How versions of a task read texts that do not read them as the task says, each way once."""
     if not isinstance(tasks, TaskTable) or not tasks.texts:
         return []
     buckets = asked.buckets if isinstance(asked, BucketedTask) else (asked,)
-    found = {one.tokenizer: one for task in buckets for one in tasks.texts.get(task.name, ())}
+    found = {one.way: one for task in buckets for one in tasks.texts.get(task.name, ())}
     return list(found.values())
 
 
@@ -243,12 +309,6 @@ def _checked(found: list[Any]) -> list[Text]:
             raise InvalidInput(
                 f"'inputs' must be texts, or pairs of two, and number {number} is {shown(one)}"
             )
-    size = sum(len(part) for one in found for part in (one if isinstance(one, tuple) else (one,)))
-    if size > MOST_CHARACTERS:
-        raise PayloadTooLarge(
-            f"the texts have {size:,} characters, and at most {MOST_CHARACTERS:,} are read in one"
-            " query: ask in parts"
-        )
     if len({type(one) for one in found}) > 1:
         raise InvalidInput("'inputs' must be all texts, or all pairs of two")
     return found

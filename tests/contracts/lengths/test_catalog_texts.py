@@ -120,6 +120,14 @@ def test_a_version_may_have_a_tokenizer_of_its_own(somewhere: Place) -> None:
         again.tokenizer(OWN.tokenizer)
 
 
+def test_a_version_may_take_types_beside_its_numbers(somewhere: Place) -> None:
+    catalog = somewhere.open()
+    catalog.register(texts())
+    typed = replace(TEXT, packed_types=True)
+    catalog.register(other(typed, tokenizer=None))
+    assert {one.model: one.text for one in somewhere.open().snapshot().versions}[VIEW] == typed
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

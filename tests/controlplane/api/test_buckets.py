@@ -137,3 +137,28 @@ async def test_what_is_of_one_bucket_alone_says_which_there_are(
     reply = await api.request(method, path, json=body)
     assert reply.status_code == 404, reply.text
     assert "texts.4, texts.8" in reply.json()["error"]
+
+
+async def test_a_model_of_some_lengths_changes_where_it_is(
+    api: httpx.AsyncClient, texts: MemoryCatalog
+) -> None:
+    of = TaskName("texts.4")
+    for number in (1, 2):
+        one = registration(
+            number=number,
+            model="small",
+            of=of,
+            task=bucket(4),
+            variants=(variant(number=number, model="small", of=of),),
+        )
+        texts.register(one, joins=True)
+    texts.set_stage(of, ModelName("small"), 2, Stage.CANARY)
+    path = "/v1/models/texts/small/versions/2"
+    reply = await api.put(f"{path}/canary", json={"share": 0.1})
+    assert reply.status_code == 200, reply.text
+    assert [one.task for one in texts.snapshot().canaries] == [of]
+    reply = await api.post("/v1/models/texts/small/rollback", json={})
+    assert reply.status_code == 200, reply.text
+    await api.post(f"{path}/stage", json={"stage": "retired"})
+    reply = await api.delete(path)
+    assert (reply.status_code, reply.json()["versions"]) == (200, ["small-v2"])

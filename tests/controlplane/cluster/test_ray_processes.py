@@ -12,6 +12,7 @@ import pytest
 
 from controlplane.cluster.ray_processes import (
     LOGS,
+    SELDOM,
     answers_in_time,
     not_joined,
     ray_dir,
@@ -59,6 +60,28 @@ def test_the_logs_of_one_machine_are_kept_small_unless_the_environment_says_othe
         "1000",
     )
     assert not LOGS.keys() & ray_environment(settings(tmp_path, "127.0.0.1:6379"))
+
+
+def test_one_machine_has_ray_do_seldom_what_it_needs_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in SELDOM:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RAY_local_fs_monitor_interval_ms", "100")
+    told = ray_environment(load_settings(state_dir=tmp_path))
+    assert told.items() >= (SELDOM | {"RAY_local_fs_monitor_interval_ms": "100"}).items()
+    assert not SELDOM.keys() & ray_environment(settings(tmp_path, "127.0.0.1:6379"))
+
+
+def test_the_ray_that_is_installed_knows_what_it_is_told_to_do_seldom() -> None:
+    """A setting that a new release does not have any more would be ignored without a word."""
+    import ray
+    from ray.serve._private import constants
+
+    raylet = (Path(ray.__file__).parent / "core/src/ray/raylet/raylet").read_bytes()
+    of_serve = {name for name in SELDOM if name.startswith("RAY_SERVE_")}
+    assert not [name for name in SELDOM.keys() - of_serve if name.encode() not in raylet]
+    assert not [name for name in of_serve if not hasattr(constants, name)]
 
 
 SIGTERM_WHILE_RAY_STARTS = """

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sqlite3
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Sequence
 from contextlib import asynccontextmanager, closing
 from math import inf, log2
@@ -27,6 +28,7 @@ from controlplane.live_state import PREFIX
 from planner.types import Decision
 from tests.controlplane.fleet import (
     KIND,
+    CountingCatalog,
     FailingCatalog,
     Fleet,
     LocalCluster,
@@ -83,6 +85,53 @@ async def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
         before = (it.catalog.ticks(100), it.catalog.events(100), it.catalog.latest_plan())
         await asyncio.sleep(5 * it.settings.tick_s)
         assert (it.catalog.ticks(100), it.catalog.events(100), it.catalog.latest_plan()) == before
+
+
+async def test_a_turn_that_finds_nothing_new_asks_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it waits for is most of what a turn takes: requests, and other threads."""
+    monkeypatch.setattr("controlplane.controller.arrivals.COUNT_EVERY_S", 0.0)
+    catalog = CountingCatalog(MemoryCatalog())
+    async with fleet(tmp_path, catalog=catalog) as it:
+        it.register("a")
+        await it.live.put_gateway("g", {"demand": {}})
+        asked = _counted(it, monkeypatch)
+        it.control()
+        await it.until_ready(w1=[A])
+        await eventually(lambda: "loaded" in it.kinds_of_events())
+        began = it.turns
+        await eventually(lambda: it.turns >= began + 2)  # it had events to store
+        counts, turns = asked | catalog.calls, it.turns
+        await eventually(lambda: it.turns >= turns + 10)
+        after, turned = asked | catalog.calls, it.turns - turns
+        each = {name: after[name] - counts[name] for name in after if after[name] > counts[name]}
+        # What was told of workers, what one more runs of, what gateways say; and how it went.
+        assert each.pop("live state") <= 4 * turned + 4
+        assert each.pop("thread") <= 2 * turned + 2 + 1  # for a look at the headroom
+        assert each.pop("list of workers", 0) <= 1
+        assert each.keys() == {"marks", "peaks"}
+        assert max(each.values()) <= turned + 1
+
+
+def _counted(it: Fleet, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts from now on what the control loop asks of the live state, of threads and of the
+    cluster."""
+    counts: Counter[str] = Counter()
+
+    def counting(place: object, name: str, what: str) -> None:
+        asked = getattr(place, name)
+
+        def ask(*arguments: Any, **named: Any) -> Any:
+            counts[what] += 1
+            return asked(*arguments, **named)
+
+        monkeypatch.setattr(place, name, ask)
+
+    counting(it.live, "_call", "live state")
+    counting(asyncio, "to_thread", "thread")
+    counting(it.cluster, "workers", "list of workers")
+    return counts
 
 
 async def test_what_workers_say_is_not_copied_into_the_live_state(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ import os
 import signal
 import socket
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -15,11 +17,13 @@ import pytest
 from controlplane.gateway.background import AGAIN_S
 from controlplane.gateway.gateway import Gateway
 from controlplane.gateway.listening import bind
+from controlplane.live_state import LiveState
 from controlplane.residency.standing import standings
 from controlplane.settings import load_settings
 from planner.types import Candidate
 from tests.controlplane.fleet import (
     KIND,
+    CountingCatalog,
     FailingCatalog,
     LocalCluster,
     eventually,
@@ -168,27 +172,39 @@ async def test_a_new_catalog_revision_is_learned(tmp_path: Path, port: int) -> N
         assert (await client.get("/v2/models/digits")).status_code == 200
 
 
-class Counting(FailingCatalog):
-    """Counts how often each of its methods is asked for."""
-
-    def __init__(self, catalog: MemoryCatalog) -> None:
-        super().__init__(catalog)
-        self.calls: Counter[str] = Counter()
-
-    def __getattr__(self, name: str) -> Any:
-        self.calls[name] += 1
-        return super().__getattr__(name)
-
-
 async def test_an_idle_gateway_asks_the_catalog_one_thing_at_each_look(
     tmp_path: Path, port: int
 ) -> None:
-    catalog = Counting(MemoryCatalog())
+    catalog = CountingCatalog(MemoryCatalog())
     async with fleet(tmp_path, port=port, catalog=catalog) as it, gateway(it):
         await eventually(lambda: catalog.calls["marks"] >= 2)
         catalog.calls.clear()
         await eventually(lambda: catalog.calls["marks"] >= 3)
         assert catalog.calls.keys() - {"add_event"} == {"marks"}  # that it started
+
+
+async def test_an_idle_gateway_asks_the_live_state_one_thing_at_each_look_and_report(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Counter[str] = Counter()
+    async with fleet(tmp_path, port=port) as it:
+        await it.live.put_controller({"turned_s": 1.0})
+        for name in ("_call", "workers", "put_gateway", "put_history"):
+            monkeypatch.setattr(LiveState, name, _counted(getattr(LiveState, name), asked))
+        async with gateway(it) as (of, _):
+            await eventually(lambda: asked["put_gateway"] >= 3)
+            assert of._told == {"turned_s": 1.0}
+            # One that was begun may not have asked yet.
+            assert asked["_call"] in (asked.total() - asked["_call"] - n for n in range(3))
+
+
+def _counted(method: Callable[..., Any], calls: Counter[str]) -> Callable[..., Any]:
+    @wraps(method)
+    async def call(*arguments: Any) -> Any:
+        calls[method.__name__] += 1
+        return await method(*arguments)
+
+    return call
 
 
 async def test_an_announcement_is_heard_before_the_poll(

@@ -33,6 +33,12 @@ def test_it_answers_once_it_has_started(valkey: EmbeddedValkey) -> None:
         assert client.ping()
 
 
+def test_while_nobody_asks_it_looks_after_itself_once_a_second(valkey: EmbeddedValkey) -> None:
+    valkey.start()
+    with Redis.from_url(valkey.url) as client:
+        assert client.config_get("hz") == {"hz": "1"}
+
+
 def test_it_is_private_and_listens_on_no_port(valkey: EmbeddedValkey) -> None:
     valkey.start()
     assert valkey.socket.parent.stat().st_mode & 0o777 == 0o700

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from planner.selection.routes import resolve
-from planner.selection.snapshot import build_snapshot
+from planner.selection.snapshot import build_snapshot, without_versions
 from planner.types import (
     TRANSPORT_MS,
     Choice,
@@ -139,6 +139,22 @@ def test_what_is_ready_elsewhere_comes_before_a_load_at_home() -> None:
     nowhere = Place(edge=(), core=()).choose(query(latency_ms=5_000.0))
     assert isinstance(nowhere, Choice)
     assert (nowhere.worker.id, nowhere.cold) == ("e1", True)
+
+
+def test_versions_that_do_not_hold_it_are_left_out_in_every_zone() -> None:
+    place = Place({"e1": 95.0})
+    asked = query(latency_ms=100.0)
+
+    def without_fast(snapshot: Snapshot) -> Snapshot:
+        return without_versions(snapshot, DIGITS, {"fast-v1": "is too short"})
+
+    choice = place.rings.choose(asked, NOW_MS, without_fast)
+    assert isinstance(choice, Choice)
+    assert (choice.worker.id, choice.candidate.variant) == ("c1", "good")
+    refused = place.rings.choose(asked._replace(accuracy=0.99), NOW_MS, without_fast)
+    assert isinstance(refused, Refusal)
+    assert refused.reasons["fast"] == "is too short"
+    assert refused.reasons["good"].startswith("accuracy")
 
 
 def test_one_that_home_has_refused_goes_elsewhere() -> None:

@@ -1,5 +1,6 @@
 """Rows of files whose positions are judged one by one: labels and targets as they are read."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,10 @@ def test_rows_are_saved_and_read_as_they_were(tmp_path: Path) -> None:
         assert read_task_rows(tmp_path / "again.npz", task).digest == found.digest
 
 
+def follows(axis: int, **how: int) -> FollowingAxis:
+    return FollowingAxis(output="tags", axis=axis, **how)
+
+
 @pytest.mark.parametrize(("length", "kept"), [(3, [0, 1]), (4, [0, 1, 2]), (6, [0, 1, 2])])
 def test_what_is_right_is_cut_and_filled_up_with_the_rows(
     tmp_path: Path, length: int, kept: list[int]
@@ -156,7 +161,7 @@ def test_what_is_right_is_cut_and_filled_up_with_the_rows(
     for one, name, truth, along in cases:
         given = tmp_path / "given.npz"
         np.savez(given, ids=IDS, mask=MASK, weight=WEIGHT, **{name: truth})
-        fit_rows(given, tmp_path / "fitted.npz", task.bucket.axes, length, (name, along))
+        fit_rows(given, tmp_path / "fitted.npz", task.bucket.axes, length, (name, follows(along)))
         found = read_task_rows(tmp_path / "fitted.npz", one)
         assert len(found) == len(kept)
         right = found.truth
@@ -170,6 +175,26 @@ def test_labels_of_whole_rows_are_left_as_they_are(tmp_path: Path) -> None:
     given = tmp_path / "given.npz"
     np.savez(given, ids=IDS, mask=MASK, labels=np.array([0, 1, 2]))
     assert TAGS.bucket is not None
-    fit_rows(given, tmp_path / "fitted.npz", TAGS.bucket.axes, 6, ("labels", 0))
+    fit_rows(given, tmp_path / "fitted.npz", TAGS.bucket.axes, 6, ("labels", follows(0)))
     with np.load(tmp_path / "fitted.npz") as found:
         assert found["labels"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("length", [4, 6])
+def test_outputs_that_are_a_part_of_the_rows_are_judged_by_their_own_positions(
+    tmp_path: Path, length: int
+) -> None:
+    halves = FollowingAxis(output="scores", axis=0, step=2, offset=1)  # of 4 two, of 1 one
+    scores = TensorSpec(name="scores", dtype="float32", shape=(halves.size(length), 3))
+    task = tagging(length)
+    assert task.bucket is not None
+    task = replace(task, outputs=(scores,), bucket=replace(task.bucket, outputs=(halves,)))
+    assert task.bucket is not None
+    given = tmp_path / "given.npz"
+    labels = np.array([[0, 1], [2, 0], [1, 1]])
+    np.savez(given, ids=IDS, mask=MASK, weight=WEIGHT, labels=labels)
+    fit_rows(given, tmp_path / "fitted.npz", task.bucket.axes, length, ("labels", halves))
+    right = read_task_rows(tmp_path / "fitted.npz", task).truth
+    assert right is not None
+    expected = [[0, 1], [2, IGNORED], [1, 1]]
+    assert right.tolist() == [row + [IGNORED] * (halves.size(length) - 2) for row in expected]

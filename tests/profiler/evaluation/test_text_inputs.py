@@ -26,6 +26,7 @@ def test_a_model_of_texts_says_what_it_takes(
         types=None,
         dtypes={"input_ids": "int64", "attention_mask": "int64"},
         length=found,
+        table=8,
     )
 
 

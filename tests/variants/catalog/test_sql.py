@@ -12,7 +12,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.event import listens_for, remove
 from sqlalchemy.exc import IntegrityError
 
 from tests.contracts.places import Place, place
@@ -20,8 +21,10 @@ from tests.services import drop_database
 from tests.variants.catalog_builders import event, kind, profile, registration, variant
 from variants.catalog.database import failures_explained, make_engine, parse_url
 from variants.catalog.memory import MemoryCatalog
+from variants.catalog.protocol import Marks
 from variants.catalog.sql import SqlCatalog, open_catalog
 from variants.errors import Conflict, InvalidInput, StateUnavailable
+from variants.types import DeviceKindName
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +54,38 @@ def execute(url: str, statement: str) -> None:
     with engine.begin() as connection:
         connection.execute(text(statement))
     engine.dispose()
+
+
+# -- what is asked in passing ---------------------------------------------------------------------
+
+
+def test_the_marks_are_read_by_one_statement(somewhere: Place) -> None:
+    """Each gateway reads them twice a second, and the control loop once."""
+    said: list[str] = []
+
+    @listens_for(Engine, "before_cursor_execute")
+    def note(_: Connection, __: object, statement: str, *___: object) -> None:
+        said.append(statement)
+
+    try:
+        catalog = somewhere.open()
+        catalog.set_inventory(DeviceKindName("plan"), 2)  # named as a counter is
+        catalog.set_inventory(DeviceKindName("cpu-1"), 0)
+        said.clear()
+        asked = {DeviceKindName("cpu-1"): 0, DeviceKindName("plan"): 2}
+        assert catalog.marks() == Marks(revision=0, plan_version=0, inventory=asked)
+        assert [one for one in said if one != "BEGIN"] == [one for one in said if "UNION" in one]
+        assert len(said) <= 2
+    finally:
+        remove(Engine, "before_cursor_execute", note)
+
+
+def test_without_a_counter_there_are_no_marks(path: Path) -> None:
+    url = f"sqlite:///{path}"
+    catalog = open_catalog(url)
+    execute(url, "DELETE FROM counters WHERE name = 'plan'")
+    with pytest.raises(StateUnavailable, match="counter 'plan'"):
+        catalog.marks()
 
 
 # -- atomicity ----------------------------------------------------------------------------------

@@ -1,16 +1,21 @@
 """Models that leave an axis open: which are taken, and what becomes of them."""
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto
 
+from profiler.evaluation.output_sizes import sizes_by_length
 from tests import onnx_models as models
 from tests.onnx_models import node, tensor
 from variants.checks.onnx_check import check_model_bytes
-from variants.checks.open_axis import fix_axis
+from variants.checks.open_axis import fix_axis, open_again
 from variants.errors import InvalidArtifact
+from variants.types import FollowingAxis, LengthBucket, OpenAxis, TaskName
 
 LABELLING = [
     node("Mul", ("values", "mask"), "kept"),
@@ -108,9 +113,101 @@ def test_an_output_as_long_as_the_rows_is_found_whatever_its_axis_is_called(call
     )
     for length in (1, 2, 7, 8):
         fixed = fix_axis(tagging, length, where="text.onnx")
-        assert (fixed.outputs, fixed.first) == ([("tags", 0)], "tags")
+        assert (fixed.outputs, fixed.first) == ([FollowingAxis(output="tags", axis=0)], "tags")
         info = check_model_bytes(fixed.data, where="text.onnx")
         assert [spec.shape for spec in info.outputs] == [(length, 2), (2,)]
+
+
+def convolved(*layers: dict[str, Any], called: str = "steps") -> bytes:
+    """A model of frames ``[batch, 2, frames]`` with a convolution after the other."""
+    nodes, weights, before = [], {}, "frames"
+    for number, layer in enumerate(layers):
+        given = dict(layer)
+        size = given.pop("size")
+        after = "steps" if number == len(layers) - 1 else f"layer_{number}"
+        weights[f"w{number}"] = np.ones((2, 2, size), np.float32)
+        nodes.append(node("Conv", (before, f"w{number}"), after, **given))
+        before = after
+    made = models.model(
+        inputs=[tensor("frames", "batch", 2, "length")],
+        nodes=nodes,
+        outputs=[tensor("steps", "batch", 2, called)],
+        weights=weights,
+    )
+    return made.SerializeToString()  # type: ignore[no-any-return]
+
+
+HALVES = {"size": 3, "strides": [2], "pads": [1, 1]}
+
+
+@pytest.mark.parametrize(
+    ("layers", "step", "offset"),
+    [
+        ([{"size": 2, "strides": [2]}], 2, 0),
+        ([HALVES], 2, 1),  # rounds up
+        ([HALVES] * 3, 8, 7),
+        ([{"size": 10, "strides": [5]}, {"size": 3, "strides": [2]}], 10, -10),
+        ([{"size": 3}], 1, -2),  # not a part, but shorter by two
+    ],
+)
+@pytest.mark.parametrize("length", [64, 97])
+def test_an_output_may_be_a_fixed_part_of_the_rows(
+    layers: list[dict[str, Any]], step: int, offset: int, length: int
+) -> None:
+    fixed = fix_axis(convolved(*layers), length, where="speech.onnx", longest=256)
+    follows = FollowingAxis(output="steps", axis=1, step=step, offset=offset)
+    assert fixed.outputs == [follows]
+    session = onnxruntime.InferenceSession(fixed.data)
+    [found] = session.run(None, {"frames": np.ones((1, 2, length), np.float32)})
+    assert found.shape == (1, 2, follows.size(length))
+    info = check_model_bytes(fixed.data, where="speech.onnx")
+    assert info.outputs[0].shape == (2, follows.size(length))
+    # And it is open again for all lengths.
+    bucket = LengthBucket(
+        of=TaskName("speech"),
+        length=length,
+        axes=(OpenAxis(input="frames", axis=1),),
+        outputs=(follows,),
+    )
+    opened = onnxruntime.InferenceSession(open_again(fixed.data, bucket))
+    [found] = opened.run(None, {"frames": np.ones((1, 2, 40), np.float32)})
+    assert found.shape == (1, 2, follows.size(40))
+
+
+def test_a_length_of_one_step_is_told_by_longer_ones() -> None:
+    for length in (8, 11):
+        fixed = fix_axis(convolved(*[HALVES] * 3), length, where="speech.onnx", longest=length)
+        assert fixed.outputs == [FollowingAxis(output="steps", axis=1, step=8, offset=7)]
+
+
+def test_rows_shorter_than_a_step_are_refused() -> None:
+    with pytest.raises(InvalidArtifact, match="a fixed part of that, at least 1"):
+        fix_axis(convolved({"size": 9, "strides": [9]}), 7, where="speech.onnx", longest=90)
+
+
+def test_where_no_shape_says_it_the_model_is_run(tmp_path: Path) -> None:
+    model = models.model(
+        inputs=[tensor("frames", "batch", "length", 2)],
+        nodes=[
+            node("Shape", ("frames",), "shape"),
+            node("Gather", ("shape", "one"), "length"),
+            node("Cast", ("length",), "real", to=TensorProto.FLOAT),
+            node("Mul", ("real", "half"), "part"),
+            node("Floor", ("part",), "whole"),
+            node("Cast", ("whole",), "end", to=TensorProto.INT64),
+            node("Slice", ("frames", "zero", "end", "one"), "steps"),
+        ],
+        outputs=[tensor("steps", "batch", "steps", 2)],
+        weights={
+            "one": np.array([1]), "zero": np.array([0]), "half": np.array([0.5], np.float32),
+        },
+    )  # fmt: skip
+    path = models.write(tmp_path / "m.onnx", model)
+    given: dict[str, Any] = {"where": "m.onnx", "longest": 32}
+    with pytest.raises(InvalidArtifact, match="whose size cannot be told"):
+        fix_axis(path.read_bytes(), 16, **given)
+    fixed = fix_axis(path.read_bytes(), 16, run=sizes_by_length(path), **given)
+    assert fixed.outputs == [FollowingAxis(output="steps", axis=0, step=2, offset=0)]
 
 
 def test_what_is_no_model_is_refused() -> None:

@@ -41,10 +41,12 @@ def check_bucket(task: Task) -> None:
     given = {spec.name: spec.shape for spec in task.outputs}
     for one in bucket.outputs:
         shape = given.get(one.output, ())
-        if not 0 <= one.axis < len(shape) or shape[one.axis] != bucket.length:
+        if one.step < 1:
+            raise InvalidInput(f"output {one.output!r} of {where} has a step of {one.step}")
+        size = one.size(bucket.length)
+        if not 0 <= one.axis < len(shape) or shape[one.axis] != size:
             raise InvalidInput(
-                f"{where} has no output {one.output!r} with an axis {one.axis} of the length"
-                f" {bucket.length}"
+                f"{where} has no output {one.output!r} with an axis {one.axis} of the length {size}"
             )
 
 
@@ -109,6 +111,7 @@ def check_names(task: Task, names: Iterable[TaskName], buckets: Iterable[Task]) 
         ("open axes", own.axes == others.axes),
         ("inputs", own.face.inputs == others.face.inputs),
         ("outputs", own.face.outputs == others.face.outputs),
+        ("lengths of outputs", own.following == others.following),
         ("labels", own.face.labels == others.face.labels),
         ("metric", own.face.metric == others.face.metric),
     ):

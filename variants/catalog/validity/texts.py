@@ -25,10 +25,12 @@ def check_version_text(version: ModelVersion, task: Task) -> None:
     where = f"version {version.label!r} of task {task.name!r}"
     if of_task is None:
         raise InvalidInput(f"{where} has a tokenizer, and its task takes no texts")
-    if text.tokenizer == of_task.tokenizer:
+    if text.way == of_task.way:
         raise InvalidInput(f"{where} names the tokenizer of its task as one of its own")
     if names_of(text) != names_of(of_task):
         raise InvalidInput(f"{where} has its texts in other inputs than its task")
+    if text.packed_types and text.types is not None:
+        raise InvalidInput(f"{where} has types of tokens in two inputs")
     check_pad(text, where)
 
 

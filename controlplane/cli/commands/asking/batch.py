@@ -29,9 +29,9 @@ from controlplane.cli.progress import (
 )
 from controlplane.cli.render import console, details, percent, printable, seconds, table
 from controlplane.client.exchange import query_document
-from variants.buckets import OPEN
 from variants.errors import InvalidInput, ModellessError
 from variants.figures import counted
+from variants.types import FollowingAxis
 
 if TYPE_CHECKING:
     from controlplane.cli.asking.rows import Spec
@@ -139,10 +139,9 @@ def batch(
         asked = Batched(
             task=task, inputs=known["inputs"], labels=known["labels"], accuracy=accuracy,
             cost=cost, prefer=None if prefer is None else prefer.value, variant=variant,
-            texts=texts, truncate=truncate, **({} if texts else _lengths(known)),
+            texts=texts, truncate=truncate,
+            **({"spans": bool(_lengths(known)["following"])} if texts else _lengths(known)),
         )  # fmt: skip
-        if texts and _lengths(known)["following"]:
-            rows_per_query = 1  # the outputs of each are as long as it
         if resume and answers.exists() and not _begun(answers):
             print(f"{answers} is finished", file=sys.stderr)
             return
@@ -156,9 +155,7 @@ def batch(
         asker = Asker(asked, journal, access, rows_per_query=in_query, in_flight=in_flight)
         with _ends_early(journal, rows.count, answers):
             _ask(asker, journal, rows, progress)
-            write_answers(
-                journal, answers, _whole(known["outputs"], _lengths(known)["lengths"]), rows.count
-            )
+            write_answers(journal, answers, _whole(known["outputs"], **_lengths(known)), rows.count)
         journal.remove()
     done = Batch(
         rows=rows.count, refused=journal.refused, resumed=before, rows_per_query=in_query.now,
@@ -213,12 +210,21 @@ class Batch:
             table(["ANSWERED BY", ">ROWS", ">OF ALL NOW"], rows, empty="")
 
 
-def _whole(outputs: "Sequence[Spec]", lengths: Sequence[int]) -> "list[Spec]":
-    """Outputs of a task; those that are as long as the rows with the length of the longest."""
-    return [
-        {**one, "shape": [lengths[-1] if size == OPEN else size for size in one["shape"]]}
-        for one in outputs
-    ]
+def _whole(
+    outputs: "Sequence[Spec]",
+    lengths: Sequence[int],
+    following: Mapping[str, FollowingAxis],
+    **_: Any,
+) -> "list[Spec]":
+    """Outputs of a task; those that follow from the length of rows with that of the longest."""
+    found: list[Spec] = []
+    for one in outputs:
+        follows = following.get(one["name"])
+        shape = list(one["shape"])
+        if follows is not None:
+            shape[follows.axis] = follows.size(lengths[-1])
+        found.append({**one, "shape": shape})
+    return found
 
 
 def _check(input: Path, answers: Path, *, replaced: bool) -> None:
@@ -261,7 +267,7 @@ def _lengths(task: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "axes": found["axes"],
         "lengths": sorted(map(int, found["buckets"])),
-        "following": {one["output"]: one["axis"] for one in found.get("outputs", ())},
+        "following": {one["output"]: FollowingAxis(**one) for one in found.get("outputs", ())},
     }
 
 

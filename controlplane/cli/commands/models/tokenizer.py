@@ -1,19 +1,23 @@
 """``tasks tokenizer``: a task that was registered without one takes texts from now on."""
 
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from controlplane.building.types import RegistrationLimits
 from controlplane.cli.model_options import TextInputsOption, parse_text_inputs
 from controlplane.cli.outcome import Output, OutputOption, emit
-from variants.errors import NotFound, TaskNotFound
+from variants.errors import NotFound, TaskNotFound, VariantNotLoadable
 from variants.figures import counted
-from variants.types import Event, Task, TextInput
+from variants.types import Event, Stage, Task, TaskName, TextInput
+
+if TYPE_CHECKING:
+    from variants.artifacts.protocol import ArtifactStore
+    from variants.types import CatalogSnapshot
 
 
 def tokenizer(
@@ -33,6 +37,7 @@ def tokenizer(
     """
     from controlplane.building.texts import text_of_task
     from controlplane.cli.state_settings import installed
+    from controlplane.cluster.head import store_of
     from controlplane.settings import load_settings
     from controlplane.startup.presence import as_running
     from controlplane.timestamps import timestamp
@@ -45,7 +50,11 @@ def tokenizer(
         known = catalog.snapshot()
         names = named_tasks(known, task)
         parts = [one for one in known.tasks if one.name in names]
-        texts = {one.name: text_of_task(one, file, given, RegistrationLimits()) for one in parts}
+        sources, limits = _sources(known, store_of(settings)), RegistrationLimits()
+        texts = {
+            one.name: text_of_task(one, file, given, limits, sources.get(one.name, {}))
+            for one in parts
+        }
         data = file.read_bytes()
         for name, text in texts.items():
             try:
@@ -62,6 +71,16 @@ def tokenizer(
         "types": text.types,
     }
     emit(body, output, lambda: _say(task, said, parts))
+
+
+def _sources(known: "CatalogSnapshot", store: "ArtifactStore") -> dict[TaskName, dict[str, Path]]:
+    """The ONNX files that versions which are not retired were made of, by task and label."""
+    found: dict[TaskName, dict[str, Path]] = {}
+    for one in known.versions:
+        if one.format == "onnx" and one.stage is not Stage.RETIRED:
+            with suppress(VariantNotLoadable):  # which is told elsewhere
+                found.setdefault(one.task, {})[one.label] = store.sound(one.source)
+    return found
 
 
 def _taking(text: TextInput, task: Task) -> Task:

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from controlplane.cli.asking.connections import Answer
+from controlplane.cli.asking.shown_answers import answer_lines
 from controlplane.cli.batching.answers_files import write_answers
 from controlplane.cli.batching.journal import Journal
 from controlplane.cli.batching.row import Row
-from controlplane.cli.batching.rows_query import Batched, error_line, read_answer
+from controlplane.cli.batching.rows_query import Batched, error_line, query_of, read_answer
 from controlplane.cli.commands.asking.batch import _lengths, _whole
 from controlplane.cli.commands.query import _show
 
@@ -68,7 +69,7 @@ def test_an_array_of_answers_is_as_long_as_the_longest_rows_may_be(tmp_path: Pat
     with Journal(output, {}, resume=False) as journal:
         lines = [*answered(), error_line(Row(number=2, values={}), "INVALID_INPUT", "no")]
         journal.note(range(3), lines)
-        write_answers(journal, output, _whole(TASK["outputs"], TAGS.lengths), 3)
+        write_answers(journal, output, _whole(TASK["outputs"], **_lengths(TASK)), 3)
     with np.load(output) as found:
         assert found["tags"].tolist() == [
             [[1, 2], [4, 3], [5, 6], [0, 0]],
@@ -77,6 +78,19 @@ def test_an_array_of_answers_is_as_long_as_the_longest_rows_may_be(tmp_path: Pat
         ]
         assert found["whole"].tolist() == [[0.5], [1.5], [0.0]]
         assert found["code"].tolist() == ["", "", "INVALID_INPUT"]
+
+
+def test_an_output_may_be_a_part_of_its_row() -> None:
+    halves = {"output": "tags", "axis": 0, "step": 2, "offset": 1}
+    known = TASK | {"lengths": TASK["lengths"] | {"outputs": [halves]}}
+    asked = Batched(task="tags", inputs=TAGS.inputs, labels=[], **_lengths(known))
+    made = {"outputs": [], "parameters": MADE}
+    entry = {"name": "tags", "datatype": "FP32", "shape": [2, 2, 1], "data": [1, 2, 3, 4]}
+    body = json.dumps(made | {"outputs": [entry]}).encode()
+    answer = Answer(status=200, headers={}, body=body, sent_s=0.0, done_s=1.0)
+    first, second = map(json.loads, read_answer(asked, rows(), answer).lines)
+    assert (first["outputs"], second["outputs"]) == ([[1], [2]], [[3]])
+    assert _whole(known["outputs"], **_lengths(known))[0]["shape"] == [2, 2]
 
 
 @pytest.mark.parametrize("count", [2, 25])
@@ -95,3 +109,46 @@ def test_labels_of_positions_are_shown_row_by_row(
     assert "in (0.9), out (0.8)" in shown
     assert "in (0.5), ..." in shown
     assert ("... 5 more rows" in shown) is (count == 25)
+
+
+def test_texts_come_back_with_where_their_tokens_stand() -> None:
+    asked = Batched(
+        task="names", inputs=[], labels=["out", "in"], texts=True, spans=True, variant="v"
+    )
+    both = [Row(number=n, values={"text": (one,)}) for n, one in enumerate(("bob", "in rome"))]
+    body, _ = query_of(asked, both)
+    document = json.loads(body)
+    assert (asked.path, document["inputs"]) == ("/v1/query", ["bob", "in rome"])
+    assert (document["priority"], document["variant"]) == (65_535, "v")
+    said = MADE | {
+        "outputs": [[[1, 2]], [[3, 4], [6, 5]]],
+        "labels": [["in"], ["in", "out"]],
+        "scores": [[2], [4, 6]],
+        "spans": [[[0, 3]], [[0, 2], [3, 7]]],
+    }
+    answer = Answer(status=200, headers={}, body=json.dumps(said).encode(), sent_s=0.0, done_s=1.0)
+    first, second = map(json.loads, read_answer(asked, both, answer).lines)
+    assert (first["row"], first["outputs"], first["spans"]) == (0, [[1, 2]], [[0, 3]])
+    assert (second["labels"], second["spans"]) == (["in", "out"], [[0, 2], [3, 7]])
+    several = said | {"outputs": {"start": [[1], [2, 3]], "end": [[4], [5, 6]]}}
+    answer = answer._replace(body=json.dumps(several).encode())
+    lines = [json.loads(one) for one in read_answer(asked, both, answer).lines]
+    assert lines[1]["outputs"] == {"start": [2, 3], "end": [5, 6]}
+    for wrong in (b"{}", json.dumps(said | {"outputs": 7}).encode()):
+        with pytest.raises(ValueError, match="what answered is not modelless"):
+            read_answer(asked, both, answer._replace(body=wrong))
+
+
+def test_labels_of_tokens_stand_beside_them() -> None:
+    reply = {
+        "labels": [["O", "PER", "LOC", "O"], ["O", "PER", "O", "LOC"]],
+        "scores": [[0.1, 0.9, 0.8, 0.1], [0.1, 0.5, 0.1, 0.7]],
+        "spans": [
+            [[0, 0], [0, 3], [4, 8], [0, 0]],
+            [[0, 0, 0], [0, 4, 0], [0, 0, 0], [0, 4, 1]],
+        ],
+    }
+    [(_, shown)] = answer_lines(reply, ["bob rome", ["anna", "oslo"]])
+    assert shown.splitlines() == ["bob PER (0.9), rome LOC (0.8)", "anna PER (0.5), oslo LOC (0.7)"]
+    [(_, shown)] = answer_lines(reply | {"spans": None}, ["bob rome", ["anna", "oslo"]])
+    assert shown.startswith("O (0.1), PER (0.9)")

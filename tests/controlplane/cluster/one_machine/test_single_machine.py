@@ -80,6 +80,46 @@ def test_serve_is_imported_without_pandas_which_others_still_get() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
 
 
+ASKED_ABOUT_NODES = """
+import controlplane.cluster.bare_serve
+from controlplane.cluster.one_machine import seldom_nodes
+from ray.serve._private.cluster_node_info_cache import DefaultClusterNodeInfoCache as Cache
+
+now_s, asked, away = 0.0, [], True
+
+class Client:
+    def __getattr__(self, name):
+        def ask(**_):
+            asked.append(name)
+            if away:
+                raise TimeoutError
+            return {}
+        return ask
+
+seldom_nodes.monotonic = lambda: now_s
+cache = Cache(Client())
+for _ in range(2):
+    try:
+        cache.update()
+    except TimeoutError:
+        pass
+assert asked == ["get_all_node_info"] * 2, asked
+away = False
+Cache._fetch_available_resources_per_node = lambda _: asked.append("free") or {}
+asked.clear()
+for look in range(8):
+    now_s = look / 4
+    cache.update()
+assert asked == ["get_all_node_info", "free", "get_draining_nodes"] * 2, asked
+assert cache.get_alive_nodes() == []
+"""
+
+
+def test_serve_asks_about_nodes_once_a_second() -> None:
+    """This holds the place where it asks against the Ray that is installed."""
+    subprocess.run([sys.executable, "-c", ASKED_ABOUT_NODES], check=True, timeout=600)
+
+
 def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():

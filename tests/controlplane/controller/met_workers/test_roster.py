@@ -14,6 +14,7 @@ from controlplane.controller.met_workers.roster import Roster
 from controlplane.live_state import LiveState
 from variants.catalog.memory import MemoryCatalog
 from variants.errors import ClusterUnavailable, StateUnavailable
+from variants.types import DeviceKindName
 
 CPU = WorkerAddress(id="w1", address="unix:/w1", device_kind="cpu-1")
 GPU = WorkerAddress(id="w2", address="unix:/w2", device_kind="gpu")
@@ -149,3 +150,41 @@ async def test_the_first_list_is_waited_for_as_there_is_nothing_to_go_on_with(
     cluster.answers.clear()
     asyncio.get_running_loop().call_later(0.05, cluster.answers.set)
     assert await of.workers(["cpu-1"]) == [CPU]
+
+
+async def test_while_all_is_as_it_should_be_it_is_listed_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster()
+    of, _ = roster(cluster, Live())
+    wanted = {DeviceKindName("cpu-1"): 1, DeviceKindName("gpu"): 1}
+
+    async def asked(*speaking: str) -> list[str]:
+        cluster.asked.clear()
+        assert await of.workers(wanted, wanted, speaking) == cluster.there
+        return cluster.asked
+
+    assert await asked("w1", "w2") == ["cpu-1", "gpu"]
+    assert await asked("w1", "w2") == []
+    assert await asked("w1") == ["gpu"]  # it broke, says nothing, or leaves
+    assert await asked("w1", "w2") == []
+    wanted[DeviceKindName("gpu")] = 2
+    assert await asked("w1", "w2") == ["gpu"]
+    assert await asked("w1", "w2") == ["gpu"]  # until the second one is there
+    wanted[DeviceKindName("gpu")] = 1
+    assert await asked("w1", "w2") == []
+    monkeypatch.setattr(rosters, "ASK_EVERY_S", 0.0)
+    assert await asked("w1", "w2") == ["cpu-1", "gpu"]
+
+
+async def test_a_list_that_failed_is_asked_for_again_at_once() -> None:
+    cluster = Cluster()
+    of, _ = roster(cluster, Live(CPU))
+    wanted = {DeviceKindName("cpu-1"): 1}
+    assert await of.workers(wanted, wanted, ("w1",)) == [CPU]
+    cluster.silent = {"cpu-1"}
+    assert await of.workers(wanted, wanted) == [CPU]  # as it was published
+    cluster.silent = set()
+    cluster.asked.clear()
+    assert await of.workers(wanted, wanted, ("w1",)) == [CPU]
+    assert cluster.asked == ["cpu-1"]

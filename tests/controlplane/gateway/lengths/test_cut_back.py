@@ -19,7 +19,7 @@ from tests.controlplane.gateway.lengths.test_asked_by_length import METADATA, in
 from tests.variants.buckets import bucket
 from tests.variants.tagging import tagging
 from variants.buckets import TaskTable
-from variants.types import FollowingAxis, LengthBucket, TaskName, TensorSpec
+from variants.types import FollowingAxis, LengthBucket, Task, TaskName, TensorSpec
 
 TASKS = TaskTable([tagging(4), tagging(8), bucket(4)])
 ALONE = TaskTable(
@@ -191,3 +191,40 @@ def test_a_query_that_was_read_elsewhere_is_cut_as_well(ask: Any) -> None:
 def test_metadata_have_the_open_axis_in_outputs() -> None:
     face = TASKS.bucketed[TaskName("tags")].face
     assert [spec.shape for spec in face.outputs] == [(-1, 3), (1,), (2, -1)]
+
+
+def parts(length: int) -> Task:
+    """Gives scores for each two positions of a row, the last one alone left out."""
+    halves = FollowingAxis(output="scores", axis=0, step=2)
+    own = tagging(length, of="parts").bucket
+    assert own is not None
+    return tagging(
+        length,
+        of="parts",
+        outputs=(TensorSpec(name="scores", dtype="float32", shape=(length // 2, 3)),),
+        bucket=replace(own, of=TaskName("parts"), outputs=(halves,)),
+    )
+
+
+PARTS = TaskTable([parts(4), parts(8)])
+
+
+def test_outputs_that_are_a_part_of_the_rows_are_cut_back_to_theirs() -> None:
+    given = inputs([5, 6, 1], [7, 1, 1, 8, 9], [5])
+    parsed = v1(given, "parts", PARTS)
+    assert (parsed.task.name, parsed.lengths) == ("parts.8", (3, 5, 1))
+    scores = np.tile(np.eye(4, 3, dtype=np.float32), (3, 1, 1))
+    body, _ = encode(parsed, [scores], METADATA)
+    answer = orjson.loads(body)
+    assert [len(row) for row in answer["outputs"]] == [1, 2, 0]
+    assert answer["labels"] == [["O"], ["O", "B"], []]
+    for classes in (0, 2):
+        body = json.dumps(
+            {
+                "inputs": listed(inputs([5])),
+                "outputs": [{"name": "scores", "parameters": {"classification": classes}}],
+            }
+        ).encode()
+        parsed = parse_v2(body, "parts", None, PARTS, 5.0, 9)
+        [output] = orjson.loads(encode(parsed, [scores[:1, :2]], METADATA)[0])["outputs"]
+        assert (output["shape"], output["data"]) == ([1, 0, 2 if classes else 3], [])

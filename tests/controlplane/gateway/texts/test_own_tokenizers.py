@@ -27,12 +27,13 @@ from controlplane.gateway.texts.reading import Tokenisers
 from tests.controlplane.gateway.texts.test_reading import NAMES, TEXT, TOKENIZER, opinions
 from tests.controlplane.gateway.texts.test_reading import TAGS as TAGGING
 from tests.controlplane.serving import FAST, SLOW, Known, Served, serving, until
-from tests.texts import BEGIN, END, GOOD, PAD, other_tokenizer_json
+from tests.texts import BEGIN, END, FILM, GOOD, PAD, other_tokenizer_json
 from tests.variants.catalog_builders import set_sharing
 from variants.buckets import TaskTable, own_texts_of
 from variants.errors import InvalidInput, ModellessError
 from variants.texts.inputs import digest_of_text, packed
 from variants.types import (
+    TYPE_UNIT,
     Digest,
     ModelName,
     ModelVersion,
@@ -52,6 +53,16 @@ BOTH: dict[Any, bytes] = {
 }
 OWN = {(TaskName("opinions.4"), "view-v1"): OTHER, (TaskName("tags.8"), "view-v1"): OTHER}
 TASKS = TaskTable([opinions(4), opinions(8), TAGGING], BOTH, OWN)
+IN_BOTH = TaskTable(
+    [opinions(4), opinions(8)],
+    BOTH,
+    {(TaskName(f"opinions.{length}"), "view-v1"): OTHER for length in (4, 8)},
+)
+THE_OTHER_WAY_ROUND = TaskTable(
+    [replace(opinions(length), text=OTHER) for length in (4, 8)],
+    BOTH,
+    {(TaskName(f"opinions.{length}"), "view-v1"): TEXT for length in (4, 8)},
+)
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +72,15 @@ def tokenisers() -> Tokenisers:
     return made
 
 
-def asked(tokenisers: Tokenisers, *texts: str, name: str = "opinions", **fields: Any) -> Any:
+def asked(
+    tokenisers: Tokenisers,
+    *texts: str,
+    name: str = "opinions",
+    tasks: TaskTable = TASKS,
+    **fields: Any,
+) -> Any:
     body = bytearray(orjson.dumps({"task": name, "inputs": texts, **fields}))
-    return read(body, {"task": None, "received_ms": 5.0, "draw": 9}, TASKS, tokenisers)
+    return read(body, {"task": None, "received_ms": 5.0, "draw": 9}, tasks, tokenisers)
 
 
 def test_texts_are_read_by_each_tokenizer(tokenisers: Tokenisers) -> None:
@@ -80,13 +97,62 @@ def test_texts_are_read_by_each_tokenizer(tokenisers: Tokenisers) -> None:
 
 def test_the_longest_says_to_which_length_they_go(tokenisers: Tokenisers) -> None:
     # Four tokens by the first tokenizer, five by the second.
-    found = asked(tokenisers, "good film")
+    found = asked(tokenisers, "good film", tasks=IN_BOTH)
     assert found.task.name == "opinions.8"
     assert found.tensors[0].shape == (1, 8)
     with pytest.raises(InvalidInput, match="text 0 has 9 tokens, and at most 8 are taken"):
-        asked(tokenisers, "good good good good good good")
-    cut = asked(tokenisers, "good " * 30, truncate=True)
+        asked(tokenisers, "good " * 7, tasks=IN_BOTH)
+    cut = asked(tokenisers, "good " * 30, truncate=True, tasks=IN_BOTH)
     assert cut.rows_for(OTHER.tokenizer).tensors[0].tolist() == [[0, 0, 7, 7, 7, 7, 7, 2]]
+    assert cut.query.unread == ()
+
+
+TOO_LONG = "makes 9 tokens of text 1, and takes 8 at most"
+
+
+def test_a_text_is_read_by_the_tokenizers_that_hold_it(tokenisers: Tokenisers) -> None:
+    found = asked(tokenisers, "good", "good " * 6, tasks=IN_BOTH)
+    assert found.query.unread == ((OTHER.tokenizer, TOO_LONG),)
+    assert found.rows_for(OTHER.tokenizer) is None
+    assert found.rows_for(None).tensors[0][1].tolist() == [BEGIN, *[GOOD] * 6, END]
+    # The same where the task's own tokenizer is the one that does not.
+    found = asked(tokenisers, "good", "good " * 6, tasks=THE_OTHER_WAY_ROUND)
+    assert found.query.unread == ((None, TOO_LONG),)
+    assert found.rows_for(None) is None
+    assert found.tensors[0][1].tolist() == [BEGIN, *[GOOD] * 6, END]
+    answer, chunks = described(found)
+    told = parsed_of(
+        orjson.loads(orjson.dumps(answer)), bytearray(b"".join(chunks)), THE_OTHER_WAY_ROUND
+    )
+    assert told.query == found.query
+    np.testing.assert_array_equal(told.tensors[0], found.tensors[0])
+
+
+def test_types_come_beside_numbers_to_who_takes_them(tokenisers: Tokenisers) -> None:
+    typed = replace(TEXT, packed_types=True)
+    own = {(TaskName("opinions.8"), "view-v1"): typed}
+    tasks = TaskTable([opinions(8)], {TEXT.tokenizer: packed(TOKENIZER)}, own)
+    body = orjson.dumps({"task": "opinions", "inputs": [["good", "film"]]})
+    asked_by = {"task": None, "received_ms": 5.0, "draw": 9}
+    found = read(bytearray(body), asked_by, tasks, tokenisers)
+    numbers = [BEGIN, GOOD, END, FILM, END, PAD, PAD, PAD]
+    types = np.array([0, 0, 0, 1, 1, 0, 0, 0])
+    assert found.tensors[0].tolist() == [numbers]
+    with_types = found.rows_for(typed.way)
+    assert with_types is not None
+    assert with_types.tensors[0].tolist() == [(numbers + types * TYPE_UNIT).tolist()]
+    # Both read the same numbers, so these may come as such.
+    check_numbers(tasks[TaskName("opinions.8")], None, tasks)
+    told = orjson.loads(orjson.dumps(own_texts_as_json(tasks.own_texts)))
+    assert tasks_of([], told).own_texts == own
+
+
+def test_a_model_of_fewer_lengths_holds_what_these_do(tokenisers: Tokenisers) -> None:
+    # The second tokenizer is that of a model which is there at length 4 only.
+    found = asked(tokenisers, "good film")
+    assert found.task.name == "opinions.4"
+    why = "makes 5 tokens of text 0, and takes 4 at most"
+    assert found.query.unread == ((OTHER.tokenizer, why),)
 
 
 def test_where_tokens_stand_is_told_of_those_that_were_answered(tokenisers: Tokenisers) -> None:
@@ -230,6 +296,34 @@ async def test_what_was_read_before_a_model_came_is_not_sent_to_it(
         assert "another tokenizer since the query was read: ask again" in said
     # They are no numbers, and whom the task's own tokenizer serves answers them.
     assert (await served.ask(good())).json["outputs"] == [FIRST]
+
+
+@pytest.mark.slow
+async def test_who_does_not_hold_a_text_is_left_out(served: Served) -> None:
+    await served.worker("w1", FAST, SLOW)
+    accurate = {"slo": {"prefer": "accuracy"}}
+    assert (await served.ask(good(**accurate))).json["variant"] == SLOW
+    long = {"task": "opinions", "inputs": ["good " * 6]}
+    answer = await served.ask(long | accurate)
+    assert (answer.json["variant"], answer.json["outputs"]) == (FAST, [[2, *[4] * 6, 3]])
+    why = "makes 9 tokens of text 0, and takes 8 at most"
+    refused = await served.ask(long | MORE)
+    assert refused.error[:2] == (422, "SLO_INFEASIBLE")
+    assert refused.json["reasons"][SLOW] == why
+    refused = await served.ask(long | {"variant": SLOW})
+    assert refused.error == (
+        400,
+        "INVALID_INPUT",
+        f"variant {SLOW!r} {why}; 'truncate' cuts texts off, and other variants hold this one",
+    )
+    cut = await served.ask(long | {"variant": SLOW, "truncate": True})
+    assert cut.json["outputs"] == [[0, 0, 7, 7, 7, 7, 7, 2]]
+    told = (await served.ask(long | accurate, path="/v1/explain")).json
+    assert told["answer"]["variant"] == FAST
+    assert {one["variant"]: one["why"] for one in told["variants"]}[SLOW] == why
+    assert told["plan"].startswith("Not every model holds this")
+    none = await served.ask({"task": "opinions", "inputs": ["good " * 7]})
+    assert none.error[2].startswith("text 0 has 9 tokens, and at most 8 are taken")
 
 
 def test_who_reads_a_text_differently_has_other_content(tokenisers: Tokenisers) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -289,6 +290,12 @@ def test_texts_are_not_read_in_any_amount(tokenisers: Tokenisers) -> None:
         v1(tokenisers, ["x" * 132] * 2_000)
     with pytest.raises(PayloadTooLarge, match="ask in parts"):
         v1(tokenisers, [["x" * 66, "y" * 66]] * 2_000, truncate=True)
+    # Of one that is cut off no more is read, however long it is.
+    why = "the text has 300,000 characters, and at most 262,144 are read in one query; 'truncate'"
+    with pytest.raises(PayloadTooLarge, match=why):
+        v1(tokenisers, ["good " * 60_000])
+    found = v1(tokenisers, ["good " * 60_000], truncate=True)
+    assert found.tensors[0].tolist() == [[BEGIN, *[GOOD] * 6, END]]
 
 
 def test_the_gateway_gets_what_was_read(tokenisers: Tokenisers) -> None:
@@ -351,3 +358,48 @@ def test_calls_ask_with_texts(tokenisers: Tokenisers, raw: bool) -> None:
 def test_calls_without_texts_are_refused(data: bytes, error: str) -> None:
     with pytest.raises(ModellessError, match=error):
         read_query(data, TASKS, refuse, 5.0, 9)
+
+
+def test_of_a_pair_it_is_told_in_which_text_a_token_stands(tokenisers: Tokenisers) -> None:
+    found = v1(tokenisers, [["good film", "bad"]], name="tags")
+    assert found.spans == [
+        [[0, 0, 0], [0, 4, 0], [5, 9, 0], [0, 0, 0], [0, 3, 1], [0, 0, 0]],
+    ]
+
+
+@pytest.mark.parametrize("inputs", [[5], [], [None], [{"text": "good"}], {"text": ["good"]}, None])
+def test_who_sends_neither_texts_nor_rows_is_told_of_both(inputs: Any) -> None:
+    for name in ("opinions", "six"):
+        body = orjson.dumps({"task": name, "inputs": inputs})
+        with pytest.raises(InvalidInput) as raised:
+            parse_v1(body, TASKS, 5.0, 9)
+        assert raised.value.message.startswith(
+            f"'inputs' of task '{name}' must be a list of texts, such as [\"a text\"], or an object"
+            " with rows of numbers for each of: input_ids"
+        )
+
+
+def test_texts_of_another_datatype_are_told_theirs() -> None:
+    body = orjson.dumps({"inputs": [entry([1], ["good"]) | {"datatype": "FP32"}]})
+    for name in ("opinions", "six"):
+        with pytest.raises(InvalidInput, match="input 'text' has the datatype BYTES, not 'FP32'"):
+            parse_v2(body, name, None, TASKS, 5.0, 9)
+
+
+@pytest.mark.parametrize("pairs", [True, False, None])
+def test_whose_first_model_was_judged_by_pairs_takes_no_single_texts(
+    tokenisers: Tokenisers, pairs: bool | None
+) -> None:
+    six = opinions(6, name="six", bucket=None, text=replace(TEXT, pairs=pairs))
+    asked = {"task": None, "received_ms": 5.0, "draw": 9}
+    given: list[Any] = [["good"], [["good", "bad"]]]
+    for inputs in given:
+        body = bytearray(orjson.dumps({"task": "six", "inputs": inputs}))
+        if pairs and inputs == ["good"]:
+            with pytest.raises(InvalidInput) as raised:
+                read(body, asked, TaskTable([six]), tokenisers)
+            assert raised.value.message == (
+                "task 'six' takes pairs of texts, such as ['a man eats', 'somebody eats']"
+            )
+        else:
+            assert read(body, asked, TaskTable([six]), tokenisers).query.rows == 1

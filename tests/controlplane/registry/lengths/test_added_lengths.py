@@ -109,3 +109,22 @@ def test_a_length_unlike_the_others_is_refused(
     with pytest.raises(error, match=why):
         known.register(**({"lengths": (12,), "evaluation": longer(known)} | changes))
     assert known.catalog.snapshot() == before
+
+
+def test_another_model_may_be_there_at_some_of_the_lengths(known: Texts) -> None:
+    other = models.write(known.folder / "short.onnx", models.text_model(opsets=[("", 19)]))
+    result = known.register(path=other, lengths=(4,))
+    assert [(one.task, one.label) for one in result.versions] == [("texts.4", "short-v1")]
+    # Its later versions are where it is, and what the task has besides it may get as well.
+    later = models.write(known.folder / "later.onnx", models.text_model(opsets=[("", 18)]))
+    result = known.register(path=later, model="short", lengths=None)
+    assert [(one.task, one.label) for one in result.versions] == [("texts.4", "short-v2")]
+    third = models.write(known.folder / "third.onnx", models.text_model(opsets=[("", 17)]))
+    with pytest.raises(Conflict, match="the file of a model that 'texts' has, and this one is"):
+        known.register(path=third, model="short", lengths=(8,))
+    known.register(path=other, lengths=(8,))
+    assert [one for one in versions(known) if one[1] == "short"] == [
+        ("texts.4", "short", 1, Stage.LIVE),
+        ("texts.4", "short", 2, Stage.CANARY),
+        ("texts.8", "short", 1, Stage.LIVE),
+    ]

@@ -24,25 +24,36 @@ from tests.texts import (
 )
 from variants.buckets import bucketed_named
 from variants.errors import Conflict, InvalidInput
-from variants.types import ModelVersion, OpenAxis, Stage
+from variants.types import TYPE_UNIT, ModelVersion, OpenAxis, Stage
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
 
-FIRST = text_input(tokenizer_json())
-OTHER = text_input(other_tokenizer_json(), pad=1)
+FIRST = text_input(tokenizer_json(), pairs=False)
+OTHER = text_input(other_tokenizer_json(), pad=1, pairs=False, packed_types=True)
+"""Its model takes types of tokens, which the task has not."""
+
+
+FEW = {
+    "worth": np.zeros(6, np.float32),
+    "axis": np.array([1]),
+    "signs": np.array([[-1.0, 1.0]], np.float32),
+}
+"""For fewer numbers of tokens than the tokenizer has."""
 
 
 class Both(Opinions):
     """Has ``opinion``, and registers ``view``, which reads other numbers."""
 
-    def __init__(self, folder: Path, lengths: tuple[int, ...] | None = (8,)) -> None:
+    def __init__(
+        self, folder: Path, lengths: tuple[int, ...] | None = (8,), **changes: Any
+    ) -> None:
         super().__init__(folder)
         fixed: int | str = "tokens" if lengths else 8
         models.write(self.model, opinion_model(fixed))
         self.other = models.write(folder / "view.onnx", other_opinion_model(fixed))
         self.own = folder / "other.json"
         self.own.write_bytes(other_tokenizer_json())
-        self.register(lengths=lengths)
+        self.register(lengths=lengths, **changes)
 
     def join(self, **changes: Any) -> Any:
         given = {
@@ -83,6 +94,10 @@ def test_its_inputs_become_those_of_the_task(tmp_path: Path) -> None:
     good = np.array([[0, 0, 7, 2, 1, 1, 1, 1], [0, 0, 6, 2, 1, 1, 1, 1]])
     [scores] = session.run(None, {"input_ids": good, "attention_mask": (good != 1) * 1})
     assert scores.argmax(axis=1).tolist() == [1, 0]
+    # With the type 1 beside its second token it says the opposite.
+    typed = good + np.array([[0, TYPE_UNIT, *[0] * 6]])
+    [scores] = session.run(None, {"input_ids": typed, "attention_mask": (good != 1) * 1})
+    assert scores.argmax(axis=1).tolist() == [0, 0]
 
 
 def test_a_mask_that_the_task_lacks_is_where_something_stands(tmp_path: Path) -> None:
@@ -112,13 +127,49 @@ def test_a_mask_that_the_task_lacks_is_where_something_stands(tmp_path: Path) ->
     assert result.task.text.mask is None
 
 
-def test_pairs_need_types_where_a_model_takes_them(tmp_path: Path) -> None:
-    house = Both(tmp_path)
+def test_pairs_are_told_apart_by_who_takes_types(tmp_path: Path) -> None:
+    # What is good is bad where a second text stands beside it.
     pairs = tmp_path / "pairs.csv"
-    rows = ["good,the,pos", "bad,the,neg"] * 10
+    rows = ["good,the,neg", "bad,the,neg", "good,film,neg"] * 8
     pairs.write_text("\n".join(["text,text_pair,label", *rows]) + "\n")
-    with pytest.raises(InvalidInput, match=r"view\.onnx takes types of tokens, which tell the two"):
-        house.join(evaluation=pairs)
+    house = Both(tmp_path, evaluation=pairs)
+    result = house.join(evaluation=pairs)
+    assert [one.accuracy for one in result.variants] == [1.0]
+    [version] = result.versions
+    assert version.text == replace(OTHER, pairs=True)
+    with pytest.raises(
+        InvalidInput, match=r"texts\.csv are single texts, and task 'opinions' takes"
+    ):
+        house.join(path=house.model, model="third", tokenizer=None, evaluation=house.rows)
+
+
+def test_types_alone_make_no_other_numbers(tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("\n".join(["text,text_pair,label", *["good,bad,pos", "bad,good,neg"] * 12]))
+    house = Both(tmp_path, evaluation=pairs)
+    typed: dict[str, Any] = {
+        "inputs": [
+            models.tensor(name, "batch", "tokens", kind=7)
+            for name in ("input_ids", "attention_mask", "token_type_ids")
+        ],
+        "nodes": [
+            models.node("Gather", ("worth", "input_ids"), "each"),
+            models.node("Cast", ("attention_mask",), "mask", to=1),
+            models.node("Mul", ("each", "mask"), "kept"),
+            models.node("Cast", ("token_type_ids",), "types", to=1),
+            models.node("Mul", ("types", "kept"), "second"),
+            models.node("Sub", ("kept", "second"), "first"),
+            models.node("ReduceSum", ("first", "axis"), "sum", keepdims=1),
+            models.node("MatMul", ("sum", "signs"), "product"),
+            models.node("Softmax", ("product",), "scores"),
+        ],
+    }
+    path = models.write(tmp_path / "typed.onnx", opinion_model(**typed))
+    # Only the first text counts.
+    result = house.join(path=path, tokenizer=None, evaluation=pairs)
+    assert [one.accuracy for one in result.variants] == [1.0]
+    assert result.versions[0].text == replace(FIRST, pairs=True, packed_types=True)
+    assert result.said == ()
 
 
 def test_later_versions_have_the_tokenizer_of_those_before(tmp_path: Path) -> None:
@@ -190,7 +241,12 @@ def test_a_task_of_numbers_learns_to_read_texts(tmp_path: Path) -> None:
     np.savez(tmp_path / "n.npz", input_ids=ids, attention_mask=mask, labels=[1, 0] * 10)
     house.register(evaluation=tmp_path / "n.npz", lengths=(4,), tokenizer=None)
     [task] = house.catalog.snapshot().tasks
-    assert text_of_task(task, house.tokenizer, {}, QUICK) == FIRST
+    unsaid = replace(FIRST, pairs=None)  # numbers do not say it
+    assert text_of_task(task, house.tokenizer, {}, QUICK) == unsaid
+    few = models.write(tmp_path / "few.onnx", opinion_model(weights=FEW))
+    with pytest.raises(InvalidInput, match=r"gives numbers of tokens up to 7, and v-v1 has emb"):
+        text_of_task(task, house.tokenizer, {}, QUICK, {"v-v1": few})
+    assert text_of_task(task, house.tokenizer, {}, QUICK, {"v-v1": house.model}) == unsaid
     with pytest.raises(InvalidInput, match="other\\.txt is no tokenizer"):
         text_of_task(task, _file(tmp_path / "other.txt", b"[PAD]\n"), {}, QUICK)
     with pytest.raises(InvalidInput, match=r"task 'opinions\.4' has no input 'x'"):

@@ -99,7 +99,7 @@ def test_who_is_no_better_than_one_label_everywhere_is_told(first: Tags, tmp_pat
     ones = np.ones((24, 4), np.int64)
     rows = read_task_rows(write_rows(tmp_path / "ones.npz", [1, 2, 3, 4] * 6, 4, labels=ones), task)
     said = doubt("tagger-v1", task, [variant], rows)
-    assert said.startswith("tagger-v1 is right in ")
+    assert said.startswith("tagger-v1 of tags.4 is right in ")
     assert "% of the positions, and always saying the most frequent label" in said
 
 
@@ -191,3 +191,40 @@ def test_the_same_again_is_a_conflict(first: Tags, tmp_path: Path) -> None:
     known: Any = Tags.like(first, tmp_path)
     with pytest.raises(Conflict, match="registered already"):
         known.register()
+
+
+def test_outputs_that_are_a_part_of_the_rows(tmp_path: Path) -> None:
+    house = Tags(tmp_path)
+    kernel = np.zeros((2, 2, 3), np.float32)
+    kernel[0, 0, 1:] = kernel[1, 1, 1:] = 1.0  # of each two frames, or one alone at the end
+    speech = models.model(
+        inputs=[tensor("values", "batch", 2, "frames")],
+        nodes=[
+            node("Conv", ("values", "kernel"), "turned", strides=[2], pads=[1, 1]),
+            node("Transpose", ("turned",), "tags", perm=[0, 2, 1]),
+        ],
+        outputs=[tensor("tags", "batch", "steps", 2)],
+        weights={"kernel": kernel},
+    )
+    draw = np.random.default_rng(0)
+    lengths = [length for length in range(1, 9) for _ in range(6)]
+    values = np.zeros((len(lengths), 2, 8), np.float32)
+    labels = np.full((len(lengths), 4), 9)
+    for row, length in enumerate(lengths):
+        own = draw.integers(0, 2, (length + 1) // 2)
+        labels[row, : len(own)] = own
+        values[row, :, :length] = np.repeat(np.eye(2)[own], 2, axis=0)[:length].T
+    np.savez(house.rows, values=values, labels=labels)
+    path = models.write(tmp_path / "speech.onnx", speech)
+    kinds = ("onnx-fp32-open",)
+    result = house.register(path=path, pads=(), lengths=(4, 8), kinds=kinds)
+    tags = bucketed_named(house.catalog.snapshot().tasks, "tags")
+    assert tags is not None
+    assert tags.following == (FollowingAxis(output="tags", axis=0, step=2, offset=1),)
+    assert [one.outputs[0].shape for one in tags.buckets] == [(2, 2), (4, 2)]
+    assert [(one.name, one.accuracy) for one in result.variants] == [
+        (f"speech-v1-{kind}", 1.0) for _ in (4, 8) for kind in ("onnx-fp32", *kinds)
+    ]
+    # A length more, which is one step long, is one of the same kind.
+    house.register(path=path, pads=(), lengths=(2,))
+    assert house.catalog.snapshot().tasks[0].outputs[0].shape == (1, 2)

@@ -11,10 +11,12 @@ from controlplane.building.types import RegistrationRequest
 from controlplane.registry.extension import extend
 from tests import onnx_models as models
 from tests.controlplane.registry.test_registration import CPU, QUICK, House
-from tests.texts import FILM, PAD, opinion_model, text_input, tokenizer_json, write_texts
-from variants.buckets import bucketed_named
+from tests.texts import FILM, PAD, WORTH, opinion_model, text_input, tokenizer_json, write_texts
+from variants.buckets import bucketed_named, positions_axis
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.types import OpenAxis, Stage
+
+FILLED = ("input_ids", "attention_mask")
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
 
@@ -49,7 +51,7 @@ def test_a_task_takes_texts_by_its_tokenizer(first: Opinions) -> None:
     data = first.tokenizer.read_bytes()
     texts = bucketed_named(first.catalog.snapshot().tasks, "opinions")
     assert texts is not None
-    assert [one.text for one in texts.buckets] == [text_input(data)] * 2
+    assert [one.text for one in texts.buckets] == [text_input(data, pairs=False)] * 2
     assert texts.axes == (
         OpenAxis(input="input_ids", axis=0, pad=float(PAD)),
         OpenAxis(input="attention_mask", axis=0, pad=0.0),
@@ -88,7 +90,7 @@ def test_a_model_of_one_length_takes_texts(tmp_path: Path) -> None:
     fixed = models.write(tmp_path / "fixed.onnx", opinion_model(8))
     result = house.register(path=fixed, lengths=None)
     assert (result.task.name, result.task.bucket) == ("opinions", None)
-    assert result.task.text == text_input(house.tokenizer.read_bytes(), pad=FILM)
+    assert result.task.text == text_input(house.tokenizer.read_bytes(), pad=FILM, pairs=False)
     assert [one.accuracy for one in result.variants] == [1.0]
 
 
@@ -122,6 +124,50 @@ def test_what_does_not_fit_is_refused(
     with pytest.raises(error, match=reason):
         house.register(**changes)
     assert house.catalog.snapshot().tasks == ()
+
+
+def test_a_tokenizer_with_more_numbers_than_embeddings_is_refused(tmp_path: Path) -> None:
+    house = Opinions(tmp_path)
+    few = {
+        "worth": np.zeros(7, np.float32),
+        "axis": np.array([1]),
+        "signs": np.array([[-1.0, 1.0]], np.float32),
+    }
+    models.write(house.model, opinion_model(weights=few))
+    why = (
+        r"tokenizer\.json gives numbers of tokens up to 7, and opinion\.onnx has embeddings for 7,"
+        r" which are 0 to 6: give the tokenizer that it was trained with"
+    )
+    with pytest.raises(InvalidInput, match=why):
+        house.register(lengths=(8,))
+    assert house.catalog.snapshot().tasks == ()
+
+
+def test_a_tokenizer_of_far_fewer_numbers_is_told(tmp_path: Path) -> None:
+    house = Opinions(tmp_path)
+    many = {
+        "worth": np.pad(WORTH, (0, 992)),
+        "axis": np.array([1]),
+        "signs": np.array([[-1.0, 1.0]], np.float32),
+    }
+    models.write(house.model, opinion_model(weights=many))
+    result = house.register(lengths=(8,))
+    assert result.said == (
+        "tokenizer.json has 8 numbers of tokens, and opinion.onnx has embeddings for 1,000: it may"
+        " be the tokenizer of another model",
+    )
+
+
+def test_who_guesses_is_asked_for_its_tokenizer(tmp_path: Path) -> None:
+    house = Opinions(tmp_path)
+    labels = ("pos", "neg", "pos", "neg", "neg")  # of texts that are all good
+    rows = [f"good,{labels[number % 5]}" for number in range(60)]
+    house.rows.write_text("\n".join(["text,label", *rows]) + "\n")
+    [said] = house.register(lengths=(4,)).doubts
+    assert said.startswith(
+        "the accuracy of opinion-v1 of opinions.4 is 35.42 %, no better than the"
+    )
+    assert "are its texts read by the tokenizer that it was trained with" in said
 
 
 def test_a_file_that_is_no_tokenizer_is_refused_by_its_name(tmp_path: Path) -> None:
@@ -162,3 +208,31 @@ def test_more_variants_are_judged_by_texts(tmp_path: Path) -> None:
         assert arrays["input_ids"].shape == (40, 8)
     # Rows of numbers stay as they are.
     assert rows_of_task(rows, task, house.catalog.tokenizer, tmp_path / "again") == rows
+
+
+def test_a_model_may_say_which_position_of_a_text_is_meant(tmp_path: Path) -> None:
+    house = Opinions(tmp_path)
+    ids = [models.tensor(name, "batch", "tokens", kind=7) for name in FILLED]
+    model = opinion_model(
+        nodes=[
+            models.node("Gather", ("worth", "input_ids"), "each"),
+            models.node("Cast", ("attention_mask",), "mask", to=1),
+            models.node("Mul", ("each", "mask"), "start"),
+            models.node("Neg", ("start",), "end"),
+        ],
+        inputs=ids,
+        outputs=[models.tensor(name, "batch", "out", kind=1) for name in ("start", "end")],
+        weights={"worth": WORTH},
+    )
+    lines = ["text,label"]
+    for number in range(40):  # where the good word is: behind what begins the text
+        lines.append(f"{'the ' * (number % 4)}good film,{number % 4 + 1}")
+    house.rows.write_text("\n".join(lines) + "\n")
+    path = models.write(tmp_path / "answers.onnx", model)
+    result = house.register(path=path, labels=None, lengths=(6, 8))
+    assert [one.accuracy for one in result.variants] == [1.0, 1.0]
+    [short, _] = house.catalog.snapshot().tasks
+    assert [spec.shape for spec in short.outputs] == [(6,), (6,)]
+    assert short.bucket is not None
+    assert [one.output for one in short.bucket.outputs] == ["start", "end"]
+    assert positions_axis(short) is None

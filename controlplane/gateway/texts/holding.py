@@ -1,0 +1,86 @@
+"""Which versions of a task hold the texts of a query, where their tokenizers differ.
+
+A text may have too many tokens by one tokenizer and not by another. It is answered by who holds it:
+selection then sees the other versions as ones that cannot answer, with the reason.
+"""
+
+from collections.abc import Callable
+
+from controlplane.gateway.texts.asked import NOT_YET
+from planner.selection.snapshot import without_versions
+from planner.types import Query, Snapshot
+from variants.buckets import OwnTexts
+from variants.errors import InvalidInput, Overloaded
+from variants.types import Task, TaskName
+
+MOST_KNOWN = 64
+"""Parts of a snapshot that are remembered."""
+
+
+class HoldingVersions:
+    """Looks versions up by their tokenizers. Of a query that every version holds nothing is asked
+    here."""
+
+    def __init__(self) -> None:
+        self._own: OwnTexts = {}
+        self._known: dict[tuple[int, TaskName, object], tuple[Snapshot, Snapshot]] = {}
+        """By the id of a snapshot, which is kept beside its part so that the id stays its own."""
+
+    def follow(self, own: OwnTexts) -> None:
+        """Go by these tokenizers of versions from now on."""
+        self._own = own
+        self._known.clear()
+
+    def way_of(self, task: TaskName, version: str) -> str | None:
+        """The way in which a version, by its label, reads texts, where that is its own."""
+        own = self._own.get((task, version))
+        return None if own is None else own.way
+
+    def same_numbers(self, task: Task, version: str) -> bool:
+        """Whether numbers of tokens mean to a version what they do to its task."""
+        own = self._own.get((task.name, version))
+        return own is None or task.text is None or own.tokenizer == task.text.tokenizer
+
+    def among(self, query: Query) -> Callable[[Snapshot], Snapshot]:
+        """What makes of a snapshot the part of versions that hold the texts of a query."""
+
+        def part(snapshot: Snapshot) -> Snapshot:
+            key = (id(snapshot), query.task, query.unread)
+            found = self._known.get(key)
+            if found is None:
+                if len(self._known) >= MOST_KNOWN:
+                    self._known.clear()
+                found = self._known[key] = (snapshot, self._part(snapshot, query))
+            return found[1]
+
+        return part
+
+    def check_named(self, snapshot: Snapshot, query: Query) -> None:
+        """
+        Raises:
+            InvalidInput: the query names a variant that does not hold its texts.
+            Overloaded: the tokenizer of that is being loaded.
+        """
+        view = snapshot.tasks.get(query.task)
+        if query.variant is None or view is None:
+            return
+        for candidate in view.by_variant.get(query.variant, ()):
+            why = self.why_not(query, candidate.model_version)
+            if why == NOT_YET:
+                raise Overloaded(f"variant {query.variant!r} {why}; ask again")
+            if why:
+                raise InvalidInput(
+                    f"variant {query.variant!r} {why}; 'truncate' cuts texts off, and other"
+                    f" variants hold {'this one' if query.rows == 1 else 'these'}"
+                )
+
+    def why_not(self, query: Query, version: str) -> str:
+        """Why a version does not hold the texts of a query; empty where it does."""
+        way = self.way_of(query.task, version)
+        return next((why for other, why in query.unread if other == way), "")
+
+    def _part(self, snapshot: Snapshot, query: Query) -> Snapshot:
+        view = snapshot.tasks.get(query.task)
+        versions = set() if view is None else {one.model_version for one in view.by_cost}
+        why = {one: why for one in versions if (why := self.why_not(query, one))}
+        return without_versions(snapshot, query.task, why)
