@@ -89,6 +89,7 @@ def assign_demand(
     interference: Mapping[DeviceKindName, float] | None = None,
     likely_load: float | None = None,
     pinned: PinnedRoom | None = None,
+    there: Iterable[Route] = (),
 ) -> DemandAssignment:
     """A new assignment of the demand to the workers.
 
@@ -101,6 +102,7 @@ def assign_demand(
             variants; kinds where that was not seen are missing.
         likely_load: the even load of an earlier assignment, which is tried first.
         pinned: what operators have workers hold, which is there whatever is assigned.
+        there: routes that are there: of workers that hold the same, each goes on with its own.
     """
     workers, real = able(snapshot, workers, demand)
     seen = interference or {}
@@ -125,7 +127,7 @@ def assign_demand(
     if objective is Objective.COST and found.feasible:
         used = [kind for kind in kinds if kind.name in set(found.devices)]
         made, found = widest(made, found, used, builder, planner)
-    routes = routes_of(made, found.assignments, found.devices, workers, real)
+    routes = routes_of(made, found.assignments, found.devices, workers, real, there)
     return DemandAssignment(
         routes=routes,
         # Not what the solution serves: what is kept out of a worker is not served there.

@@ -118,9 +118,11 @@ def divided(
     kinds = {kind.name: kind for kind in observation.catalog.device_kinds}
     how = (known, kinds, planner, observation.objective, observation.interference)
     if by_zone is not None:
-        made = by_zone.assign(snapshot, *how, pinned=pinned)
+        made = by_zone.assign(snapshot, *how, pinned=pinned, there=routes)
     else:
-        made = assign_demand(snapshot, workers, *how, likely_load=likely_load, pinned=pinned)
+        made = assign_demand(
+            snapshot, workers, *how, likely_load=likely_load, pinned=pinned, there=routes
+        )
     new = shares_of(made.routes, snapshot) or {}
     if shares is not None and fits:
         asked, served = sum(d.qps for d in known), _served(made.routes, known)

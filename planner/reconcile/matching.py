@@ -8,13 +8,17 @@ all hold the same would give them work that they cannot do.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from planner.selection.eligibility import kept_out, profile_rule
 from planner.types import Demand, Snapshot, WorkerReport
 from variants.types import DeviceKindName, ReplicaState, VariantKey, WorkerId
 
+SERVES = 0.01
+"""Of a variant's load time, what it counts more on a worker that serves with it by the plan that is
+there: where several hold the same, each goes on with what it does."""
 MOST_APART = 4
 """Kinds into which a kind is told apart, beside the one with its name: each is one more for the
 solver."""
@@ -23,6 +27,7 @@ solver."""
 def match(
     devices: Sequence[tuple[DeviceKindName, Mapping[VariantKey, float]]],
     workers: Sequence[WorkerReport],
+    serving: Mapping[WorkerId, Collection[VariantKey]] = MappingProxyType({}),
 ) -> list[WorkerId | None]:
     """A worker for each device; None for those that find none.
 
@@ -34,6 +39,7 @@ def match(
     Args:
         devices: kind of each, and what it is to hold with the load time in s.
         workers: those that may be used.
+        serving: what each serves with by the plan that is there.
     """
     held = {w.id: _held(w) for w in workers}
     bad = {w.id: kept for w in workers if (kept := kept_out(w))}
@@ -46,7 +52,8 @@ def match(
         gains: dict[WorkerId, float] = {}
         for key, load_s in wanted.items():
             for id_ in where.get((kind, key), ()):
-                gains[id_] = gains.get(id_, 0.0) + max(load_s, 1e-6)
+                part = 1.0 + SERVES if key in serving.get(id_, ()) else 1.0
+                gains[id_] = gains.get(id_, 0.0) + part * max(load_s, 1e-6)
         saved += [
             (-gain, len(held[id_]), index, id_)
             for id_, gain in gains.items()

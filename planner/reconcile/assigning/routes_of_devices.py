@@ -45,9 +45,14 @@ def routes_of(
     kinds: Sequence[DeviceKindName],
     workers: Sequence[WorkerReport],
     real: RealKinds,
+    there: Iterable[Route] = (),
 ) -> tuple[Route, ...]:
     """Routes over concrete workers, with the rates that were asked for, and batches no larger than
-    these fill."""
+    these fill. Of workers that hold the same, each goes on with what it has by the routes that are
+    ``there``."""
+    serving: dict[WorkerId, set[VariantKey]] = {}
+    for each in there:
+        serving.setdefault(each.worker, set()).add((each.task, each.variant))
     left_ms = [each.latency_ms - made.problem.overhead_ms for each in made.problem.demand]
     largest = [largest_batch(each.qps, ms) for each, ms in zip(made.asked, left_ms, strict=True)]
     devices = [_Device(kind, []) for kind in kinds]
@@ -60,7 +65,7 @@ def routes_of(
                   for a in d.work})
         for d in devices
     ]  # fmt: skip
-    for device, worker in zip(devices, match(wanted, workers), strict=True):
+    for device, worker in zip(devices, match(wanted, workers, serving), strict=True):
         device.worker = worker
         device.copies = [] if worker is None else [worker]
     _copy_busiest(devices, workers, real)

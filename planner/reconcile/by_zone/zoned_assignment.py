@@ -64,6 +64,7 @@ class ZonedFleet:
         objective: Objective,
         interference: Mapping[DeviceKindName, float] | None = None,
         pinned: PinnedRoom | None = None,
+        there: Iterable[Route] = (),
     ) -> DemandAssignment:
         """As ``assign_demand``, each zone by itself."""
 
@@ -72,7 +73,15 @@ class ZonedFleet:
                 return NOTHING
             workers = self.workers[zone]
             return assign_demand(
-                snapshot, workers, part, known, planner, objective, interference, pinned=pinned
+                snapshot,
+                workers,
+                part,
+                known,
+                planner,
+                objective,
+                interference,
+                pinned=pinned,
+                there=there,
             )
 
         solver = Solver(assigned, _served, self._able)

@@ -24,7 +24,7 @@ from tests.planner.builders import (
     task,
     variant,
 )
-from variants.types import CatalogSnapshot, Placement, ReplicaState, Slo
+from variants.types import CatalogSnapshot, Placement, ReplicaState, Slo, WorkerId
 
 SIZES = {"small": 100.0, "medium": 300.0, "large": 600.0}
 
@@ -489,3 +489,11 @@ def test_what_stays_as_it_was_is_the_same_placement() -> None:
         each.worker for each in place(seen, workers, (), before, more) if id(each) not in known
     }
     assert moved == {workers[1].id}
+
+
+def test_of_workers_that_hold_the_same_each_goes_on_with_what_it_does() -> None:
+    both = [report(name, replica("a"), replica("b")) for name in ("w1", "w2")]
+    devices = [(both[0].device_kind, {key(name): 1.0}) for name in "ab"]
+    for first, second in (("w1", "w2"), ("w2", "w1")):
+        serving = {WorkerId(first): [key("a")], WorkerId(second): [key("b")]}
+        assert match(devices, both, serving) == [first, second]

@@ -99,4 +99,5 @@ def test_a_fleet_of_many_workers_is_planned_once() -> None:
     made = assign_demand(
         snapshot(known), many, asked(known, 500.0), KNOWN, counting, Objective.COST
     )
-    assert (len(solved), made.served_qps) == (1, pytest.approx(500.0))
+    assert len(solved) == 1
+    assert made.served_qps == pytest.approx(500.0)
