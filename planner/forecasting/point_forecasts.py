@@ -57,9 +57,14 @@ class Adaptive:
     chance and habit explain, all averages begin anew from it, so that a flash crowd is followed in
     the bucket after its first. As long as there are fewer buckets than an average remembers, it is
     their plain mean: the first of them would else outweigh all others for minutes.
+
+    Args:
+        step_s: length of a bucket.
+        plain: without it, averages count as full from their first bucket on.
     """
 
-    def __init__(self, step_s: float) -> None:
+    def __init__(self, step_s: float, *, plain: bool = True) -> None:
+        self._plain = plain
         self._gains = np.array([gain(step_s, memory_s) for memory_s in MEMORIES_S])
         self._forgetting = gain(step_s, JUDGED_S)
         self._variance = 1.0 / (4.0 * step_s)
@@ -81,8 +86,10 @@ class Adaptive:
         best = np.arange(len(errors)), errors.argmin(axis=1)
         jumped = squares[best] > JUMP_DEVIATIONS**2 * errors[best]
         begun = np.where(jumped, 1.0, self._begun[seen] + 1.0)
-        gains = np.maximum(self._gains, 1.0 / begun[:, None])
-        levels = levels + gains * (rate - levels)
+        gains = self._gains
+        if self._plain:
+            gains = np.maximum(gains, 1.0 / begun[:, None])
+        levels = np.where(jumped[:, None], rate, levels + gains * (rate - levels))
         self._begun[seen] = begun
         self._errors[seen] = errors + self._forgetting * (squares - errors)
         self._levels[seen] = levels
