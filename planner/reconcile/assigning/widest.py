@@ -54,8 +54,10 @@ def widest(
     """
     workers = sum(kind.count for kind in kinds)
     tries = min(TRIES, MANY // max(workers, 1))
+    if tries == 0:
+        return made, found
     wide = builder(kinds, 1.0).problem(load=LOAD, refused=REFUSED)
-    if tries == 0 or len(wide.asked) != len(made.asked):
+    if len(wide.asked) != len(made.asked):
         return made, found
     rates = [each.qps for each in made.problem.demand]
     busy = sum(
