@@ -14,12 +14,7 @@ from planner.reconcile.assigning.routes_of_devices import RealKinds, routes_of
 from planner.reconcile.assigning.widest import widest
 from planner.reconcile.kept.worth import FULL_COST, FULL_POWER
 from planner.reconcile.matching import able, kept_out_everywhere
-from planner.reconcile.problem_builder import (
-    MOST_LOAD,
-    TAIL,
-    BuiltProblem,
-    ProblemBuilder,
-)
+from planner.reconcile.problem_builder import MOST_LOAD, TAIL, BuiltProblem, ProblemBuilder
 from planner.residency.pinned_room import PinnedRoom
 from planner.solver.problem import AvailableKind, Planner, Power, Solution
 from planner.types import (
@@ -89,7 +84,7 @@ def assign_demand(
     interference: Mapping[DeviceKindName, float] | None = None,
     likely_load: float | None = None,
     pinned: PinnedRoom | None = None,
-    there: Iterable[Route] = (),
+    there: Sequence[Route] = (),
 ) -> DemandAssignment:
     """A new assignment of the demand to the workers.
 
@@ -164,15 +159,15 @@ def _planned(
 
     Less headroom comes first; then less of every class rather than nothing of some.
     """
-    scale = 1.0
+    scale = smaller = 1.0
     tails = iter(TAILS)
     tail = next(tails)
     found: Solution | None = None
     even_load: float | None = None
-    planned_scale = scale
     for _ in range(len(TAILS) + SCALES):
+        scale = smaller
         made = build.problem(tail=tail, scale=scale)
-        if not made.problem.demand:
+        if scale == 0.0 or not made.problem.demand:
             return None
         if scale == 1.0 and objective is Objective.ACCURACY:
             evened = _evened(build, planner, tail, before=found, likely_load=likely_load)
@@ -180,18 +175,18 @@ def _planned(
                 made, found = evened
                 even_load = made.problem.load
                 break
-        found, planned_scale = planner(made.problem, objective), scale
+        found = planner(made.problem, objective)
         if found.feasible or _has_time(found, workers):
             break
         asked_qps = sum(d.qps for d in made.problem.demand)
         following = next(tails, None)
-        if following is not None:
+        if following is None:
+            smaller = scale * SMALLER * found.served_qps / asked_qps
+        else:
             tail = following
-        elif found.served_qps < asked_qps:
-            scale *= SMALLER * found.served_qps / asked_qps
     assert found is not None
     build.forget()
-    return _Planned(made, found, tail, planned_scale, even_load)
+    return _Planned(made, found, tail, scale, even_load)
 
 
 def _has_time(found: Solution, workers: int) -> bool:

@@ -69,7 +69,7 @@ def routes_of(
         device.worker = worker
         device.copies = [] if worker is None else [worker]
     _copy_busiest(devices, workers, real)
-    rates: dict[RouteKey, float] = {}
+    rates: dict[_RouteKey, float] = {}
     for device in devices:
         for assignment in device.work:
             candidate = made.candidates[assignment.offer]
@@ -142,7 +142,7 @@ def _copy_busiest(
         heapreplace(heap, (-share / (len(copies)), index, share))
 
 
-RouteKey = tuple[TaskName, float, float | None, VariantName, WorkerId, int, bool]
+_RouteKey = tuple[TaskName, float, float | None, VariantName, WorkerId, int, bool]
 """All of a route but its rate, in the order of its fields."""
 
 

@@ -16,11 +16,10 @@ from dataclasses import replace
 from math import sqrt
 
 from planner.reconcile.problem_builder import BuiltProblem, ProblemBuilder
+from planner.reconcile.sizing import MOST_LOAD
 from planner.solver.problem import AvailableKind, Planner, Solution
 from planner.types import Objective
 
-LOAD = 0.985
-"""Most of a worker's time that is planned for: as much as fleets are sized for."""
 REFUSED = 1e-14
 """Part of a class that may be refused by chance (docs/decisions/0007-planning.md has the sweep)."""
 TRIES = 6
@@ -56,7 +55,7 @@ def widest(
     tries = min(TRIES, MANY // max(workers, 1))
     if tries == 0:
         return made, found
-    wide = builder(kinds, 1.0).problem(load=LOAD, refused=REFUSED)
+    wide = builder(kinds, 1.0).problem(load=MOST_LOAD, refused=REFUSED)
     if len(wide.asked) != len(made.asked):
         return made, found
     rates = [each.qps for each in made.problem.demand]
@@ -65,12 +64,12 @@ def widest(
         for one in found.assignments
     )
     # If all workers were as full as may be, and each row took what it takes in the plan.
-    too_much = LOAD * workers / max(busy, 1e-9) * ALIKE
+    too_much = MOST_LOAD * workers / max(busy, 1e-9) * ALIKE
     fits, scale = too_much * LEAST, too_much * NEARLY
     best = (made, found)
     for _ in range(tries):
         build = builder(kinds, scale)
-        tried = build.problem(load=LOAD, refused=REFUSED)
+        tried = build.problem(load=MOST_LOAD, refused=REFUSED)
         answer = planner(tried.problem, Objective.COST)
         build.forget()
         if answer.feasible:

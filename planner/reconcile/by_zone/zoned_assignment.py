@@ -64,7 +64,7 @@ class ZonedFleet:
         objective: Objective,
         interference: Mapping[DeviceKindName, float] | None = None,
         pinned: PinnedRoom | None = None,
-        there: Iterable[Route] = (),
+        there: Sequence[Route] = (),
     ) -> DemandAssignment:
         """As ``assign_demand``, each zone by itself."""
 

@@ -537,13 +537,18 @@ def test_a_problem_ends_with_1_and_stands_on_one_line_with_its_remedy(
     )
 
 
-def test_a_warning_stands_on_one_line_and_ends_with_0(
-    state_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def two_checks(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the doctor look at settings and cores alone, of which nothing is set."""
     monkeypatch.setattr(doctor, "CHECKS", (configuration.names, machine.cores))
     for name in [name for name in os.environ if name.startswith("MODELLESS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("MODELLESS_STATE_DIR", str(state_dir))
+
+
+def test_a_warning_stands_on_one_line_and_ends_with_0(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two_checks(state_dir, monkeypatch)
     monkeypatch.setenv("MODELLESS_WORKRES", "2")
     monkeypatch.setenv("MODELLESS_CORES", "100000")
 
@@ -560,10 +565,7 @@ def test_a_warning_stands_on_one_line_and_ends_with_0(
 def test_on_a_terminal_the_last_line_names_what_matters(
     state_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(doctor, "CHECKS", (configuration.names, machine.cores))
-    for name in [name for name in os.environ if name.startswith("MODELLESS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("MODELLESS_STATE_DIR", str(state_dir))
+    two_checks(state_dir, monkeypatch)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
 
     assert run(["doctor"], capsys)[1].splitlines()[-1] == "Everything can run here."
