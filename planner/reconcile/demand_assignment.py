@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
+from planner.reconcile.assigning.filled import filling
 from planner.reconcile.assigning.routes_of_devices import RealKinds, routes_of
 from planner.reconcile.assigning.widest import widest
 from planner.reconcile.kept.worth import FULL_COST, FULL_POWER
@@ -115,6 +116,7 @@ def assign_demand(
             snapshot, some, part, real=real, forbidden=forbidden, resident=resident
         )
 
+    planner = filling(planner)
     planned = _planned(builder(kinds, 1.0), len(workers), planner, objective, likely_load)
     if planned is None:
         return NOTHING

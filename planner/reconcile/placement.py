@@ -159,14 +159,19 @@ def _around(
             return inf
         candidate = given.offers[kind][key]
         beside = sum(
-            given.queries_qps(d) for d in unserved if meets(candidate, d, given.transport_ms)
+            given.queries_qps(d)
+            for d in unserved
+            if d.task == key[0] and meets(candidate, d, given.transport_ms)
         )
         return beside + coming.get((kind, key), 0.0)
 
+    full = busy is None or busy >= SPARE
     order = by_worth if rule == "modelless" else as_it_came
     for memory in memories:
         offers = given.offers.get(memory.report.device_kind, {})
         work = planned.get(memory.report.id, {})
+        if full:
+            work = {key: _needed(part) for key, part in work.items()}
         for key in memory.fresh():
             if key in offers:
                 memory.take(key, offers[key])
@@ -174,6 +179,13 @@ def _around(
             memory.take(key, offers[key])
     _fill(given, memories, before, planned, fallback=fallback, busy=busy)
     return _placements(memories, before, planned)
+
+
+def _needed(part: PlannedWork) -> PlannedWork:
+    """What is planned where no worker has time to spare: as much of a worker's time as it is given
+    would be missing without it, and others would be refused for the queries that go elsewhere."""
+    share = part.share if part.share < 1.0 else 1.0
+    return part if part.urgent >= share else part._replace(urgent=share)
 
 
 def _placements(

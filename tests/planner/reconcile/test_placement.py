@@ -139,12 +139,14 @@ def around(
     *,
     unserved: tuple[Demand, ...] = (),
     rule: str = "modelless",
+    busy: float | None = None,
 ) -> set[str]:
     """What a worker holds, given its part of the demand."""
     work = {key(name): part for name, part in planned.items()}
     plan = place(
-        snapshot(three()), [worker], (), (), {worker.id: work}, unserved=unserved, rule=rule
-    )
+        snapshot(three()), [worker], (), (), {worker.id: work},
+        unserved=unserved, rule=rule, busy=busy,
+    )  # fmt: skip
     return {str(p.variant) for p in plan}
 
 
@@ -163,6 +165,15 @@ def test_what_the_plan_has_no_part_for_stays_if_its_absence_costs_more() -> None
     worker = report("w1", asked, memory_mib=700)
     assert around(worker, {"large": PlannedWork(0.5, 20.0)}, unserved=beside) == {"medium", "small"}
     assert around(worker, {"large": PlannedWork(0.5, 90.0)}, unserved=beside) == {"large", "small"}
+
+
+def test_what_other_tasks_lack_is_no_reason_to_keep_a_variant() -> None:
+    """No query of another task can be answered by it, whatever its SLO."""
+    asked = replica("medium", memory_mib=300, asked=True, loaded_for_s=60, rate_qps=200)
+    others = tuple([demand(50, task=f"other-{number}") for number in range(4)])
+    worker = report("w1", asked, memory_mib=700)
+    held = around(worker, {"large": PlannedWork(0.5, 20.0)}, unserved=others)
+    assert held == {"large", "small"}
 
 
 def test_what_is_planned_and_there_gives_way_to_what_costs_more_by_its_absence() -> None:
@@ -194,15 +205,27 @@ def test_under_a_published_rule_nothing_asked_for_leaves_for_a_plan(rule: str) -
 
 def test_where_much_comes_and_goes_only_what_pays_is_loaded_ahead() -> None:
     """Loads take 0.5 s; every second memory is evicted. At 0.1 queries per second the next query
-    finds it there once in 11 times."""
+    finds it there once in 11 times. Workers have time: who finds nothing there waits for a load."""
     for churn_per_s, qps, loaded_for_s, held in (
         (1.0, 0.1, 30, False), (1.0, 90.0, 30, False), (0.01, 90.0, 30, True),
         (1.0, 0.1, 90, True),
     ):  # fmt: skip
         came = replica("small", memory_mib=100, asked=True, loaded_for_s=loaded_for_s)
         worker = replace(report("w1", came, memory_mib=700), churn_per_s=churn_per_s)
-        found = around(worker, {"large": PlannedWork(0.5, qps, urgent=0.001)})
+        found = around(worker, {"large": PlannedWork(0.5, qps, urgent=0.001)}, busy=0.5)
         assert ("large" in found) is held, (churn_per_s, qps, loaded_for_s)
+
+
+@pytest.mark.parametrize("busy", [None, 0.8])
+@pytest.mark.parametrize(("share", "qps", "held"), [(0.5, 90.0, True), (0.001, 0.1, False)])
+def test_what_full_workers_are_planned_to_do_is_loaded_though_much_comes_and_goes(
+    busy: float | None, share: float, qps: float, held: bool
+) -> None:
+    """Nobody else has time for half of what a worker does; a query in ten seconds may wait."""
+    came = replica("small", memory_mib=100, asked=True, loaded_for_s=30)
+    worker = replace(report("w1", came, memory_mib=700), churn_per_s=1.0)
+    found = around(worker, {"large": PlannedWork(share, qps)}, busy=busy)
+    assert ("large" in found) is held
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ def violated_by(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--catalog", default="synthetic")
     parser.add_argument("--workload", default="steady")
     parser.add_argument("--seed", default="0", help="one or several, by commas")
     parser.add_argument("--kind", default="cpu", help="of which there are so many")
@@ -93,7 +94,9 @@ def main() -> None:
     given = parser.parse_args()
     counts = [int(each) for each in given.counts.split(",")]
     for seed in given.seed.split(","):
-        ground, _, drawn = made(Case(catalog="synthetic", workload=given.workload, seed=int(seed)))
+        ground, _, drawn = made(
+            Case(catalog=given.catalog, workload=given.workload, seed=int(seed))
+        )
         setting = Setting(
             catalog=ground.catalog, kinds=ground.kinds, objective=Objective.ACCURACY, seed=int(seed)
         )
