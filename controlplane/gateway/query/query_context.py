@@ -400,10 +400,11 @@ class QueryContext:
 
     def count_demand(self, query: Query) -> None:
         """Count a query as demand."""
-        key = (query.task, query.latency_ms, query.accuracy, query.variant)
+        task, rows, _, latency_ms, accuracy, _, _, _, variant = query[:9]
+        key = (task, latency_ms, accuracy, variant)
         demand = self._demand
         if key in demand or len(demand) < MAX_CLASSES:
-            demand[key] = demand.get(key, 0) + query.rows
+            demand[key] = demand.get(key, 0) + rows
 
     def discount_demand(self, query: Query) -> None:
         """Take a refused query out of the demand if no variant could ever have answered it.
@@ -442,7 +443,12 @@ class QueryContext:
 
     def under_pressure(self) -> bool:
         """Whether a query could not be answered in time a moment ago."""
-        return self.clock_ms() < self._pressed_until_ms
+        if self._pressed_until_ms == -inf:  # as nearly always, and the clock need not be asked
+            return False
+        if self.clock_ms() < self._pressed_until_ms:
+            return True
+        self._pressed_until_ms = -inf
+        return False
 
     def id_of(self, task: str, variant: str) -> int:
         """The number by which the channel names a variant of a task."""

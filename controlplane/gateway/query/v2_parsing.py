@@ -51,6 +51,7 @@ from variants.checks.json_shape import shown
 from variants.errors import InvalidInput
 from variants.figures import counted
 from variants.metrics.metric import parse_metric
+from variants.slots import tuple_of
 from variants.types import Task, TaskName, TensorSpec
 from workers.runtimes.protocol import Tensor
 
@@ -200,7 +201,7 @@ def _read_v2(
         raise InvalidInput("'id' must be text")
     form = v2_form(document.get("outputs"), parameters, task, id_)
     query = query_v2(task, len(tensors[0]), parameters, received_ms, draw, pinned)
-    return ParsedQuery(task, query, tensors, form)
+    return tuple_of(ParsedQuery, (task, query, tensors, form, b"", None, None, None))
 
 
 def _in_text(
