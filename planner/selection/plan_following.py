@@ -114,7 +114,8 @@ class CongestionWindow:
         before = self.at(now_ms)
         if before >= WINDOW:
             self._since_ms = now_ms
-        self._value = max(LEAST_WINDOW, before * (1.0 - WINDOW_LOST))
+        left = before * (1.0 - WINDOW_LOST)
+        self._value = left if left > LEAST_WINDOW else LEAST_WINDOW
         self._at_ms = now_ms
 
 

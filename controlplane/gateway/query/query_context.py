@@ -307,7 +307,8 @@ class QueryContext:
 
         Nobody is refused in favour of a client that takes more than its share.
         """
-        twice = twice and not self.standing(query, now_ms)[0]
+        if twice:
+            twice = not self.standing(query, now_ms)[0]
         self.congestion.refused(now_ms, by, twice=query if twice else None)
 
     def leaving_room(self, query: Query, found: Choice, now_ms: float) -> Choice | None:
@@ -371,17 +372,24 @@ class QueryContext:
         respond(status_of(error), body, headers)
 
     def refuse(
-        self, wording: Wording, respond: Respond, task: str, given_id: bytes | None = None
+        self,
+        wording: Wording,
+        respond: Respond,
+        task: str,
+        given_id: bytes | None = None,
+        now_ms: float | None = None,
     ) -> None:
         """Answer with a refusal for want of time that was worded before; else as ``fail``."""
-        id_ = request_id(given_id)
-        now_ms = self.clock_ms()
+        id_ = request_id(given_id).encode()
+        if now_ms is None:
+            now_ms = self.clock_ms()
         self._pressed_until_ms = now_ms + PRESSED_MS
         wait_s = 0.0
         if wording.waits:
             wait_s = self.advice.wait_ms(self._least_queue_ms(task, now_ms), now_ms) / 1e3
         self.counters.task(task).failed(wording.code)
-        respond(wording.status, wording.body(id_, wait_s), JSON + wording.headers(id_, wait_s))
+        body, headers = wording.written(id_, wait_s)
+        respond(wording.status, body, JSON + headers)
 
     def _least_queue_ms(self, task: str, now_ms: float) -> float:
         """When the first worker that can serve a task is expected to have done all it was given."""
@@ -396,7 +404,8 @@ class QueryContext:
             }
             free_ms = min((worker.busy_until_ms for worker in workers.values()), default=now_ms)
             known = self._free_ms[task] = (now_ms, free_ms)
-        return max(0.0, known[1] - now_ms)
+        left_ms = known[1] - now_ms
+        return left_ms if left_ms > 0.0 else 0.0
 
     def count_demand(self, query: Query) -> None:
         """Count a query as demand."""

@@ -11,10 +11,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from controlplane.gateway.overload.repeated_refusals import outline_of
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
 from controlplane.gateway.query.query_path import QueryPath
 from planner.selection.routes import EMPTY
-from planner.types import Choice, Query
+from planner.types import ANYBODY, Choice, Query
 from tests.planner.builders import NOW_MS, catalog, key, profile, snapshot, task, variant, worker
 from variants.types import TaskName, TensorSpec, WorkerId
 from workers.channel.client import WorkerConnection
@@ -46,7 +47,7 @@ class Asked:
         self.path = QueryPath(loader=cast(Any, None), clock_ms=lambda: NOW_MS)
         asked = replace(
             task(),
-            inputs=(TensorSpec(name="x", dtype="float32", shape=(4,)),),
+            inputs=(TensorSpec(name="x", dtype="float32", shape=(16,)),),
             outputs=(TensorSpec(name="y", dtype="float32", shape=(2,)),),
         )
         seen = snapshot(catalog([variant("a")], [profile("a")]), (worker("w1"), {key("a")}))
@@ -56,7 +57,7 @@ class Asked:
             tasks={TaskName(asked.name): asked},
             connections={WorkerId("w1"): cast(WorkerConnection, Worker(reply))},
         )
-        self.v1 = json.dumps({"task": asked.name, "inputs": [[0.0, 1.0, 2.0, 3.0]]}).encode()
+        self.v1 = json.dumps({"task": asked.name, "inputs": [[0.5] * 16]}).encode()
 
     def ask(self) -> None:
         self.path.handle_v1(self.v1, NOW_MS, self.respond)
@@ -92,7 +93,31 @@ async def test_an_answered_query_costs_so_many_calls(answered: Asked) -> None:
         answered.ask()
     python, builtin = calls(answered.ask)
     assert answered.statuses == {200: WARM + 1}
-    assert (python <= 67, builtin <= 57) == (True, True), (python, builtin)
+    assert python <= 67, f"{python} calls of Python's functions"
+    assert builtin <= 57, f"{builtin} calls of built-in ones"
+
+
+@pytest.fixture
+async def refused() -> Asked:
+    """Its worker has just said that it has no room, and has work for 20 ms."""
+    made = Asked(Reply(ReplyCode.OVERLOADED, 0, 0, 0, 20_000, "no room", []))
+    made.ask()
+    made.ask()
+    return made
+
+
+async def test_what_was_refused_a_moment_ago_is_refused_by_so_many_calls(refused: Asked) -> None:
+    outline = outline_of(refused.v1)
+
+    def ask_again() -> None:
+        done = refused.path.refuse_at_once(outline, refused.respond, NOW_MS, 0.0, ANYBODY)
+        assert done
+
+    ask_again()
+    python, builtin = calls(ask_again)
+    assert refused.statuses == {503: 4}
+    assert python <= 23, f"{python} calls of Python's functions"
+    assert builtin <= 11, f"{builtin} calls of built-in ones"
 
 
 def test_what_is_made_of_a_body_has_all_fields(answered: Asked) -> None:
