@@ -12,13 +12,12 @@ from variants.figures import counted
 from variants.slots import tuple_of
 from workers.channel.frames import Chunk
 from workers.execution.replicas import Job, Replica
+from workers.finite import all_finite
 from workers.runtimes.protocol import Runtime, Tensor, keeps_inputs, run_pieces
 from workers.runtimes.signature import in_words
 
 log = logging.getLogger(__name__)
 
-FEW_VALUES = 4_096
-"""Up to so many are looked at as bytes."""
 SOUND_BYTES = 2**20
 """Of the largest row that is kept to see whether a variant still answers it."""
 
@@ -193,17 +192,9 @@ def _broken_rows(outputs: list[Tensor]) -> NDArray[np.bool_] | None:
     """Which rows hold a number that is not finite, shape ``(rows,)``; None when no row does."""
     bad: NDArray[np.bool_] | None = None
     for tensor in outputs:
-        if tensor.dtype.kind != "f":
+        if tensor.dtype.kind != "f" or all_finite(tensor):
             continue
-        finite = np.isfinite(tensor)
-        if not _all_true(finite):
-            wrong = np.logical_not(finite.reshape(len(tensor), -1).all(axis=1))
-            bad = wrong if bad is None else np.logical_or(bad, wrong)
+        finite = np.isfinite(tensor).reshape(len(tensor), -1)
+        wrong = np.logical_not(finite.all(axis=1))
+        bad = wrong if bad is None else np.logical_or(bad, wrong)
     return bad
-
-
-def _all_true(values: NDArray[np.bool_]) -> bool:
-    """``values.all()``, which takes ten times as long for few."""
-    if values.size > FEW_VALUES:
-        return bool(values.all())
-    return values.tobytes().find(b"\0") < 0

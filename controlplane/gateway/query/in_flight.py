@@ -142,7 +142,7 @@ class InFlight(OneAnswer):
                 self.fail(Overloaded(READ_BEFORE))
                 return
             self.parsed = as_read
-        if path.lethal:
+        if path.lethal.suspected:
             task, variant = query.task, candidate.variant
             blocked_ms = path.lethal.blocked_ms(task, variant, self.parsed.tensors, now_ms)
             if blocked_ms:

@@ -13,7 +13,8 @@ from tests.workers.builders import echo_spec
 from variants.errors import RuntimeFailed
 from workers.channel.frames import Chunk, layout_of, signature_of
 from workers.execution.replicas import Job, Replica
-from workers.execution.running import FEW_VALUES, Group, _broken_rows, run_batch
+from workers.execution.running import Group, _broken_rows, run_batch
+from workers.finite import FEW
 from workers.runtimes.protocol import Tensor
 
 POISON = 13.0
@@ -167,7 +168,7 @@ def test_what_a_back_end_says_becomes_a_line_that_can_be_sent(
     assert asyncio.run(error()) == r"task/v failed: OSError: no\nsuch file: \udcff"
 
 
-@pytest.mark.parametrize("count", [1, 10, FEW_VALUES, FEW_VALUES + 1])
+@pytest.mark.parametrize("count", [1, 10, FEW, FEW + 1])
 def test_one_number_among_all_is_seen_not_to_be_finite(count: int) -> None:
     for at in {0, count // 2, count - 1}:
         outputs = np.ones((1, count), np.float32)
