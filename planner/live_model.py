@@ -16,6 +16,7 @@ from math import exp, inf, log, log1p, sqrt
 from typing import NamedTuple
 
 from planner.latency_table import LatencyTable
+from planner.rhythms.bounded import bounded
 from planner.rhythms.busy_time import BusyBatch, BusyTime
 
 MEMORY = 64
@@ -33,7 +34,7 @@ in another rhythm than a profile's batches, the least (clocks and caches make 2 
 STEP = 0.1
 """Of the number of deviations that hold ``COVERED``."""
 COVERED = 0.95
-DEVIATIONS = 1.645, 0.0, 8.0
+DEVIATIONS, LEAST_DEVIATIONS, MOST_DEVIATIONS = 1.645, 0.0, 8.0
 """At first, as of a normal distribution, and the range."""
 SETTLED = 4
 """Back-to-back batches of a size before their mean is what batches beside others are compared with,
@@ -61,6 +62,10 @@ class Context(IntEnum):
     BACK_TO_BACK = 1
     BESIDE = 2
     """Right after a batch of another variant, whose data are in the caches."""
+
+
+# Looking a member up in its enumeration takes ten times as long as a name.
+AFTER_IDLE, BACK_TO_BACK, BESIDE = Context
 
 
 class LivePoint(NamedTuple):
@@ -138,14 +143,14 @@ class LiveModel:
         largest = typical.max_batch
         self._sizes = [min(1 << k, largest) for k in range((largest - 1).bit_length() + 1)]
         """The largest batch of each size class."""
-        over = log(max(high.ms[1] / self._typical[1], 1.0)) / DEVIATIONS[0]
+        over = log(max(high.ms[1] / self._typical[1], 1.0)) / DEVIATIONS
         self._spread = min(max(over, FIRST_SPREAD), MOST_SPREAD) ** 2
         """Typical variance of a batch's logarithm."""
         self._at_first = self._busy_spread = self._spread
         self._busy: dict[int, BusyTime] = {}
         """By size, what batches take that follow on others."""
         self._cells: tuple[dict[int, _Cell], ...] = ({}, {}, {})
-        self._deviations = [DEVIATIONS[0]] * len(Context)
+        self._deviations = [DEVIATIONS] * len(Context)
         self._beside = 0.0
         """Share of the batches that follow on others that come after another variant's."""
         self.change = inf
@@ -179,10 +184,11 @@ class LiveModel:
         deviations = self._deviations[context]
         within = gap <= deviations * deviation
         deviations += STEP * ((COVERED - 1.0) if within else COVERED)
-        self._deviations[context] = min(max(deviations, DEVIATIONS[1]), DEVIATIONS[2])
+        self._deviations[context] = bounded(deviations, LEAST_DEVIATIONS, MOST_DEVIATIONS)
         self.batches += 1
         self.covered += within
-        far = 2.0 * sqrt(min(cell.variance, self._spread))
+        spread = self._spread
+        far = 2.0 * sqrt(cell.variance if cell.variance < spread else spread)
         if gap > far:
             cell.row = max(cell.row, 0) + 1
         elif gap < -far:
@@ -195,24 +201,26 @@ class LiveModel:
             cell.variance = min(cell.variance, self._spread)
             cell.weight, cell.row = PRIOR, 0
         else:
-            cell.weight = min(cell.weight + 1, MEMORY)
+            if cell.weight < MEMORY:
+                cell.weight += 1
             part = 1.0 / cell.weight
-            gap = min(max(gap, -FARTHEST), FARTHEST)
+            gap = bounded(gap, -FARTHEST, FARTHEST)
             cell.mean += part * gap
             variance = (1.0 - part) * (cell.variance + part * gap * gap)
-            cell.variance = min(max(variance, LEAST_SPREAD**2), MOST_SPREAD**2)
+            cell.variance = bounded(variance, LEAST_SPREAD**2, MOST_SPREAD**2)
             self._spread += (cell.variance - self._spread) / MEMORY
-        if context is Context.BESIDE:
+        if context is BESIDE:
             self._beside += (1.0 - self._beside) / MEMORY
-            alone = self._cells[Context.BACK_TO_BACK].get(size)
+            alone = self._cells[BACK_TO_BACK].get(size)
             if alone is not None and alone.uncompared > 0:
                 alone.uncompared -= 1
                 cell.compare(longer, alone.mean)
-        elif context is Context.BACK_TO_BACK:
+        elif context is BACK_TO_BACK:
             self._beside -= self._beside / MEMORY
             if cell.uncompared < RECENT:
                 cell.uncompared += 1
-        self.change = max(self.change, abs(cell.mean - cell.told))
+        change = abs(cell.mean - cell.told)
+        self.change = change if change > self.change else self.change
         return within
 
     def mean_ms(self, rows: int, context: Context) -> float:
@@ -244,9 +252,9 @@ class LiveModel:
     @property
     def first_ms(self) -> float:
         """What a single row takes longer after idling than in a queue."""
-        if not self._cells[Context.AFTER_IDLE]:
+        if not self._cells[AFTER_IDLE]:
             return 0.0
-        return max(0.0, self.mean_ms(1, Context.AFTER_IDLE) - self._queued_ms(1))
+        return max(0.0, self.mean_ms(1, AFTER_IDLE) - self._queued_ms(1))
 
     def table(self, between_ms: float = 0.0) -> LatencyTable:
         """What batches in a queue take in the mean, by all that was seen, each with so much that
@@ -283,7 +291,7 @@ class LiveModel:
         What was learned stays where nothing can be compared: it is no difference of two means, of
         which one may go on, or be forgotten, without the other.
         """
-        beside = self._cells[Context.BESIDE]
+        beside = self._cells[BESIDE]
         batches, gap, ms = 0, 0.0, 0.0
         for size, cell in beside.items():
             if cell.compared:
@@ -294,7 +302,7 @@ class LiveModel:
             [
                 self._sizes[size]
                 for size in sorted(beside)
-                if size < len(self._sizes) and self._commonest(size) is Context.BESIDE
+                if size < len(self._sizes) and self._commonest(size) is BESIDE
             ]
         )
         if not batches:
@@ -332,11 +340,11 @@ class LiveModel:
             profiled_ms = self._typical[self._sizes[size]]
             known = self._busy[size] = BusyTime(profiled_ms, self._at_first)
         # Of few batches nobody knows how they vary: no less than the others.
-        variance = max(cell.variance, self._spread)
-        if context is Context.AFTER_IDLE:
+        variance = cell.variance if cell.variance > self._spread else self._spread
+        if context is AFTER_IDLE:
             known.learn(longer, pause_ms, variance)
             return
-        if context is Context.BACK_TO_BACK:
+        if context is BACK_TO_BACK:
             known.learn(longer, None, variance)
         elif cell.compared:
             known.learn(longer - cell.gap, None, variance)
@@ -385,7 +393,7 @@ class LiveModel:
         size = (rows - 1).bit_length()
         alone, beside = (
             cells[size].mean if size in cells else self._guess(context, size)
-            for context, cells in list(zip(Context, self._cells, strict=True))[1:]
+            for context, cells in ((BACK_TO_BACK, self._cells[1]), (BESIDE, self._cells[2]))
         )
         mean = alone + self._beside * (beside - alone)
         ms = self._typical[rows] * exp(mean + self._spread / 2)

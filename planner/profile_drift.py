@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from math import exp, inf, log
 from typing import Generic, NamedTuple, TypeVar
 
+from planner.rhythms.bounded import bounded
+
 STEP = 0.02
 """Step of the ratio's logarithm for each batch: the estimate moves by 2 %."""
 FARTHEST = log(20.0)
@@ -51,7 +53,7 @@ class LiveRatio:
         gap = log(took_ms / profiled_ms) - self._log
         if abs(gap) > STEP:
             moved = self._log + (STEP if gap > 0 else -STEP)
-            self._log = min(max(moved, -FARTHEST), FARTHEST)
+            self._log = bounded(moved, -FARTHEST, FARTHEST)
 
     def forget(self) -> None:
         """Begin again, because the profile is another one."""

@@ -30,7 +30,9 @@ ORDER = {
         "simulation", "doubtful_profiles", "bounds",
         "policies", "simulate", "approximate",
     ),
-    "workers": ("types", "process", "runtimes", "channel", "execution", "host", "deployment"),
+    "workers": (
+        "types", "finite", "process", "runtimes", "channel", "execution", "host", "deployment",
+    ),
     "profiler": (
         "evaluation", "timing", "one_thread", "arrival_features", "learned_forecaster",
         "hardware_counters", "fingerprint", "sampling", "sandbox",

@@ -1,12 +1,16 @@
-"""Filling the slots of frozen dataclasses, where so many are made that it counts.
+"""Making frozen dataclasses and named tuples, where so many are made that it counts.
 
 A frozen dataclass with slots is made three times as quickly by filling its slots one by one as by
-its constructor, which looks up each field by its name and asks whether it may be set.
+its constructor, which looks up each field by its name and asks whether it may be set. The
+constructor of a named tuple is a function in Python around the tuple's own.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+tuple_of = tuple.__new__
+"""``tuple_of(Query, (...))`` is a named tuple of these fields, made in half of the time. Whoever
+uses this gives all of them, in their order."""
 Put = Callable[[Any, Any], None]
 """Puts a value into one slot of an object."""
 

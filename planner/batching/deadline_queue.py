@@ -46,6 +46,7 @@ from planner.batching.schedule_search import forecast, scheduled
 from planner.batching.tight_budgets import TightBudgets
 from planner.batching.variant_queues import Entry, Item, VariantQueue
 from planner.batching.waiting_queries import WaitingQueries
+from variants.slots import tuple_of
 
 ADMITTED = Verdict.ADMITTED
 """Looking a member up in its enumeration takes ten times as long."""
@@ -263,7 +264,7 @@ class DeadlineQueue(WaitingQueries):
             for _, _, item in entries:
                 self._clients.use(item.client, batch_ms * item.rows / rows, now_ms)
         self.busy_until_ms = now_ms + batch_ms
-        return Batch(queue, [entry[2] for entry in entries], rows, batch_ms)
+        return tuple_of(Batch, (queue, [entry[2] for entry in entries], rows, batch_ms))
 
     def wake_ms(self, now_ms: float) -> float:
         """Never: whatever waits runs as soon as the slice is free."""

@@ -24,8 +24,17 @@ from statistics import NormalDist
 
 from planner.batching.protocol import LiveQueue
 from planner.batching.variant_queues import VariantQueue
-from planner.live_model import MEMORY, PRIOR, Context, LiveModel
+from planner.live_model import (
+    AFTER_IDLE,
+    BACK_TO_BACK,
+    BESIDE,
+    MEMORY,
+    PRIOR,
+    Context,
+    LiveModel,
+)
 from planner.planning_settings import DEFAULTS
+from planner.rhythms.bounded import bounded
 
 STEP, MOST_COUNTED = 0.5, 4
 """What a late query adds to the number of deviations, and the queries that a batch counts for at
@@ -79,7 +88,7 @@ class LiveCosts:
             Whether it took no longer than the 95th percentile that was predicted.
         """
         if kept_waiting:
-            gap_ms = min(max(began_ms - self._ended_ms, 0.0), MOST_BETWEEN * took_ms)
+            gap_ms = bounded(began_ms - self._ended_ms, 0.0, MOST_BETWEEN * took_ms)
             self._gaps = min(self._gaps + 1, MEMORY)
             self._between_ms += (gap_ms - self._between_ms) / self._gaps
         pause_ms = began_ms - self._ended_ms
@@ -89,7 +98,8 @@ class LiveCosts:
             self._count(queries, late)
         now_ms = self._ended_ms
         gap = abs(self._between_ms - queue.between_ms) / queue.ms[1]
-        if (now_ms - model.told_ms) * max(model.change, gap) >= TABLE_MS * NOTICED:
+        moved = gap if gap > model.change else model.change
+        if (now_ms - model.told_ms) * moved >= TABLE_MS * NOTICED:
             model.told_ms = now_ms
             self._retable(queue, model)
         self._tell(queue, model)
@@ -98,8 +108,8 @@ class LiveCosts:
     def context(self, queue: VariantQueue, began_ms: float) -> Context:
         """What a batch that begins now comes after."""
         if began_ms - self._ended_ms >= IDLE_MS:
-            return Context.AFTER_IDLE
-        return Context.BACK_TO_BACK if queue is self._latest else Context.BESIDE
+            return AFTER_IDLE
+        return BACK_TO_BACK if queue is self._latest else BESIDE
 
     def passed(self, queue: VariantQueue, ended_ms: float) -> None:
         """A batch has ended of which nothing can be learned."""
@@ -124,12 +134,14 @@ class LiveCosts:
 
     def _count(self, queries: int, late: int) -> None:
         """Some queries were late, of so many that ended together."""
-        step = STEP * min(queries, MOST_COUNTED) * (late / queries - self._aim)
-        self._deviations = min(max(self._deviations + step, 0.0), self._most)
+        counted = queries if queries < MOST_COUNTED else MOST_COUNTED
+        step = STEP * counted * (late / queries - self._aim)
+        self._deviations = bounded(self._deviations + step, 0.0, self._most)
 
     def _tell(self, queue: VariantQueue, model: LiveModel) -> None:
-        deviation = self._deviations * model.spread
+        spread = model.spread
+        deviation = self._deviations * spread
         each, once = deviation / sqrt(8.0), deviation / sqrt(2.0)
         self._queue.correct(queue, 1.0 + each, once)
         model.sure = 1.0 + each + once
-        model.busy_sure = 1.0 + (each + once) * model.busy_spread / model.spread
+        model.busy_sure = 1.0 + (each + once) * model.busy_spread / spread

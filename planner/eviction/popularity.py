@@ -21,7 +21,7 @@ queries meets new keys for as long as variants move from one worker to another.
 
 from collections.abc import Hashable, Iterable
 from math import exp
-from operator import mul
+from operator import add, mul
 from typing import Generic, Protocol, TypeVar
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -117,8 +117,8 @@ class Popularity(Generic[KeyT]):
         scale = self._scale
         if queries != 1:
             scale = [queries * one for one in scale]
-        self._counts[key] = [count + more for count, more in zip(counts, scale, strict=True)]
-        self._totals = [total + more for total, more in zip(self._totals, scale, strict=True)]
+        self._counts[key] = list(map(add, counts, scale))
+        self._totals = list(map(add, self._totals, scale))
 
     def rate(self, key: KeyT, now_s: float) -> float:
         """Queries per second to expect for one key."""

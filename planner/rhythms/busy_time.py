@@ -21,6 +21,8 @@ from bisect import bisect_right
 from math import log, sqrt
 from typing import NamedTuple
 
+from planner.rhythms.bounded import bounded
+
 PAUSES_MS = (10.0, 100.0)
 """Pauses are told apart by these lengths: the longer, the colder are caches and cores."""
 USUAL, WAKING_MS, MOST_PAUSE_VARIANCE = 1.6, 0.3, 0.5**2
@@ -76,7 +78,8 @@ class _Sum:
 
     def add(self, gap: float, deviation: float) -> bool:
         """Take a batch in; whether these were no chance."""
-        over = min(self.sign * gap / deviation, MOST_COUNTED) - ALLOWED
+        over = self.sign * gap / deviation
+        over = (over if over < MOST_COUNTED else MOST_COUNTED) - ALLOWED
         if self.height + over <= 0.0:
             self.forget()
             return False
@@ -123,15 +126,18 @@ class BusyTime:
             pause_ms: for how long nothing ran before it; None where it followed on another.
             variance: of the logarithms of such batches.
         """
-        own = self._variance = min(self._variance + variance * _NEW, MOST_VARIANCE)
+        own = self._variance + variance * _NEW
+        own = self._variance = own if own < MOST_VARIANCE else MOST_VARIANCE
         pause, expected, known = None, self._ratio, own
         if pause_ms is None:
             self.followed += 1
         else:
             pause = self._latest = self._pause(pause_ms)
-            pause.variance = min(pause.variance + variance * _NEW_PAUSE, MOST_PAUSE_VARIANCE)
+            theirs = pause.variance + variance * _NEW_PAUSE
+            pause.variance = theirs if theirs < MOST_PAUSE_VARIANCE else MOST_PAUSE_VARIANCE
             expected += pause.cost
-            known = max(known + 2.0 * pause.shared + pause.variance, 0.0)
+            known += 2.0 * pause.shared + pause.variance
+            known = known if known > 0.0 else 0.0
         gap, deviation = longer - expected, sqrt(known + variance)
         if not (self._calm and -ALLOWED <= gap / deviation <= ALLOWED):
             gap, variance = self._summed(gap, deviation, known, variance)
@@ -149,7 +155,7 @@ class BusyTime:
         self._calm = not any(side.batches for side in self._sides)
         if not changed:
             most = max(FARTHEST, MOST_COUNTED * sqrt(known))
-            return min(max(gap, -most), most), variance
+            return bounded(gap, -most, most), variance
         [side] = changed
         gap, variance = side.gaps / side.batches, variance / side.batches
         self._variance, self._calm = MOST_VARIANCE, True
@@ -161,7 +167,8 @@ class BusyTime:
         """Correct what is believed by a batch that followed on another."""
         own = self._variance
         part = own / (own + variance)
-        new = 1.0 / min(FEW + self.followed, MEMORY)
+        seen = FEW + self.followed
+        new = 1.0 / (seen if seen < MEMORY else MEMORY)
         # Of what was not expected a part is that of what was believed.
         self.spread = (1.0 - new) * (self.spread + new * (1.0 - part) * gap * gap)
         for each in self._pauses.values():
@@ -173,7 +180,8 @@ class BusyTime:
                 if -LEAST_VARIANCE < each.shared * MEMORY < LEAST_VARIANCE:
                     each.shared = 0.0
         self._ratio += part * gap
-        self._variance = max((1.0 - part) * own, LEAST_VARIANCE)
+        left = (1.0 - part) * own
+        self._variance = left if left > LEAST_VARIANCE else LEAST_VARIANCE
 
     def _paused(self, pause: _Pause, gap: float, variance: float) -> None:
         """The same by one after a pause."""
@@ -182,8 +190,10 @@ class BusyTime:
         part = own / whole
         self._ratio += part * gap
         pause.cost += theirs / whole * gap
-        self._variance = max(self._variance - part * own, LEAST_VARIANCE)
-        pause.variance = max(pause.variance - theirs / whole * theirs, LEAST_VARIANCE)
+        left = self._variance - part * own
+        self._variance = left if left > LEAST_VARIANCE else LEAST_VARIANCE
+        left = pause.variance - theirs / whole * theirs
+        pause.variance = left if left > LEAST_VARIANCE else LEAST_VARIANCE
         for each in self._pauses.values():
             # What pauses of two lengths cost is taken to depend on each other by this alone.
             each.shared -= part * (theirs if each is pause else each.shared)

@@ -20,6 +20,7 @@ from planner.selection.routes import RouteTable
 from planner.selection.select import load_or_refuse, select
 from planner.selection.shedding import Shedding
 from planner.types import Choice, Query, Reason, Refusal, Snapshot
+from variants.slots import tuple_of
 from variants.types import Prefer, WorkerId
 
 # Looking a member up in its enumeration takes ten times as long as a name.
@@ -116,7 +117,8 @@ class CongestionWindow:
         before = self.at(now_ms)
         if before >= WINDOW:
             self._since_ms = now_ms
-        self._value = max(LEAST_WINDOW, before * (1.0 - WINDOW_LOST))
+        left = before * (1.0 - WINDOW_LOST)
+        self._value = left if left > LEAST_WINDOW else LEAST_WINDOW
         self._at_ms = now_ms
 
 
@@ -241,5 +243,6 @@ def follow(
         wait_ms = busy_ms - now_ms if busy_ms > now_ms else 0.0
         predicted_ms = table.ms[rows] + wait_ms
         if predicted_ms <= left_ms and (last or wait_ms <= room_ms * window):
-            return Choice(candidate, worker, predicted_ms + transport_ms, False, PLANNED, True)
+            predicted_ms += transport_ms
+            return tuple_of(Choice, (candidate, worker, predicted_ms, False, PLANNED, True))
     return None

@@ -36,6 +36,7 @@ from planner.selection.load_balancing import least_busy
 from planner.selection.menus import HIGHEST_FILL, Menus, PriceRange, WorkerMenu
 from planner.selection.open_batches import OpenBatches
 from planner.types import Candidate, Choice, Query, Reason, WorkerView
+from variants.slots import tuple_of
 from variants.types import DeviceKindName, WorkerId
 
 LEAST_ROOM, MORE_ROOM = 0.6, 1.2
@@ -296,7 +297,8 @@ def quickest(
         found = _earliest(some, query, now_ms, left_ms, patience * left_ms)
         if found is not None:
             candidate, worker, takes_ms = found
-            return Choice(candidate, worker, takes_ms + transport_ms, False, _PLANNED, True)
+            predicted_ms = takes_ms + transport_ms
+            return tuple_of(Choice, (candidate, worker, predicted_ms, False, _PLANNED, True))
     return None
 
 

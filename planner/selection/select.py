@@ -38,6 +38,7 @@ from planner.types import (
     TaskView,
     WorkerView,
 )
+from variants.slots import tuple_of
 from variants.types import Prefer, WorkerId
 
 Workers = tuple[WorkerView, ...]
@@ -46,6 +47,7 @@ Pick = Callable[[Workers, int, float, WorkerId | None], WorkerView | None]
 # Looking a member up in its enumeration takes ten times as long as a name.
 ACCURACY, COST = Prefer.ACCURACY, Prefer.COST
 ENERGY, LATENCY = Prefer.ENERGY, Prefer.LATENCY
+CHEAPEST, LEAST_ENERGY = Reason.CHEAPEST_THAT_FITS, Reason.LEAST_ENERGY_THAT_FITS
 _NO_BOUND = (0.0,) * 64
 """Latency bounds that exclude nothing, for up to ``2**64`` rows."""
 
@@ -71,11 +73,11 @@ def select(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | Refusal:
         frontier: Sequence[FrontierBranch] = (FrontierBranch(inf, _NO_BOUND, 0.0, None, (leaf,)),)
         reason = Reason.PINNED
     elif prefer is COST:
-        frontier, reason = view.cost_frontier, Reason.CHEAPEST_THAT_FITS
+        frontier, reason = view.cost_frontier, CHEAPEST
     elif prefer is ACCURACY:
         frontier, reason = view.accuracy_frontier, Reason.MOST_ACCURATE_THAT_FITS
     elif prefer is ENERGY:
-        frontier, reason = view.energy_frontier, Reason.LEAST_ENERGY_THAT_FITS
+        frontier, reason = view.energy_frontier, LEAST_ENERGY
         if frontier is view.cost_frontier:  # nothing was measured
             reason = Reason.ENERGY_NOT_MEASURED
     else:
@@ -89,7 +91,7 @@ def select(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | Refusal:
             frontier, reason, _once(least_busy), query, now_ms, left_ms, transport_ms
         )
         if choice is not None:
-            if reason is Reason.LEAST_ENERGY_THAT_FITS and choice.candidate.energy is None:
+            if reason is LEAST_ENERGY and choice.candidate.energy is None:
                 return choice._replace(reason=Reason.ENERGY_NOT_MEASURED)
             return choice
     return _load_or_refuse(snapshot, view, candidates, query, now_ms)
@@ -171,7 +173,7 @@ def _first(
                     run_left_ms = left_ms - wait_ms if wait_ms > 0.0 else left_ms
                 if batch_ms <= run_left_ms and worker is not None:
                     predicted_ms = left_ms - run_left_ms + batch_ms + transport_ms
-                    return Choice(candidate, worker, predicted_ms, False, reason, True)
+                    return tuple_of(Choice, (candidate, worker, predicted_ms, False, reason, True))
     return None
 
 

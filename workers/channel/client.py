@@ -82,7 +82,8 @@ class WorkerConnection(WorkerSession):
             reply = lost_reply(self._reason) if self._lost else leaving_reply()
             self._loop.call_soon(on_reply, reply)
             return request_id
-        budget_us = min(max(budget_us, 0), 0xFFFFFFFF)
+        if not 0 <= budget_us <= 0xFFFFFFFF:
+            budget_us = 0 if budget_us < 0 else 0xFFFFFFFF
         until = self._one_clock and budget_us <= LONGEST_US
         if until:
             budget_us = moment_us(budget_us)

@@ -145,6 +145,8 @@ class Layout:
 
     def tensors(self, data: Chunk, base: int) -> list[Tensor]:
         """Views of the data that begins at ``base``."""
+        if len(self.spans) == 1:
+            return [np.ndarray(self.shapes[0], self.types[0], data, base)]
         return [
             np.ndarray(shape, dtype, data, base + span[0])
             for shape, dtype, span in zip(self.shapes, self.types, self.spans, strict=True)
@@ -156,7 +158,7 @@ _KIND_INFER, _KIND_INFER_LENT = int(FrameKind.INFER), int(FrameKind.INFER_LENT)
 _KIND_REPLY = int(FrameKind.REPLY)
 
 _layouts: dict[bytes, Layout] = {}
-_signatures: dict[tuple[str, tuple[int, ...]], bytes] = {}
+_signatures: dict[tuple[np.dtype[Any], tuple[int, ...]], bytes] = {}
 
 
 def layout_of(signature: bytes) -> Layout:
@@ -199,7 +201,7 @@ def signature_of(tensors: Sequence[Tensor]) -> bytes:
     """
     if len(tensors) == 1:
         tensor = tensors[0]
-        key = (tensor.dtype.str, tensor.shape)
+        key = (tensor.dtype, tensor.shape)  # its name would be written anew each time
         signature = _signatures.get(key)
         if signature is None:
             signature = _padded(_describe(tensor))

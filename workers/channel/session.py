@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from planner.types import Client
 from variants.errors import DeadlineExceeded, ModellessError, ReplicaLost, Unauthenticated
+from variants.slots import tuple_of
 from workers.channel.frames import (
     HANDSHAKE_LIMIT,
     HEADER,
@@ -52,7 +53,7 @@ READ_BYTES = 256 * 1024
 """That are read at once, as by the event loop."""
 
 _REPLY_CODES = tuple(ReplyCode)
-_REPLY, _STATUS = int(FrameKind.REPLY), FrameKind.STATUS
+_REPLY, _STATUS, _NO_EVIDENCE = int(FrameKind.REPLY), FrameKind.STATUS, Evidence.NONE
 
 
 class WorkerSession(asyncio.Protocol):
@@ -233,11 +234,11 @@ class WorkerSession(asyncio.Protocol):
             self._lending.returned(request_id)
         on_reply = self._pending.pop(request_id, None)
         if on_reply is not None:
-            reply = Reply(
+            fields = (
                 _REPLY_CODES[code], batch_size, queue_us, run_us, backlog_us, message, outputs,
-                for_client=bool(code and described),
+                _NO_EVIDENCE, bool(code and described),
             )  # fmt: skip
-            call_back(on_reply, reply)
+            call_back(on_reply, tuple_of(Reply, fields))
 
     def _on_small(self, frame: bytes) -> None:
         _, kind, code, version, request_id = unpack_prefix(frame)

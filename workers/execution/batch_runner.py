@@ -147,8 +147,8 @@ class BatchRunner:
 
     def backlog_us(self) -> int:
         """Predicted time until all admitted work is done."""
-        backlog_ms = self.queue.backlog_ms(now_ms())
-        return min(int(backlog_ms * 1000), 2**32 - 1)
+        backlog_us = int(self.queue.backlog_ms(now_ms()) * 1000)
+        return backlog_us if backlog_us < 2**32 else 2**32 - 1
 
     def busy_ratio(self) -> float:
         """Share of the last seconds spent in runtimes."""
@@ -282,8 +282,9 @@ class BatchRunner:
                 log.exception("answering a batch of %s", outcome.replica.name)
                 error = mistake(fault)
             else:
-                name = outcome.replica.name
-                return f"{name} gives no finite numbers any more" if group.broken else ""
+                if not group.broken:
+                    return ""
+                return f"{outcome.replica.name} gives no finite numbers any more"
         for job in jobs:
             theirs = group.of_query and not isinstance(job, LoneJob)
             code = ReplyCode.INVALID if theirs else ReplyCode.FAILED
@@ -292,30 +293,32 @@ class BatchRunner:
 
     def _learn(self, outcome: Outcome, done_ms: float, kept_waiting: bool) -> None:
         """Take what was observed into the prediction, the popularity and the busy ratio."""
-        replica, queue = outcome.replica, outcome.replica.queue
-        queries = sum([len(group.jobs) for group in outcome.groups])
+        replica, _, _, run_ms, took_ms, groups = outcome
+        queue, group, began_ms = replica.queue, groups[0], outcome.began_ms
+        queries, rows = len(group.jobs), group.rows
+        for other in groups[1:]:
+            queries, rows = queries + len(other.jobs), rows + other.rows
         if self.checking:
             queries = note_alone(outcome)
         if queries:
-            replica.used(done_ms / 1000, queries, sum([group.rows for group in outcome.groups]))
+            replica.used(done_ms / 1000, queries, rows)
             self.usage.seen(replica.variant, done_ms / 1000, queries)
             if self.on_used is not None:
                 self.on_used(replica)
         passed_ms = done_ms - self._busy_at_ms
-        self._busy_ms = self._busy_ms * exp(-passed_ms / (BUSY_S * 1000)) + outcome.took_ms
+        self._busy_ms = self._busy_ms * exp(-passed_ms / (BUSY_S * 1000)) + took_ms
         self._busy_at_ms = done_ms
-        group, took_ms, began_ms = outcome.groups[0], outcome.took_ms, outcome.began_ms
         # What has numbers that are not finite may have run a second time, to see whose fault it is.
-        clean = len(outcome.groups) == 1 and not group.error and group.bad is None
+        clean = len(groups) == 1 and not group.error and group.bad is None
         if clean:
-            replica.took(group.rows, outcome.run_ms, done_ms)
+            replica.took(rows, run_ms, done_ms)
         if not clean or not replica.proven:
             # Failing takes another time than running, and so does what a first batch sets up.
             self.costs.passed(queue, done_ms)
             return
-        late, model = sum([job.deadline_ms < done_ms for job in group.jobs]), replica.model
+        late = sum([job.deadline_ms < done_ms for job in group.jobs])
         self.costs.ran(
-            queue, model, group.rows, began_ms, took_ms,
+            queue, replica.model, rows, began_ms, took_ms,
             kept_waiting=kept_waiting, queries=queries, late=late,
         )  # fmt: skip
 

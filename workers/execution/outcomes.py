@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from planner.batching.protocol import Batch
 from variants.errors import readable
+from variants.slots import tuple_of
 from workers.execution.replicas import Job, LoneJob, Replica
 from workers.execution.running import Group, run_batch
 from workers.process.last_batch import query_entry
@@ -58,9 +59,8 @@ def outcome_of(batch: Batch, began_ms: float, ledger: CrashLedger) -> Outcome:
         with suppress(Exception):  # it may be what went wrong; the thread has to live on
             ledger.leave()
         return _failed(batch, began_ms, mistake(error))
-    return Outcome(
-        replica, began_ms, batch.predicted_ms, end_ms - begin_ms, end_ms - began_ms, groups
-    )
+    fields = (replica, began_ms, batch.predicted_ms, end_ms - begin_ms, end_ms - began_ms, groups)
+    return tuple_of(Outcome, fields)
 
 
 def mistake(error: Exception) -> str:

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from variants.errors import RuntimeFailed, readable
 from variants.figures import counted
+from variants.slots import tuple_of
 from workers.channel.frames import Chunk
 from workers.execution.replicas import Job, Replica
+from workers.finite import all_finite
 from workers.runtimes.protocol import Runtime, Tensor, keeps_inputs, run_pieces
 from workers.runtimes.signature import in_words
 
@@ -112,17 +114,19 @@ def _run(replica: Replica, jobs: list[Job], rows: int) -> Group:
     bad = _broken_rows(outputs)
     if bad is None:
         _keep_sound_row(replica, jobs[0])
-        return Group(jobs, rows, outputs)
+        return tuple_of(Group, (jobs, rows, outputs, "", None, False, False))
     return Group(jobs, rows, outputs, "", bad, bool(bad.all()) and _is_broken(replica))
 
 
 def _misshapen(replica: Replica, outputs: list[Tensor], rows: int) -> bool:
     """Whether outputs are not those of the task, for so many rows."""
     wants = replica.outputs
-    return len(outputs) != len(wants) or any(
-        tensor.shape != (rows, *shape) or tensor.dtype != dtype
-        for tensor, (dtype, shape) in zip(outputs, wants, strict=False)
-    )
+    if len(outputs) != len(wants):
+        return True
+    for tensor, (dtype, shape) in zip(outputs, wants, strict=False):
+        if tensor.shape != (rows, *shape) or tensor.dtype != dtype:
+            return True
+    return False
 
 
 def _outputs(runtime: Runtime, jobs: list[Job], rows: int) -> list[Tensor]:
@@ -188,10 +192,9 @@ def _broken_rows(outputs: list[Tensor]) -> NDArray[np.bool_] | None:
     """Which rows hold a number that is not finite, shape ``(rows,)``; None when no row does."""
     bad: NDArray[np.bool_] | None = None
     for tensor in outputs:
-        if tensor.dtype.kind != "f":
+        if tensor.dtype.kind != "f" or all_finite(tensor):
             continue
-        finite = np.isfinite(tensor)
-        if not finite.all():
-            wrong = np.logical_not(finite.reshape(len(tensor), -1).all(axis=1))
-            bad = wrong if bad is None else np.logical_or(bad, wrong)
+        finite = np.isfinite(tensor).reshape(len(tensor), -1)
+        wrong = np.logical_not(finite.all(axis=1))
+        bad = wrong if bad is None else np.logical_or(bad, wrong)
     return bad

@@ -18,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import (
     HttpToolsProtocol,
     RequestResponseCycle,
 )
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from controlplane.gateway.http.client_limits import Phase
 from controlplane.gateway.http.exchange import Exchange, told_wait_ms, whole_answer
@@ -91,7 +92,9 @@ class ClientConnection(HttpToolsProtocol):
         error = self.caps.enter(self.address)
         if error is None:
             self.counted = True
-            super().connection_made(transport)
+            # As uvicorn's, but that its socket is asked for both ends when the ordinary way does.
+            self.connections.add(self)
+            self.transport = transport
             self.flow = OneByOne(transport, self.pipeline, self.rest)
             self.arrival = Arrival(transport)
             return
@@ -101,6 +104,10 @@ class ClientConnection(HttpToolsProtocol):
         stranger.connection_made(transport)
 
     def _go_the_ordinary_way(self) -> None:
+        if self.scheme is None:
+            self.server = get_local_addr(self.transport)
+            self.client = get_remote_addr(self.transport)
+            self.scheme = "https" if is_ssl(self.transport) else "http"
         url, headers = self.url, self.headers
         super().on_message_begin()
         self.url = url

@@ -24,7 +24,7 @@ from controlplane.gateway.http.exchange import (
     is_query,
     task_and_variant,
 )
-from controlplane.gateway.http.known_head import TRIES, KnownHead, known_head
+from controlplane.gateway.http.known_head import TRIES, KnownHead, KnownHeads, known_head
 from controlplane.gateway.http.returning import Returning
 from controlplane.gateway.http.turn_clock import TurnClock
 from controlplane.gateway.images.asked import KIND
@@ -57,6 +57,7 @@ class Front(ClientConnection):
     turn: TurnClock
     inflater: Inflater
     returning: Returning
+    heads: KnownHeads
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -84,6 +85,9 @@ class Front(ClientConnection):
         self.received += len(data)
         if self.between and not self.rest and self._idle():
             known = self.known if self.known_by is self.access.clients else None
+            if self.received == len(data):  # the first that comes over this connection
+                self.known_by = self.access.clients
+                known = self.known = self.heads.of(data, self.max_body, self.known_by)
             at = 0 if known is None else known.body_at(data, self.max_body)
             if known is not None and at:
                 self.unknown = 0
@@ -244,6 +248,7 @@ class Front(ClientConnection):
             known = known_head(self.piece, target, fields, client)
             if known is not None:
                 self.known, self.known_by = known, self.access.clients
+                self.heads.add(known, self.known_by)
         if asked is not None:
             self.skipping = True  # also while it is answered
             received_ms, given_id = exchange.received_ms, exchange.given_id
@@ -417,6 +422,7 @@ def front_factory(
         "caps": caps,
         "inflater": inflater,
         "returning": Returning(),
+        "heads": KnownHeads(),
     }
     front = CrossOriginFront if access.cross_origin else Front
     return type("BoundFront", (front,), bound)

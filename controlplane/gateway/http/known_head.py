@@ -2,12 +2,15 @@
 
 What the parser made of a head is true of the next one with the same bytes, and only the length of
 the body differs. So a query that comes in one piece, behind a head that its connection has seen, is
-taken without being parsed again.
+taken without being parsed again. So is the first one of a connection where others have sent the
+same: clients that open a connection for each query do.
 """
 
 import re
+from collections import deque
 from typing import NamedTuple
 
+from controlplane.gateway.http.access import KnownClients
 from controlplane.gateway.http.exchange import FORWARDED, V1
 from planner.types import ANYBODY, Client
 
@@ -17,6 +20,10 @@ LONGEST = 2_048
 """Bytes of a head that is remembered: there is one for each connection."""
 TRIES = 4
 """Heads of a connection that are looked at in vain. Some clients send another with each query."""
+OWN = frozenset({b"authorization", b"cookie", b"proxy-authorization", b"x-request-id"})
+"""Headers of heads that are remembered for their own connection alone."""
+REMEMBERED = 8
+"""Of all connections, for those that come."""
 _DIGITS = 9
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,%d})(?=\r\n)" % _DIGITS, re.IGNORECASE)
 
@@ -52,6 +59,37 @@ class KnownHead(NamedTuple):
         if not digits.isdigit() or len(data) - body != int(digits) or len(data) - body > most:
             return 0
         return body
+
+
+class KnownHeads:
+    """The last heads that connections of a gateway have sent, for those that come.
+
+    None with a key is among them: comparing bytes takes the longer the more of them are equal, and
+    who may try many learns the key of another one by that. Nor with an id of its own, which comes
+    once. As keys decide whether one is needed, each counts while the keys are the same.
+    """
+
+    __slots__ = ("_heads",)
+
+    def __init__(self) -> None:
+        self._heads: deque[tuple[KnownHead, KnownClients]] = deque(maxlen=REMEMBERED)
+
+    def add(self, head: KnownHead, by: KnownClients) -> None:
+        """A connection has sent a head that was not known."""
+        if head.fields.keys().isdisjoint(OWN):
+            self._heads.appendleft((head, by))
+
+    def of(self, data: bytes, most: int, by: KnownClients) -> KnownHead | None:
+        """The head of a query that is all of ``data``, if it is one of these.
+
+        Args:
+            most: bytes of a body.
+            by: the keys that there are now.
+        """
+        for head, permitted_by in self._heads:
+            if permitted_by is by and head.body_at(data, most):
+                return head
+        return None
 
 
 def known_head(

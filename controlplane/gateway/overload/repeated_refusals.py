@@ -51,18 +51,14 @@ class Wording(NamedTuple):
     waits: bool
     """Whether it says when to come back."""
 
-    def body(self, id_: str, wait_s: float) -> bytes:
-        """The body, as ``http_errors.error_body`` says it."""
+    def written(self, id_: bytes, wait_s: float) -> tuple[bytes, bytes]:
+        """The body, as ``http_errors.error_body`` says it, and the header lines, as
+        ``http_errors.error_headers`` does, for the request with this id."""
         if not self.waits:
-            return b'%s%s"}' % (self.begin, id_.encode())
-        return b'%s%s","retry_after_s":%a}' % (self.begin, id_.encode(), wait_s)
-
-    def headers(self, id_: str, wait_s: float) -> bytes:
-        """The header lines, as ``http_errors.error_headers`` says them."""
-        if not self.waits:
-            return b"x-request-id: %s\r\n" % id_.encode()
-        return b"x-request-id: %s\r\nretry-after: %d\r\nretry-after-ms: %d\r\n" % (
-            id_.encode(), max(1, ceil(wait_s)), ceil(1_000 * wait_s),
+            return b'%s%s"}' % (self.begin, id_), b"x-request-id: %s\r\n" % id_
+        body = b'%s%s","retry_after_s":%a}' % (self.begin, id_, wait_s)
+        return body, b"x-request-id: %s\r\nretry-after: %d\r\nretry-after-ms: %d\r\n" % (
+            id_, ceil(wait_s) if wait_s > 0.0 else 1, ceil(1_000 * wait_s),
         )  # fmt: skip
 
 
@@ -182,7 +178,8 @@ def outline_of(body: bytes | bytearray, at: int = 0) -> Outline | None:
     if len(body) - at < LEAST_BYTES:
         return None
     begin = body.find(b"[", at, at + MOST_BYTES)
-    end = body.rfind(b"]", max(at, len(body) - MOST_BYTES))
+    last = len(body) - MOST_BYTES
+    end = body.rfind(b"]", last if last > at else at)
     if not at <= begin < end or body.find(b'"', begin, end) >= 0:
         return None
     inner = body.find(b"]", begin)

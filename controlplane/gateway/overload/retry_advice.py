@@ -9,6 +9,8 @@ LEAST_MS = 5.0
 """About the time of a batch; sooner nothing can have changed."""
 MOST_MS = 1_000.0
 """Demand may be another one by then; and ``Retry-After`` cannot say less."""
+STEP_MS = 1.0
+"""The counts fade in steps of at least so much: thousands may be refused in a second."""
 SPREAD = 0.5
 """By this part a wait is longer at most: those refused together do not come back together."""
 
@@ -34,13 +36,15 @@ class RetryAdvice:
         """How long a query that is refused now should wait; ``queue_ms`` is the least queue."""
         self._fade(now_ms)
         self._refused += 1.0
-        turns = 1.0 + self._refused / max(1.0, self._answered)
-        wait_ms = min(MOST_MS, max(LEAST_MS, queue_ms) * turns)
+        answered = self._answered
+        turns = 1.0 + self._refused / (answered if answered > 1.0 else 1.0)
+        wait_ms = (queue_ms if queue_ms > LEAST_MS else LEAST_MS) * turns
+        wait_ms = wait_ms if wait_ms < MOST_MS else MOST_MS
         return wait_ms * (1.0 + SPREAD * self._random.random())
 
     def _fade(self, now_ms: float) -> None:
         passed_ms = now_ms - self._at_ms
-        if passed_ms > 0.0:
+        if passed_ms >= STEP_MS:
             kept = exp(-passed_ms / WINDOW_MS)
             self._answered *= kept
             self._refused *= kept

@@ -53,13 +53,10 @@ class LethalQueries:
     def __init__(self) -> None:
         self._strikes: OrderedDict[Key, tuple[float, float]] = OrderedDict()
         """How much counts against it, and until when."""
-        self._suspected: dict[tuple[str, str], int] = {}
+        self.suspected: dict[tuple[str, str], int] = {}
         """How many contents of a variant have a strike."""
         self._answered: OrderedDict[Key, None] = OrderedDict()
         self._count = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._strikes)
 
     def lost(
         self,
@@ -84,7 +81,7 @@ class LethalQueries:
         before, _ = self._known(key, now_ms) or (0.0, 0.0)
         for_ms = SURE_MS if evidence or before else UNSURE_MS
         if key not in self._strikes:
-            self._suspected[task, variant] = self._suspected.get((task, variant), 0) + 1
+            self.suspected[task, variant] = self.suspected.get((task, variant), 0) + 1
         weight = before + (BLOCKS if company == 1 else BLOCKS / 2)
         self._strikes[key] = (weight, now_ms + for_ms)
         self._strikes.move_to_end(key)
@@ -96,7 +93,7 @@ class LethalQueries:
         self, task: str, variant: str, tensors: Sequence[Tensor], now_ms: float
     ) -> float:
         """For how long a query is still refused; 0 if it is not."""
-        if (task, variant) not in self._suspected:
+        if (task, variant) not in self.suspected:
             return 0.0
         known = self._known((task, variant, digest(tensors)), now_ms)
         return known[1] - now_ms if known is not None and known[0] >= BLOCKS else 0.0
@@ -104,7 +101,7 @@ class LethalQueries:
     def answered(self, task: str, variant: str, tensors: Sequence[Tensor]) -> None:
         """A query was answered; called for each."""
         self._count += 1
-        if self._count % SAMPLED and not (self._strikes and (task, variant) in self._suspected):
+        if self._count % SAMPLED and not (self._strikes and (task, variant) in self.suspected):
             return
         if sum([tensor.nbytes for tensor in tensors]) > SAMPLE_BYTES and not self._strikes:
             return
@@ -126,6 +123,6 @@ class LethalQueries:
     def _forget(self, key: Key) -> None:
         del self._strikes[key]
         variant = key[:2]
-        self._suspected[variant] -= 1
-        if not self._suspected[variant]:
-            del self._suspected[variant]
+        self.suspected[variant] -= 1
+        if not self.suspected[variant]:
+            del self.suspected[variant]

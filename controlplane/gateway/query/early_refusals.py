@@ -131,7 +131,7 @@ class EarlyRefusals(QueryContext):
             return False
         respond = self.enter(client, respond)
         self._count_again(found, wording, now_ms)
-        self.refuse(wording, respond, found.query.task)
+        self.refuse(wording, respond, found.query.task, now_ms=now_ms)
         return True
 
     def turn_away_by_outline(
@@ -288,7 +288,9 @@ class EarlyRefusals(QueryContext):
         self, wording: Wording, due_ms: float, told_ms: float, now_ms: float
     ) -> float:
         """Until when a refusal is held of a query that is due then; 0 if it is given at once."""
-        held_ms = min(told_ms, due_ms) if wording.waits else 0.0
+        if not wording.waits or told_ms <= now_ms:
+            return 0.0
+        held_ms = min(told_ms, due_ms)
         holds = held_ms > now_ms and self.held_answers.slows_down(held_ms, now_ms)
         return held_ms if holds else 0.0
 

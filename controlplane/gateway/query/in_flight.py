@@ -54,15 +54,10 @@ OVER_SHARE = Verdict.OVER_SHARE.value
 WHILE_STARTING = "no worker that could answer was there, and the one being started took longer"
 WHILE_MEETING = "the gateway has just started and was still connecting to its workers"
 
-_RETRY = frozenset(
-    {
-        ReplyCode.OVERLOADED,
-        ReplyCode.COLD,
-        ReplyCode.DRAINING,
-        ReplyCode.QUARANTINED,
-        ReplyCode.LOST,
-    }
-)
+# Looking a member up in its enumeration takes ten times as long as a name.
+_OK, _OVERLOADED, _LOST = ReplyCode.OK, ReplyCode.OVERLOADED, ReplyCode.LOST
+_PLANNED = Reason.PLANNED
+_RETRY = frozenset({_OVERLOADED, ReplyCode.COLD, ReplyCode.DRAINING, ReplyCode.QUARANTINED, _LOST})
 _MAY_BE_IN_VAIN = frozenset(
     {
         RefusalCode.TASK_NOT_FOUND,
@@ -72,7 +67,6 @@ _MAY_BE_IN_VAIN = frozenset(
     }
 )
 """Refusals of queries that perhaps no variant could answer, whatever the plan."""
-_OK = ReplyCode.OK
 
 
 class InFlight(OneAnswer):
@@ -110,7 +104,7 @@ class InFlight(OneAnswer):
         self.arm = None
         self.candidate: Candidate | None = None
         self.worker: WorkerView | None = None
-        self.reason: Reason | PlacedReason = Reason.PLANNED
+        self.reason: Reason | PlacedReason = _PLANNED
         self.failed: frozenset[tuple[str, str]] = frozenset()
         """Variants that could not be loaded for this query, and where."""
 
@@ -143,12 +137,12 @@ class InFlight(OneAnswer):
     def _send(self, candidate: Candidate, worker: WorkerView, query: Query, now_ms: float) -> None:
         path = self.path
         if self.parsed.task.text is not None:
-            rows = path.rows_for(self.parsed, candidate.model_version)
-            if rows is None:
+            as_read = path.rows_for(self.parsed, candidate.model_version)
+            if as_read is None:
                 self.fail(Overloaded(READ_BEFORE))
                 return
-            self.parsed = rows
-        if path.lethal:
+            self.parsed = as_read
+        if path.lethal.suspected:
             task, variant = query.task, candidate.variant
             blocked_ms = path.lethal.blocked_ms(task, variant, self.parsed.tensors, now_ms)
             if blocked_ms:
@@ -159,23 +153,26 @@ class InFlight(OneAnswer):
         self.worker = worker
         connection = path.connections.get(worker.id)
         if connection is None:
-            self._again(ReplyCode.LOST, f"worker {worker.id} is gone")
+            self._again(_LOST, f"worker {worker.id} is gone")
             return
-        left_ms = query.received_ms + query.latency_ms - now_ms - worker.return_ms
+        task, rows, received_ms, latency_ms = query[:4]
+        due_ms = received_ms + latency_ms
+        left_ms = due_ms - now_ms - worker.return_ms
+        left_ms = left_ms if left_ms > 0.0 else 0.0
         if query.best_effort:
-            left_ms = max(left_ms, 0.0) + GRACE_MS
+            left_ms += GRACE_MS
         # What it adds to what this gateway has sent; the reply brings the worker's own figure.
-        longest_ms = path.routes.longest_ms(worker.id, query.latency_ms)
-        batches = path.congestion.batches
-        due_ms = query.received_ms + query.latency_ms
-        self.slack_ms = due_ms - max(now_ms, worker.busy_until_ms)
-        added_ms = batches.sent(candidate, worker, query.rows, now_ms, longest_ms)
-        worker.busy_until_ms = max(worker.busy_until_ms, now_ms) + added_ms
+        longest_ms = path.routes.longest_ms(worker.id, latency_ms)
+        free_ms = worker.busy_until_ms
+        free_ms = free_ms if free_ms > now_ms else now_ms
+        self.slack_ms = due_ms - free_ms
+        added_ms = path.congestion.batches.sent(candidate, worker, rows, now_ms, longest_ms)
+        worker.busy_until_ms = free_ms + added_ms
         self.sent_ms = now_ms
         connection.infer(
-            path.id_of(query.task, candidate.variant),
-            query.rows,
-            int(max(left_ms, 0.0) * 1000),
+            path.id_of(task, candidate.variant),
+            rows,
+            int(left_ms * 1000),
             self.parsed.tensors,
             self._replied,
             query.priority,
@@ -187,12 +184,12 @@ class InFlight(OneAnswer):
         worker = self.worker
         assert worker is not None
         now_ms = self.path.clock_ms()
-        if code is not ReplyCode.LOST:
+        if code is not _LOST:
             busy_until_ms = now_ms + reply.backlog_us / 1000
             if busy_until_ms < worker.busy_until_ms:
                 self.path.repeated.outdate()  # there is room sooner than was thought
             worker.busy_until_ms = busy_until_ms
-        if code is ReplyCode.OVERLOADED:
+        if code is _OVERLOADED:
             query, why, path = self.parsed.query, reply.message, self.path
             # Whom a worker holds back for others does not stand where this gateway thinks he does.
             held_back = OVER_SHARE in (self.why, why)
@@ -203,7 +200,7 @@ class InFlight(OneAnswer):
                 path.refusals.add(
                     worker.id, self.candidate, query, why, now_ms, self.slack_ms, standing
                 )
-        if code is ReplyCode.LOST and reply.batch_size and self._was_lethal(reply, now_ms):
+        if code is _LOST and reply.batch_size and self._was_lethal(reply, now_ms):
             if not self.done:
                 failed(self)
                 self.fail(ReplicaLost(WHILE_RUNNING))
@@ -251,7 +248,7 @@ class InFlight(OneAnswer):
             return
         self.refused, self.why = code, message
         self.path.counters.retried(code.name.lower())
-        if code is ReplyCode.LOST:
+        if code is _LOST:
             self.path.renew()  # perhaps no worker is there any more, and one is being started
         self.dispatch(query._replace(avoid=worker.id))
 
@@ -261,7 +258,7 @@ class InFlight(OneAnswer):
         assert worker is not None
         self.tries -= 1  # no live version was asked
         self.path.counters.retried(code.name.lower())
-        gone = code is ReplyCode.LOST or code is ReplyCode.DRAINING
+        gone = code is _LOST or code is ReplyCode.DRAINING
         self.dispatch(query._replace(avoid=worker.id) if gone else query)
 
     def _turned_down(self, refusal: Refusal) -> None:
@@ -280,7 +277,7 @@ class InFlight(OneAnswer):
         if short and self.why != OVER_SHARE:
             path, query, now_ms = self.path, self.parsed.query, self.path.clock_ms()
             path.lately.add(query.task, path.standing(query, now_ms), now_ms)
-        if self.refused is ReplyCode.LOST:
+        if self.refused is _LOST:
             what = "does not answer," if self.why == SILENT else "was lost"
             self.fail(ReplicaLost(f"the worker {what} and no other could answer in time"))
             return

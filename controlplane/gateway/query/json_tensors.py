@@ -21,6 +21,7 @@ from variants.buckets import BucketedTask
 from variants.checks.json_shape import shown
 from variants.errors import InvalidInput
 from variants.types import Task, TensorSpec
+from workers.finite import all_finite
 from workers.runtimes.protocol import Tensor
 
 MAX_ROWS = 4096
@@ -116,10 +117,11 @@ def _checked_rows(rows: Any, spec: TensorSpec, booleans: bool) -> Tensor:
 
 
 @lru_cache(maxsize=1024)
-def _packer(width: int, dtype: str) -> Callable[..., bytes] | None:
-    """What writes a row of so many numbers, where there is a shortcut."""
+def _packer(width: int, dtype: str) -> tuple[Callable[..., bytes], np.dtype[Any]] | None:
+    """What writes a row of so many numbers, and what NumPy makes of the bytes, where there is a
+    shortcut."""
     code = CODES.get(dtype)
-    return Struct(f"<{width}{code}").pack if code else None
+    return (Struct(f"<{width}{code}").pack, np.dtype(dtype)) if code else None
 
 
 def packed(rows: list[Any], shape: tuple[int, ...], dtype: str) -> Tensor | None:
@@ -142,20 +144,23 @@ def packed(rows: list[Any], shape: tuple[int, ...], dtype: str) -> Tensor | None
         # One row is the common case, and for it the general test takes longer than its answer.
         if (type(level[0]) is not list) if len(level) == 1 else (set(map(type, level)) != LISTS):
             return None
-    pack = _packer(width, dtype)
-    if pack is None:
+    packer = _packer(width, dtype)
+    if packer is None:
         return None
+    pack, read_as = packer
     try:
         data = pack(*level[0]) if len(level) == 1 else b"".join([pack(*row) for row in level])
     except (StructError, OverflowError):
         return None
-    return np.ndarray((len(rows), *shape), dtype, data)
+    return np.ndarray((len(rows), *shape), read_as, data)
 
 
 def may_hold_booleans(body: bytes | bytearray) -> bool:
     """Whether a JSON text may hold booleans. It is never wrong when it says no."""
-    # One character is found much faster than four, and few bodies have one of these two.
-    return (b"r" in body and b"true" in body) or (b"f" in body and b"false" in body)
+    # One character is found much faster than four, and few bodies have one of these two. ``in``
+    # first takes what it looks for to be a number, and makes an error of it.
+    find = body.find
+    return (find(b"r") >= 0 and find(b"true") >= 0) or (find(b"f") >= 0 and find(b"false") >= 0)
 
 
 # -- the long way -------------------------------------------------------------------------------
@@ -233,7 +238,7 @@ def finite(array: Tensor, spec: TensorSpec) -> Tensor:
     Raises:
         InvalidInput: it holds NaN or an infinite value.
     """
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    if array.dtype.kind == "f" and not all_finite(array):
         raise InvalidInput(_not_finite(spec))
     return array
 
@@ -253,6 +258,8 @@ def same_rows(found: Mapping[str, Tensor], specs: Sequence[TensorSpec]) -> list[
     Raises:
         InvalidInput: one is missing, or they have different numbers of rows.
     """
+    if len(specs) == len(found) == 1:  # by the name of one of these
+        return [*found.values()]
     missing = [spec.name for spec in specs if spec.name not in found]
     if missing:
         raise InvalidInput(f"input {missing[0]!r} is missing")

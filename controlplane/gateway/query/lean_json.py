@@ -195,7 +195,8 @@ def _lean_v2(document: simdjson.Object, body: bytes | bytearray) -> Lean:
 def _document(body: bytes | bytearray, least_bytes: int) -> simdjson.Object | None:
     """The body, if it is a plain JSON object worth reading in this way."""
     # Another first byte may be a byte order mark, which only this parser takes.
-    if len(body) < max(1, least_bytes) or body[0] != 0x7B or b"\\" in body:
+    # ``in`` would first take what it looks for to be a number, and make an error of it.
+    if len(body) < least_bytes or body[:1] != b"{" or body.find(b"\\") >= 0:
         return None
     try:
         parser = simdjson.Parser() if len(body) > KEPT_BYTES else _PARSER

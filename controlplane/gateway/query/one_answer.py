@@ -14,6 +14,7 @@ from controlplane.gateway.query.query_context import QueryContext, Respond
 from controlplane.gateway.query.query_errors import expired_error
 from controlplane.gateway.query.replies import JSON, ReplyMetadata, encode_v1, encode_v1_apart
 from planner.types import Candidate, PlacedReason, Reason, WorkerView
+from variants.slots import tuple_of
 from workers.channel.reply import Reply
 from workers.runtimes.protocol import Tensor
 
@@ -73,59 +74,63 @@ class OneAnswer:
         worker = self.worker
         assert candidate is not None
         assert worker is not None
-        elapsed_ms = now_ms - query.received_ms
-        beyond_ms = now_ms - self.sent_ms - (reply.queue_us + reply.run_us) / 1000
+        # Taking a named tuple apart costs as much as asking it for one field.
+        task, rows, received_ms, latency_ms, floor, ceiling, _, best_effort = query[:8]
+        _, batch_size, queue_us, run_us, _, _, outputs, _, _ = reply
+        variant, accuracy = candidate.variant, candidate.accuracy
+        elapsed_ms = now_ms - received_ms
+        beyond_ms = now_ms - self.sent_ms - (queue_us + run_us) / 1000
         mean_ms = worker.beyond_ms
-        beyond_ms = min(beyond_ms, BEYOND_MOST * mean_ms + BEYOND_MORE_MS)
+        most_ms = BEYOND_MOST * mean_ms + BEYOND_MORE_MS
+        beyond_ms = most_ms if beyond_ms > most_ms else beyond_ms
         worker.beyond_ms = mean_ms + BEYOND_WEIGHT * (beyond_ms - mean_ms)
         worker.answers += 1
-        in_time = elapsed_ms <= query.latency_ms
-        if not in_time and not query.best_effort:
+        in_time = elapsed_ms <= latency_ms
+        if not in_time and not best_effort:
             self.fail(expired_error(query))
             return
-        price = candidate.usd_per_hour * reply.run_us / (3_600_000.0 * reply.batch_size)
+        price = candidate.usd_per_hour * run_us / (3_600_000.0 * batch_size)
         met = (
             in_time
-            and (query.accuracy is None or candidate.accuracy >= query.accuracy)
-            and (query.cost is None or candidate.price_usd_per_1k <= query.cost)
+            and (floor is None or accuracy >= floor)
+            and (ceiling is None or candidate.price_usd_per_1k <= ceiling)
         )
-        metadata = ReplyMetadata(
-            candidate.variant, candidate.model_version, worker.id, reply.batch_size,
-            reply.queue_us / 1000, reply.run_us / 1000, candidate.accuracy, price, met,
+        fields = (
+            variant, candidate.model_version, worker.id, batch_size,
+            queue_us / 1000, run_us / 1000, accuracy, price, met,
         )  # fmt: skip
-        body, headers = encode(parsed, reply.outputs, metadata)
+        metadata = tuple_of(ReplyMetadata, fields)
+        body, headers = encode(parsed, outputs, metadata)
         path = self.path
         # Encoding large outputs takes time, too.
         encoded_ms = path.clock_ms()
-        elapsed_ms = encoded_ms - query.received_ms
-        if in_time and elapsed_ms > query.latency_ms:
-            if not query.best_effort:
+        elapsed_ms = encoded_ms - received_ms
+        if in_time and elapsed_ms > latency_ms:
+            if not best_effort:
                 self.fail(expired_error(query))
                 return
             met = False
-            body, headers = encode(parsed, reply.outputs, metadata._replace(slo_met=False))
-        id_line = path.answers.note(
-            self.given_id, parsed.task, candidate.variant, reply.outputs, self.arm, now_ms
-        )
+            body, headers = encode(parsed, outputs, metadata._replace(slo_met=False))
+        id_line = path.answers.note(self.given_id, parsed.task, variant, outputs, self.arm, now_ms)
         self.done = True
         path.counters.in_flight -= 1
         self._release()(200, body, headers + path.choice_lines(self.reason) + id_line)
         # What is learned from it is no part of the time that its client waits.
         path.advice.answered(now_ms)
         if path.clients.only is None:
-            took_ms = reply.run_us * query.rows / (1_000 * reply.batch_size)
+            took_ms = run_us * rows / (1_000 * batch_size)
             path.clients.use(query.client, took_ms, now_ms)
-        path.asked.query((query.task, candidate.variant))
-        path.lethal.answered(query.task, candidate.variant, parsed.tensors)
+        path.asked.query((task, variant))
+        path.lethal.answered(task, variant, parsed.tensors)
         if self.arm is not None:
-            self.arm.answered(elapsed_ms, in_time=elapsed_ms <= query.latency_ms)
-        counters = path.counters.task(query.task)
+            self.arm.answered(elapsed_ms, in_time=elapsed_ms <= latency_ms)
+        counters = path.counters.task(task)
         counters.chosen(self.reason)
         if not met and path.is_infeasible(query, now_ms):
             counters.infeasible_answered += 1
         counters.answered(
-            candidate.variant, elapsed_ms, query.rows, reply.queue_us, reply.run_us,
-            price * query.rows / 1000, met, batch_size=reply.batch_size,
+            variant, elapsed_ms, rows, queue_us, run_us,
+            price * rows / 1000, met, batch_size=batch_size,
             read_ms=self.read_ms, encode_ms=encoded_ms - now_ms, now_ms=encoded_ms,
         )  # fmt: skip
 

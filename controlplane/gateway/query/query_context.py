@@ -307,7 +307,8 @@ class QueryContext:
 
         Nobody is refused in favour of a client that takes more than its share.
         """
-        twice = twice and not self.standing(query, now_ms)[0]
+        if twice:
+            twice = not self.standing(query, now_ms)[0]
         self.congestion.refused(now_ms, by, twice=query if twice else None)
 
     def leaving_room(self, query: Query, found: Choice, now_ms: float) -> Choice | None:
@@ -371,17 +372,24 @@ class QueryContext:
         respond(status_of(error), body, headers)
 
     def refuse(
-        self, wording: Wording, respond: Respond, task: str, given_id: bytes | None = None
+        self,
+        wording: Wording,
+        respond: Respond,
+        task: str,
+        given_id: bytes | None = None,
+        now_ms: float | None = None,
     ) -> None:
         """Answer with a refusal for want of time that was worded before; else as ``fail``."""
-        id_ = request_id(given_id)
-        now_ms = self.clock_ms()
+        id_ = request_id(given_id).encode()
+        if now_ms is None:
+            now_ms = self.clock_ms()
         self._pressed_until_ms = now_ms + PRESSED_MS
         wait_s = 0.0
         if wording.waits:
             wait_s = self.advice.wait_ms(self._least_queue_ms(task, now_ms), now_ms) / 1e3
         self.counters.task(task).failed(wording.code)
-        respond(wording.status, wording.body(id_, wait_s), JSON + wording.headers(id_, wait_s))
+        body, headers = wording.written(id_, wait_s)
+        respond(wording.status, body, JSON + headers)
 
     def _least_queue_ms(self, task: str, now_ms: float) -> float:
         """When the first worker that can serve a task is expected to have done all it was given."""
@@ -396,14 +404,16 @@ class QueryContext:
             }
             free_ms = min((worker.busy_until_ms for worker in workers.values()), default=now_ms)
             known = self._free_ms[task] = (now_ms, free_ms)
-        return max(0.0, known[1] - now_ms)
+        left_ms = known[1] - now_ms
+        return left_ms if left_ms > 0.0 else 0.0
 
     def count_demand(self, query: Query) -> None:
         """Count a query as demand."""
-        key = (query.task, query.latency_ms, query.accuracy, query.variant)
+        task, rows, _, latency_ms, accuracy, _, _, _, variant = query[:9]
+        key = (task, latency_ms, accuracy, variant)
         demand = self._demand
         if key in demand or len(demand) < MAX_CLASSES:
-            demand[key] = demand.get(key, 0) + query.rows
+            demand[key] = demand.get(key, 0) + rows
 
     def discount_demand(self, query: Query) -> None:
         """Take a refused query out of the demand if no variant could ever have answered it.
@@ -442,7 +452,12 @@ class QueryContext:
 
     def under_pressure(self) -> bool:
         """Whether a query could not be answered in time a moment ago."""
-        return self.clock_ms() < self._pressed_until_ms
+        if self._pressed_until_ms == -inf:  # as nearly always, and the clock need not be asked
+            return False
+        if self.clock_ms() < self._pressed_until_ms:
+            return True
+        self._pressed_until_ms = -inf
+        return False
 
     def id_of(self, task: str, variant: str) -> int:
         """The number by which the channel names a variant of a task."""

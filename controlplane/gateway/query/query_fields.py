@@ -86,12 +86,20 @@ def task_of(name: Any, tasks: Mapping[TaskName, Task]) -> Task:
     return task
 
 
-def parameters_of(document: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+def parameters_of(
+    document: Mapping[str, Any], what: str = "parameters", name: object = None
+) -> Mapping[str, Any]:
+    """Its parameters, which are none where it says nothing of them.
+
+    Args:
+        what: an error calls them.
+        name: of what they are, where that has one.
+    """
     found = document.get("parameters")
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise InvalidInput(f"{what} must be an object")
+        raise InvalidInput(f"{what if name is None else f'{what} {name!r}'} must be an object")
     return found
 
 

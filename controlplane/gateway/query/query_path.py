@@ -31,6 +31,7 @@ from controlplane.gateway.query.v2_parsing import json_bytes, parse_v2
 from controlplane.gateway.texts.asked import AskedInText, check_numbers
 from planner.types import ANYBODY, Client, Query
 from variants.errors import InvalidInput, ModellessError, Overloaded
+from variants.slots import tuple_of
 from variants.types import TaskName
 
 MAX_IN_FLIGHT = 50_000
@@ -81,7 +82,8 @@ class QueryPath(EarlyRefusals):
             takes: the coding in which the answer may be compressed; empty: it may not.
             client: by whose key it is asked.
         """
-        asking = Asking(self.enter(client, respond), given_id, told_ms, takes, client)
+        fields = (self.enter(client, respond), given_id, told_ms, takes, client, False, None)
+        asking = tuple_of(Asking, fields)
         try:
             draw = getrandbits(32)
             if self.under_pressure():
@@ -103,8 +105,8 @@ class QueryPath(EarlyRefusals):
         except (LongBody, AskedInText) as elsewhere:
             if self._refused_unread(elsewhere, asking):
                 return
-            fields = {"task": None, "received_ms": received_ms, "draw": draw}
-            self._read_elsewhere(body, fields, asking, texts=isinstance(elsewhere, AskedInText))
+            said = {"task": None, "received_ms": received_ms, "draw": draw}
+            self._read_elsewhere(body, said, asking, texts=isinstance(elsewhere, AskedInText))
         except Exception as error:
             self.fail(error, asking.respond, given_id=given_id)
 
@@ -151,7 +153,8 @@ class QueryPath(EarlyRefusals):
             pinned: the version of the address, if it has one.
             json_header: the header ``Inference-Header-Content-Length``.
         """
-        asking = Asking(self.enter(client, respond), given_id, told_ms, takes, client)
+        fields = (self.enter(client, respond), given_id, told_ms, takes, client, False, None)
+        asking = tuple_of(Asking, fields)
         try:
             if pinned is not None:
                 pinned = self.variant_of(TaskName(task), pinned)
@@ -183,14 +186,14 @@ class QueryPath(EarlyRefusals):
         except (LongBody, AskedInText) as elsewhere:
             if self._refused_unread(elsewhere, asking):
                 return
-            fields = {
+            said = {
                 "task": task,
                 "pinned": pinned,
                 "json_header": None if json_header is None else json_header.decode("latin-1"),
                 "received_ms": received_ms,
                 "draw": draw,
             }
-            self._read_elsewhere(body, fields, asking, texts=isinstance(elsewhere, AskedInText))
+            self._read_elsewhere(body, said, asking, texts=isinstance(elsewhere, AskedInText))
         except Exception as error:
             self.fail(error, asking.respond, given_id=given_id)
 

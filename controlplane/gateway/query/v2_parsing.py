@@ -7,6 +7,7 @@ bytes for it (``controlplane.gateway.grpc``).
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from controlplane.gateway.lengths.filling import filled_tensor, length_of_shapes
@@ -45,12 +46,13 @@ from controlplane.gateway.texts.asked import (
     have_texts,
     likely_task,
 )
-from planner.types import Query
+from planner.types import ANYBODY, Query
 from variants.buckets import BucketedTask
 from variants.checks.json_shape import shown
 from variants.errors import InvalidInput
 from variants.figures import counted
 from variants.metrics.metric import parse_metric
+from variants.slots import tuple_of
 from variants.types import Task, TaskName, TensorSpec
 from workers.runtimes.protocol import Tensor
 
@@ -58,6 +60,8 @@ MAX_ID = 1_024
 """Characters of a request's own id, which its answer repeats."""
 REGION = "shared_memory_region"
 """The parameter of a tensor that lies in memory which a client shares."""
+WHOLE = {int}
+"""What the sizes in a shape are."""
 
 
 def parse_v2(
@@ -200,7 +204,7 @@ def _read_v2(
         raise InvalidInput("'id' must be text")
     form = v2_form(document.get("outputs"), parameters, task, id_)
     query = query_v2(task, len(tensors[0]), parameters, received_ms, draw, pinned)
-    return ParsedQuery(task, query, tensors, form)
+    return tuple_of(ParsedQuery, (task, query, tensors, form, b"", None, None, None))
 
 
 def _in_text(
@@ -244,21 +248,15 @@ def query_v2(
     if (timeout_ms := timeout_in(parameters)) is not None:
         latency_ms = min(latency_ms, timeout_ms) if slo_ms is not None else timeout_ms
     accuracy, cost, prefer = get("min_accuracy"), get("max_cost_usd_per_1k"), get("prefer")
-    return Query(
-        task=task.name,
-        rows=rows,
-        received_ms=received_ms,
-        latency_ms=latency_ms,
-        accuracy=task.slo.accuracy
-        if accuracy is None
-        else accuracy_bound(accuracy, "min_accuracy"),
-        cost=task.slo.cost if cost is None else cost_bound(cost, "max_cost_usd_per_1k"),
-        prefer=task.slo.prefer if prefer is None else prefer_of(prefer, "prefer"),
-        best_effort=flag_of(get("best_effort", False), "best_effort"),
-        variant=pinned_to(pinned),
-        draw=draw,
-        priority=priority_in(parameters),
-    )
+    fields = (
+        task.name, rows, received_ms, latency_ms,
+        task.slo.accuracy if accuracy is None else accuracy_bound(accuracy, "min_accuracy"),
+        task.slo.cost if cost is None else cost_bound(cost, "max_cost_usd_per_1k"),
+        task.slo.prefer if prefer is None else prefer_of(prefer, "prefer"),
+        flag_of(get("best_effort", False), "best_effort"), pinned_to(pinned),
+        draw, None, priority_in(parameters), ANYBODY, (),
+    )  # fmt: skip
+    return tuple_of(Query, fields)
 
 
 def json_bytes(body: bytes | bytearray, header: bytes | None) -> int:
@@ -296,7 +294,7 @@ def _v2_inputs(
         spec = input_spec(name, by_name, found)
         dtype = source_type(entry.get("datatype"), spec)
         shape = v2_shape(entry.get("shape"), spec)
-        own = parameters_of(entry, f"parameters of input {name!r}")
+        own = parameters_of(entry, "parameters of input", name)
         if REGION in own:
             raise not_shared(f"input {spec.name!r}")
         if (size := own.get("binary_data_size")) is not None:
@@ -327,11 +325,11 @@ def input_spec(
     Raises:
         InvalidInput: there is none, or it has come already.
     """
-    expected = ", ".join(specs)
     if not isinstance(name, str):
-        raise InvalidInput(f"each of 'inputs' must have a name, one of: {expected}")
+        raise InvalidInput(f"each of 'inputs' must have a name, one of: {', '.join(specs)}")
     spec = specs.get(name)
     if spec is None:
+        expected = ", ".join(specs)
         raise InvalidInput(f"input {shown(name)} is not an input of the task; expected: {expected}")
     if spec.name in found:
         raise InvalidInput(f"input {spec.name!r} appears twice")
@@ -384,7 +382,7 @@ def v2_shape(shape: Any, spec: TensorSpec) -> tuple[int, ...]:
     if (
         not isinstance(shape, list)
         or len(shape) != 1 + len(spec.shape)
-        or not all(type(n) is int for n in shape)
+        or set(map(type, shape)) != WHOLE
         or tuple(shape[1:]) != spec.shape
         or shape[0] < 1
     ):
@@ -412,8 +410,8 @@ def v2_form(outputs: Any, parameters: Mapping[str, Any], task: Task, id_: str | 
     known = [spec.name for spec in task.outputs]
     default = flag_of(parameters.get("binary_data_output", False), "binary_data_output")
     if outputs is None or outputs == []:
-        binary = frozenset(known if default else ())
-        return V2Request(id=id_, outputs=None, binary=binary)
+        form = _of_all(tuple(known) if default else ())
+        return form if id_ is None else replace(form, id=id_)
     if not isinstance(outputs, list):
         raise InvalidInput("'outputs' must be a list")
     names: list[str] = []
@@ -427,7 +425,7 @@ def v2_form(outputs: Any, parameters: Mapping[str, Any], task: Task, id_: str | 
         if name not in known or name in names:
             raise InvalidInput(f"output {shown(name)} is not an output of the task, or named twice")
         names.append(name)
-        own = parameters_of(entry, f"parameters of output {name!r}")
+        own = parameters_of(entry, "parameters of output", name)
         if REGION in own:
             raise not_shared(f"output {name!r}")
         if count := own.get("classification"):
@@ -435,6 +433,12 @@ def v2_form(outputs: Any, parameters: Mapping[str, Any], task: Task, id_: str | 
         if flag_of(own.get("binary_data", default), "binary_data"):
             raw.add(name)
     return V2Request(id=id_, outputs=tuple(names), binary=frozenset(raw), classes=classes)
+
+
+@lru_cache(maxsize=1024)
+def _of_all(binary: tuple[str, ...]) -> V2Request:
+    """A reply with all outputs, these as raw bytes."""
+    return V2Request(id=None, outputs=None, binary=frozenset(binary))
 
 
 def not_shared(what: str) -> InvalidInput:

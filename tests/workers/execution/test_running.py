@@ -13,7 +13,8 @@ from tests.workers.builders import echo_spec
 from variants.errors import RuntimeFailed
 from workers.channel.frames import Chunk, layout_of, signature_of
 from workers.execution.replicas import Job, Replica
-from workers.execution.running import Group, run_batch
+from workers.execution.running import Group, _broken_rows, run_batch
+from workers.finite import FEW
 from workers.runtimes.protocol import Tensor
 
 POISON = 13.0
@@ -165,3 +166,12 @@ def test_what_a_back_end_says_becomes_a_line_that_can_be_sent(
         return ran_by(Wordy(), [1])[0].error
 
     assert asyncio.run(error()) == r"task/v failed: OSError: no\nsuch file: \udcff"
+
+
+@pytest.mark.parametrize("count", [1, 10, FEW, FEW + 1])
+def test_one_number_among_all_is_seen_not_to_be_finite(count: int) -> None:
+    for at in {0, count // 2, count - 1}:
+        outputs = np.ones((1, count), np.float32)
+        assert _broken_rows([outputs]) is None
+        outputs[0, at] = np.nan
+        assert _broken_rows([outputs]) is not None

@@ -195,6 +195,50 @@ async def test_a_client_whose_heads_all_differ_is_answered(
     assert len(looks) == TRIES
 
 
+async def test_what_one_connection_has_sent_is_known_of_the_first_query_of_the_next(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some clients open a connection for each query."""
+    assert (await served.ask(query(1))).status == 200
+    parsed = []
+    begin = http_protocol.Front._begin
+
+    def counted(*seen: Any) -> None:
+        parsed.append(seen)
+        begin(*seen)
+
+    monkeypatch.setattr(http_protocol.Front, "_begin", counted)
+    for number in range(3):
+        assert (await served.ask(query(number))).json["outputs"][0][0] == number
+    assert not parsed
+    for name in ("Authorization", "X-Request-Id"):  # those are never taken from others
+        for _ in range(2):
+            assert (await served.ask(query(5), headers=[(name, "Bearer a")])).status == 200
+    assert len(parsed) == 4
+
+
+async def test_an_ordinary_request_knows_both_ends_of_its_connection(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    client = await served.client()
+    assert served.gateway._server is not None
+    [front] = served.gateway._server.server_state.connections
+    assert isinstance(front, http_protocol.Front)
+    app = front.app
+
+    async def looked_at(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((scope["client"], scope["server"], scope["scheme"]))
+        await app(scope, receive, send)
+
+    monkeypatch.setattr(front, "app", looked_at)
+    assert (await client.ask(query(1))).status == 200
+    client.send(request("GET", "/v2/health/live", None))
+    assert (await client.answer()).status == 200
+    own = client.writer.get_extra_info("sockname")
+    assert seen == [(own, ("127.0.0.1", served.port), "http")]
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux's kernel tells")
 @pytest.mark.parametrize("known", [True, False], ids=["known head", "new head"])
 async def test_while_queries_are_refused_their_time_counts_from_when_the_kernel_had_them(
@@ -205,9 +249,10 @@ async def test_while_queries_are_refused_their_time_counts_from_when_the_kernel_
         assert (await client.ask(query(1))).status == 200
     assert (await client.ask(query(2, variant=LATE, slo={"latency_ms": 20}))).status == 504
     assert served.gateway.path.under_pressure()
+    headers = []
     if not known:
-        client = await served.client()
-    client.send(post(query(3, slo={"latency_ms": 150})))
+        client, headers = await served.client(), [("X-New", "1")]
+    client.send(post(query(3, slo={"latency_ms": 150}), headers=headers))
     time.sleep(0.3)  # noqa: ASYNC251
     assert (await client.answer()).error[:2] == (504, "DEADLINE_EXCEEDED")
     assert (await client.ask(query(4, slo={"latency_ms": 150}))).status == 200
@@ -297,9 +342,9 @@ async def test_what_was_refused_a_moment_ago_is_refused_at_once_in_the_same_word
             body = query(number, slo={"latency_ms": 60_000})
             client.send(post(body, headers=headers))
             answers.append(await client.answer())
-    # A client's first head is parsed, and one that has an id for its answer is not plain. What the
-    # first client asks for is known from its second query on.
-    assert at_once == [False, True]
+    # The very first head is parsed, and one that has an id for its answer is not plain. What the
+    # first client asks for is known from its second query on, and of the second from its first one.
+    assert at_once == [False, True, True]
     assert len({frozenset(each.headers) for each in answers}) == 1
     assert [each.headers["x-request-id"] == "mine" for each in answers] == [False] * 4 + [True] * 4
     assert len({each.headers["x-request-id"] for each in answers}) == 5

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.gateway.http.known_head import LONGEST, KnownHead, known_head
+from controlplane.gateway.http.access import KnownClients
+from controlplane.gateway.http.known_head import (
+    LONGEST,
+    REMEMBERED,
+    KnownHead,
+    KnownHeads,
+    known_head,
+)
 
 HEAD = (
     b"POST /v1/query?x=1 HTTP/1.1\r\nHost: localhost:8000\r\nContent-Type: application/json\r\n"
@@ -49,6 +56,39 @@ def learnt(data: bytes) -> KnownHead | None:
 
 
 KNOWN: Any = learnt(request(b"3", b"abc"))
+
+
+def test_heads_are_known_to_other_connections_while_the_keys_are_the_same() -> None:
+    plain = HEAD.replace(b"X-Request-Id: a\r\n", b"")
+    with_key = plain.replace(b"Host", b"Authorization: Bearer a\r\nHost")
+    heads, keys = KnownHeads(), KnownClients()
+    for head in (plain, with_key, HEAD):
+        found = learnt(request(b"3", b"abc", head))
+        assert found is not None
+        heads.add(found, keys)
+    found = heads.of(request(b"2", b"xy", plain), MOST, keys)
+    assert found is not None
+    assert found.target == b"/v1/query"
+    assert heads.of(request(b"2", b"xy", plain), MOST, KnownClients()) is None
+    assert heads.of(request(b"3", b"abc", with_key), MOST, keys) is None
+    assert heads.of(request(b"3", b"abc", HEAD), MOST, keys) is None
+
+
+def test_only_the_last_heads_are_known_to_others() -> None:
+    heads, keys = KnownHeads(), KnownClients()
+    datas = [
+        request(
+            b"3", b"abc", b"POST /v1/query HTTP/1.1\r\nX: %d\r\nContent-Length: %%s\r\n\r\n" % at
+        )
+        for at in range(REMEMBERED + 1)
+    ]
+    for data in datas:
+        found = learnt(data)
+        assert found is not None
+        heads.add(found, keys)
+    assert [heads.of(data, MOST, keys) is not None for data in datas] == [False] + REMEMBERED * [
+        True
+    ]
 
 
 def test_another_body_of_another_length_is_taken() -> None:

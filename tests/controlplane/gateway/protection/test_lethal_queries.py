@@ -53,7 +53,7 @@ def test_alone_in_its_batch_a_query_is_blocked_at_once_and_for_its_variant() -> 
     assert blocked_ms(memory, 2, 1_000.0) == 0.0
     assert blocked_ms(memory, 1, 1_000.0, "w") == 0.0
     assert blocked_ms(memory, 1, SURE_MS) == 0.0
-    assert not memory
+    assert not memory.suspected
 
 
 def test_without_evidence_it_is_blocked_for_a_shorter_time() -> None:
@@ -76,7 +76,7 @@ def test_what_is_answered_is_forgiven_and_needs_evidence_from_then_on() -> None:
     memory = LethalQueries()
     memory.lost("t", "v", content(1), 2, Evidence.CRASHED, 0.0)
     memory.answered("t", "v", content(1))
-    assert not memory
+    assert not memory.suspected
     assert not memory.lost("t", "v", content(1), 1, Evidence.NONE, 0.0)
     assert memory.lost("t", "v", content(1), 1, Evidence.OUT_OF_MEMORY, 0.0)
 
