@@ -181,9 +181,12 @@ def _rows(
     text = face.text
     if text is None:
         raise InvalidInput(f"task {face.name!r} takes numbers, and no texts")
-    if text.pairs and not isinstance(texts[0], tuple):
+    if text.pairs is not None and text.pairs is not isinstance(texts[0], tuple):
         raise InvalidInput(
             f"task {face.name!r} takes pairs of texts, such as ['a man eats', 'somebody eats']"
+            if text.pairs
+            else f"task {face.name!r} takes single texts, and no pairs of two: several texts are"
+            " one list, such as ['a text', 'another one']"
         )
     most = asked.lengths[-1] if isinstance(asked, BucketedTask) else longest_of(face)
     _check_size(texts, most, cut=cut)

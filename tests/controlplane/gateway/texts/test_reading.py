@@ -387,19 +387,23 @@ def test_texts_of_another_datatype_are_told_theirs() -> None:
 
 
 @pytest.mark.parametrize("pairs", [True, False, None])
-def test_whose_first_model_was_judged_by_pairs_takes_no_single_texts(
+def test_texts_are_as_those_by_which_the_first_model_was_judged(
     tokenisers: Tokenisers, pairs: bool | None
 ) -> None:
     six = opinions(6, name="six", bucket=None, text=replace(TEXT, pairs=pairs))
     asked = {"task": None, "received_ms": 5.0, "draw": 9}
     given: list[Any] = [["good"], [["good", "bad"]]]
+    told = {
+        "good": "task 'six' takes pairs of texts, such as ['a man eats', 'somebody eats']",
+        # Of a list in a list, a mistake for two texts, one answer would be for both.
+        "bad": "task 'six' takes single texts, and no pairs of two: several texts are one list,"
+        " such as ['a text', 'another one']",
+    }
     for inputs in given:
         body = bytearray(orjson.dumps({"task": "six", "inputs": inputs}))
-        if pairs and inputs == ["good"]:
-            with pytest.raises(InvalidInput) as raised:
-                read(body, asked, TaskTable([six]), tokenisers)
-            assert raised.value.message == (
-                "task 'six' takes pairs of texts, such as ['a man eats', 'somebody eats']"
-            )
-        else:
+        if pairs is None or pairs is (inputs != ["good"]):
             assert read(body, asked, TaskTable([six]), tokenisers).query.rows == 1
+            continue
+        with pytest.raises(InvalidInput) as raised:
+            read(body, asked, TaskTable([six]), tokenisers)
+        assert raised.value.message == told["good" if pairs else "bad"]
