@@ -16,6 +16,7 @@ from controlplane.gateway.texts.asked import NOT_YET, TRUNCATE, TokenizerLoading
 from variants.buckets import BucketedTask, TaskTable
 from variants.checks.json_shape import shown
 from variants.errors import Internal, InvalidInput, PayloadTooLarge
+from variants.figures import counted
 from variants.texts.inputs import TEXT, longest_of, unpacked
 from variants.texts.tokenising import MOST_CHARACTERS as FOR_EACH
 from variants.texts.tokenising import Text, Tokeniser, Tokens, Unheld, filled
@@ -346,7 +347,8 @@ def _entry(inputs: Sequence[Any], raw: memoryview) -> list[Text]:
         flat = _flat(entry.get("data"))
     if len(flat) != prod(sizes):
         raise InvalidInput(
-            f"input {TEXT!r} has {len(flat)} texts, its shape {sizes} needs {prod(sizes)}"
+            f"input {TEXT!r} has {counted(len(flat), 'text')}, its shape {sizes} needs"
+            f" {prod(sizes)}"
         )
     if sizes[-1] == 2 and len(sizes) == 2:
         return _checked(list(zip(flat[::2], flat[1::2], strict=True)))

@@ -175,6 +175,12 @@ def test_numbers_are_taken_as_before(tokenisers: Tokenisers) -> None:
         (["good " * 5], "six", {}, "text 0 has 7 tokens, and at most 6 are taken"),
         (["good"], "opinions", {"truncate": "perhaps"}, "truncate must be true or false"),
         (["good"], "opinions", {"trunkate": True}, "unknown field: trunkate"),
+        (
+            ["good"],
+            "opinions",
+            {"truncation": True, "truncate": True},
+            "unknown field: truncation; known are: best_effort, inputs, .* task, truncate, variant",
+        ),
         (["good"], "digits", {}, "input 'pixels' must hold float32 numbers, not text"),
         (["good"], "digits", {"truncate": True}, "task 'digits' takes numbers, and no texts"),
         ([[1.0] * 64], "digits", {"truncate": True}, "'truncate' is for texts"),
@@ -222,7 +228,7 @@ def test_texts_come_by_the_protocol_too(tokenisers: Tokenisers) -> None:
     [
         ([entry([1], ["a"], name="words")], "the input of texts is called 'text', not 'words'"),
         ([entry([1], ["a"]), entry([1], ["b"])], "texts come alone"),
-        ([entry([2], ["a"])], r"has 1 texts, its shape \[2\] needs 2"),
+        ([entry([2], ["a"])], r"has 1 text, its shape \[2\] needs 2"),
         ([entry([1, 3], ["a"] * 3)], r"must have shape \[rows\], or \[rows, 2\] for pairs"),
         ([entry([0], [])], "must have shape"),
         ([entry([1], [5])], "must be texts"),
