@@ -127,3 +127,41 @@ async def test_who_would_be_refused_is_not_read(
     last = await served.ask(body)
     assert (last.status, len(read)) == (200, 41)
     assert {(await one).status for one in long} == {200}
+
+
+@pytest.mark.slow
+async def test_who_waits_too_long_for_others_is_not_read(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served.worker("w1", LATE)
+    body: dict[str, Any] = {"task": "opinions", "inputs": ["good"]}
+    assert (await served.ask(body)).status == 200
+    path = served.gateway.path
+    assert path.text_reader is not None
+    reader = path.text_reader._serving
+    path.take_demand()
+    reader._busy = True  # as with a text of somebody else
+    waiting = [
+        asyncio.create_task(served.ask(asked))
+        for asked in (body | {"slo": {"latency_ms": 200}}, body)
+    ]
+    await until(lambda: len(reader._waiting) == 2)
+    await asyncio.sleep(0.3)
+    read: list[Any] = []
+    through = reader._answer
+
+    def counted(found: Any) -> None:
+        read.append(found)
+        through(found)
+
+    monkeypatch.setattr(reader, "_answer", counted)
+    reader._busy = False
+    reader._go_on()
+    refused, answered = [await one for one in waiting]
+    assert refused.error[:2] == (504, "DEADLINE_EXCEEDED")
+    assert answered.status == 200
+    # It was refused before it was read, and is demand all the same.
+    assert len(read) == 1
+    errors = {name: one.errors for name, one in path.counters.tasks.items() if one.errors}
+    assert errors == {"opinions": {"DEADLINE_EXCEEDED": 1}}
+    assert sum(path.take_demand().values()) == 2
