@@ -234,7 +234,7 @@ class QueryPath(EarlyRefusals):
         if isinstance(parsed, ModellessError):
             raise parsed
         if parsed.query.unread:
-            self.holding.check_named(self.snapshot, parsed.query)
+            self.holding.check(self.snapshot, parsed.query)
         return parsed.query
 
     def handle_texts(
@@ -287,7 +287,7 @@ class QueryPath(EarlyRefusals):
         if parsed.task.text is not None and not texts:
             check_numbers(parsed.task, parsed.query.variant, self.tasks)
         if parsed.query.unread:
-            self.holding.check_named(self.snapshot, parsed.query)
+            self.holding.check(self.snapshot, parsed.query)
         if takes and self.compresses:
             parsed = parsed._replace(takes=takes)
         if client is not ANYBODY:
