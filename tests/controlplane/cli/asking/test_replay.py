@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from controlplane.cli.commands.asking.replay import _of_nothing, rows_of
 from controlplane.cli.replaying.replay_results import _differences
 from tests.controlplane.cli.asking.answering import Answering, Asked, until
 from tests.controlplane.cli.shell import Shell
@@ -219,6 +220,43 @@ def test_rows_that_are_none_of_the_task_are_refused(
     ):
         ended = shell("replay", trace, "-i", f"{tmp_path}/{file}", url=gateway.url)
         assert (ended.code, said in ended.err) == (2, True), ended.err
+
+
+def test_tasks_of_texts_are_asked_with_texts(tmp_path: Path) -> None:
+    numbers = [{"name": "ids", "dtype": "int64", "shape": [-1]}]
+    single: dict[str, Any] = {"inputs": numbers, "text": {"pairs": False}}
+    tasks: dict[str, dict[str, Any]] = {
+        "opinions": single,
+        "pairs": {"inputs": numbers, "text": {"pairs": True}},
+        "numbers": {"inputs": numbers, "text": None},
+    }
+    rows = rows_of((), set(tasks), tasks)
+    assert [json.loads(rows[name].inputs(0)) for name in ("opinions", "pairs")] == [
+        ["a text"],
+        [["a text", "another one"]],
+    ]
+    assert _of_nothing(tasks.values()) == "rows of zeros and the text 'a text'"
+    table, lines = tmp_path / "texts.csv", tmp_path / "texts.jsonl"
+    table.write_text('text,label\n"good, and ""bad""",pos\nfilm,neg\n')
+    lines.write_text('{"text": "a", "text_pair": "b"}\n')
+    given = [f"opinions={table}", f"pairs={lines}"]
+    rows = rows_of(given, {"opinions", "pairs"}, tasks)
+    asked = [json.loads(rows["opinions"].inputs(number)) for number in range(3)]
+    assert asked == [['good, and "bad"'], ["film"], ['good, and "bad"']]
+    assert json.loads(rows["pairs"].inputs(5)) == [["a", "b"]]
+    np.savez(tmp_path / "ids.npz", ids=np.ones((1, 3), np.int64))
+    rows = rows_of([f"{tmp_path}/ids.npz"], {"opinions"}, tasks)
+    assert json.loads(rows["opinions"].inputs(0)) == [[1, 1, 1]]
+    table.write_text("words\ngood\n")
+    lines.write_text('{"text": 3}\n')
+    for file, said in (
+        (table, "lacks the column 'text'"),
+        (lines, "row 0: text is no text"),
+        (tmp_path / "no.csv", "cannot be read"),
+        (tmp_path / "no.jsonl", "cannot be read"),
+    ):
+        with pytest.raises(InvalidInput, match=said):
+            rows_of([str(file)], {"opinions"}, tasks)
 
 
 def test_without_a_gateway_nothing_is_played(shell: Shell, tmp_path: Path) -> None:
