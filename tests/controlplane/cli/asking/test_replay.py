@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,21 @@ import pytest
 
 from controlplane.cli.commands.asking.replay import _of_nothing, rows_of
 from controlplane.cli.replaying.replay_results import _differences
+from tests.controlplane.builders import variant
 from tests.controlplane.cli.asking.answering import Answering, Asked, until
 from tests.controlplane.cli.shell import Shell
 from tests.controlplane.cli.test_commands import ANSWER
 from tests.variants.catalog_builders import set_slo
 from variants.errors import DeadlineExceeded, InvalidInput, ModellessError, Overloaded
-from variants.types import Slo, TaskName
+from variants.types import (
+    LengthBucket,
+    ModelVersion,
+    OpenAxis,
+    Registration,
+    Slo,
+    Stage,
+    TaskName,
+)
 
 QUERIES = "arrival_s,task,latency_slo_ms,min_accuracy,max_cost_usd_per_1k\n"
 RATES = "second,task,requests,latency_slo_ms,min_accuracy\n"
@@ -306,6 +316,29 @@ def test_the_simulator_plays_the_same_queries_beside_it(
     assert ["BY", "CLIENT", "BY", "GATEWAY", "SIMULATED", "DIFFERENCE"] in words
     assert ["in", "time", "20", "20", "20", "+0"] in words
     assert "its fleet starts empty, so the first query comes 5 s later there" in shown.out
+
+
+def test_the_simulator_has_to_know_how_long_rows_are(
+    gateway: Answering, shell: Shell, tmp_path: Path
+) -> None:
+    [digits] = gateway.catalog.snapshot().tasks
+    bucket = LengthBucket(
+        of=TaskName("lines"), length=64, axes=(OpenAxis(input=digits.inputs[0].name, axis=0),)
+    )
+    one = variant("m", accuracy=0.9)
+    task = replace(digits, name=TaskName("lines.64"), bucket=bucket)
+    version = ModelVersion(
+        task=task.name, model=one.model, version=1, stage=Stage.LIVE, source=one.artifact,
+        created_at="2026-01-01T00:00:00+00:00",
+    )  # fmt: skip
+    given = (replace(one, task=task.name),)
+    gateway.catalog.register(Registration(task=task, version=version, variants=given, profiles=()))
+    for name, said in (
+        ("lines", "rows of task lines differ in length, and the simulator does not know how long"),
+        ("lines.64", "task lines.64 has no live variant that was measured"),
+    ):
+        ended = shell("replay", trace_of(tmp_path, f"0,{name},50,,"), "--compare", url=gateway.url)
+        assert (ended.code, f"--compare: {said}" in ended.err) == (2, True), ended.err
 
 
 def test_no_difference_has_no_sign_of_a_loss() -> None:
