@@ -145,6 +145,15 @@ def bucket_name(name: str, length: int) -> TaskName:
     return TaskName(f"{name}.{length}")
 
 
+def in_order(name: str) -> tuple[str, int, str]:
+    """By what names of tasks are sorted where people read them: buckets behind the name that they
+    share, the shortest first."""
+    shared, dot, length = name.rpartition(".")
+    if dot and length.isdecimal():
+        return (shared, int(length), name)
+    return (name, -1, name)
+
+
 def read_bucket(document: Mapping[str, Any] | None) -> LengthBucket | None:
     """A bucket from plain JSON values, as ``dataclasses.asdict`` gives them."""
     if document is None:

@@ -523,7 +523,8 @@ class Route:
     """The batch size that the replica is expected to run at."""
     qps: float
     pinned: bool = False
-    """For queries that are pinned to the variant; others do not follow it."""
+    """For queries that are pinned to the variant, or whose texts other models do not hold; others
+    do not follow it."""
     slo_ms: float | None = None
     """The latency SLO by which the worker goes: where plans are for accuracy, the tightest in the
     class at that time; None: ``latency_ms``, which is at most that."""

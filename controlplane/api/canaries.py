@@ -12,6 +12,7 @@ from controlplane.api.path_parameters import ModelPath, TaskPath
 from controlplane.timestamps import timestamp
 from controlplane.views import catalog_views
 from controlplane.views.canary_schemas import Canaries, CanarySchema, CanaryShare, RollbackSchema
+from variants.buckets import in_order
 from variants.errors import NotFound, StateUnavailable
 from variants.figures import percent
 from variants.types import Canary, Event, ModelName, Stage, TaskName
@@ -30,7 +31,7 @@ def canary_routes(context: ApiContext) -> APIRouter:
     )
     async def canaries() -> Canaries:
         judged = await _judged(context)
-        known = (await context.snapshot()).canaries
+        known = sorted((await context.snapshot()).canaries, key=lambda one: in_order(one.task))
         return Canaries(
             canaries=[CanarySchema.of(one, judged.get(str(one.number))) for one in known]
         )

@@ -117,11 +117,8 @@ def with_texts(
         rows = _rows(request, sandbox, work, path, text, dtypes, longest, length)
     if of_task is None:
         text = replace(text, pairs=rows.pairs)
-    elif of_task.pairs and rows.pairs is False:
-        raise InvalidInput(
-            f"the rows of {request.evaluation.name} are single texts, and task {request.task!r}"
-            " takes pairs: they need a column 'text_pair'"
-        )
+    else:
+        check_pairs(of_task, rows.pairs, request.evaluation.name, request.task)
     changed = replace(
         request,
         **rows.paths,
@@ -263,7 +260,30 @@ def rows_of_task(
     dtypes = {spec.name: spec.dtype for spec in task.inputs}
     length, limits = longest_of(task), RegistrationLimits()
     with Sandbox(SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)) as sandbox:
-        return _fitted(sandbox, rows, folder, path, text, dtypes, length, length)[0]
+        path, found = _fitted(sandbox, rows, folder, path, text, dtypes, length, length)
+    check_pairs(task.text, bool(found["pairs"]) if found["rows"] else None, rows.name, task.name)
+    return path
+
+
+def check_pairs(text: TextInput, pairs: bool | None, rows: str, task: str) -> None:
+    """Refuse rows that are no such texts as a task takes, where it is known which it does.
+
+    Args:
+        pairs: whether they are pairs of texts; None where they are numbers.
+        rows: the name of their file.
+
+    Raises:
+        InvalidInput: they are single texts and not pairs, or the other way round.
+    """
+    if pairs is None or text.pairs is None or pairs is text.pairs:
+        return
+    raise InvalidInput(
+        f"the rows of {rows} are single texts, and task {task!r} takes pairs: they need a column"
+        " 'text_pair'"
+        if text.pairs
+        else f"the rows of {rows} are pairs of texts, and task {task!r} takes single ones: leave"
+        " the column 'text_pair' out, or register for another task"
+    )
 
 
 def _tokenizer(

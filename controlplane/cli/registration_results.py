@@ -10,6 +10,7 @@ import typer
 from controlplane.cli import render
 from variants.buckets import asked_name
 from variants.figures import counted, figure
+from variants.texts.tables import PAIR, TABLES
 from variants.types import Stage
 
 if TYPE_CHECKING:
@@ -187,10 +188,23 @@ def body_table(
     if quick:
         for task in dict.fromkeys(variant["task"] for variant in variants):
             _say(_rest_of(task, there))
-    if rows is not None and rows.suffix == ".npz" and any(v[2] == Stage.LIVE for v in versions):
-        _say(f"ask it: `modelless query {name} --input {quote(str(rows))} --row 0`")
+    live = any(stage == Stage.LIVE for _, _, stage in versions)
+    if rows is not None and live and (asking := _asked_like(rows)):
+        _say(f"ask it: `modelless query {name} {asking}`")
     for version in versions if new else ():
         _say(what_it_answers(name, *version))
+
+
+def _asked_like(rows: "Path") -> str:
+    """The options of a query like the rows of a file; of texts, which are tables, not one of them:
+    it may be long."""
+    if rows.suffix == ".npz":
+        return f"--input {quote(str(rows))} --row 0"
+    if rows.suffix not in TABLES:
+        return ""
+    with rows.open(encoding="utf-8-sig", errors="replace") as file:
+        pairs = PAIR in file.readline()
+    return "--text 'a text'" + (" --text-pair 'another one'" if pairs else "")
 
 
 def _row(name: str, variant: Mapping[str, Any], profile: Mapping[str, Any]) -> tuple[str, ...]:

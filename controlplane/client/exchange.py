@@ -188,7 +188,12 @@ def query_content(task: str, about: Mapping[str, Any], **asked: Any) -> bytes:
     try:
         return orjson.dumps(body, default=_listed, option=orjson.OPT_SERIALIZE_NUMPY)
     except orjson.JSONEncodeError as error:
-        raise InvalidInput(f"the query cannot be sent: {error}") from error
+        why = error.__cause__ if isinstance(error.__cause__, NotText) else error
+        raise InvalidInput(f"the query cannot be sent: {why}") from error
+
+
+class NotText(TypeError):
+    """Bytes, where JSON has texts."""
 
 
 def feedback_content(answer: Reply | str, labels: str | int | Iterable[str | int]) -> bytes:
@@ -299,4 +304,6 @@ def _listed(value: Any) -> Any:
     """Arrays that are not laid out as JSON is, and tensors of any library, as lists."""
     if hasattr(value, "tolist"):
         return value.tolist()
+    if isinstance(value, bytes):
+        raise NotText("texts are str, and not bytes: decode them")
     raise TypeError(f"a {type(value).__name__} is no list of numbers")

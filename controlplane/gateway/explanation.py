@@ -26,6 +26,7 @@ from planner.selection.eligibility import (
 )
 from planner.selection.refusal_reasons import in_words
 from planner.selection.routes import RouteTable
+from planner.selection.select import suited
 from planner.sentences import CHOSEN, some_of
 from planner.types import (
     Candidate,
@@ -87,7 +88,7 @@ def explained(
         outcome=Outcome.ANSWERED if isinstance(found, Choice) else Outcome.REFUSED,
         answer=_answer(found, query, now_ms) if isinstance(found, Choice) else None,
         refusal=_refusal(found) if isinstance(found, Refusal) else None,
-        plan=plan_words(routes, query, found) + canary_words(canary),
+        plan=plan_words(snapshot, routes, query, found) + canary_words(canary),
         doubt=accuracy_doubt(verdicts, query),
         cores="",
         variants=verdicts,
@@ -123,7 +124,9 @@ def _refusal(found: Refusal) -> RefusalSchema:
     )
 
 
-def plan_words(routes: RouteTable, query: Query, found: Choice | Refusal) -> str:
+def plan_words(
+    snapshot: Snapshot, routes: RouteTable, query: Query, found: Choice | Refusal
+) -> str:
     """Whether a query follows the plan, in a sentence.
 
     Args:
@@ -132,9 +135,10 @@ def plan_words(routes: RouteTable, query: Query, found: Choice | Refusal) -> str
     if query.variant is not None:
         return "The query names its variant, so the plan has no say."
     if query.unread:
+        best = suited(snapshot, query)
+        counted = "" if best is None else f", and plans count them for {best.variant}"
         return (
-            "Not every model holds this, and plans are made for what all of them hold: such queries"
-            " take what they prefer of what fits."
+            f"Not every model holds this: such queries take what they prefer of what fits{counted}."
         )
     if not routes.used:
         return "The plan has no routes, as nothing was asked: queries take the best of what fits."

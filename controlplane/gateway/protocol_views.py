@@ -18,7 +18,8 @@ from controlplane.gateway.knowledge import Knowledge
 from controlplane.gateway.query.datatypes import BYTES, V2_NAMES
 from controlplane.gateway.query.json_tensors import MAX_ROWS
 from controlplane.gateway.query.query_path import QueryPath
-from planner.sentences import there_are
+from planner.sentences import NAMED, some_of, there_are
+from variants.buckets import bucket_of
 from variants.errors import NotFound, TaskNotFound
 from variants.texts.inputs import TEXT
 from variants.types import Stage, Task, TaskName, TensorSpec, VariantName
@@ -96,6 +97,11 @@ class ProtocolViews:
         of_lengths = self._known.tasks.bucketed.get(task)
         return (task,) if of_lengths is None else tuple(one.name for one in of_lengths.buckets)
 
+    def _parts(self, task: Task) -> tuple[Task, ...]:
+        """The buckets of lengths of a task, if that is what it is made of."""
+        of_lengths = self._known.tasks.bucketed.get(task.name)
+        return () if of_lengths is None else of_lengths.buckets
+
     def _task(self, name: str) -> Task:
         tasks = self._known.tasks
         found = tasks.get(TaskName(name))
@@ -132,6 +138,13 @@ class ProtocolViews:
         variant = self.variant_of(task.name, version)
         if variant not in (all_ := self._variants(task)):
             named = version[:128]
+            if there := [one for one in self._parts(task) if variant in self._variants(one)]:
+                lengths = some_of([str(bucket_of(one).length) for one in there], NAMED)
+                raise NotFound(
+                    f"variant {variant!r} is there for the length{'s' if len(there) > 1 else ''}"
+                    f" {lengths} of task {task.name!r}, and versions are there for all lengths: ask"
+                    f" task {there[0].name!r}"
+                )
             raise NotFound(f"task {task.name!r} has no variant {named!r}{there_are(all_, named)}")
         return variant
 

@@ -18,7 +18,13 @@ from planner.latency_table import latency_table
 from planner.selection.snapshot import latency_points, reservation_price
 from planner.sentences import there_are
 from profiler.evaluation.accuracy import interval_of
-from variants.buckets import BucketedTask, bucketed_named, bucketed_tasks, own_texts_of
+from variants.buckets import (
+    BucketedTask,
+    bucketed_named,
+    bucketed_tasks,
+    in_order,
+    own_texts_of,
+)
 from variants.errors import NotFound, TaskNotFound
 from variants.metrics.metric import parse_metric
 from variants.types import (
@@ -114,7 +120,8 @@ def task_rows(snapshot: CatalogSnapshot, name: str | None = None) -> list[TaskSc
         asked = {task.name: (task, (task.name,))}
     stages, own = _stages(snapshot), own_texts_of(snapshot.versions)
     rows = []
-    for _, (task, parts) in sorted(asked.items()):
+    for at in sorted(asked, key=in_order):
+        task, parts = asked[at]
         staged = [
             (variant.accuracy, stages.get(_version_key(variant)))
             for variant in snapshot.variants

@@ -132,6 +132,10 @@ class RouteSchema(Schema):
     worker: str
     batch_size: int = Field(description="That the replica is expected to run at.")
     qps: float = Field(description="Rows per second.")
+    pinned: bool = Field(
+        description="Whether it is of queries that name the variant, or of texts that other models"
+        " do not hold.",
+    )
 
 
 class PlanSchema(Schema):

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from controlplane.http_errors import CLIENT_ERRORS
+from variants.buckets import in_order
 from variants.figures import percent
 
 MAY_BE_MISSED = 0.01
@@ -145,7 +146,7 @@ def slo_report(gateways: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
                     "refusals": dict(recent.get(task, Outcomes()).refusals),
                 },
             }
-            for task, outcomes in sorted(total.items())
+            for task, outcomes in sorted(total.items(), key=lambda one: in_order(one[0]))
         ],
     }
 

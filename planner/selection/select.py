@@ -97,6 +97,29 @@ def select(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | Refusal:
     return _load_or_refuse(snapshot, view, candidates, query, now_ms)
 
 
+def suited(snapshot: Snapshot, query: Query) -> Candidate | None:
+    """What would answer a query that names no variant, were no queues in its way: the first in the
+    order of its preference of those that fit and that some worker holds or could load. Where there
+    is none, of those that fit, and then of those that could run at all; None without any."""
+    view, prefer = snapshot.tasks.get(query.task), query.prefer
+    if view is None:
+        return None
+    ordered = view.by_accuracy if prefer is ACCURACY else view.by_cost
+    if prefer is ENERGY:
+        ordered = view.by_energy
+    elif prefer is LATENCY:
+        rows = query.rows
+        ordered = tuple(
+            sorted(ordered, key=lambda one: one.table.ms[min(rows, one.table.max_batch)])
+        )
+    obstacle = profile_rule(query, snapshot.transport_ms)
+    fitting = [one for one in ordered if obstacle(one) is None]
+    there = (one for one in fitting if one.ready or one.hosts)
+    obstacle = profile_rule(without_slo(query), snapshot.transport_ms)
+    able = (one for one in ordered if obstacle(one) is None)
+    return next(there, None) or next(iter(fitting), None) or next(able, None)
+
+
 def load_or_refuse(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | Refusal:
     """As ``select`` for a query that names no variant and prefers latency, where it is known that
     nothing ready completes in time."""

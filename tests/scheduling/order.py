@@ -30,7 +30,7 @@ def group(nodeid: str) -> str:
     """What one process runs together: a file, or a folder with a shared deployment."""
     file = nodeid.partition("::")[0]
     folder = file.rpartition("/")[0]
-    return folder if folder in SHARED else file
+    return next((one for one in SHARED if f"{folder}/".startswith(f"{one}/")), file)
 
 
 def ordered(items: Sequence[pytest.Item]) -> list[pytest.Item]:

@@ -13,6 +13,7 @@ from variants.buckets import (
     bucketed_named,
     bucketed_tasks,
     following_axes,
+    in_order,
     positions_axis,
     read_bucket,
 )
@@ -143,3 +144,10 @@ def test_a_sound_bucket_and_no_bucket_are_fine() -> None:
     check_bucket(tagging(4))
     check_bucket(task("digits"))
     assert bucket(4).bucket == LengthBucket(of=TaskName("texts"), length=4, axes=AXES)
+
+
+def test_people_read_the_shortest_length_first() -> None:
+    names = ["texts.128", "texts.32", "letters", "texts", "texts-2", "v1.x", "texts.512"]
+    assert sorted(names, key=in_order) == [
+        "letters", "texts", "texts.32", "texts.128", "texts.512", "texts-2", "v1.x",
+    ]  # fmt: skip

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.commands.export import device_rows, known_catalog, planning_text
-from controlplane.cli.gateway_client import Client
+from controlplane.cli.gateway_client import Client, at
 from planner.eviction.registry import RULES
 from planner.planning_settings import DEFAULTS
 from planner.types import Objective
@@ -74,6 +74,17 @@ def fleet_of(client: Client) -> Fleet:
     )
 
 
+def _why_not_known(client: Client, task: str) -> str:
+    """Why a task cannot be simulated that has no rows in a catalog file."""
+    lengths = client.get(at("v1", "tasks", task)).get("lengths")
+    if lengths is None:
+        return f"task {task} has no live variant that was measured"
+    return (
+        f"rows of task {task} differ in length, and the simulator does not know how long they are:"
+        f" have the trace ask for one of {', '.join(lengths['buckets'].values())}"
+    )
+
+
 def known_of(client: Client, asked: Iterable[str]) -> Known:
     """What an installation says of itself.
 
@@ -86,7 +97,7 @@ def known_of(client: Client, asked: Iterable[str]) -> Known:
     """
     catalog = known_catalog(client)
     if missing := set(asked) - {str(row["task"]) for row in catalog}:
-        raise InvalidInput(f"--compare: task {min(missing)} has no live variant that was measured")
+        raise InvalidInput(f"--compare: {_why_not_known(client, min(missing))}")
     inventory = client.get("/v1/inventory")["inventory"]
     running = [{**row, "asked": row["running"]} for row in inventory]
     fleet = fleet_of(client)

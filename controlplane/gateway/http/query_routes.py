@@ -14,6 +14,7 @@ from controlplane.gateway.http.access import Access
 from controlplane.gateway.images.asked import KIND, asked_by_image
 from controlplane.gateway.images.described import with_pictures
 from controlplane.gateway.images.misplaced import MISPLACED, misplaced
+from controlplane.gateway.lengths.named import at_other_lengths
 from controlplane.gateway.protection.compression import Body, Inflater, accepted
 from controlplane.gateway.query.parsing import asked_v1
 from controlplane.gateway.query.query_context import Respond
@@ -21,7 +22,7 @@ from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from controlplane.gateway.texts.asked import AskedInText
 from controlplane.views.explanation_schemas import ExplanationSchema
 from controlplane.views.machines.core_shortage import CoreStatus
-from planner.types import Client
+from planner.types import Client, Refusal, RefusalCode
 from variants.errors import ModellessError, PayloadTooLarge
 
 
@@ -140,9 +141,13 @@ class Entrance:
         except AskedInText:
             query = await path.read_texts(body, now_ms)
         query = query._replace(client=self._client_of(request))
-        task = path.tasks.get(query.task)
+        task, found = path.tasks.get(query.task), path.foreseen(query, now_ms)
+        if isinstance(found, Refusal) and found.code is RefusalCode.VARIANT_NOT_FOUND:
+            error = at_other_lengths(path.tasks, path.snapshot, query)
+            if error is not None:
+                raise error
         return explained(
-            path.snapshot_for(query), path.routes, query, path.foreseen(query, now_ms), now_ms,
+            path.snapshot_for(query), path.routes, query, found, now_ms,
             metric="" if task is None else task.metric,
             canary=None if path.canaries is None else path.canaries.share_of(query),
         )  # fmt: skip

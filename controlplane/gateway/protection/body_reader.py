@@ -55,6 +55,9 @@ LOAD_S = 30.0
 WAIT_S = 10.0
 """Who has waited for longer until others are read is told so: what they take is not his fault, and
 his deadline is not known before his body is."""
+LOOKED_S = 0.005
+"""Who has waited for longer may have no time left. What is known of his query before it is read is
+looked at then: reading takes longer than that, and would be in vain."""
 _PIECE = 2**18
 
 Done = Callable[[ParsedQuery | ModellessError], None]
@@ -67,6 +70,16 @@ class _Waiting(NamedTuple):
     done: Done
     since_s: float
     """By the event loop's clock."""
+    refused: Callable[[], bool] | None
+    """As of ``read``."""
+
+
+def _asked(refused: Callable[[], bool]) -> bool:
+    try:
+        return refused()
+    except Exception:
+        log.exception("it cannot be said whether a query has time left before it is read")
+        return False
 
 
 def _expects_texts(task: Task) -> bool:
@@ -123,12 +136,15 @@ class BodyReader(asyncio.BufferedProtocol):
         tasks: Mapping[TaskName, Task],
         done: Done,
         client: Client = ANYBODY,
+        refused: Callable[[], bool] | None = None,
     ) -> None:
         """Read a body; ``done`` is called exactly once, with the query or with what is wrong.
 
         Args:
             asked: the other arguments of ``parse_v1`` or ``parse_v2``.
             client: who asks. Clients take turns, and none has all the places.
+            refused: asked when it has waited for its turn: says whether the query was refused for
+                want of time; then ``done`` is not called.
         """
         most = MOST_TEXTS if self._texts else MOST
         others = len(self._waiting) - self._waiting.of(client.name)
@@ -137,7 +153,7 @@ class BodyReader(asyncio.BufferedProtocol):
             done(Overloaded(self._many))
             return
         since_s = asyncio.get_running_loop().time()
-        self._waiting.append(client.name, _Waiting(body, asked, tasks, done, since_s))
+        self._waiting.append(client.name, _Waiting(body, asked, tasks, done, since_s, refused))
         self._bytes += len(body)
         self._go_on()
 
@@ -171,7 +187,7 @@ class BodyReader(asyncio.BufferedProtocol):
         self._bytes, self._busy = 0, False
         self.close()
         for one in left:
-            to.read(one.body, one.asked, one.tasks, one.done)
+            to.read(one.body, one.asked, one.tasks, one.done, refused=one.refused)
 
     def close(self) -> None:
         """End the process; what waits gets no answer, its connections are closed."""
@@ -200,8 +216,12 @@ class BodyReader(asyncio.BufferedProtocol):
             if self._ahead is not None:
                 self._tell(self._ahead)
             return
-        body, asked, tasks, _, since_s = self._waiting.first()
-        if asyncio.get_running_loop().time() - max(since_s, self._there_s) > WAIT_S:
+        body, asked, tasks, _, since_s, refused = self._waiting.first()
+        now_s = asyncio.get_running_loop().time()
+        if refused is not None and now_s - since_s > LOOKED_S and _asked(refused):
+            self._next_one()
+            return
+        if now_s - max(since_s, self._there_s) > WAIT_S:
             self._answer(Overloaded(self._many))
             return
         self._busy = True
@@ -213,6 +233,11 @@ class BodyReader(asyncio.BufferedProtocol):
             self._transport.write(piece)
         limit_s = READ_S + READ_S_PER_MIB * len(body) / 2**20 + self._loading_s
         self._timer = asyncio.get_running_loop().call_later(limit_s, self._too_slow)
+
+    def _next_one(self) -> None:
+        """Leave the first that waits, which has its answer."""
+        self._bytes -= len(self._waiting.popleft().body)
+        asyncio.get_running_loop().call_soon(self._go_on)
 
     def _tell(self, tasks: Mapping[TaskName, Task]) -> None:
         """Send the tasks; the process imports what reads pictures where one expects them, and loads

@@ -9,7 +9,7 @@ before, do not.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from controlplane.gateway.protection.body_reader import LOAD_S, START_S, BodyReader, Done
@@ -50,6 +50,7 @@ class TextReader:
         tasks: Tasks,
         done: Done,
         client: Client = ANYBODY,
+        refused: Callable[[], bool] | None = None,
     ) -> None:
         """As ``BodyReader.read``."""
         self._follow(tasks)
@@ -57,11 +58,11 @@ class TextReader:
         def first(found: ParsedQuery | ModellessError) -> None:
             if isinstance(found, TokenizerLoading):
                 reader = self._next or self._serving
-                reader.read(body, asked, self._seen or tasks, done, client)
+                reader.read(body, asked, self._seen or tasks, done, client, refused)
             else:
                 done(found)
 
-        self._serving.read(body, asked, self._there, first, client)
+        self._serving.read(body, asked, self._there, first, client, refused)
 
     def prepare(self, tasks: Tasks) -> None:
         """As ``BodyReader.prepare``."""

@@ -8,6 +8,7 @@ left of the deadline; a variant that is not loaded is waited for where the deadl
 import asyncio
 
 from controlplane.gateway.canaries.arms import failed, turned_back
+from controlplane.gateway.lengths.named import at_other_lengths
 from controlplane.gateway.query.deadline_guard import GRACE_MS, GUARD_MS
 from controlplane.gateway.query.one_answer import OneAnswer
 from controlplane.gateway.query.parsing import ParsedQuery
@@ -273,6 +274,11 @@ class InFlight(OneAnswer):
             return
         if refusal.code in _MAY_BE_IN_VAIN:
             self.path.discount_demand(self.parsed.query)
+            if refusal.code is RefusalCode.VARIANT_NOT_FOUND:
+                path, query = self.path, self.parsed.query
+                if error := at_other_lengths(path.tasks, path.snapshot, query):
+                    self.fail(error)
+                    return
         short = refusal.code is RefusalCode.OVERLOADED and not refusal.shed
         if short and self.why != OVER_SHARE:
             path, query, now_ms = self.path, self.parsed.query, self.path.clock_ms()

@@ -151,7 +151,8 @@ def _read_v1(
     if not document.keys() <= _V1_FIELDS:
         if document.keys() <= _OF_TEXTS and are_texts(document.get("inputs")):
             raise _cut_off(document, tasks, received_ms, draw)
-        raise _unknown_field(document, _V1_FIELDS)
+        texts = are_texts(document.get("inputs"))
+        raise _unknown_field(document, _OF_TEXTS if texts else _V1_FIELDS)
     try:
         task = task_of(document.get("task"), tasks)
     except AskedByLength as asked:
@@ -246,7 +247,7 @@ def _task_at(name: Any, tasks: Mapping[TaskName, Task], length: Any) -> Task:
 
 
 def _unknown_field(document: Mapping[str, Any], known: frozenset[str]) -> InvalidInput:
-    if TRUNCATE in document:
+    if TRUNCATE in document and TRUNCATE not in known:
         return InvalidInput(f"{TRUNCATE!r} is for texts, and 'inputs' are none")
     if misplaced := sorted(document.keys() & _SLO_FIELDS):
         return InvalidInput(

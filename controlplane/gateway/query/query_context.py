@@ -34,6 +34,7 @@ from planner.selection.eligibility import profile_rule, without_slo
 from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.refusal import is_infeasible
 from planner.selection.routes import EMPTY, RouteTable
+from planner.selection.select import suited
 from planner.types import (
     Candidate,
     Choice,
@@ -69,7 +70,7 @@ MAX_CLASSES = 10_000
 
 DemandKey = tuple[TaskName, float, float | None, VariantName | None]
 """What demand is counted by: task, latency SLO in ms, accuracy floor, and the variant that the
-query is pinned to."""
+query is pinned to, or that is to answer it where not every version holds its texts."""
 
 
 class Loader(Protocol):
@@ -409,11 +410,27 @@ class QueryContext:
 
     def count_demand(self, query: Query) -> None:
         """Count a query as demand."""
+<<<<<<< HEAD
         task, rows, _, latency_ms, accuracy, _, _, _, variant = query[:9]
         key = (task, latency_ms, accuracy, variant)
+=======
+        variant = self._answering(query) if query.unread else query.variant
+        key = (query.task, query.latency_ms, query.accuracy, variant)
+>>>>>>> text
         demand = self._demand
         if key in demand or len(demand) < MAX_CLASSES:
             demand[key] = demand.get(key, 0) + rows
+
+    def _answering(self, query: Query) -> VariantName | None:
+        """For which variant a query counts that only some versions hold.
+
+        What a plan has for all queries of its class is no use to it. For one that is pinned a plan
+        has a place already, so it counts as if it named the variant that suits it best.
+        """
+        if query.variant is not None:
+            return query.variant
+        found = suited(self.snapshot_for(query), query)
+        return None if found is None else found.variant
 
     def discount_demand(self, query: Query) -> None:
         """Take a refused query out of the demand if no variant could ever have answered it.
@@ -430,7 +447,8 @@ class QueryContext:
         obstacle = profile_rule(needs, self.snapshot.transport_ms)
         if any(obstacle(candidate) is None for candidate in candidates):
             return
-        key = (query.task, query.latency_ms, query.accuracy, query.variant)
+        variant = self._answering(query) if query.unread else query.variant
+        key = (query.task, query.latency_ms, query.accuracy, variant)
         left = self._demand.get(key, 0) - query.rows
         if left > 0:
             self._demand[key] = left

@@ -103,10 +103,18 @@ class QueryPath(EarlyRefusals):
             most = inf if self.reader is None else UNUSUAL_BYTES
             self._parsed(parse_v1(body, self.tasks, received_ms, draw, most_bytes=most), asking)
         except (LongBody, AskedInText) as elsewhere:
-            if self._refused_unread(elsewhere, asking):
+            if asking.unseen and self._refused_unread(_query_of(elsewhere), asking):
                 return
+<<<<<<< HEAD
             said = {"task": None, "received_ms": received_ms, "draw": draw}
             self._read_elsewhere(body, said, asking, texts=isinstance(elsewhere, AskedInText))
+=======
+            fields = {"task": None, "received_ms": received_ms, "draw": draw}
+            # Not the error itself, which leads back to here.
+            refused = partial(self._refused_unread, _query_of(elsewhere), asking)
+            texts = isinstance(elsewhere, AskedInText)
+            self._read_elsewhere(body, fields, asking, texts=texts, refused=refused)
+>>>>>>> text
         except Exception as error:
             self.fail(error, asking.respond, given_id=given_id)
 
@@ -184,7 +192,7 @@ class QueryPath(EarlyRefusals):
             )
             self._parsed(parsed, asking)
         except (LongBody, AskedInText) as elsewhere:
-            if self._refused_unread(elsewhere, asking):
+            if asking.unseen and self._refused_unread(_query_of(elsewhere), asking):
                 return
             said = {
                 "task": task,
@@ -193,20 +201,30 @@ class QueryPath(EarlyRefusals):
                 "received_ms": received_ms,
                 "draw": draw,
             }
+<<<<<<< HEAD
             self._read_elsewhere(body, said, asking, texts=isinstance(elsewhere, AskedInText))
+=======
+            # Not the error itself, which leads back to here.
+            refused = partial(self._refused_unread, _query_of(elsewhere), asking)
+            texts = isinstance(elsewhere, AskedInText)
+            self._read_elsewhere(body, fields, asking, texts=texts, refused=refused)
+>>>>>>> text
         except Exception as error:
             self.fail(error, asking.respond, given_id=given_id)
 
-    def _refused_unread(self, elsewhere: Exception, asking: Asking) -> bool:
+    def _refused_unread(self, asked: Callable[[], Query] | None, asking: Asking) -> bool:
         """Answer a query that would be refused for want of time now, before its texts are read.
+
+        Args:
+            asked: what is asked for, about (``AskedInText.query``); None: that is not known.
 
         Returns:
             Whether it was answered.
         """
-        if not asking.unseen or not isinstance(elsewhere, AskedInText) or elsewhere.query is None:
+        if asked is None:
             return False
         try:
-            query = elsewhere.query()._replace(client=asking.client)
+            query = asked()._replace(client=asking.client)
         except ModellessError:
             return False  # what is wrong is found when it is read
         return self.turn_away(query, asking.respond, asking.given_id, asking.told_ms)
@@ -228,7 +246,7 @@ class QueryPath(EarlyRefusals):
         if isinstance(parsed, ModellessError):
             raise parsed
         if parsed.query.unread:
-            self.holding.check_named(self.snapshot, parsed.query)
+            self.holding.check(self.snapshot, parsed.query)
         return parsed.query
 
     def handle_texts(
@@ -256,14 +274,22 @@ class QueryPath(EarlyRefusals):
             "task": task, "pinned": pinned, "json_header": None, "received_ms": received_ms,
             "draw": getrandbits(32),
         }  # fmt: skip
+
+        def refused() -> bool:
+            try:
+                parse_v2(body, task, pinned, self.tasks, received_ms, fields["draw"])
+            except AskedInText as found:
+                return self._refused_unread(found.query, asking)
+            except ModellessError:
+                pass  # what is wrong is found when it is read
+            return False
+
         try:
-            if unseen:
-                try:
-                    parse_v2(body, task, pinned, self.tasks, received_ms, fields["draw"])
-                except AskedInText as found:
-                    if self._refused_unread(found, asking):
-                        return
-            self._read_elsewhere(body, fields, asking, texts=True, answered_as=answered_as)
+            if unseen and refused():
+                return
+            self._read_elsewhere(
+                body, fields, asking, texts=True, answered_as=answered_as, refused=refused
+            )
         except Exception as error:
             self.fail(error, respond, given_id=given_id)
 
@@ -273,7 +299,7 @@ class QueryPath(EarlyRefusals):
         if parsed.task.text is not None and not texts:
             check_numbers(parsed.task, parsed.query.variant, self.tasks)
         if parsed.query.unread:
-            self.holding.check_named(self.snapshot, parsed.query)
+            self.holding.check(self.snapshot, parsed.query)
         if takes and self.compresses:
             parsed = parsed._replace(takes=takes)
         if client is not ANYBODY:
@@ -289,8 +315,13 @@ class QueryPath(EarlyRefusals):
         *,
         texts: bool = False,
         answered_as: Callable[[ParsedQuery], ParsedQuery] | None = None,
+        refused: Callable[[], bool] | None = None,
     ) -> None:
-        """Have a long body, or one of texts, read by the process that does."""
+        """Have a long body, or one of texts, read by the process that does.
+
+        Args:
+            refused: whether it was refused for want of time, before it was read.
+        """
         respond, given_id = asking.respond, asking.given_id
         reader = self.text_reader if texts else self.reader
         if reader is None:
@@ -309,7 +340,7 @@ class QueryPath(EarlyRefusals):
             except Exception as error:
                 self.fail(error, respond, given_id=given_id)
 
-        reader.read(body, fields, self.tasks, done, asking.client)
+        reader.read(body, fields, self.tasks, done, asking.client, refused)
 
     def start(self, parsed: ParsedQuery, respond: Respond, given_id: bytes | None = None) -> None:
         """Take responsibility for a query: ``respond`` is called exactly once from now on."""
@@ -361,6 +392,11 @@ class QueryPath(EarlyRefusals):
                 f"{count} queries are in flight through this gateway, too many of them of this task"
             )
         return None
+
+
+def _query_of(elsewhere: Exception) -> Callable[[], Query] | None:
+    """What a query asks for that is read elsewhere, where that is known before."""
+    return elsewhere.query if isinstance(elsewhere, AskedInText) else None
 
 
 def _unless_done(

@@ -55,24 +55,35 @@ class HoldingVersions:
 
         return part
 
-    def check_named(self, snapshot: Snapshot, query: Query) -> None:
-        """
+    def check(self, snapshot: Snapshot, query: Query) -> None:
+        """Refuse a query that no variant that may answer it holds: who names none is refused what
+        is too long for all live versions, as he would be without a canary that holds it.
+
         Raises:
-            InvalidInput: the query names a variant that does not hold its texts.
-            Overloaded: the tokenizer of that is being loaded.
+            InvalidInput: its texts are too long.
+            Overloaded: a tokenizer that may hold them is being loaded.
         """
         view = snapshot.tasks.get(query.task)
-        if query.variant is None or view is None:
+        if view is None:
             return
-        for candidate in view.by_variant.get(query.variant, ()):
-            why = self.why_not(query, candidate.model_version)
-            if why == NOT_YET:
-                raise Overloaded(f"variant {query.variant!r} {why}; ask again")
-            if why:
-                raise InvalidInput(
-                    f"variant {query.variant!r} {why}; 'truncate' cuts texts off, and other"
-                    f" variants hold {'this one' if query.rows == 1 else 'these'}"
-                )
+        if query.variant is None:
+            asked = [one for one in view.by_cost if not one.canary]
+        else:
+            asked = list(view.by_variant.get(query.variant, ()))
+        whys = {one.variant: self.why_not(query, one.model_version) for one in asked}
+        if not whys or not all(whys.values()):
+            return
+        if loading := next((one for one, why in whys.items() if why == NOT_YET), None):
+            raise Overloaded(f"variant {loading!r} {NOT_YET}; ask again")
+        variant, why = next(iter(whys.items()))
+        what = "this one" if query.rows == 1 else "these"
+        if query.variant is not None:
+            raise InvalidInput(
+                f"variant {variant!r} {why}; 'truncate' cuts texts off, and other variants hold"
+                f" {what}"
+            )
+        whom = f"variant {variant!r}" if len(whys) == 1 else f"all variants, as {variant!r}"
+        raise InvalidInput(f"too long for {whom}, which {why}; 'truncate' cuts texts off")
 
     def why_not(self, query: Query, version: str) -> str:
         """Why a version does not hold the texts of a query; empty where it does."""

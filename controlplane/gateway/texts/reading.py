@@ -16,6 +16,7 @@ from controlplane.gateway.texts.asked import NOT_YET, TRUNCATE, TokenizerLoading
 from variants.buckets import BucketedTask, TaskTable
 from variants.checks.json_shape import shown
 from variants.errors import Internal, InvalidInput, PayloadTooLarge
+from variants.figures import counted
 from variants.texts.inputs import TEXT, longest_of, unpacked
 from variants.texts.tokenising import MOST_CHARACTERS as FOR_EACH
 from variants.texts.tokenising import Text, Tokeniser, Tokens, Unheld, filled
@@ -181,9 +182,12 @@ def _rows(
     text = face.text
     if text is None:
         raise InvalidInput(f"task {face.name!r} takes numbers, and no texts")
-    if text.pairs and not isinstance(texts[0], tuple):
+    if text.pairs is not None and text.pairs is not isinstance(texts[0], tuple):
         raise InvalidInput(
             f"task {face.name!r} takes pairs of texts, such as ['a man eats', 'somebody eats']"
+            if text.pairs
+            else f"task {face.name!r} takes single texts, and no pairs of two: several texts are"
+            " one list, such as ['a text', 'another one']"
         )
     most = asked.lengths[-1] if isinstance(asked, BucketedTask) else longest_of(face)
     _check_size(texts, most, cut=cut)
@@ -343,7 +347,8 @@ def _entry(inputs: Sequence[Any], raw: memoryview) -> list[Text]:
         flat = _flat(entry.get("data"))
     if len(flat) != prod(sizes):
         raise InvalidInput(
-            f"input {TEXT!r} has {len(flat)} texts, its shape {sizes} needs {prod(sizes)}"
+            f"input {TEXT!r} has {counted(len(flat), 'text')}, its shape {sizes} needs"
+            f" {prod(sizes)}"
         )
     if sizes[-1] == 2 and len(sizes) == 2:
         return _checked(list(zip(flat[::2], flat[1::2], strict=True)))

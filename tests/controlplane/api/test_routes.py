@@ -33,6 +33,7 @@ from variants.types import (
     ModelName,
     Placement,
     Plan,
+    Route,
     Stage,
     TaskName,
     TickRecord,
@@ -641,10 +642,25 @@ async def test_a_plan_can_be_read_of_one_task_alone(
                 Placement(worker=WorkerId("w1"), task=TaskName(task), variant=variant, share=0.25)
                 for task in ("digits", "other")
             ),
+            routes=tuple(
+                Route(
+                    task=TaskName("other"),
+                    latency_ms=50.0,
+                    accuracy=None,
+                    variant=variant,
+                    worker=WorkerId("w1"),
+                    batch_size=1,
+                    qps=2.0,
+                    pinned=pinned,
+                )
+                for pinned in (False, True)
+            ),
             workers={},
             explanation=(),
         )
     )
+    told = (await api.get("/v1/plan")).json()["routes"]
+    assert [(one["qps"], one["pinned"]) for one in told] == [(2.0, False), (2.0, True)]
     for task, shown in ((None, ["digits", "other"]), ("other", ["other"])):
         plan = (await api.get("/v1/plan", params={"task": task} if task else {})).json()
         assert [one["task"] for one in plan["placements"]] == shown

@@ -327,6 +327,8 @@ async def refusal(served: Served, **changes: Any) -> ModellessError:
         ({"task": "nothing"}, TaskNotFound, "nothing"),
         ({"inputs": [[1, 2]]}, InvalidInput, "4"),
         ({"inputs": {"x": object()}}, InvalidInput, "the query cannot be sent: Type is not JSON"),
+        ({"inputs": [b"a text"]}, InvalidInput, "sent: texts are str, and not bytes: decode them"),
+        ({"inputs": np.array([b"a"])}, InvalidInput, "sent: texts are str, and not bytes"),
         ({"accuracy": 2}, InvalidInput, "slo.accuracy"),
         ({"prefer": "speed"}, InvalidInput, "slo.prefer"),
         ({"token": "wrong"}, Unauthenticated, "not known here"),

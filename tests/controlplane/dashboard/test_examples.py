@@ -14,7 +14,15 @@ import pytest
 from tests.controlplane.builders import DIGITS, digest, variant
 from tests.controlplane.dashboard.driven import Driven
 from tests.controlplane.dashboard.served import Page
-from variants.types import ModelVersion, Registration, Stage, TaskName, TensorSpec
+from variants.types import (
+    LengthBucket,
+    ModelVersion,
+    OpenAxis,
+    Registration,
+    Stage,
+    TaskName,
+    TensorSpec,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -137,6 +145,35 @@ def test_rows_fit_the_inputs_and_names_of_inputs_end_no_text(page: Page, tab: Dr
     body = json.loads(body_of(told(page, tab)))
 
     assert body["inputs"] == {"it's": [[[0, 0, 0], [0, 0, 0]]], "age": [0]}
+
+
+def test_where_rows_differ_in_length_they_have_the_shortest(page: Page, tab: Driven) -> None:
+    page.catalog = page.context.catalog = type(page.catalog)()
+    one = variant("m", accuracy=0.9)
+    for length in (12, 4):
+        bucket = LengthBucket(
+            of=TaskName("lines"), length=length, axes=(OpenAxis(input="image", axis=1),)
+        )
+        task = replace(
+            DIGITS, name=TaskName(f"lines.{length}"), bucket=bucket,
+            inputs=(TensorSpec(name="image", dtype="float32", shape=(2, length)),),
+        )  # fmt: skip
+        version = ModelVersion(
+            task=task.name, model=one.model, version=1, stage=Stage.LIVE, source=digest("m"),
+            created_at="2026-01-01T00:00:00+00:00",
+        )  # fmt: skip
+        page.catalog.register(
+            Registration(
+                task=task, version=version, variants=(replace(one, task=task.name),), profiles=()
+            )
+        )
+    tab.open(page.url)
+    task = httpx.get(page.url + "v1/tasks/lines").text
+
+    body = json.loads(body_of(tab.value(f"askingCommand({task}, '', false)")))
+
+    # What the best variant of another length has is no floor for this one.
+    assert body == {"task": "lines", "slo": {"latency_ms": 1_000}, "inputs": [[[0] * 4] * 2]}
 
 
 def test_rows_too_long_to_be_written_out_are_asked_from_python(page: Page, tab: Driven) -> None:

@@ -19,6 +19,7 @@ from controlplane.building.doubt import doubt, far_from_best, short_of_default
 from controlplane.building.types import RegistrationResult
 from controlplane.cli.model_options import parse_labels
 from controlplane.cli.registration_results import (
+    _asked_like,
     body_table,
     left_behind,
     result_body,
@@ -216,6 +217,20 @@ def test_a_quick_registration_elsewhere_says_where_the_rest_is_done(
     )
     body_table(result_body(result, 1.0), quick=True, there="http://a:8000")
     assert "was predicted, both on the machine of http://a:8000\n" in capsys.readouterr().out
+
+
+def test_how_a_task_is_asked_is_said_by_the_rows_that_judged_it(tmp_path: Path) -> None:
+    texts, pairs, words = (tmp_path / name for name in ("t.csv", "p.tsv", "w.jsonl"))
+    texts.write_text("text,label\ngood,pos\n")
+    pairs.write_text("text\ttext_pair\tlabel\na\tb\tpos\n")
+    words.write_text('{"words": ["good"], "labels": ["pos"]}\n')
+    assert [_asked_like(one) for one in (texts, words, pairs, Path("rows.npz"), Path("it"))] == [
+        "--text 'a text'",
+        "--text 'a text'",
+        "--text 'a text' --text-pair 'another one'",
+        "--input rows.npz --row 0",
+        "",
+    ]
 
 
 def test_memory_is_told_as_plans_count_it() -> None:

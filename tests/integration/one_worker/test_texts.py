@@ -62,7 +62,8 @@ def test_texts_are_answered(client: modelless.Client) -> None:
     assert client.query("opinions", [GOOD]).labels == ("pos",)
     assert client.query("opinions", [BAD, GOOD, "film"]).labels[:2] == ("neg", "pos")
     assert client.query("opinions", np.array([BAD])).labels == ("neg",)
-    assert client.query("opinions", [(BAD, "bad")]).labels == ("neg",)
+    with pytest.raises(InvalidInput, match="takes single texts, and no pairs of two"):
+        client.query("opinions", [(BAD, "bad")])
     ids = {"input_ids": [[2, 4, 3]], "attention_mask": [[1, 1, 1]]}
     assert client.query("opinions", ids).labels == ("pos",)
 

@@ -155,7 +155,9 @@ def batch(
         asker = Asker(asked, journal, access, rows_per_query=in_query, in_flight=in_flight)
         with _ends_early(journal, rows.count, answers):
             _ask(asker, journal, rows, progress)
-            write_answers(journal, answers, _whole(known["outputs"], **_lengths(known)), rows.count)
+            lengths = _lengths(known)
+            whole = _whole(known["outputs"], **lengths)
+            write_answers(journal, answers, whole, rows.count, lengths["following"])
         journal.remove()
     done = Batch(
         rows=rows.count, refused=journal.refused, resumed=before, rows_per_query=in_query.now,

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf, isfinite
 from pathlib import Path
@@ -22,6 +22,7 @@ from controlplane.cli.progress import (
 )
 from variants.errors import InvalidInput
 from variants.figures import counted
+from variants.texts.inputs import TEXT
 
 if TYPE_CHECKING:
     from controlplane.building.types import Progress
@@ -43,8 +44,8 @@ InputOption = Annotated[
         "--input",
         "-i",
         metavar="FILE",
-        help="Rows to ask with, as .json or .npz, one after the other; TASK=FILE for one of "
-        "several tasks. Else zeros.",
+        help="Rows to ask with, as .json or .npz, of texts also .csv, .tsv and .jsonl, one after "
+        "the other; TASK=FILE for one of several tasks. Else zeros, or a text.",
     ),
 ]
 SpeedOption = Annotated[
@@ -102,7 +103,8 @@ def replay(
         asked = {str(played.tasks[index]) for index in set(played.task)}
         rows = rows_of(input or (), asked, tasks)
         if input is None:
-            print("no --input: asking with rows of zeros", file=sys.stderr)
+            words = _of_nothing(tasks[name] for name in asked)
+            print(f"no --input: asking with {words}", file=sys.stderr)
         known = known_of(client, asked) if compare else None
         fleet = fleet_of(client) if known is None else known.fleet
     bodies = Bodies(played, rows, {name: row["slo"] for name, row in tasks.items()})
@@ -115,6 +117,10 @@ def replay(
     if stopped:
         _say_interrupted(player.outcomes)
         raise typer.Exit(INTERRUPTED)
+
+
+PAIR = ("a text", "another one")
+"""What tasks of texts are asked with for want of a file, or the first of it."""
 
 
 def _check(speed: float, most_s: float | None) -> None:
@@ -171,7 +177,36 @@ def rows_of(
         files[task] = file
     if unasked := sorted(files.keys() - asked):
         raise InvalidInput(f"--input names task {unasked[0]}, which the trace does not ask for")
-    return {task: query_rows(files.get(task), tasks[task]["inputs"]) for task in sorted(asked)}
+    return {task: _rows(files.get(task), tasks[task]) for task in sorted(asked)}
+
+
+def _rows(file: str | None, task: Mapping[str, Any]) -> QueryRows:
+    """Texts from a table, or one for want of a file, of a task that takes them; else numbers."""
+    from controlplane.cli.batching.text_rows import TextRows, has_texts
+
+    text = task.get("text")
+    if text is None:
+        return query_rows(file, task["inputs"])
+    if file is None:
+        return QueryRows({TEXT: [list(PAIR) if text["pairs"] else PAIR[0]]})
+    path = Path(file)
+    lines = path.suffix == ".jsonl" and path.is_file()
+    if path.suffix not in (".csv", ".tsv") and not (lines and has_texts(path)):
+        return query_rows(file, task["inputs"])
+    found = []
+    for row in TextRows(path).rows():
+        if row.wrong:
+            raise InvalidInput(f"{path}: row {row.number}: {row.wrong}")
+        parts = list(row.values[TEXT])
+        found.append(parts if len(parts) > 1 else parts[0])
+    return QueryRows({TEXT: found})
+
+
+def _of_nothing(tasks: Iterable[Mapping[str, Any]]) -> str:
+    """What tasks are asked with for want of a file."""
+    are = {task.get("text") is not None for task in tasks}
+    words = {False: "rows of zeros", True: f"the text {PAIR[0]!r}"}
+    return " and ".join(words[one] for one in sorted(are))
 
 
 def _play(player: "Player", style: ProgressStyle) -> bool:

@@ -165,7 +165,7 @@ def _table(rows: Sequence[Row]) -> None:
             )
             said.append(f"answered as always: {', '.join(listed)}")
         if words := "; ".join(filter(None, said)):
-            typer.echo(printable(f"{row['model_version']}: {words}"))
+            typer.echo(printable(f"{row['task']} {row['model_version']}: {words}"))
 
 
 def canary_sentences(rows: Sequence[Row]) -> list[str]:

@@ -69,7 +69,8 @@ def test_an_array_of_answers_is_as_long_as_the_longest_rows_may_be(tmp_path: Pat
     with Journal(output, {}, resume=False) as journal:
         lines = [*answered(), error_line(Row(number=2, values={}), "INVALID_INPUT", "no")]
         journal.note(range(3), lines)
-        write_answers(journal, output, _whole(TASK["outputs"], **_lengths(TASK)), 3)
+        whole = _whole(TASK["outputs"], **_lengths(TASK))
+        write_answers(journal, output, whole, 3, TAGS.following)
     with np.load(output) as found:
         assert found["tags"].tolist() == [
             [[1, 2], [4, 3], [5, 6], [0, 0]],
@@ -78,6 +79,31 @@ def test_an_array_of_answers_is_as_long_as_the_longest_rows_may_be(tmp_path: Pat
         ]
         assert found["whole"].tolist() == [[0.5], [1.5], [0.0]]
         assert found["code"].tolist() == ["", "", "INVALID_INPUT"]
+        # What is a row's own, and what is said of it.
+        assert found["positions"].tolist() == [3, 1, 0]
+        assert found["label"].tolist() == [["in", "out", "in"], ["out", "", ""], ["", "", ""]]
+        np.testing.assert_array_equal(
+            found["score"], [[2.0, 4.0, 6.0], [8.0, np.nan, np.nan], [np.nan] * 3]
+        )
+        assert "spans" not in found
+
+
+def test_an_array_says_where_the_tokens_of_texts_stand(tmp_path: Path) -> None:
+    output = tmp_path / "answers.npz"
+    said = [
+        {"row": 0, "outputs": [[1.0, 2.0]] * 3, "labels": ["in"] * 3, "scores": [2.0] * 3,
+         "spans": [[0, 0], [0, 4], [0, 0]]},
+        {"row": 1, "outputs": [[3.0, 4.0]], "labels": ["in"], "scores": [4.0], "spans": [[0, 2]]},
+    ]  # fmt: skip
+    spec = {"name": "label", "dtype": "float32", "shape": [4, 2]}
+    with Journal(output, {}, resume=False) as journal:
+        journal.note(range(2), [json.dumps(one | {"variant": "v"}).encode() for one in said])
+        write_answers(journal, output, [spec], 2, TAGS.following)
+    with np.load(output) as found:
+        assert found["spans"].tolist() == [[[0, 0], [0, 4], [0, 0]], [[0, 2], [0, 0], [0, 0]]]
+        assert found["output_label"].shape == (2, 4, 2)
+        assert found["variant"].tolist() == ["v", "v"]
+        assert found["positions"].tolist() == [3, 1]
 
 
 def test_an_output_may_be_a_part_of_its_row() -> None:

@@ -4,19 +4,30 @@ import asyncio
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from controlplane.cli.commands.asking.replay import _of_nothing, rows_of
 from controlplane.cli.replaying.replay_results import _differences
+from tests.controlplane.builders import variant
 from tests.controlplane.cli.asking.answering import Answering, Asked, until
 from tests.controlplane.cli.shell import Shell
 from tests.controlplane.cli.test_commands import ANSWER
 from tests.variants.catalog_builders import set_slo
 from variants.errors import DeadlineExceeded, InvalidInput, ModellessError, Overloaded
-from variants.types import Slo, TaskName
+from variants.types import (
+    LengthBucket,
+    ModelVersion,
+    OpenAxis,
+    Registration,
+    Slo,
+    Stage,
+    TaskName,
+)
 
 QUERIES = "arrival_s,task,latency_slo_ms,min_accuracy,max_cost_usd_per_1k\n"
 RATES = "second,task,requests,latency_slo_ms,min_accuracy\n"
@@ -221,6 +232,43 @@ def test_rows_that_are_none_of_the_task_are_refused(
         assert (ended.code, said in ended.err) == (2, True), ended.err
 
 
+def test_tasks_of_texts_are_asked_with_texts(tmp_path: Path) -> None:
+    numbers = [{"name": "ids", "dtype": "int64", "shape": [-1]}]
+    single: dict[str, Any] = {"inputs": numbers, "text": {"pairs": False}}
+    tasks: dict[str, dict[str, Any]] = {
+        "opinions": single,
+        "pairs": {"inputs": numbers, "text": {"pairs": True}},
+        "numbers": {"inputs": numbers, "text": None},
+    }
+    rows = rows_of((), set(tasks), tasks)
+    assert [json.loads(rows[name].inputs(0)) for name in ("opinions", "pairs")] == [
+        ["a text"],
+        [["a text", "another one"]],
+    ]
+    assert _of_nothing(tasks.values()) == "rows of zeros and the text 'a text'"
+    table, lines = tmp_path / "texts.csv", tmp_path / "texts.jsonl"
+    table.write_text('text,label\n"good, and ""bad""",pos\nfilm,neg\n')
+    lines.write_text('{"text": "a", "text_pair": "b"}\n')
+    given = [f"opinions={table}", f"pairs={lines}"]
+    rows = rows_of(given, {"opinions", "pairs"}, tasks)
+    asked = [json.loads(rows["opinions"].inputs(number)) for number in range(3)]
+    assert asked == [['good, and "bad"'], ["film"], ['good, and "bad"']]
+    assert json.loads(rows["pairs"].inputs(5)) == [["a", "b"]]
+    np.savez(tmp_path / "ids.npz", ids=np.ones((1, 3), np.int64))
+    rows = rows_of([f"{tmp_path}/ids.npz"], {"opinions"}, tasks)
+    assert json.loads(rows["opinions"].inputs(0)) == [[1, 1, 1]]
+    table.write_text("words\ngood\n")
+    lines.write_text('{"text": 3}\n')
+    for file, said in (
+        (table, "lacks the column 'text'"),
+        (lines, "row 0: text is no text"),
+        (tmp_path / "no.csv", "cannot be read"),
+        (tmp_path / "no.jsonl", "cannot be read"),
+    ):
+        with pytest.raises(InvalidInput, match=said):
+            rows_of([str(file)], {"opinions"}, tasks)
+
+
 def test_without_a_gateway_nothing_is_played(shell: Shell, tmp_path: Path) -> None:
     ended = shell("replay", trace_of(tmp_path, "0,digits,50,,"), url="http://127.0.0.1:1")
     assert (ended.code, ended.out) == (3, "")
@@ -268,6 +316,29 @@ def test_the_simulator_plays_the_same_queries_beside_it(
     assert ["BY", "CLIENT", "BY", "GATEWAY", "SIMULATED", "DIFFERENCE"] in words
     assert ["in", "time", "20", "20", "20", "+0"] in words
     assert "its fleet starts empty, so the first query comes 5 s later there" in shown.out
+
+
+def test_the_simulator_has_to_know_how_long_rows_are(
+    gateway: Answering, shell: Shell, tmp_path: Path
+) -> None:
+    [digits] = gateway.catalog.snapshot().tasks
+    bucket = LengthBucket(
+        of=TaskName("lines"), length=64, axes=(OpenAxis(input=digits.inputs[0].name, axis=0),)
+    )
+    one = variant("m", accuracy=0.9)
+    task = replace(digits, name=TaskName("lines.64"), bucket=bucket)
+    version = ModelVersion(
+        task=task.name, model=one.model, version=1, stage=Stage.LIVE, source=one.artifact,
+        created_at="2026-01-01T00:00:00+00:00",
+    )  # fmt: skip
+    given = (replace(one, task=task.name),)
+    gateway.catalog.register(Registration(task=task, version=version, variants=given, profiles=()))
+    for name, said in (
+        ("lines", "rows of task lines differ in length, and the simulator does not know how long"),
+        ("lines.64", "task lines.64 has no live variant that was measured"),
+    ):
+        ended = shell("replay", trace_of(tmp_path, f"0,{name},50,,"), "--compare", url=gateway.url)
+        assert (ended.code, f"--compare: {said}" in ended.err) == (2, True), ended.err
 
 
 def test_no_difference_has_no_sign_of_a_loss() -> None:

@@ -21,7 +21,7 @@ from tests.controlplane.serving import (
     serving,
     until,
 )
-from variants.types import Canary, ModelName, Stage
+from variants.types import Canary, ModelName, Stage, TaskName
 
 ANY = {"variant": None}
 
@@ -34,13 +34,11 @@ async def served(live_url: str) -> AsyncIterator[Served]:
             yield running
 
 
-async def share(served: Served, model: str, part: float) -> Canary:
+async def share(served: Served, model: str, part: float, task: TaskName = TASK.name) -> Canary:
     """Have a model that was live be the canary, with that share; the gateway knows it."""
     catalog = served.gateway.catalog
-    catalog.set_stage(TASK.name, ModelName(model), 1, Stage.RETIRED)
-    stored = catalog.set_canary(
-        Canary(task=TASK.name, model=ModelName(model), version=1, share=part)
-    )
+    catalog.set_stage(task, ModelName(model), 1, Stage.RETIRED)
+    stored = catalog.set_canary(Canary(task=task, model=ModelName(model), version=1, share=part))
     await until(lambda: served.gateway.known.catalog.revision >= stored.number)
     return stored
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controlplane.load_specs import Specs
-from tests.controlplane.serving import FAST, KIND, TASK, Served, serving, until
+from tests.controlplane.serving import FAST, KIND, SLOW, TASK, Served, serving, until
 from variants.catalog.memory import MemoryCatalog
 from variants.types import LengthBucket, OpenAxis, Registration, Task, TaskName
 
@@ -28,11 +28,13 @@ def bucket(length: int) -> Task:
     )
 
 
-def add(catalog: MemoryCatalog, length: int) -> None:
-    """The variant ``FAST`` of ``letters``, as one of this bucket."""
+def add(catalog: MemoryCatalog, length: int, name: str = FAST) -> None:
+    """A variant of ``letters``, as one of this bucket."""
     known, of = catalog.snapshot(), bucket(length)
-    version = next(one for one in known.versions if one.model == "fast" and one.task == TASK.name)
-    variant = next(one for one in known.variants if one.key == (TASK.name, FAST))
+    variant = next(one for one in known.variants if one.key == (TASK.name, name))
+    version = next(
+        one for one in known.versions if one.model == variant.model and one.task == TASK.name
+    )
     profile = next(one for one in known.profiles if (one.task, one.variant) == variant.key)
     catalog.register(
         Registration(
@@ -92,6 +94,49 @@ async def test_a_row_that_is_too_long_is_refused(served: Served) -> None:
         400,
         "INVALID_INPUT",
         "a row has the length 5, and task 'texts' takes rows of up to 4",
+    )
+
+
+async def test_a_variant_of_another_length_is_said_to_be_there(served: Served) -> None:
+    catalog = served.gateway.catalog
+    assert isinstance(catalog, MemoryCatalog)
+    add(catalog, 4, SLOW)
+    await until(lambda: (TaskName("texts.4"), SLOW) in served.gateway.known.variants)
+    await hold(served, *BUCKETS)
+    short = asked([1.0], variant=SLOW)
+    said = (
+        400,
+        "INVALID_INPUT",
+        f"variant {SLOW!r} is there for the length 4 of task 'texts', and not for 2, the shortest"
+        " that holds this query: name another variant, or none, or ask task 'texts.4' with rows"
+        " filled up to 4",
+    )
+    assert (await served.ask(short)).error == said
+    assert (await served.ask(short, path="/v1/explain")).error == said
+    body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [7.0]}]}
+    assert (await served.ask(body, path=f"/v2/models/texts/versions/{SLOW}/infer")).error == said
+    unknown = await served.ask(asked([1.0], variant="no"))
+    assert unknown.error[:2] == (404, "NOT_FOUND")
+    assert (
+        await served.ask({"task": "texts", "length": 1, "variant": "no"}, path="/v1/explain")
+    ).status == 200
+    # What is there for shorter rows alone is of no use to longer ones.
+    served.gateway.catalog.remove_task(TaskName("texts.4"))
+    add(catalog, 8, SLOW)
+    await until(lambda: "texts.8" in served.gateway.known.tasks)
+    long = await served.ask(asked([1.0] * 3, variant=FAST))
+    assert long.error == (
+        400,
+        "INVALID_INPUT",
+        f"variant {FAST!r} is there for the length 2 of task 'texts', and not for 8, the shortest"
+        " that holds this query: name another variant, or none",
+    )
+    version = (await served.get(f"/v2/models/texts/versions/{SLOW}")).error
+    assert version == (
+        404,
+        "NOT_FOUND",
+        f"variant {SLOW!r} is there for the length 8 of task 'texts', and versions are there for"
+        " all lengths: ask task 'texts.8'",
     )
 
 

@@ -1,7 +1,8 @@
 """Long bodies are read in a process of their own, and say what shorter ones would say."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -88,6 +89,35 @@ async def test_it_reads_in_the_order_of_asking(reader: BodyReader) -> None:
     assert [int(one.tensors[0][0, 0]) for one in found if isinstance(one, ParsedQuery)] == [
         *range(20)
     ]
+
+
+async def test_who_has_no_time_left_at_his_turn_is_not_read(
+    reader: BodyReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body_reader, "LOOKED_S", -1.0)  # nobody is too short there for a look
+    bodies = [orjson.dumps({"task": "letters", "inputs": [[n, 0, 0, 0]]}) for n in range(4)]
+    assert isinstance(await read(reader, bodies[0], V1), ParsedQuery)
+    loop, asked = asyncio.get_running_loop(), list[str]()
+
+    def says(name: str, *, refused: bool) -> bool:
+        asked.append(name)
+        return refused
+
+    def fails() -> bool:
+        asked.append("fails")
+        raise ValueError("a fault of ours")
+
+    questions: list[Callable[[], bool]] = [
+        partial(says, "none", refused=False), partial(says, "late", refused=True), fails,
+    ]  # fmt: skip
+    found: list[asyncio.Future[Found]] = []
+    for body, refused in zip(bodies[1:], questions, strict=True):
+        found.append(loop.create_future())
+        reader.read(body, V1, TASKS, found[-1].set_result, refused=refused)
+    await asyncio.wait_for(found[2], 90.0)
+    assert (asked, found[1].done()) == (["none", "late", "fails"], False)
+    read_now = [one.result() for one in (found[0], found[2])]
+    assert [int(one.tensors[0][0, 0]) for one in read_now if isinstance(one, ParsedQuery)] == [1, 3]
 
 
 @pytest.mark.parametrize("piece", [b"[]", b"{}", b"[[[[]]]]", b"[1],[1,1]"])

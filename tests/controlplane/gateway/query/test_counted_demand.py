@@ -1,6 +1,7 @@
 """Demand: a query counts unless no variant could ever answer it, whatever the plan."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import orjson
@@ -8,6 +9,7 @@ import pytest
 
 from controlplane.gateway.query.query_path import QueryPath
 from planner.selection.routes import EMPTY
+from planner.selection.select import suited
 from planner.types import WorkerView
 from tests.controlplane.gateway.test_plan_following import Refusing
 from tests.planner.builders import (
@@ -17,12 +19,24 @@ from tests.planner.builders import (
     key,
     kind,
     profile,
+    query,
     snapshot,
     task,
     variant,
+    version,
     worker,
 )
-from variants.types import CatalogSnapshot, Stage, TaskName, VariantKey, WorkerId
+from variants.types import (
+    CatalogSnapshot,
+    Digest,
+    Prefer,
+    Stage,
+    TaskName,
+    TextInput,
+    VariantKey,
+    VariantName,
+    WorkerId,
+)
 from workers.channel.client import WorkerConnection
 from workers.types import ReplyCode
 
@@ -166,3 +180,60 @@ def test_what_is_kept_of_a_task_goes_with_it() -> None:
     path.held |= {DIGITS: 0, TaskName("busy"): 1}
     path.update(snapshot=path.snapshot, routes=EMPTY, tasks={}, connections=path.connections)
     assert (path.held, path._ids, path._free_ms) == ({"busy": 1}, {}, {})
+
+
+TOO_LONG = ((None, "makes 9 tokens of text 0, and takes 8 at most"),)
+
+
+def holding_quick(*workers: Any) -> Path:
+    """Whose texts are too long for the task's own tokenizer only quick can answer, and dear."""
+    known = replace(
+        TWO_KINDS,
+        versions=(*TWO_KINDS.versions, version("dear")),
+        variants=(*TWO_KINDS.variants, variant("dear", 0.95)),
+        profiles=(*TWO_KINDS.profiles, profile("dear", 20.0), profile("quick", 5.0)),
+    )
+    path = Path(known, *workers)
+    own = TextInput(tokenizer=Digest("1" * 64), ids="pixels")
+    path.path.holding.follow({(DIGITS, f"{name}-v1"): own for name in ("quick", "dear")})
+    return path
+
+
+@pytest.mark.parametrize(
+    ("asked", "counts_for"),
+    [
+        ({}, "quick"),
+        ({"accuracy": 0.9}, "dear"),
+        ({"accuracy": 0.99}, "quick"),  # none has that: what is cheapest
+        ({"prefer": Prefer.ACCURACY}, "dear"),
+        ({"prefer": Prefer.LATENCY}, "quick"),
+        ({"variant": VariantName("dear")}, "dear"),
+        ({"unread": ()}, None),
+    ],
+)
+async def test_what_only_some_versions_hold_counts_for_who_would_answer(
+    asked: dict[str, Any], counts_for: str | None
+) -> None:
+    path = holding_quick((worker("w1"), {key("dear")}))
+    text = query(latency_ms=1_000, task=DIGITS, rows=2)._replace(unread=TOO_LONG)._replace(**asked)
+    path.path.count_demand(text)
+    wanted = {(DIGITS, 1_000.0, text.accuracy, counts_for): 2}
+    assert path.path.take_demand() == wanted
+
+
+async def test_what_only_some_versions_hold_is_no_demand_if_none_of_these_could_answer() -> None:
+    path = holding_quick((worker("w1"), {key("dear")})).path
+    text = query(latency_ms=1_000, task=DIGITS, rows=2, accuracy=0.99)._replace(unread=TOO_LONG)
+    path.count_demand(text)
+    path.count_demand(text)
+    path.discount_demand(text)
+    assert path.take_demand() == {(DIGITS, 1_000.0, 0.99, "quick"): 2}
+
+
+def test_what_suits_a_query_is_something_that_may_come() -> None:
+    text = query(latency_ms=1_000, task=DIGITS)
+    for workers, suits in (((), "quick"), ((CPU_HOLDING_SLOW,), "slow")):
+        found = suited(snapshot(TWO_KINDS, *workers), text)
+        assert found is not None
+        assert found.variant == suits
+    assert suited(snapshot(TWO_KINDS), text._replace(task=TaskName("no"))) is None

@@ -24,6 +24,7 @@ from controlplane.gateway.query.replies import ReplyMetadata
 from controlplane.gateway.sharing.content import content_key
 from controlplane.gateway.texts.asked import check_numbers
 from controlplane.gateway.texts.reading import Tokenisers
+from tests.controlplane.gateway.canaries.test_diversions import share
 from tests.controlplane.gateway.texts.test_reading import NAMES, TEXT, TOKENIZER, opinions
 from tests.controlplane.gateway.texts.test_reading import TAGS as TAGGING
 from tests.controlplane.serving import FAST, SLOW, Known, Served, serving, until
@@ -321,9 +322,32 @@ async def test_who_does_not_hold_a_text_is_left_out(served: Served) -> None:
     told = (await served.ask(long | accurate, path="/v1/explain")).json
     assert told["answer"]["variant"] == FAST
     assert {one["variant"]: one["why"] for one in told["variants"]}[SLOW] == why
-    assert told["plan"].startswith("Not every model holds this")
+    assert told["plan"] == (
+        "Not every model holds this: such queries take what they prefer of what fits, and plans"
+        f" count them for {FAST}."
+    )
     none = await served.ask({"task": "opinions", "inputs": ["good " * 7]})
     assert none.error[2].startswith("text 0 has 9 tokens, and at most 8 are taken")
+
+
+@pytest.mark.slow
+async def test_a_text_that_only_a_canary_holds_is_too_long(served: Served) -> None:
+    await served.worker("w1", FAST, SLOW)
+    long: dict[str, Any] = {"task": "opinions", "inputs": ["good " * 6]}
+    assert (await served.ask(long)).json["variant"] == FAST
+    await share(served, "fast", 1.0, TaskName("opinions"))
+    # What both hold goes to the canary, and what it alone holds is answered as before it came.
+    assert (await served.ask(good())).json["variant"] == FAST
+    said = (
+        400,
+        "INVALID_INPUT",
+        f"too long for variant {SLOW!r}, which makes 9 tokens of text 0, and takes 8 at most;"
+        " 'truncate' cuts texts off",
+    )
+    assert (await served.ask(long)).error == said
+    assert (await served.ask(long, path="/v1/explain")).error == said
+    assert (await served.ask(long | {"variant": FAST})).json["outputs"] == [[2, *[4] * 6, 3]]
+    assert (await served.ask(long | {"truncate": True})).status == 200
 
 
 def test_who_reads_a_text_differently_has_other_content(tokenisers: Tokenisers) -> None:

@@ -175,6 +175,12 @@ def test_numbers_are_taken_as_before(tokenisers: Tokenisers) -> None:
         (["good " * 5], "six", {}, "text 0 has 7 tokens, and at most 6 are taken"),
         (["good"], "opinions", {"truncate": "perhaps"}, "truncate must be true or false"),
         (["good"], "opinions", {"trunkate": True}, "unknown field: trunkate"),
+        (
+            ["good"],
+            "opinions",
+            {"truncation": True, "truncate": True},
+            "unknown field: truncation; known are: best_effort, inputs, .* task, truncate, variant",
+        ),
         (["good"], "digits", {}, "input 'pixels' must hold float32 numbers, not text"),
         (["good"], "digits", {"truncate": True}, "task 'digits' takes numbers, and no texts"),
         ([[1.0] * 64], "digits", {"truncate": True}, "'truncate' is for texts"),
@@ -222,7 +228,7 @@ def test_texts_come_by_the_protocol_too(tokenisers: Tokenisers) -> None:
     [
         ([entry([1], ["a"], name="words")], "the input of texts is called 'text', not 'words'"),
         ([entry([1], ["a"]), entry([1], ["b"])], "texts come alone"),
-        ([entry([2], ["a"])], r"has 1 texts, its shape \[2\] needs 2"),
+        ([entry([2], ["a"])], r"has 1 text, its shape \[2\] needs 2"),
         ([entry([1, 3], ["a"] * 3)], r"must have shape \[rows\], or \[rows, 2\] for pairs"),
         ([entry([0], [])], "must have shape"),
         ([entry([1], [5])], "must be texts"),
@@ -387,19 +393,23 @@ def test_texts_of_another_datatype_are_told_theirs() -> None:
 
 
 @pytest.mark.parametrize("pairs", [True, False, None])
-def test_whose_first_model_was_judged_by_pairs_takes_no_single_texts(
+def test_texts_are_as_those_by_which_the_first_model_was_judged(
     tokenisers: Tokenisers, pairs: bool | None
 ) -> None:
     six = opinions(6, name="six", bucket=None, text=replace(TEXT, pairs=pairs))
     asked = {"task": None, "received_ms": 5.0, "draw": 9}
     given: list[Any] = [["good"], [["good", "bad"]]]
+    told = {
+        "good": "task 'six' takes pairs of texts, such as ['a man eats', 'somebody eats']",
+        # Of a list in a list, a mistake for two texts, one answer would be for both.
+        "bad": "task 'six' takes single texts, and no pairs of two: several texts are one list,"
+        " such as ['a text', 'another one']",
+    }
     for inputs in given:
         body = bytearray(orjson.dumps({"task": "six", "inputs": inputs}))
-        if pairs and inputs == ["good"]:
-            with pytest.raises(InvalidInput) as raised:
-                read(body, asked, TaskTable([six]), tokenisers)
-            assert raised.value.message == (
-                "task 'six' takes pairs of texts, such as ['a man eats', 'somebody eats']"
-            )
-        else:
+        if pairs is None or pairs is (inputs != ["good"]):
             assert read(body, asked, TaskTable([six]), tokenisers).query.rows == 1
+            continue
+        with pytest.raises(InvalidInput) as raised:
+            read(body, asked, TaskTable([six]), tokenisers)
+        assert raised.value.message == told["good" if pairs else "bad"]

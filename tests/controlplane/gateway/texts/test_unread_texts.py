@@ -12,7 +12,7 @@ import pytest
 from controlplane.gateway.query.parsing import parse_v1
 from controlplane.gateway.query.v2_parsing import parse_v2
 from controlplane.gateway.texts.asked import AskedInText, likely_task
-from planner.types import ANYBODY
+from planner.types import ANYBODY, Query
 from tests.controlplane.gateway.texts.test_own_tokenizers import ECHOED
 from tests.controlplane.gateway.texts.test_reading import TASKS, TOKENIZER, entry
 from tests.controlplane.serving import LATE, Known, Served, serving, until
@@ -127,3 +127,42 @@ async def test_who_would_be_refused_is_not_read(
     last = await served.ask(body)
     assert (last.status, len(read)) == (200, 41)
     assert {(await one).status for one in long} == {200}
+
+
+@pytest.mark.slow
+async def test_who_waits_too_long_for_others_is_not_read(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served.worker("w1", LATE)
+    body: dict[str, Any] = {"task": "opinions", "inputs": ["good"]}
+    assert (await served.ask(body)).status == 200
+    path = served.gateway.path
+    assert path.text_reader is not None
+    reader = path.text_reader._serving
+    demand: list[Query] = []
+    monkeypatch.setattr(path, "count_demand", demand.append)
+    reader._busy = True  # as with a text of somebody else
+    waiting = [
+        asyncio.create_task(served.ask(asked))
+        for asked in (body | {"slo": {"latency_ms": 200}}, body)
+    ]
+    await until(lambda: len(reader._waiting) == 2)
+    await asyncio.sleep(0.3)
+    read: list[Any] = []
+    through = reader._answer
+
+    def counted(found: Any) -> None:
+        read.append(found)
+        through(found)
+
+    monkeypatch.setattr(reader, "_answer", counted)
+    reader._busy = False
+    reader._go_on()
+    refused, answered = [await one for one in waiting]
+    assert refused.error[:2] == (504, "DEADLINE_EXCEEDED")
+    assert answered.status == 200
+    # It was refused before it was read, and is demand all the same.
+    assert len(read) == 1
+    errors = {name: one.errors for name, one in path.counters.tasks.items() if one.errors}
+    assert errors == {"opinions": {"DEADLINE_EXCEEDED": 1}}
+    assert len(demand) == 2

@@ -141,6 +141,22 @@ def test_pairs_are_told_apart_by_who_takes_types(tmp_path: Path) -> None:
         InvalidInput, match=r"texts\.csv are single texts, and task 'opinions' takes"
     ):
         house.join(path=house.model, model="third", tokenizer=None, evaluation=house.rows)
+    [task, *_] = house.catalog.snapshot().tasks
+    with pytest.raises(InvalidInput, match="takes pairs: they need a column 'text_pair'"):
+        rows_of_task(house.rows, task, house.catalog.tokenizer, tmp_path / "judged")
+
+
+def test_a_task_of_single_texts_is_not_judged_by_pairs(tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("\n".join(["text,text_pair,label", *["good,the,pos", "bad,the,neg"] * 12]))
+    house = Both(tmp_path)
+    with pytest.raises(
+        InvalidInput, match=r"pairs\.csv are pairs of texts, and task 'opinions' takes single ones"
+    ):
+        house.join(evaluation=pairs)
+    [task, *_] = house.catalog.snapshot().tasks
+    with pytest.raises(InvalidInput, match="leave the column 'text_pair' out"):
+        rows_of_task(pairs, task, house.catalog.tokenizer, tmp_path / "judged")
 
 
 def test_types_alone_make_no_other_numbers(tmp_path: Path) -> None:

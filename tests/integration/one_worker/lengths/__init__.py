@@ -1,0 +1,1 @@
+"""Tasks for rows of several lengths, in the deployment of this folder."""
