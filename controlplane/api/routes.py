@@ -28,7 +28,8 @@ from controlplane.api.path_parameters import ModelPath, TaskPath, known_paramete
 from controlplane.api.peaks import peak_routes
 from controlplane.api.quarantine import quarantine_routes
 from controlplane.api.reading.catalog import catalog_routes, profile_routes
-from controlplane.api.reading.running import event_routes, running_routes
+from controlplane.api.reading.events import event_routes
+from controlplane.api.reading.running import running_routes
 from controlplane.api.removal import removal_routes
 from controlplane.api.rules import rule_routes
 from controlplane.api.sharing import sharing_routes

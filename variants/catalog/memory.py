@@ -542,9 +542,16 @@ class MemoryCatalog:
         with self._writing:
             self._ticks.append(kept)
 
-    def ticks(self, limit: int) -> tuple[TickRecord, ...]:
+    def ticks(self, limit: int, *, changes: bool = False) -> tuple[TickRecord, ...]:
         with self._writing:
-            return tuple(reversed(self._ticks))[: max(0, limit)]
+            kept = tuple(self._ticks)
+        earlier = (-1, *(record.plan_version for record in kept))
+        asked = [
+            record
+            for record, before in zip(kept, earlier, strict=False)
+            if not changes or record.plan_version != before or record.body.get("actions")
+        ]
+        return tuple(reversed(asked))[: max(0, limit)]
 
     def add_event(self, *events: Event) -> None:
         for event in events:

@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping
-from datetime import UTC
 from operator import itemgetter
 from time import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import AwareDatetime, Field, StringConstraints
+from pydantic import Field
 
 from controlplane.api.context import ApiContext
 from controlplane.api.inventory import fleet_status_now
@@ -25,11 +24,10 @@ from controlplane.views.plan_schemas import (
     StorageStatusSchema,
 )
 from controlplane.views.rule_schemas import told
-from controlplane.views.schemas import EventSchema, History, Schema, SloReport, TickSchema
+from controlplane.views.schemas import History, Schema, SloReport, TickSchema
 from controlplane.views.worker_schemas import WorkerSchema
 from planner.sentences import there_are
 from variants.errors import NotFound
-from variants.types import EventFilter
 from workers.types import WorkerStatus
 
 
@@ -44,12 +42,6 @@ class Ticks(Schema):
     ticks: list[TickSchema]
 
 
-class Events(Schema):
-    events: list[EventSchema]
-
-
-SECOND = len("2026-01-31T23:59:59")
-KindName = Annotated[str, StringConstraints(max_length=64)]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="At most so many, newest first.")]
 
 
@@ -67,7 +59,7 @@ def running_routes(context: ApiContext) -> APIRouter:
         ] = "",
     ) -> Workers:
         statuses = await context.live.worker_status()
-        named = ((_worker(status), status) for status in statuses)
+        named = ((worker_name(status), status) for status in statuses)
         listed = sorted((one for one in named if one[0] > after), key=itemgetter(0))
         part = listed if limit is None else listed[:limit]
         return Workers(
@@ -77,7 +69,7 @@ def running_routes(context: ApiContext) -> APIRouter:
 
     @routes.get("/workers/{worker}", summary="One worker and what it has loaded")
     async def worker(worker: WorkerPath) -> WorkerSchema:
-        statuses = {_worker(status): status for status in await context.live.worker_status()}
+        statuses = {worker_name(status): status for status in await context.live.worker_status()}
         if worker not in statuses:
             known = there_are(statuses, worker) or "; none is there"
             raise NotFound(f"there is no worker {worker[:256]!r}{known}")
@@ -102,8 +94,13 @@ def running_routes(context: ApiContext) -> APIRouter:
         return row
 
     @routes.get("/ticks", summary="What the control loop saw and decided")
-    async def ticks(limit: Limit = 20) -> Ticks:
-        found = await asyncio.to_thread(context.catalog.ticks, limit)
+    async def ticks(
+        limit: Limit = 20,
+        changes: Annotated[
+            bool, Query(description="Only turns that made a plan or began something.")
+        ] = False,
+    ) -> Ticks:
+        found = await asyncio.to_thread(context.catalog.ticks, limit, changes=changes)
         return Ticks(ticks=[TickSchema.of(tick) for tick in found])
 
     @routes.get("/slo", summary="How well SLOs are met")
@@ -129,43 +126,6 @@ def running_routes(context: ApiContext) -> APIRouter:
     return routes
 
 
-def _worker(status: WorkerStatus | Mapping[str, Any]) -> str:
+def worker_name(status: WorkerStatus | Mapping[str, Any]) -> str:
+    """The name of a worker, as it or the live state tells of it."""
     return str(status["worker"] if isinstance(status, Mapping) else status.worker)
-
-
-def event_routes(context: ApiContext) -> APIRouter:
-    """What happened."""
-    routes = APIRouter(prefix="/v1", tags=["running"])
-
-    @routes.get("/events", summary="What happened")
-    async def events(
-        limit: Limit = 50,
-        after: Annotated[
-            int, Query(ge=0, le=2**53, description="Only those with a higher `seq`.")
-        ] = 0,
-        kind: Annotated[
-            list[KindName] | None,
-            Query(max_length=50, description="Only of this kind; given again, of these."),
-        ] = None,
-        since: Annotated[
-            AwareDatetime | None,
-            Query(description="Only from this time on, in ISO 8601 with its offset from UTC."),
-        ] = None,
-        task: Annotated[
-            str, Query(max_length=128, description="Only of this task, its models and variants.")
-        ] = "",
-        worker: Annotated[
-            str, Query(max_length=256, description="Only of this worker and variants on it.")
-        ] = "",
-    ) -> Events:
-        asked = EventFilter(
-            after=after,
-            kinds=frozenset(kind or ()),
-            since="" if since is None else since.astimezone(UTC).isoformat()[:SECOND],
-            task=task,
-            worker=worker,
-        )
-        found = await asyncio.to_thread(context.catalog.events, limit, asked)
-        return Events(events=[EventSchema.of(event) for event in found])
-
-    return routes

@@ -1264,6 +1264,25 @@ def test_a_list_of_turns_tells_of_each_what_is_new_and_json_has_all(
     ]  # fmt: skip
 
 
+def test_turns_that_changed_nothing_are_listed_when_all_are_asked_for(
+    gateway: Gateway, shell: Shell
+) -> None:
+    for minute in range(3):
+        body = {"explanation": ["w1 holds nothing"], "actions": []}
+        gateway.catalog.add_tick(
+            TickRecord(plan_version=1, at=f"2026-11-26T08:0{minute}:00", body=body)
+        )
+
+    def turns(*options: str) -> list[str]:
+        return [
+            row["at"]
+            for row in shell("plan", "list", "-o", "json", *options, url=gateway.url).json()
+        ]
+
+    assert turns() == ["2026-11-26T08:00:00"]
+    assert turns("--all") == [f"2026-11-26T08:0{minute}:00" for minute in (2, 1, 0)]
+
+
 def test_many_loads_in_a_row_are_one_line_and_json_has_each(gateway: Gateway, shell: Shell) -> None:
     def happened(kind: str, subject: str, message: str = "in the plan") -> None:
         gateway.catalog.add_event(
