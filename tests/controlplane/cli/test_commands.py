@@ -778,8 +778,12 @@ def test_a_worker_that_is_silent_or_slow_says_so_where_workers_are_told(
     gateway: Gateway, shell: Shell
 ) -> None:
     for found, state, why in (
-        ({"silent_s": 4.2}, "silent for 4 s", "cpu-4-a: has not answered for 4 s"),
-        ({"slowness": 2.6, "spared": True}, "slow", "cpu-4-a: takes 2.6 times as long as others"),
+        ({"silent_s": 4.2}, "silent for 4 s", "cpu-4-a: it has not answered for 4 s"),
+        (
+            {"slowness": 2.6, "spared": True},
+            "slow",
+            "cpu-4-a: it takes 2.6 times as long as others",
+        ),
     ):
         gateway.live.statuses = [asdict(worker("cpu-4-a", "mlp-v1-onnx-int8")) | found]
         for command in (("workers", "list"), ("workers", "get", "cpu-4-a"), ("status",)):

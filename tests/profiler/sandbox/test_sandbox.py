@@ -91,7 +91,7 @@ def test_with_a_gpu_what_is_resident_is_watched() -> None:
     limits = SandboxLimits(memory_mib=100, libraries_mib=100)
     with Sandbox(limits, gpu=True, module=ROGUE) as sandbox:
         pid = sandbox.pid
-        with pytest.raises(InvalidArtifact, match="m: needs more than the 100 MiB of a trial"):
+        with pytest.raises(InvalidArtifact, match="m: it needs more than the 100 MiB of a trial"):
             sandbox.call("swell", {}, subject="m")
         assert not psutil.pid_exists(pid)
 
