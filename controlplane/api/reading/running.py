@@ -27,7 +27,7 @@ from controlplane.views.rule_schemas import told
 from controlplane.views.schemas import History, Schema, SloReport, TickSchema
 from controlplane.views.worker_schemas import WorkerSchema
 from planner.sentences import there_are
-from variants.errors import NotFound
+from variants.errors import NotFound, StateUnavailable
 from workers.types import WorkerStatus
 
 
@@ -89,8 +89,12 @@ def running_routes(context: ApiContext) -> APIRouter:
         row.rules = [said for each in await rule_rows(context) if (said := told(each))]
         row.storage = StorageStatusSchema.model_validate(await context.storage())
         row.certificate = CertificateStatusSchema.model_validate(context.certificate())
-        row.cores = CoreStatusSchema.model_validate(await context.cores())
-        row.headroom = HeadroomSchema.of(await context.headroom())
+        cores, headroom = await context.cores(), await context.headroom()
+        row.cores = CoreStatusSchema.model_validate(cores)
+        if headroom:
+            report = await _slo(context)
+            short = cores.level is CoreLevel.SHORT
+            row.headroom = HeadroomSchema.of(headroom, report, cores_short=short)
         return row
 
     @routes.get("/ticks", summary="What the control loop saw and decided")
@@ -124,6 +128,14 @@ def running_routes(context: ApiContext) -> APIRouter:
         return History.model_validate(history(samples, time(), seconds, task))
 
     return routes
+
+
+async def _slo(context: ApiContext) -> SloReport | None:
+    """How queries ended lately; None while the live state does not answer."""
+    try:
+        return SloReport.of(await context.live.slo_report())
+    except StateUnavailable:
+        return None
 
 
 def worker_name(status: WorkerStatus | Mapping[str, Any]) -> str:

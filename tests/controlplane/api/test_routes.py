@@ -426,6 +426,18 @@ async def test_the_plan_comes_with_its_reasons(
     assert [(one["worker"], one["share"]) for one in plan["placements"]] == [("cpu-4-a", 0.5)]
 
 
+async def test_a_plan_with_room_says_what_is_late_all_the_same(
+    api: httpx.AsyncClient, live: DictLive
+) -> None:
+    live.told = {"turned_s": time(), "headroom": {"factor": 10.0, "tasks": []}}
+    assert (await get(api, "/v1/plan"))["headroom"]["sentence"].endswith("is asked now, or more.")
+    lately = dict(live.slo["tasks"][0], refusals={"OVERLOADED": 1})
+    live.slo = {**live.slo, "lately_s": 60.0, "tasks": [{**lately, "lately": lately}]}
+    assert (await get(api, "/v1/plan"))["headroom"]["sentence"].endswith(
+        "or more. All the same, 2 of 10 queries in the last 60 s missed their SLO."
+    )
+
+
 async def test_ticks_come_newest_first_and_limited(
     api: httpx.AsyncClient, catalog: MemoryCatalog
 ) -> None:
