@@ -94,8 +94,8 @@ class WorkerSchema(Schema):
 
 
 def silent_words(silent_s: float) -> str:
-    """``it has not answered for 4 s: queries go elsewhere``."""
-    return f"it has not answered for {silent_s:.0f} s: queries go to others that hold the same"
+    """``it has not answered for 4 s, and gets no queries until it does``."""
+    return f"it has not answered for {silent_s:.0f} s, and gets no queries until it does"
 
 
 def slow_words(slowness: float, *, spared: bool) -> str:

@@ -159,14 +159,17 @@ def declaration_of_the_future(folder: Path) -> Path:
     return with_document(folder, DECLARED, declared() | {"format": 2})
 
 
-@bad(Step.CHECK, rf"{SAID}/{PROGRAM}: input 'pixels' is float32 \[batch, 4\], but .* declares")
+@bad(
+    Step.CHECK, rf"{SAID}/{PROGRAM} has the input 'pixels' as float32 \[batch, 4\], but .* declares"
+)
 def program_other_than_declared(folder: Path) -> Path:
     inputs = [{"name": "pixels", "dtype": "float32", "shape": [5]}]
     return with_document(folder, DECLARED, declared() | {"inputs": inputs})
 
 
 @bad(
-    Step.CHECK, rf"{SAID}/{ONNX}: output 'logits' is float32 \[batch, 3\], but .* it is not there$"
+    Step.CHECK,
+    rf"{SAID}/{ONNX} has the output 'logits' as float32 \[batch, 3\], but .* not at all$",
 )
 def onnx_other_than_declared(folder: Path) -> Path:
     other = models.model(
