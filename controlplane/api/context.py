@@ -12,6 +12,7 @@ from controlplane.registry.operations import Operations, Registrations
 from controlplane.settings import Settings
 from controlplane.views.machines.certificate_status import CertificateStatus, certificate_status
 from controlplane.views.machines.core_shortage import CoreStatus, core_status
+from controlplane.views.machines.loop_silence import LoopStatus, loop_status
 from controlplane.views.storage_status import StorageStatus, all_rooms, storage_status
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
@@ -138,6 +139,12 @@ class ApiContext:
     def certificate(self) -> CertificateStatus:
         """Whether the certificate of the gateway that answers this ends soon."""
         return certificate_status(self.certificate_ends_s(), time())
+
+    async def control_loop(self) -> LoopStatus:
+        """Whether the control loop turns."""
+        with contextlib.suppress(StateUnavailable):
+            return loop_status((await self.live.controller() or {}).get("turned_s"), time())
+        return loop_status(None, time())
 
     async def headroom(self) -> Mapping[str, Any] | None:
         """What the control loop says of how much more could be served; None where it does not."""

@@ -20,6 +20,7 @@ from controlplane.views.machines.core_shortage import CoreLevel
 from controlplane.views.plan_schemas import (
     CertificateStatusSchema,
     CoreStatusSchema,
+    LoopStatusSchema,
     PlanSchema,
     StorageStatusSchema,
 )
@@ -89,6 +90,7 @@ def running_routes(context: ApiContext) -> APIRouter:
         row.rules = [said for each in await rule_rows(context) if (said := told(each))]
         row.storage = StorageStatusSchema.model_validate(await context.storage())
         row.certificate = CertificateStatusSchema.model_validate(context.certificate())
+        row.control_loop = LoopStatusSchema.model_validate(await context.control_loop())
         cores, headroom = await context.cores(), await context.headroom()
         row.cores = CoreStatusSchema.model_validate(cores)
         if headroom:

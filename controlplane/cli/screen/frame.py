@@ -80,6 +80,7 @@ def _head(reading: Reading, now: datetime, width: int, stale: str) -> Iterator[s
         None if plan is None else plan.get("cores"),
         None if plan is None else plan.get("storage"),
         None if plan is None else plan.get("certificate"),
+        None if plan is None else plan.get("control_loop"),
     ):
         if standing and standing["sentence"]:
             yield from _sentence(standing["sentence"], width)

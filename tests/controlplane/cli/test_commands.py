@@ -330,6 +330,19 @@ def test_status_tells_of_a_slow_catalog(gateway: Gateway, shell: Shell) -> None:
     assert as_json["plan"]["storage"] == {"level": "slow", "sentence": sentence}
 
 
+def test_status_tells_of_a_control_loop_that_has_stopped(gateway: Gateway, shell: Shell) -> None:
+    gateway.live.told = {"turned_s": time()}
+    assert "control loop" not in shell("status", url=gateway.url).out
+    gateway.live.told = {"turned_s": time() - 90.0}
+
+    told = shell("status", url=gateway.url)
+    as_json = shell("status", "-o", "json", url=gateway.url).json()
+
+    assert "● The control loop has made no turn for 90 s: queries go on by the last" in told.out
+    assert as_json["plan"]["control_loop"]["level"] == "loop_silent"
+    assert "The control loop has made no turn" in shell("top", "--once", url=gateway.url).out
+
+
 def test_status_tells_of_a_certificate_that_ends_soon(gateway: Gateway, shell: Shell) -> None:
     assert "certificate" not in shell("status", url=gateway.url).out
     gateway.certificate_ends_s = time() + 3.5 * 86_400

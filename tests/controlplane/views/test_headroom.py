@@ -52,7 +52,7 @@ def test_where_all_is_too_much_it_says_of_which_task_less_would_suffice() -> Non
 
 
 def report(task: str = "digits", **counts: int) -> SloReport:
-    row = {
+    row: dict[str, object] = {
         "requests": 0, "met": 0, "late": 0, "refused": 0, "infeasible": 0, "attainment": None,
         "refusals": {},
     }  # fmt: skip
