@@ -28,6 +28,7 @@ def rogue(time_s: float = 30.0) -> Sandbox:
         ("babble", "m: its trial process wrote what is no answer"),
         ("flood", "m: its trial process wrote what is no answer"),
         ("list", "m: its trial process gave no result"),
+        ("refuse", "m: it cannot be loaded: no rule for it"),
     ],
 )
 def test_misbehaviour_becomes_a_sentence_and_no_process_stays(method: str, sentence: str) -> None:
