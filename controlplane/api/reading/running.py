@@ -83,21 +83,7 @@ def running_routes(context: ApiContext) -> APIRouter:
             Query(max_length=128, description="Placements and routes of this one only, else all."),
         ] = None,
     ) -> PlanSchema:
-        newest = await asyncio.to_thread(context.catalog.latest_plan)
-        if task is not None and (newest is None or all(p.task != task for p in newest.placements)):
-            catalog_views.find_task(await context.snapshot(), task)
-        row = PlanSchema.of(newest, await fleet_status_now(context, newest), task)
-        row.rules = [said for each in await rule_rows(context) if (said := told(each))]
-        row.storage = StorageStatusSchema.model_validate(await context.storage())
-        row.certificate = CertificateStatusSchema.model_validate(context.certificate())
-        row.control_loop = LoopStatusSchema.model_validate(await context.control_loop())
-        cores, headroom = await context.cores(), await context.headroom()
-        row.cores = CoreStatusSchema.model_validate(cores)
-        if headroom:
-            report = await _slo(context)
-            short = cores.level is CoreLevel.SHORT
-            row.headroom = HeadroomSchema.of(headroom, report, cores_short=short)
-        return row
+        return await _plan_now(context, task)
 
     @routes.get("/ticks", summary="What the control loop saw and decided")
     async def ticks(
@@ -130,6 +116,29 @@ def running_routes(context: ApiContext) -> APIRouter:
         return History.model_validate(history(samples, time(), seconds, task))
 
     return routes
+
+
+async def _plan_now(context: ApiContext, task: str | None) -> PlanSchema:
+    """The newest plan, and how all stands that it is about.
+
+    Raises:
+        TaskNotFound: nothing is placed of that task, and there is none.
+    """
+    newest = await asyncio.to_thread(context.catalog.latest_plan)
+    if task is not None and (newest is None or all(p.task != task for p in newest.placements)):
+        catalog_views.find_task(await context.snapshot(), task)
+    row = PlanSchema.of(newest, await fleet_status_now(context, newest), task)
+    row.rules = [said for each in await rule_rows(context) if (said := told(each))]
+    row.storage = StorageStatusSchema.model_validate(await context.storage())
+    row.certificate = CertificateStatusSchema.model_validate(context.certificate())
+    row.control_loop = LoopStatusSchema.model_validate(await context.control_loop())
+    cores, headroom = await context.cores(), await context.headroom()
+    row.cores = CoreStatusSchema.model_validate(cores)
+    if headroom:
+        report = await _slo(context)
+        short = cores.level is CoreLevel.SHORT
+        row.headroom = HeadroomSchema.of(headroom, report, cores_short=short)
+    return row
 
 
 async def _slo(context: ApiContext) -> SloReport | None:
