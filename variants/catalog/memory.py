@@ -41,7 +41,7 @@ from variants.catalog.validity.registrations import (
     plain_body,
     version_of,
 )
-from variants.catalog.validity.rules import check_rule, check_rule_room
+from variants.catalog.validity.rules import check_rule, check_rule_room, no_rule
 from variants.catalog.validity.texts import check_named, check_tokenizer, tokenizers_of
 from variants.errors import NotFound, StaleEpoch
 from variants.texts.inputs import digest_of_text
@@ -499,7 +499,7 @@ class MemoryCatalog:
             old = self._snapshot
             found = next((rule for rule in old.rules if rule.id == id), None)
             if found is None:
-                raise NotFound(f"there is no rule {id}")
+                raise no_rule(id, old.rules)
             rules = tuple(rule for rule in old.rules if rule is not found)
             self._snapshot = replace(old, revision=old.revision + 1, rules=rules)
             return found
