@@ -20,6 +20,7 @@ from controlplane.views.machines.core_shortage import CoreLevel
 from controlplane.views.plan_schemas import (
     CertificateStatusSchema,
     CoreStatusSchema,
+    KeysStatusSchema,
     LoopStatusSchema,
     PlanSchema,
     StorageStatusSchema,
@@ -131,6 +132,7 @@ async def _plan_now(context: ApiContext, task: str | None) -> PlanSchema:
     row.rules = [said for each in await rule_rows(context) if (said := told(each))]
     row.storage = StorageStatusSchema.model_validate(await context.storage())
     row.certificate = CertificateStatusSchema.model_validate(context.certificate())
+    row.client_keys = KeysStatusSchema.model_validate(context.keys_status())
     row.control_loop = LoopStatusSchema.model_validate(await context.control_loop())
     cores, headroom = await context.cores(), await context.headroom()
     row.cores = CoreStatusSchema.model_validate(cores)

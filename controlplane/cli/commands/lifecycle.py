@@ -55,7 +55,7 @@ Workers = Annotated[
     typer.Option(metavar="N", help="Workers to split the cores into; else MODELLESS_WORKERS or 1."),
 ]
 
-STATES = ("control_loop", "cores", "storage", "certificate")
+STATES = ("control_loop", "cores", "storage", "certificate", "client_keys")
 """Fields of a plan that have a sentence where something is wrong."""
 TASK_BEGINS = re.compile(r"(?<=\.) (?=[a-z0-9][a-z0-9._-]*: [\d,]+ of )")
 EVICTION = "modelless"

@@ -139,6 +139,13 @@ async def test_a_file_that_is_wrong_changes_nothing(
     file.write_text("shop\n")
     await until(lambda: "the keys of clients stay as they were" in caplog.text)
     assert (await guarded.ask(query(1), headers=bearer(key))).status == 200
+    told = (await guarded.get("/v1/plan", headers=bearer(TOKEN))).json["client_keys"]
+    assert told["level"] == "keys_wrong"
+    assert "this gateway goes on with the keys that it has" in told["sentence"]
+    assert "line 1" in told["sentence"]
+    file.write_text("")
+    while (await guarded.get("/v1/plan", headers=bearer(TOKEN))).json["client_keys"]["sentence"]:
+        pass
 
 
 async def test_a_key_is_changed_without_a_query_lost(guarded: Served) -> None:
@@ -208,6 +215,7 @@ async def test_a_file_that_could_not_be_read_is_read_again(
     for known in (False, False, True):
         followed.look()
         assert bool(access.clients) is known
+        assert followed.status.sentence.count("has started without keys") == (not known)
     assert access.client_of(b"Bearer " + key.encode()).name == "shop"
     assert caplog.text.count("Too many open files") == 1
 
