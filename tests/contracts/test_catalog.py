@@ -818,6 +818,13 @@ def test_ticks_that_changed_something(catalog: Catalog) -> None:
     assert catalog.ticks(2, changes=True) == changed[:2]
 
 
+def test_ticks_with_other_rates_alone_changed_nothing(catalog: Catalog) -> None:
+    for number, changes in ((0, []), (1, []), (2, ["w1 gets a"]), (3, []), (4, [])):
+        catalog.add_tick(tick(number, actions=[], changes=changes))
+    found = catalog.ticks(10, changes=True)
+    assert [record.plan_version for record in found] == [2, 1, 0]
+
+
 def test_only_the_newest_ticks_are_kept(somewhere: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand, of which each takes a database milliseconds: here only a few."""
     assert TICKS_KEPT == 1_000

@@ -72,6 +72,15 @@ from variants.types import (
 )
 
 
+def _changes_something(record: TickRecord, earlier: int) -> bool:
+    """Whether its plan differs by more than its rates from that of this version, or something was
+    begun."""
+    changes = record.body.get("changes")
+    # Of the first plan, and in records of old, nothing says what differs.
+    planned = record.plan_version != earlier and (changes is None or earlier <= 0)
+    return bool(record.body.get("actions") or changes or planned)
+
+
 class MemoryCatalog:
     """A ``Catalog`` that lives and dies with its process.
 
@@ -549,7 +558,7 @@ class MemoryCatalog:
         asked = [
             record
             for record, before in zip(kept, earlier, strict=False)
-            if not changes or record.plan_version != before or record.body.get("actions")
+            if not changes or _changes_something(record, before)
         ]
         return tuple(reversed(asked))[: max(0, limit)]
 

@@ -383,8 +383,8 @@ class Catalog(Protocol):
         """The newest ticks, newest first.
 
         Args:
-            changes: only those with a plan other than the tick before, or with actions, and the
-                oldest that is kept.
+            changes: only those whose plan differs from the one before by more than its rates, or
+                with actions, and the oldest that is kept.
         """
 
     def add_event(self, *events: Event) -> None:

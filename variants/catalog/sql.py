@@ -326,11 +326,14 @@ class SqlCatalog(SqlTaskTables):
 
 
 def _changes_something() -> ColumnElement[bool]:
-    """Of a tick: it has actions, or a plan other than the tick before, or there is none before."""
+    """Of a tick: its plan differs by more than its rates, or something was begun."""
     tick, before = tables.ticks.c, tables.ticks.alias().c
-    planned = select(before.plan_version).where(before.seq == tick.seq - 1).scalar_subquery()
-    acted = tick.body["actions"].as_string() != "[]"
-    return or_(acted, tick.plan_version != func.coalesce(planned, -1))
+    version = select(before.plan_version).where(before.seq == tick.seq - 1).scalar_subquery()
+    earlier = func.coalesce(version, -1)
+    acted, changes = (tick.body[name].as_string() for name in ("actions", "changes"))
+    # Of the first plan, and in records of old, nothing says what differs.
+    planned = and_(tick.plan_version != earlier, or_(changes.is_(None), earlier <= 0))
+    return or_(acted != "[]", changes != "[]", planned)
 
 
 def _register(connection: Connection, registration: Registration, *, joins: bool) -> None:

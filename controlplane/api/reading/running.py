@@ -90,7 +90,11 @@ def running_routes(context: ApiContext) -> APIRouter:
     async def ticks(
         limit: Limit = 20,
         changes: Annotated[
-            bool, Query(description="Only turns that made a plan or began something.")
+            bool,
+            Query(
+                description="Only turns that began something, or whose plan differs by more than "
+                "its rates."
+            ),
         ] = False,
     ) -> Ticks:
         found = await asyncio.to_thread(context.catalog.ticks, limit, changes=changes)

@@ -140,7 +140,7 @@ def list_ticks(
         int, typer.Option(min=1, max=MOST_TICKS, metavar="N", help="At most so many.")
     ] = 20,
     every: Annotated[
-        bool, typer.Option("--all", help="Those as well in which nothing did, one a minute.")
+        bool, typer.Option("--all", help="Also those in which nothing did but rates.")
     ] = False,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,

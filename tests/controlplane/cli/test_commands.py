@@ -1268,8 +1268,8 @@ def test_a_list_of_turns_tells_of_each_what_is_new_and_json_has_all(
             TickRecord(plan_version=number, at="2026-11-26T08:00:00", body=body)
         )
 
-    _, _, *lines = shell("plan", "list", "--limit", "3", url=gateway.url).out.splitlines()
-    rows = shell("plan", "list", "--limit", "3", "-o", "json", url=gateway.url).json()
+    _, _, *lines = shell("plan", "list", "--all", "--limit", "3", url=gateway.url).out.splitlines()
+    rows = shell("plan", "list", "--all", "--limit", "3", "-o", "json", url=gateway.url).json()
 
     assert [line.split("  ")[-1].strip() for line in map(str.rstrip, lines)] == [
         f"Only planned rates differ. {full}",
