@@ -45,7 +45,7 @@ from workers.types import WorkerConfig
 
 if TYPE_CHECKING:
     from controlplane.controller.events.journal import Journal
-    from controlplane.controller.measuring import Measuring
+    from controlplane.controller.profiles.measuring import Measuring
 
 log = logging.getLogger(__name__)
 
@@ -281,7 +281,7 @@ class ControllerReplica(Replaceable):
     def _measuring_on(self, cluster: bool) -> Callable[["Journal"], "Measuring"]:
         """What has profiles measured: on the nodes of a cluster, or on this machine."""
         from controlplane.cluster.measuring_nodes import MeasuringHere, MeasuringNodes
-        from controlplane.controller.measuring import Measuring
+        from controlplane.controller.profiles.measuring import Measuring
 
         def now() -> Settings:
             return self._loop.settings

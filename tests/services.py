@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, NamedTuple, NoReturn
 
 import psycopg
@@ -42,6 +42,20 @@ SHARED_MEMORY = pytest.mark.skipif(
 
 
 @contextmanager
+def short_folder(prefix: str) -> Iterator[str]:
+    """A folder with a short path, gone afterwards with all that is in it.
+
+    What tests that were killed left of such folders goes too: each has the process in its name.
+    """
+    for left in Path(gettempdir()).glob(f"{prefix}*-*"):
+        pid = left.name.removeprefix(prefix).partition("-")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    with TemporaryDirectory(prefix=f"{prefix}{os.getpid()}-", dir=gettempdir()) as folder:
+        yield folder
+
+
+@contextmanager
 def postgres_server() -> Iterator[str]:
     """The URL of a PostgreSQL server on which databases can be created."""
     given = os.environ.get("MODELLESS_TEST_POSTGRES_URL")
@@ -53,7 +67,7 @@ def postgres_server() -> Iterator[str]:
         missing("PostgreSQL")
     user = _unprivileged_user()
     # A socket's path may hold 107 bytes, too few for a test's own folder.
-    with TemporaryDirectory(prefix="modelless-pg-") as folder:
+    with short_folder("modelless-pg-") as folder:
         if user:
             os.chown(folder, user.pw_uid, user.pw_gid)
         data = Path(folder) / "data"
@@ -165,7 +179,7 @@ def redis_server() -> Iterator[str]:
     program = shutil.which("redis-server")
     if program is None:
         missing("redis-server")
-    with TemporaryDirectory(prefix="modelless-redis-") as folder:
+    with short_folder("modelless-redis-") as folder:
         socket = f"{folder}/redis.sock"
         command = [program, "--port", "0", "--unixsocket", socket, "--save", "", "--dir", folder]
         with _running(command, folder, None, lambda: _ping(socket)):

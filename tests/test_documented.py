@@ -10,6 +10,7 @@ import pytest
 from typer.main import get_command
 
 from controlplane.api.context import ApiContext
+from controlplane.api.reading.event_kinds import EVENT_KINDS
 from controlplane.api.routes import build_api
 from controlplane.cli import outcome
 from controlplane.cli.commands.root import COMMANDS, app
@@ -196,8 +197,8 @@ def words(node: ast.expr) -> str:
     return value if isinstance(value, str) and re.fullmatch(r"[a-z]+(_[a-z]+)*", value) else ""
 
 
-def test_every_kind_of_event_is_documented() -> None:
-    assert set(rows("Events")) == event_kinds()
+def test_every_kind_of_event_is_documented_and_may_be_asked_for() -> None:
+    assert set(rows("Events")) == event_kinds() == EVENT_KINDS
 
 
 def test_every_policy_and_eviction_rule_is_documented() -> None:

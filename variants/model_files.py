@@ -57,17 +57,17 @@ def find_model_files(
     if stat.S_ISREG(kind):
         return (ModelFile(model=_name(model, path.stem), version=None, path=path),)
     if not stat.S_ISDIR(kind):
-        raise InvalidArtifact(f"{path.name or path}: is neither a plain file nor a folder")
+        raise InvalidArtifact(f"{path.name or path} is neither a plain file nor a folder")
     name, shown = model_name(path, model), path.name or path
     numbered = numbered_folders(path) if only is None else [path / only]
     if not numbered:
-        raise InvalidArtifact(f"{shown}: has no folder named after a version, such as 1")
+        raise InvalidArtifact(f"{shown} has no folder named after a version, such as 1")
     if len(numbered) > MAX_VERSIONS:
-        raise InvalidArtifact(f"{shown}: has more than {MAX_VERSIONS} versions")
+        raise InvalidArtifact(f"{shown} has more than {MAX_VERSIONS} versions")
     wrong = [child.name for child in numbered if not _VERSION.fullmatch(child.name)]
     if wrong:
         raise InvalidArtifact(
-            f"{shown}/{wrong[0]}: is no version; versions count from 1, without leading zeros"
+            f"{shown}/{wrong[0]} is no version; versions count from 1, without leading zeros"
         )
     return tuple(
         ModelFile(model=name, version=int(child.name), path=_only_file(path, child))
@@ -96,14 +96,14 @@ def numbered_folders(path: Path) -> list[Path]:
 def _only_file(folder: Path, version: Path) -> Path:
     where = f"{folder.name}/{version.name}"
     if not stat.S_ISDIR(_kind(version)):
-        raise InvalidArtifact(f"{where}: is not a folder")
+        raise InvalidArtifact(f"{where} is not a folder")
     files = [child for child in _children(version) if child.suffix in SUFFIXES]
     if not files:
-        raise InvalidArtifact(f"{where}: has no {' or '.join(SUFFIXES)} file")
+        raise InvalidArtifact(f"{where} has no {' or '.join(SUFFIXES)} file")
     if len(files) > 1:
-        raise InvalidArtifact(f"{where}: has {len(files)} model files; a version is one")
+        raise InvalidArtifact(f"{where} has {len(files)} model files; a version is one")
     if not stat.S_ISREG(_kind(files[0])):
-        raise InvalidArtifact(f"{where}/{files[0].name}: is not a plain file")
+        raise InvalidArtifact(f"{where}/{files[0].name} is not a plain file")
     return files[0]
 
 
@@ -112,9 +112,9 @@ def _kind(path: Path) -> int:
         mode = path.lstat().st_mode
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise InvalidArtifact(f"{path.name or path}: cannot be read: {reason}") from error
+        raise InvalidArtifact(f"{path.name or path} cannot be read: {reason}") from error
     if stat.S_ISLNK(mode):
-        raise InvalidArtifact(f"{path.name}: is a symbolic link; give what it points to")
+        raise InvalidArtifact(f"{path.name} is a symbolic link; give what it points to")
     return mode
 
 
@@ -122,7 +122,7 @@ def _children(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
     except OSError as error:
-        raise InvalidArtifact(f"{folder.name}: cannot be read: {error.strerror}") from error
+        raise InvalidArtifact(f"{folder.name} cannot be read: {error.strerror}") from error
 
 
 def _name(given: str | None, found: str) -> ModelName:

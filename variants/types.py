@@ -605,19 +605,20 @@ class EventFilter:
     """One of these kinds; empty: any."""
     since: str = ""
     """At this time or later, in ISO 8601 and UTC; compared as text, to the second."""
-    task: str = ""
-    """Of this task, or of a model or variant of it."""
+    tasks: frozenset[str] = frozenset()
+    """Of one of these tasks, or of a model or variant of one; empty: of any."""
     worker: str = ""
     """Of this worker, or of a variant on it."""
 
     def fits(self, event: "Event") -> bool:
         """Whether an event is asked for."""
-        subject, task, worker = event.subject, self.task, self.worker
+        subject, worker = event.subject, self.worker
+        task = subject.partition("/")[0]
         return (
             event.seq > self.after
             and (not self.kinds or event.kind in self.kinds)
             and event.at >= self.since
-            and (not task or subject == task or subject.startswith(f"{task}/"))
+            and (not self.tasks or task in self.tasks)
             and (not worker or subject == worker or subject.endswith(f" on {worker}"))
         )
 

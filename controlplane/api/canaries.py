@@ -47,26 +47,8 @@ def canary_routes(context: ApiContext) -> APIRouter:
         task: TaskPath, model: ModelPath, version: VersionPath, change: CanaryShare
     ) -> CanarySchema:
         parts = catalog_views.named_tasks(await context.snapshot(), task, model)
-        rows = [await _share(part, model, version, change) for part in parts]
+        rows = [await _share(context, part, model, version, change) for part in parts]
         return rows[0].model_copy(update={"task": task})
-
-    async def _share(task: TaskName, model: str, version: int, change: CanaryShare) -> CanarySchema:
-        asked = Canary(
-            task=task, model=ModelName(model), version=version, share=change.share,
-            after=change.after, promote=change.promote, set_at=timestamp(),
-        )  # fmt: skip
-        subject = f"{task}/{asked.label}"
-        if not change.share:
-            known = next((c for c in (await context.snapshot()).canaries if c.task == task), None)
-            if known is None or known.label != asked.label or not known.share:
-                raise NotFound(f"{asked.label[:140]} of task {task!r} has no share of its queries")
-            await asyncio.to_thread(context.catalog.end_canary, known.task, known.model)
-            await _tell("canary_ended", subject, "its share was ended", context)
-            return CanarySchema.of(asked, (await _judged(context)).get(str(known.number)))
-        stored = await asyncio.to_thread(context.catalog.set_canary, asked)
-        words = f"it gets {percent(asked.share)} % of the queries that name no variant"
-        await _tell("canary_set", subject, words, context)
-        return CanarySchema.of(stored, None)
 
     @routes.post(
         "/models/{task}/{model}/rollback",
@@ -77,28 +59,56 @@ def canary_routes(context: ApiContext) -> APIRouter:
     )
     async def roll_back(task: TaskPath, model: ModelPath) -> RollbackSchema:
         parts = catalog_views.named_tasks(await context.snapshot(), task, model)
-        rows = [await _roll_back(part, model) for part in parts]
+        rows = [await _roll_back(context, part, model) for part in parts]
         return rows[0].model_copy(update={"task": task})
 
-    async def _roll_back(task: TaskName, model: str) -> RollbackSchema:
-        done = await asyncio.to_thread(context.catalog.roll_back, task, ModelName(model))
-        if done.canary is not None:
-            subject = f"{task}/{done.canary.label}"
-            await _tell("canary_ended", subject, "it was rolled back", context)
-        for version, stage in ((done.restored, Stage.LIVE), (done.retired, Stage.RETIRED)):
-            if version is not None and version.stage is not stage:
-                subject = f"{task}/{version.label}"
-                words = f"{version.stage} -> {stage}, rolled back"
-                await _tell("stage_changed", subject, words, context)
-        return RollbackSchema(
-            task=task,
-            model=model,
-            ended=None if done.canary is None else done.canary.label,
-            retired=None if done.retired is None else done.retired.label,
-            live=None if done.restored is None else done.restored.label,
-        )
-
     return routes
+
+
+async def _share(
+    context: ApiContext, task: TaskName, model: str, version: int, change: CanaryShare
+) -> CanarySchema:
+    """Give a version of one task its share, or end that.
+
+    Raises:
+        NotFound: it has none that could be ended.
+    """
+    asked = Canary(
+        task=task, model=ModelName(model), version=version, share=change.share,
+        after=change.after, promote=change.promote, set_at=timestamp(),
+    )  # fmt: skip
+    subject = f"{task}/{asked.label}"
+    if not change.share:
+        known = next((c for c in (await context.snapshot()).canaries if c.task == task), None)
+        if known is None or known.label != asked.label or not known.share:
+            raise NotFound(f"{asked.label[:140]} of task {task!r} has no share of its queries")
+        await asyncio.to_thread(context.catalog.end_canary, known.task, known.model)
+        await _tell("canary_ended", subject, "its share was ended", context)
+        return CanarySchema.of(asked, (await _judged(context)).get(str(known.number)))
+    stored = await asyncio.to_thread(context.catalog.set_canary, asked)
+    words = f"it gets {percent(asked.share)} % of the queries that name no variant"
+    await _tell("canary_set", subject, words, context)
+    return CanarySchema.of(stored, None)
+
+
+async def _roll_back(context: ApiContext, task: TaskName, model: str) -> RollbackSchema:
+    """Take back what was done last for a model of one task."""
+    done = await asyncio.to_thread(context.catalog.roll_back, task, ModelName(model))
+    if done.canary is not None:
+        subject = f"{task}/{done.canary.label}"
+        await _tell("canary_ended", subject, "it was rolled back", context)
+    for version, stage in ((done.restored, Stage.LIVE), (done.retired, Stage.RETIRED)):
+        if version is not None and version.stage is not stage:
+            subject = f"{task}/{version.label}"
+            words = f"{version.stage} -> {stage}, rolled back"
+            await _tell("stage_changed", subject, words, context)
+    return RollbackSchema(
+        task=task,
+        model=model,
+        ended=None if done.canary is None else done.canary.label,
+        retired=None if done.retired is None else done.retired.label,
+        live=None if done.restored is None else done.restored.label,
+    )
 
 
 async def _judged(context: ApiContext) -> Mapping[str, Any]:

@@ -12,6 +12,8 @@ from controlplane.registry.operations import Operations, Registrations
 from controlplane.settings import Settings
 from controlplane.views.machines.certificate_status import CertificateStatus, certificate_status
 from controlplane.views.machines.core_shortage import CoreStatus, core_status
+from controlplane.views.machines.keys_file import KeysStatus, keys_status
+from controlplane.views.machines.loop_silence import LoopStatus, loop_status
 from controlplane.views.storage_status import StorageStatus, all_rooms, storage_status
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
@@ -104,6 +106,8 @@ class ApiContext:
     """The disks of this machine that are written."""
     certificate_ends_s: Callable[[], float | None] = lambda: None
     """When the gateway's certificate ends, as Unix time; None without TLS."""
+    keys_status: Callable[[], KeysStatus] = lambda: keys_status("", known=True)
+    """Whether the file of clients' keys can be read."""
     _seen: Mapping[str, Any] | None = None
     """What the control loop told last of the nodes: it holds while nobody can say it."""
     _snapshot: CatalogSnapshot = field(default_factory=lambda: CatalogSnapshot(revision=-1))
@@ -138,6 +142,12 @@ class ApiContext:
     def certificate(self) -> CertificateStatus:
         """Whether the certificate of the gateway that answers this ends soon."""
         return certificate_status(self.certificate_ends_s(), time())
+
+    async def control_loop(self) -> LoopStatus:
+        """Whether the control loop turns."""
+        with contextlib.suppress(StateUnavailable):
+            return loop_status((await self.live.controller() or {}).get("turned_s"), time())
+        return loop_status(None, time())
 
     async def headroom(self) -> Mapping[str, Any] | None:
         """What the control loop says of how much more could be served; None where it does not."""

@@ -28,7 +28,8 @@ from controlplane.api.path_parameters import ModelPath, TaskPath, known_paramete
 from controlplane.api.peaks import peak_routes
 from controlplane.api.quarantine import quarantine_routes
 from controlplane.api.reading.catalog import catalog_routes, profile_routes
-from controlplane.api.reading.running import event_routes, running_routes
+from controlplane.api.reading.events import event_routes
+from controlplane.api.reading.running import running_routes
 from controlplane.api.removal import removal_routes
 from controlplane.api.rules import rule_routes
 from controlplane.api.sharing import sharing_routes
@@ -38,6 +39,7 @@ from controlplane.views import catalog_views
 from controlplane.views.catalog_schemas import StageChange, VersionSchema
 from controlplane.views.schemas import OperationSchema, OperationsSchema
 from planner.sentences import NAMED, some_of
+from variants.catalog.protocol import Catalog
 from variants.errors import Conflict, NotFound
 from variants.types import CatalogSnapshot, Event, ModelName, Stage, TaskName
 
@@ -127,7 +129,8 @@ def build_api(context: ApiContext) -> FastAPI:
         sharing_routes(context),
         removal_routes(context),
         canary_routes(context),
-        _registration_routes(context, registrations),
+        _registration_routes(registrations),
+        _stage_routes(context),
     ):
         api.include_router(routes, dependencies=[Depends(known_parameters)])
     for path, name in PAGES.items():
@@ -192,7 +195,8 @@ def _unless_known(
     return Response(body, media_type=media_type, headers=headers)
 
 
-def _registration_routes(context: ApiContext, registrations: Registrations) -> APIRouter:
+def _registration_routes(registrations: Registrations) -> APIRouter:
+    """Registrations: how they begin, how far they are, and how they end."""
     routes = APIRouter(prefix="/v1", tags=["registration"])
 
     @routes.post(
@@ -244,6 +248,13 @@ def _registration_routes(context: ApiContext, registrations: Registrations) -> A
     async def end_operation(id: str) -> OperationSchema:
         return OperationSchema.model_validate(await registrations.end(id))
 
+    return routes
+
+
+def _stage_routes(context: ApiContext) -> APIRouter:
+    """Stages of versions."""
+    routes = APIRouter(prefix="/v1", tags=["registration"])
+
     @routes.post(
         "/models/{task}/{model}/versions/{version}/stage",
         summary="Promote or retire a version",
@@ -253,32 +264,45 @@ def _registration_routes(context: ApiContext, registrations: Registrations) -> A
     async def set_stage(
         task: TaskPath, model: ModelPath, version: Annotated[int, Path(ge=1)], change: StageChange
     ) -> VersionSchema:
-        rows = catalog_views.model_rows(await context.snapshot(), task, model)
-        found = [one for row in rows for one in row.versions if one.version == version]
-        if not found:
-            known = sorted({one.version for row in rows for one in row.versions})
-            raise NotFound(
-                f"model {model[:128]!r} of task {task[:128]!r} has no version {version};"
-                f" there are: {some_of([str(one) for one in known], NAMED)}"
-            )
+        snapshot = await context.snapshot()
+        found = _versions(snapshot, task, model, version)
         if change.stage is not Stage.LIVE and not change.allow_gap:
-            _refuse_gap(await context.snapshot(), found)
+            _refuse_gap(snapshot, found)
         for before in found:  # one, or one of each bucket of the task
             if before.stage is not change.stage:
-                event = Event(
-                    at=datetime.now(UTC).isoformat(timespec="seconds"),
-                    kind="stage_changed",
-                    subject=f"{before.task}/{model}-v{version}",
-                    message=f"{before.stage} -> {change.stage}",
-                )
-                of = TaskName(before.task)
-                await asyncio.to_thread(
-                    context.catalog.set_stage, of, ModelName(model), version, change.stage
-                )
-                await asyncio.to_thread(context.catalog.add_event, event)
+                await asyncio.to_thread(_set_stage, context.catalog, before, change.stage)
         return found[0].model_copy(update={"stage": change.stage, "task": task})
 
     return routes
+
+
+def _versions(snapshot: CatalogSnapshot, task: str, model: str, number: int) -> list[VersionSchema]:
+    """A version of a model, of a task for rows of several lengths that of each bucket.
+
+    Raises:
+        TaskNotFound, NotFound: there is none; the error names those that there are.
+    """
+    rows = catalog_views.model_rows(snapshot, task, model)
+    found = [one for row in rows for one in row.versions if one.version == number]
+    if not found:
+        known = sorted({one.version for row in rows for one in row.versions})
+        raise NotFound(
+            f"model {model[:128]!r} of task {task[:128]!r} has no version {number};"
+            f" there are: {some_of([str(one) for one in known], NAMED)}"
+        )
+    return found
+
+
+def _set_stage(catalog: Catalog, before: VersionSchema, stage: Stage) -> None:
+    """Set the stage of a version, and tell it as an event."""
+    catalog.set_stage(TaskName(before.task), ModelName(before.model), before.version, stage)
+    event = Event(
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        kind="stage_changed",
+        subject=f"{before.task}/{before.model}-v{before.version}",
+        message=f"{before.stage} -> {stage}",
+    )
+    catalog.add_event(event)
 
 
 def _refuse_gap(snapshot: CatalogSnapshot, versions: Iterable[VersionSchema]) -> None:

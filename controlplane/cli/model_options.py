@@ -329,7 +329,7 @@ def parse_labels(text: str) -> tuple[str, ...]:
         path = Path(text[1:])
         try:
             if path.stat().st_size > MAX_LABELS_BYTES:
-                raise InvalidInput(f"{path.name}: is too large for a list of labels")
+                raise InvalidInput(f"{path.name} is too large for a list of labels")
             found = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"

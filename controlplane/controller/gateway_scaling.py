@@ -5,7 +5,7 @@ and the cores beside it are idle.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import ceil, exp, inf
 from typing import Any, Protocol
@@ -74,6 +74,8 @@ class GatewayScaling:
         """What Ray Serve was last told; until it is known how many a control loop before this one
         had, None."""
         self._began_s: float | None = None
+        self._seen: set[str] = set()
+        """Gateways that have reported while that is not known."""
         self._refused = 0.0
         """Part of what was asked that full workers refused, by the last reports."""
         self._busy = 0.0
@@ -124,7 +126,7 @@ class GatewayScaling:
         elif now_s - self._excess_since_s >= SETTLED_S and now_s >= self._rests_until_s:
             # A control loop before this one had one more run, or settings allow fewer now.
             return self._change(self._most, f"{count} are more than there may be", now_s)
-        if self._least == self._most or count < self._known(count, now_s):
+        if self._least == self._most or count < self._known(here, now_s):
             return None  # some start, or cannot, or are cut off from the live state
         busy = self._faded(sum(float(one.get("busy", 0.0)) for one in here.values()), now_s)
         if count <= self._least or busy > IDLE * (count - 1):
@@ -148,14 +150,18 @@ class GatewayScaling:
         """What was decided last could not be told to Ray Serve."""
         self._target = None
 
-    def _known(self, count: int, now_s: float) -> float:
-        """The target; it is what is there after a while, where this control loop set none."""
-        if self._began_s is None:
-            self._began_s = now_s
+    def _known(self, here: Collection[str], now_s: float) -> float:
+        """The target; it is what is there after a while, where this control loop set none.
+
+        A gateway that comes meanwhile may take the place of one whose last report still counts.
+        """
         if self._target is None:
+            if self._began_s is None or not self._seen.issuperset(here):
+                self._began_s = now_s
+                self._seen.update(here)
             if now_s - self._began_s < SETTLED_S:
                 return inf
-            self._target = max(self._least, count)
+            self._target = max(self._least, len(here))
         return self._target
 
     def _faded(self, busy: float, now_s: float) -> float:

@@ -27,6 +27,7 @@ from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.loop_report import LoopReport
 from controlplane.controller.events.recorder import StatusRecorder
 from controlplane.controller.events.status_events import Target, damaged, in_quarantine
+from controlplane.controller.fleet_targets import FleetTargets
 from controlplane.controller.forecaster_training import ForecasterTraining
 from controlplane.controller.gateway_scaling import GatewayScaler
 from controlplane.controller.headroom_watch import HeadroomWatch
@@ -37,15 +38,13 @@ from controlplane.controller.met_workers.silent_workers import SilentWorkers
 from controlplane.controller.met_workers.worker_pool import WorkerPool
 from controlplane.controller.met_workers.worker_reports import Reports
 from controlplane.controller.nodes.kinds_now import Applications
-from controlplane.controller.nodes.lent_workers import LentWorkers
 from controlplane.controller.nodes.node_counts import NodeAutoscaler, NodeCounts
 from controlplane.controller.nodes.node_watch import NodeWatch
-from controlplane.controller.nodes.startable import startable
 from controlplane.controller.other_installations import may_be_behind_s, until_alone
 from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.controller.plan_applier import PlanApplier
-from controlplane.controller.profile_checks import ProfileChecks
-from controlplane.controller.reprofiling import MeasuringOf, Reprofiling
+from controlplane.controller.profiles.profile_checks import ProfileChecks
+from controlplane.controller.profiles.reprofiling import MeasuringOf, Reprofiling
 from controlplane.controller.zone_counts import KindZones, ZoneCounts
 from controlplane.live_latency import LiveLatency
 from controlplane.live_state import LiveState
@@ -66,7 +65,6 @@ from planner.reconcile.tick import tick
 from planner.residency.frozen_plan import frozen_by
 from planner.solver.solve import within
 from planner.types import Action, Decision, Load, Observation
-from planner.types.ticks import INVENTORY
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.errors import ClusterUnavailable, StaleEpoch, StateUnavailable
@@ -75,12 +73,6 @@ from workers.types import WorkerStatus
 
 log = logging.getLogger(__name__)
 
-TARGETS_EVERY_S = 10.0
-"""How often the cluster is asked how many workers it was told to run: an operator or an older
-controller may have changed it."""
-STARTS_EVERY_S = 2.0
-"""How often it is asked why workers do not start, while a kind has none."""
-ONE_MORE = f"{INVENTORY}, and one more while the others are replaced"
 SHORTEST_PAUSE_S = 0.05
 
 
@@ -128,16 +120,7 @@ class ControlLoop:
         self._corrected = False
         """Whether what the plan was made by has changed: latency, the hour's carbon, zones."""
         self._specs = Specs(self._known, store)
-        self._asked: dict[DeviceKindName, int] = {}
-        """The numbers of workers that an operator asked for."""
-        self._inventory: dict[DeviceKindName, int] = {}
-        self._running: dict[DeviceKindName, int] = {}
-        self._replacing: frozenset[str] = frozenset()
-        """Of what `modelless upgrade` has one more run for a while."""
-        self._lent_workers = LentWorkers()
-        self._lent: bool | None = None
-        """Whether it may have the room that is kept for it; None: that is not known."""
-        self._targets_at_s = self._turned_at_s = self._starts_at_s = float("-inf")
+        self._turned_at_s = float("-inf")
         self._wake = asyncio.Event()
         self._pool = pool_of(secret, self._wake.set)
         self._workers: dict[str, WorkerStatus] = {}
@@ -153,7 +136,6 @@ class ControlLoop:
         self._calendar = PeakCalendar(self._journal, wall_s)
         self._canaries = CanaryWatch(catalog, live, self._journal, clock_s, wall_s)
         self._roster = Roster(cluster, live, self._journal)
-        self._applier = PlanApplier(cluster, self._pool, self._journal, clock_s, self._scaled)
         self._recorder = StatusRecorder(catalog, self._journal, clock_s)
         self._leftovers = LeftoverArtifacts(catalog, store, self._journal.tell, notes_of(settings))
         self._abandoned = AbandonedArtifacts(
@@ -162,6 +144,10 @@ class ControlLoop:
         self._leader = LeaderWrites(owner, catalog, live, self._journal, self._recorder)
         self._report = LoopReport(
             live, self._journal, lambda: rooms_here(settings), clock_s, wall_s
+        )
+        self._targets = FleetTargets(cluster, live, self._journal, self._report, clock_s)
+        self._applier = PlanApplier(
+            cluster, self._pool, self._journal, clock_s, self._targets.scaled
         )
         checks = ProfileChecks(self._pool, self._journal, clock_s)
         self._reprofiling = Reprofiling(timestamp, catalog, self._journal, measuring_of, checks)
@@ -226,9 +212,9 @@ class ControlLoop:
         stored = await self._leader.may_act(decision)
         self._applier.know(decision, self._known.revision, self._specs, self._workers)
         actions = [each for each in decision.actions if stored or isinstance(each, Load)]
-        begun = self._applier.apply(actions, self._running)
+        begun = self._applier.apply(actions, self._targets.running)
         reasons, usual_s = self._applier.reasons, self._calendar.orders.usual_s
-        wanted = self._node_counts.within(decision.plan.workers, self._asked)
+        wanted = self._node_counts.within(decision.plan.workers, self._targets.asked)
         self._node_counts.follow(wanted, self._workers, reasons, usual_s, self._clock_s())
         if stored:
             self._corrected = False
@@ -298,45 +284,47 @@ class ControlLoop:
     # -- observe --------------------------------------------------------------------------------
 
     async def _observe(self) -> Observation:
+        fleet = self._targets
         await self._nodes.recall()
         if self._settings is not self.settings:
-            self._settings, self._targets_at_s = self.settings, float("-inf")
+            self._settings = self.settings
+            fleet.doubt()
         await self._refresh_catalog()
-        await self._refresh_targets()
+        await fleet.refresh()
         speaking = self._pool.speaking()
-        await self._meet(await self._roster.workers(self._running, self._running, speaking))
+        await self._meet(await self._roster.workers(fleet.running, fleet.running, speaking))
         self._silent.look(self._clock_s())
         self._recorder.ask_on_demand(self._pool)
         absent = await self._node_counts.absent()
         autoscaled = self._node_counts.autoscaled
-        self._nodes.follow(self._asked, self._running, self._clock_s(), autoscaled=autoscaled)
+        self._nodes.follow(fleet.asked, fleet.running, self._clock_s(), autoscaled=autoscaled)
         if self._arrivals.due(self._clock_s()):
             await self._count()
         estimator, planning = self._arrivals.estimator, self._settings.planning
         if self._settings.layouts and self._leader.plan is not None:
             limits, workers = self._change_limits, self._leader.plan.workers
-            if why := limits.look(self._clock_s(), workers, self._running):
+            if why := limits.look(self._clock_s(), workers, fleet.running):
                 self._journal.tell("layout_given_up", words(workers), why)
-        least = self._lent_workers.least(self._settings.least(self._inventory), self._inventory)
-        self._calendar.see(self._running, self._workers.values(), self._clock_s())
+        least = fleet.least(self._settings)
+        self._calendar.see(fleet.running, self._workers.values(), self._clock_s())
         foreseen = self._calendar.foresee(
             estimator.expected,
             estimator.envelope,
-            [kind for kind, most in self._inventory.items() if least[kind] < most],
+            [kind for kind, most in fleet.inventory.items() if least[kind] < most],
             self._settings.tick_s,
         )
         statuses = self._workers.values()
         self._corrected |= self._live_latency.look(self._clock_s(), self._known, statuses)
         self._corrected |= self._hourly.moved(self._wall_s())
         catalog = self._hourly.at(self._live_latency.alone(self._known), self._wall_s())
-        canaries = self._canaries.demand(catalog, self._inventory, planning.objective)
+        canaries = self._canaries.demand(catalog, fleet.inventory, planning.objective)
         return Observation(
             catalog=catalog,
             workers=self._reports.of(self._node_counts.staying(self._pool.as_planned_for())),
             demand=canaries.divided(self._arrivals.demand),
-            inventory=self._inventory,
-            sized_by=ONE_MORE if self._replacing & self._inventory.keys() else INVENTORY,
-            running=dict(self._running),  # which changes when a kind was scaled
+            inventory=fleet.inventory,
+            sized_by=fleet.sized_by,
+            running=dict(fleet.running),  # which changes when a kind was scaled
             plan=self._leader.plan,
             now_s=self._clock_s(),
             objective=planning.objective,
@@ -371,7 +359,7 @@ class ControlLoop:
             if look.changed is not None:
                 self._known = look.changed
                 self._specs = Specs(self._known, self._store)
-            self._asked = look.asked
+            self._targets.asked = look.asked
             await self._journal.end_freeze(self._known.rules, self._wall_s())
         except StateUnavailable as error:
             self._journal.trouble("catalog", error)
@@ -382,8 +370,7 @@ class ControlLoop:
             self._journal.over("catalog")
             self._recorder.catalog_answered()
             there = Counter(DeviceKindName(one.device_kind) for one in self._workers.values())
-            wanted = startable(self._settings.wanted(self._asked), there, self._settings)
-            self._inventory = await self._with_replacements(wanted)
+            await self._targets.want(self._settings, there)
             self._calendar.know(look.peaks, self._known)
 
     def _look_at_catalog(self) -> _CatalogLook:
@@ -399,47 +386,6 @@ class ControlLoop:
             peaks=self._catalog.peaks(),
         )
 
-    async def _with_replacements(
-        self, wanted: dict[DeviceKindName, int]
-    ) -> dict[DeviceKindName, int]:
-        """What is wanted, with one more of each kind of which `modelless upgrade` needs it."""
-        with contextlib.suppress(StateUnavailable):
-            began_s = self._clock_s()
-            self._replacing = await self._live.replacing()
-            self._report.live_pace.answered(1_000 * (self._clock_s() - began_s))
-        with contextlib.suppress(ClusterUnavailable):  # then it is tried again
-            await self._lend_room(lent=bool(self._replacing & wanted.keys()))
-        least = self._settings.least(wanted)
-        return self._lent_workers.wanted(wanted, least, self._running, self._replacing)
-
-    async def _lend_room(self, *, lent: bool) -> None:
-        """Let one more worker have the room that is kept for it, or keep it again."""
-        spare = self.settings.spare_cores
-        if spare and lent is not self._lent:
-            await self._cluster.lend_room(0 if lent else spare, self.settings.all_cores)
-            self._lent = lent
-
-    async def _refresh_targets(self) -> None:
-        now_s, before = self._clock_s(), dict(self._running)
-        if self._running and now_s - self._targets_at_s < TARGETS_EVERY_S:
-            return
-        try:
-            targets = await self._cluster.targets(self._inventory)
-        except ClusterUnavailable as error:
-            if not self._running:
-                raise
-            self._journal.trouble("targets", error)
-            return
-        self._journal.over("targets")
-        # What was scaled meanwhile is newer than what was asked before.
-        newer = {k: count for k, count in self._running.items() if before.get(k) != count}
-        self._running = {DeviceKindName(kind): count for kind, count in targets.items()} | newer
-        self._targets_at_s = now_s
-
-    def _scaled(self, kind: DeviceKindName, count: int) -> None:
-        """Ray Serve was told to run so many workers of a kind."""
-        self._running[kind] = count
-
     async def _meet(self, workers: list[WorkerAddress]) -> None:
         """Connect to the workers that are there, forget those that are not, and tell gateways."""
         await self._pool.meet(workers)
@@ -447,27 +393,15 @@ class ControlLoop:
         statuses = without_removed(staying, self._known)
         self._workers = {status.worker: status for status in statuses}
         await self._leader.publish([asdict(worker) for worker in workers])
-        await self._look_at_starts()
+        await self._targets.look_at_starts(
+            {status.device_kind for status in self._workers.values()}
+        )
         targets = {
             str(kind): Target(count=count, why=self._applier.reasons.get(kind, ""))
-            for kind, count in self._running.items()
+            for kind, count in self._targets.running.items()
         }
         self._recorder.workers(self._workers, self._pool, targets)
         self._report.workers(self._workers.values())
-
-    async def _look_at_starts(self) -> None:
-        """See whether the workers of a kind that has none do not start at all: queries wait."""
-        there = {status.device_kind for status in self._workers.values()}
-        absent = {kind for kind, n in self._running.items() if n and kind not in there}
-        if absent and self._clock_s() - self._starts_at_s >= STARTS_EVERY_S:
-            self._starts_at_s = self._clock_s()
-            with contextlib.suppress(ClusterUnavailable):
-                found = await self._cluster.failed_starts(absent)
-                before, self._report.failed_starts = self._report.failed_starts, found
-                for kind in sorted(found.keys() - before.keys()):
-                    self._journal.tell("start_failed", kind, f"{found[kind]}; it is tried again")
-        elif not absent:
-            self._report.failed_starts = {}
 
     async def _count(self) -> None:
         with contextlib.suppress(StateUnavailable):
@@ -483,7 +417,7 @@ class ControlLoop:
             if self._training is not None:
                 self._training.go_on()
             self._learned.keep_on(self._leader.epoch, self._arrivals.estimator, self._calendar)
-            replacing = "gateways" in self._replacing
+            replacing = "gateways" in self._targets.replacing
             frozen = frozen_by(self._known.rules, self._wall_s()) is not None
             now_s = self._clock_s()
             self._gateways.follow(reports, now_s, replacing=replacing, frozen=frozen)

@@ -55,7 +55,7 @@ class Name:
         if not text and self.blank:
             return text
         if not text:
-            raise Wrong("is blank")
+            raise Wrong("it is blank")
         if not FILE_NAME.fullmatch(text):
             raise Wrong(
                 f"{quoted(text)} cannot be a name: letters, digits and . _ @ : + / - are possible, "
@@ -100,7 +100,7 @@ class Number:
     def one(self, text: str) -> float:
         if not text:
             if self.blank is None:
-                raise Wrong("is blank")
+                raise Wrong("it is blank")
             return self.blank
         try:
             value = float(text) if text.isascii() and "_" not in text else None

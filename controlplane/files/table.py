@@ -214,7 +214,7 @@ class Table:
                 except Wrong as wrong:
                     raise BadFile(self.file, line, name, str(wrong)) from None
             if len(row) < len(header):
-                what = f"is missing: the line has {len(row)} fields, the header {len(header)}"
+                what = f"it is missing: the line has {len(row)} fields, the header {len(header)}"
                 raise BadFile(self.file, line, header[len(row)], what)
             if len(row) > len(header):
                 what = f"the line has {len(row)} fields, the header only {len(header)}"
@@ -234,7 +234,7 @@ def _text_blocks(path: Path) -> Iterator[tuple[int, str]]:
             yield from _decoded(str(path), file)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise BadFile(str(path), None, None, f"cannot be read: {reason}") from error
+        raise BadFile(str(path), None, None, f"it cannot be read: {reason}") from error
 
 
 def _decoded(name: str, file: BinaryIO) -> Iterator[tuple[int, str]]:
@@ -259,12 +259,12 @@ def _decoded(name: str, file: BinaryIO) -> Iterator[tuple[int, str]]:
 def _decode(name: str, line: int, data: bytes) -> str:
     if b"\0" in data:
         at = line + data.count(b"\n", 0, data.index(b"\0"))
-        raise BadFile(name, at, None, "is binary data, not CSV text")
+        raise BadFile(name, at, None, "this is binary data, not CSV text")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         at = line + data.count(b"\n", 0, error.start)
-        what = f"is not UTF-8 text: it has the byte 0x{data[error.start]:02x}"
+        what = f"this is not UTF-8 text: it has the byte 0x{data[error.start]:02x}"
         raise BadFile(name, at, None, what) from None
 
 

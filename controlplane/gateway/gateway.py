@@ -52,6 +52,7 @@ from controlplane.settings import Settings
 from controlplane.timestamps import timestamp
 from controlplane.tls import FollowedCertificate
 from controlplane.views.machines.core_shortage import reading
+from controlplane.views.machines.keys_file import KeysStatus, keys_status
 from planner.types import Candidate
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
@@ -103,6 +104,7 @@ class Gateway:
         )  # fmt: skip
         self._neighbours: Neighbourhood | None = None
         self._certificate: FollowedCertificate | None = None
+        self._keys: FollowedKeys | None = None
         self._answering = {"catalog": True, "live_state": True}
         """As they did when they were last asked."""
         self._told: Mapping[str, Any] | None = None
@@ -165,6 +167,7 @@ class Gateway:
         access = Access(self.settings, own_addresses())
         keys = FollowedKeys(self.settings.client_keys_path, access, self.path)
         keys.look()
+        self._keys = keys
         self._background.repeat(keys.follow)
         if certificate is not None:
             self._background.repeat(certificate.follow)
@@ -281,6 +284,7 @@ class Gateway:
                 core_times=self.core_times,
             ),
             certificate_ends_s=self._certificate_ends_s,
+            keys_status=self._keys_status,
         )
         return build_asgi(
             context, self.path, self.views, self._repository, access, self._collector, max_body,
@@ -306,6 +310,10 @@ class Gateway:
             silent_s=lambda: silent_s, core_times=lambda: core_times,
             certificate_ends_s=lambda: ends_s,
         )  # fmt: skip
+
+    def _keys_status(self) -> KeysStatus:
+        """Whether the file of clients' keys can be read."""
+        return keys_status("", known=True) if self._keys is None else self._keys.status
 
     def _certificate_ends_s(self) -> float | None:
         """When the certificate ends that clients are shown now, as Unix time; None without TLS."""

@@ -1,7 +1,7 @@
 """What is measured before a machine serves: what no query could be answered without.
 
-The rest is measured while it serves (``controlplane.controller.measuring``), so that a start takes
-no minutes where hundreds of variants are to be measured on other workers than before.
+The rest is measured while it serves (``controlplane.controller.profiles.measuring``), so that a
+start takes no minutes where hundreds of variants are to be measured on other workers than before.
 """
 
 import time

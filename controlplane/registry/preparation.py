@@ -109,7 +109,7 @@ class Preparation:
         """
         copy = folder / source.name
         if copied(source, copy) != version.source:
-            raise InvalidArtifact(f"{source.name}: changed while it was read")
+            raise InvalidArtifact(f"{source.name} changed while it was read")
         self._meter.begin("check", f"checking {source.name}")
         info, onnx = checked(version, copy, folder, self._limits)
         task = joined_task(self._request, info, known, where=source.name)

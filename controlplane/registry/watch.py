@@ -196,7 +196,7 @@ def listing(folder: Path) -> dict[str, Files]:
         except FileNotFoundError:  # gone since
             continue
         except OSError as error:
-            raise InvalidArtifact(f"{path.name}: cannot be read: {error.strerror}") from error
+            raise InvalidArtifact(f"{path.name} cannot be read: {error.strerror}") from error
     return found
 
 

@@ -6,7 +6,9 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from controlplane.views.schemas import Schema
+from controlplane.views.schemas import Schema, SloReport
+from controlplane.views.service_status import missing
+from variants.figures import counted
 
 MOST = 10.0
 """Further than this is not looked (``planner.headroom.growth.MOST``, which gateways do not import:
@@ -50,13 +52,27 @@ class HeadroomSchema(Schema):
     sentence: str
 
     @classmethod
-    def of(cls, told: Mapping[str, Any] | None) -> Self | None:
-        """From what the control loop tells; None where it tells nothing."""
+    def of(
+        cls,
+        told: Mapping[str, Any] | None,
+        report: SloReport | None = None,
+        *,
+        cores_short: bool = False,
+    ) -> Self | None:
+        """From what the control loop tells; None where it tells nothing.
+
+        Args:
+            report: how queries ended lately. Where some missed their SLO although the workers could
+                serve more, the sentence says so.
+            cores_short: some machine's cores are.
+        """
         if not told:
             return None
         tasks = [TaskHeadroom(**one) for one in told["tasks"]]
         factor, error = told["factor"], told.get("error", 0.0)
         words = sentence(factor, tasks, error)
+        if report is not None and factor >= 1.0:
+            words += _all_the_same(report, cores_short=cores_short)
         return cls(factor=factor, error=error, tasks=tasks, sentence=words)
 
 
@@ -89,6 +105,22 @@ def _of_tasks(factor: float, tasks: list[TaskHeadroom]) -> list[str]:
     enough = sorted((one for one in tasks if one.factor), key=lambda one: -one.factor)
     named = [f"{one.task} alone fell to {_percent(one.factor)}" for one in enough[:FEW]]
     return [f"It would suffice if {_or(named)}"] if named else []
+
+
+def _all_the_same(report: SloReport, *, cores_short: bool) -> str:
+    """What is late or refused now, although there is room; empty where that is not so."""
+    short = missing(report.outcomes_lately())
+    if not short:
+        return ""
+    missed = sum(one.missed for _, one in short)
+    asked = counted(sum(one.servable for _, one in short), "query", ",")
+    its = "its" if missed == 1 else "their"
+    words = (
+        f" All the same, {missed:,} of {asked} in the last {report.lately_s:.0f} s missed {its} SLO"
+    )
+    if cores_short:
+        words += ": this counts with cores that nothing else takes, and they are short now"
+    return f"{words}."
 
 
 def _or(names: list[str]) -> str:

@@ -8,6 +8,8 @@ from controlplane.views.fleet_status import FleetStatus, Level, PlacedState, Sou
 from controlplane.views.headroom import HeadroomSchema
 from controlplane.views.machines.certificate_status import CertificateLevel
 from controlplane.views.machines.core_shortage import CoreLevel
+from controlplane.views.machines.keys_file import KeysLevel
+from controlplane.views.machines.loop_silence import LoopLevel
 from controlplane.views.schemas import Schema
 from controlplane.views.storage_status import StorageLevel
 from planner.layouts import SPLIT
@@ -112,6 +114,27 @@ class CertificateStatusSchema(Schema):
     )
 
 
+class LoopStatusSchema(Schema):
+    """Whether the control loop turns, without which what runs stays as it is."""
+
+    level: LoopLevel = Field(
+        description="`loop_silent`: it has made no turn for 20 s; `loop_turns`: it has, or nothing "
+        "is known of it."
+    )
+    sentence: str = Field(description="For how long, and what waits for it; empty where it turns.")
+
+
+class KeysStatusSchema(Schema):
+    """Whether the file of clients' keys can be read, by the gateway that answers."""
+
+    level: KeysLevel = Field(
+        description="`keys_wrong`: it is wrong or cannot be read; `keys_read`: neither."
+    )
+    sentence: str = Field(
+        description="What is wrong, and what becomes of clients; empty where nothing is."
+    )
+
+
 class PlacementSchema(Schema):
     """A variant on a worker with a share of its time."""
 
@@ -162,6 +185,8 @@ class PlanSchema(Schema):
     storage: StorageStatusSchema | None = None
     cores: CoreStatusSchema | None = None
     certificate: CertificateStatusSchema | None = None
+    control_loop: LoopStatusSchema | None = None
+    client_keys: KeysStatusSchema | None = None
     headroom: HeadroomSchema | None = Field(
         default=None,
         description="How much more than is asked now could be served, with 99 of 100 queries in "

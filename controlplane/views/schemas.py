@@ -152,19 +152,24 @@ class SloReport(Schema):
             cores_short: some machine's cores are.
         """
         found = cls.model_validate(report)
-        lately = {
+        status = service_status(
+            found.outcomes_lately(), found.lately_s, found.turned_away, cores_short=cores_short
+        )
+        found.standing = ServiceStatusSchema.model_validate(status)
+        return found
+
+    def outcomes_lately(self) -> dict[str, Outcomes]:
+        """How queries of each task ended in the last ``lately_s`` seconds."""
+        return {
             row.task: Outcomes(
                 met=one.met,
                 late=one.late,
                 infeasible_answered=one.infeasible_answered,
                 refusals=one.refusals,
             )
-            for row in found.tasks
+            for row in self.tasks
             if (one := row.lately) is not None
         }
-        status = service_status(lately, found.lately_s, found.turned_away, cores_short=cores_short)
-        found.standing = ServiceStatusSchema.model_validate(status)
-        return found
 
 
 class TaskHistory(Schema):

@@ -174,13 +174,18 @@ def service_status(
     return replace(status, sentence=status.sentence + "".join(away))
 
 
+def missing(lately: Mapping[str, Outcomes]) -> list[tuple[str, Outcomes]]:
+    """The tasks of which more queries missed their SLO than are passed over, with these."""
+    return [
+        (task, one) for task, one in lately.items() if one.missed > MAY_BE_MISSED * one.servable
+    ]
+
+
 def _service_status(lately: Mapping[str, Outcomes], seconds: float) -> ServiceStatus:
     hopeless = sum(one.hopeless for one in lately.values())
     asked = sum(one.servable for one in lately.values())
     within = f"in the last {seconds:.0f} s" if seconds >= 1 else "lately"
-    short = [
-        (task, one) for task, one in lately.items() if one.missed > MAY_BE_MISSED * one.servable
-    ]
+    short = missing(lately)
     if not short:
         met = sum(one.met for one in lately.values())
         sentence = f"No query was asked {within}."

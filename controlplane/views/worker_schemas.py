@@ -94,8 +94,8 @@ class WorkerSchema(Schema):
 
 
 def silent_words(silent_s: float) -> str:
-    """``has not answered for 4 s: queries go elsewhere``."""
-    return f"has not answered for {silent_s:.0f} s: queries go to others that hold the same"
+    """``it has not answered for 4 s, and gets no queries until it does``."""
+    return f"it has not answered for {silent_s:.0f} s, and gets no queries until it does"
 
 
 def slow_words(slowness: float, *, spared: bool) -> str:
@@ -105,4 +105,4 @@ def slow_words(slowness: float, *, spared: bool) -> str:
         if spared
         else "it gets queries to see whether that lasts, or because the others are busy"
     )
-    return f"takes {slowness:.1f} times as long as others of its kind: {why}"
+    return f"it takes {slowness:.1f} times as long as others of its kind: {why}"

@@ -166,7 +166,7 @@ def read_rows(
         hint = "" if missing[0] == truth else f": {NAMES}"
         if judged is not None and missing[0] == truth == TARGETS:
             hint = f", and the metric {judged[0]} judges by the right first output of each row"
-        raise InvalidArtifact(f"{path.name}: lacks the array {missing[0]!r}; it has {has}{hint}")
+        raise InvalidArtifact(f"{path.name} lacks the array {missing[0]!r}; it has {has}{hint}")
     rows = {spec.name: _input(path, arrays[spec.name], spec) for spec in inputs}
     counts = {name: len(array) for name, array in rows.items()}
     if right and arrays[truth].ndim:
@@ -175,7 +175,7 @@ def read_rows(
         told = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise InvalidArtifact(f"{path.name}: its arrays differ in their number of rows: {told}")
     if not next(iter(counts.values())):
-        raise InvalidArtifact(f"{path.name}: has no rows")
+        raise InvalidArtifact(f"{path.name} has no rows")
     inside = within_rows(rows, by) if by is not None else None
     labels = targets = None
     where = f"{path.name}: array {truth!r}"
@@ -200,9 +200,9 @@ def check_rows(
     names = read_arrays(path, max_mib).keys()
     has = ", ".join(sorted(names)) or "nothing"
     if not unlabelled and truth not in names:
-        raise InvalidArtifact(f"{path.name}: lacks the array {truth!r}; it has {has}")
+        raise InvalidArtifact(f"{path.name} lacks the array {truth!r}; it has {has}")
     if not names - {truth}:
-        raise InvalidArtifact(f"{path.name}: lacks an array of inputs; it has {has}")
+        raise InvalidArtifact(f"{path.name} lacks an array of inputs; it has {has}")
 
 
 def split_for_calibration(rows: LabelledRows, path: Path) -> tuple[LabelledRows, LabelledRows]:
@@ -213,7 +213,7 @@ def split_for_calibration(rows: LabelledRows, path: Path) -> tuple[LabelledRows,
     """
     if len(rows) < 10:
         raise InvalidArtifact(
-            f"{path.name}: has {counted(len(rows), 'row')}; without a calibration file at least 10 "
+            f"{path.name} has {counted(len(rows), 'row')}; without a calibration file at least 10 "
             "are needed"
         )
     order = np.random.default_rng(0).permutation(len(rows))
@@ -234,16 +234,16 @@ def read_arrays(
         InvalidArtifact: one sentence with the first thing that is wrong; it names the file.
     """
     check_file(path, limit_mib=max_mib)
-    damaged = f"{path.name}: is not an .npz file, or is damaged; numpy.savez writes one"
+    damaged = f"{path.name} is not an .npz file, or is damaged; numpy.savez writes one"
     if path.suffix in TABLES:
-        damaged = f"{path.name}: is not an .npz file; numpy.savez writes one of a table's columns"
+        damaged = f"{path.name} is not an .npz file; numpy.savez writes one of a table's columns"
     try:
         count, directory_bytes = directory_of(path)
     except InvalidArtifact:
         raise InvalidArtifact(damaged) from None
     # zipfile would read all entries that there are, whatever their number.
     if count > MAX_MEMBERS or directory_bytes > MAX_MEMBERS * LARGEST_ENTRY:
-        raise InvalidArtifact(f"{path.name}: has more than {MAX_MEMBERS} arrays")
+        raise InvalidArtifact(f"{path.name} has more than {MAX_MEMBERS} arrays")
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
@@ -252,12 +252,12 @@ def read_arrays(
             names = [member.filename.removesuffix(".npy") for member in members]
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:
-                raise InvalidArtifact(f"{path.name}: has the array {twice!r} twice")
+                raise InvalidArtifact(f"{path.name} has the array {twice!r} twice")
             declared = sum(member.file_size for member in members)
             if declared > max_mib * 2**20:
                 size, limit = apart(declared / 2**20, max_mib)
                 raise InvalidArtifact(
-                    f"{path.name}: unpacks to {size} MiB, more than the {limit} allowed"
+                    f"{path.name} unpacks to {size} MiB, more than the {limit} allowed"
                 )
             named = list(zip(names, members, strict=True))
             wanted = becomes or {}
@@ -265,7 +265,7 @@ def read_arrays(
             if cast > max_mib * 2**20:
                 size, limit = apart(cast / 2**20, max_mib)
                 raise InvalidArtifact(
-                    f"{path.name}: takes {size} MiB in the task's types, more than the {limit}"
+                    f"{path.name} takes {size} MiB in the task's types, more than the {limit}"
                     " allowed"
                 )
             return {name: _read_array(path, archive, member) for name, member in named}

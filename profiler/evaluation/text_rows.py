@@ -164,16 +164,16 @@ def _read(path: Path) -> tuple[list[Any], dict[str, Any]]:
     except InvalidArtifact:
         raise
     except (UnicodeDecodeError, ValueError, csv.Error) as error:
-        raise InvalidArtifact(f"{path.name}: cannot be read: {str(error)[:200]}") from error
+        raise InvalidArtifact(f"{path.name} cannot be read: {str(error)[:200]}") from error
     if WORDS in columns:
         return _of_words(path, columns), {LABELS: columns[LABELS]} if LABELS in columns else {}
     if TEXT not in columns:
         has = ", ".join(sorted(columns)) or "nothing"
-        raise InvalidArtifact(f"{path.name}: lacks the column {TEXT!r}; it has {has}")
+        raise InvalidArtifact(f"{path.name} lacks the column {TEXT!r}; it has {has}")
     texts = [_text(path, number, one) for number, one in enumerate(columns.pop(TEXT))]
     pairs = columns.pop(PAIR, None)
     if not texts:
-        raise InvalidArtifact(f"{path.name}: has no rows")
+        raise InvalidArtifact(f"{path.name} has no rows")
     others = {name: _array(path, name, values) for name, values in columns.items()}
     if pairs is None:
         return list(texts), others
@@ -201,7 +201,7 @@ def _from_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[list[Text
     found = arrays.pop(TEXT, None)
     if found is None:
         has = ", ".join(sorted(arrays)) or "nothing"
-        raise InvalidArtifact(f"{path.name}: lacks the array {TEXT!r}; it has {has}")
+        raise InvalidArtifact(f"{path.name} lacks the array {TEXT!r}; it has {has}")
     pairs = found.ndim == 2 and found.shape[1] == 2
     if found.dtype.kind != "U" or not (found.ndim == 1 or pairs):
         raise InvalidArtifact(
@@ -209,7 +209,7 @@ def _from_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[list[Text
             " of shape (rows), or (rows, 2) where two are read at once; numpy.array(texts) makes it"
         )
     if not len(found):
-        raise InvalidArtifact(f"{path.name}: has no rows")
+        raise InvalidArtifact(f"{path.name} has no rows")
     listed = found.tolist()
     return ([(a, b) for a, b in listed] if pairs else listed), arrays
 
@@ -221,14 +221,14 @@ def _columns(path: Path) -> dict[str, list[Any]]:
         found: dict[str, list[Any]] = {}
         for number, row in enumerate(rows):
             if number >= MOST_ROWS:
-                raise InvalidArtifact(f"{path.name}: has more than {MOST_ROWS:,} rows")
+                raise InvalidArtifact(f"{path.name} has more than {MOST_ROWS:,} rows")
             known = {_COLUMNS[name]: value for name, value in row.items() if name in _COLUMNS}
             if number == 0:
                 found = {name: [] for name in known}
                 if TEXT not in found and WORDS not in found:
                     has = ", ".join(sorted(map(str, row))) or "none"
                     raise InvalidArtifact(
-                        f"{path.name}: lacks the column {TEXT!r}; its columns are: {has[:200]}"
+                        f"{path.name} lacks the column {TEXT!r}; its columns are: {has[:200]}"
                     )
             if known.keys() != found.keys():
                 odd = sorted(known.keys() ^ found.keys())[0]

@@ -157,7 +157,7 @@ class Probe:
             InvalidArtifact: it never was.
         """
         if self._figures is None:
-            raise InvalidArtifact(f"{self.name}: was not loaded")
+            raise InvalidArtifact(f"{self.name} was not loaded")
         return self._figures
 
     @property

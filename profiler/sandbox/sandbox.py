@@ -186,18 +186,19 @@ class Sandbox:
         except TimeoutError:
             self._end()
             raise TrialTimedOut(
-                f"{subject}: did not finish within {self._limits.time_s:g} s and was stopped"
+                f"{subject}: its trial did not finish within {self._limits.time_s:g} s and was"
+                " stopped"
             ) from None
         except MemoryError:
             self._end()
             raise TrialTooLarge(
-                f"{subject}: needs more than the {self._limits.memory_mib:g} MiB of a trial"
+                f"{subject}: it needs more than the {self._limits.memory_mib:g} MiB of a trial"
             ) from None
         except (EOFError, BrokenPipeError, ValueError, TypeError):
             raise self._post_mortem(subject) from None
         if "error" in reply:
             kind = _ERRORS.get(str(reply.get("kind")), InvalidArtifact)
-            raise kind(f"{subject}: {reply['error']}")
+            raise kind(f"{subject}: {_of_it(subject, str(reply['error']))}")
         result = reply.get("result")
         if not isinstance(result, dict):
             raise InvalidArtifact(f"{subject}: its trial process gave no result")
@@ -277,3 +278,9 @@ def _resident_mib(pid: int) -> float:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         return pages * _PAGE_BYTES / 2**20
     return 0.0
+
+
+def _of_it(subject: str, said: str) -> str:
+    """What was said of a variant, behind its name and a colon: without its name once more."""
+    first, _, rest = said.partition(" ")
+    return f"it {rest}" if first.rpartition("/")[2] == subject else said

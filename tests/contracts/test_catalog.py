@@ -805,6 +805,26 @@ def test_ticks_come_newest_first(catalog: Catalog) -> None:
     assert catalog.ticks(0) == ()
 
 
+def test_ticks_that_changed_something(catalog: Catalog) -> None:
+    """A plan other than before, or actions; bodies of any other shape began nothing."""
+    load = {"action": "load"}
+    for number, actions in enumerate(([], [], [], [load], [], [load], [])):
+        catalog.add_tick(tick((1, 1, 2, 2, 2, 3, 3)[number], actions=actions))
+    catalog.add_tick(tick(3, qps=1))
+    changed = catalog.ticks(10, changes=True)
+    assert changed == (
+        tick(3, actions=[load]), tick(2, actions=[load]), tick(2, actions=[]), tick(1, actions=[]),
+    )  # fmt: skip
+    assert catalog.ticks(2, changes=True) == changed[:2]
+
+
+def test_ticks_with_other_rates_alone_changed_nothing(catalog: Catalog) -> None:
+    for number, changes in ((0, []), (1, []), (2, ["w1 gets a"]), (3, []), (4, [])):
+        catalog.add_tick(tick(number, actions=[], changes=changes))
+    found = catalog.ticks(10, changes=True)
+    assert [record.plan_version for record in found] == [2, 1, 0]
+
+
 def test_only_the_newest_ticks_are_kept(somewhere: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand, of which each takes a database milliseconds: here only a few."""
     assert TICKS_KEPT == 1_000
@@ -868,10 +888,10 @@ WHAT_HAPPENED = (
         (EventFilter(kinds=frozenset({"loaded"})), [6, 5, 1]),
         (EventFilter(kinds=frozenset({"loaded", "slo_changed"}), after=1), [6, 5, 4]),
         (EventFilter(since="2026-01-01T00:00:02"), [7, 6, 5, 4, 3]),
-        (EventFilter(task="digits"), [4, 1]),
-        (EventFilter(task="digit_"), []),
+        (EventFilter(tasks=frozenset({"digits"})), [4, 1]),
+        (EventFilter(tasks=frozenset({"digit_"})), []),
         (EventFilter(worker="cpu-4-a"), [2, 1]),
-        (EventFilter(worker="cpu-4-a", task="digits"), [1]),
+        (EventFilter(worker="cpu-4-a", tasks=frozenset({"digits"})), [1]),
         (EventFilter(worker="%"), []),
         (EventFilter(worker="a" * 100), []),
     ],

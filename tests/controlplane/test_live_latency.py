@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from controlplane.live_latency import LiveLatency
 from planner.reconcile.live_corrections import ENOUGH, profile_key
 from planner.types import ProfileKey
-from tests.controlplane.controller.test_reprofiling import NAME, catalog
-from tests.controlplane.controller.test_reprofiling import worker as reporting
+from tests.controlplane.controller.profiles.test_reprofiling import NAME, catalog
+from tests.controlplane.controller.profiles.test_reprofiling import worker as reporting
 from tests.variants.catalog_builders import profile
 from variants.types import CatalogSnapshot, DeviceKindName, ProfileSource, ReplicaState
 from workers.types import WorkerStatus

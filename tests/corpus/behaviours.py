@@ -13,7 +13,11 @@ node, tensor = models.node, models.tensor
 TOO_MUCH = r"net-v1-onnx-fp32: it needs more memory than a trial may take$"
 
 
-@bad(Step.MEASURE, r"net-v1-onnx-fp32: did not finish within 6 s and was stopped$", trial_s=6.0)
+@bad(
+    Step.MEASURE,
+    r"net-v1-onnx-fp32: its trial did not finish within 6 s and was stopped$",
+    trial_s=6.0,
+)
 def endless_loop(folder: Path) -> Path:
     return models.write(folder / "net.onnx", models.endless())
 

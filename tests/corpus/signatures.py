@@ -114,21 +114,21 @@ def scores_of_two_axes(folder: Path) -> Path:
     return written(folder, what)
 
 
-@bad(Step.CHECK, r"net-v1: net.onnx: has an input with a name that cannot be shown$")
+@bad(Step.CHECK, r"net-v1: net.onnx has an input with a name that cannot be shown$")
 def input_with_a_control_character_in_its_name(folder: Path) -> Path:
     name = "pixels\x1b[2J\n"
     nodes = [node("MatMul", (name, "weight"), "scores")]
     return written(folder, models.model(nodes=nodes, inputs=[tensor(name, "batch", 4)]))
 
 
-@bad(Step.CHECK, r"net-v1: net.onnx: has an output with a name that cannot be shown$")
+@bad(Step.CHECK, r"net-v1: net.onnx has an output with a name that cannot be shown$")
 def output_with_a_name_of_a_megabyte(folder: Path) -> Path:
     name = "s" * 2**20
     nodes = [node("MatMul", ("pixels", "weight"), name)]
     return written(folder, models.model(nodes=nodes, outputs=[tensor(name, "batch", 3)]))
 
 
-@bad(Step.CHECK, r"net-v1: net.onnx: is not an ONNX model: a name in it is no text$")
+@bad(Step.CHECK, r"net-v1: net.onnx is not an ONNX model: a name in it is no text$")
 def operator_that_is_no_text(folder: Path) -> Path:
     data = models.model().SerializeToString()
     return written(folder, data.replace(b"MatMul", b"Mat\xff\xfel"))
@@ -146,7 +146,7 @@ def input_of_too_many_axes(folder: Path) -> Path:
 NAMED = r"; --input-names, or input_names of modelless\.export, names them$"
 
 
-@bad(Step.CHECK, r"net.onnx: takes inputs x, but task 'shapes' has pixels" + NAMED, known=True)
+@bad(Step.CHECK, r"net.onnx takes inputs x, but task 'shapes' has pixels" + NAMED, known=True)
 def input_of_another_name(folder: Path) -> Path:
     nodes = [node("MatMul", ("x", "weight"), "scores")]
     return written(folder, models.model(inputs=[tensor("x", "batch", 4)], nodes=nodes))
@@ -154,7 +154,7 @@ def input_of_another_name(folder: Path) -> Path:
 
 @bad(
     Step.CHECK,
-    r"net.onnx: takes inputs other, pixels, but task 'shapes' has pixels" + NAMED,
+    r"net.onnx takes inputs other, pixels, but task 'shapes' has pixels" + NAMED,
     known=True,
 )
 def input_too_many(folder: Path) -> Path:
@@ -186,7 +186,7 @@ def input_of_another_shape(folder: Path) -> Path:
 
 @bad(
     Step.CHECK,
-    r"net.onnx: gives outputs logits, and lacks scores of task 'shapes'; --output-names, or ",
+    r"net.onnx gives outputs logits, and lacks scores of task 'shapes'; --output-names, or ",
     known=True,
 )
 def output_of_another_name(folder: Path) -> Path:

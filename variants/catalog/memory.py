@@ -41,7 +41,7 @@ from variants.catalog.validity.registrations import (
     plain_body,
     version_of,
 )
-from variants.catalog.validity.rules import check_rule, check_rule_room
+from variants.catalog.validity.rules import check_rule, check_rule_room, no_rule
 from variants.catalog.validity.texts import check_named, check_tokenizer, tokenizers_of
 from variants.errors import NotFound, StaleEpoch
 from variants.texts.inputs import digest_of_text
@@ -70,6 +70,15 @@ from variants.types import (
     Variant,
     VariantName,
 )
+
+
+def _changes_something(record: TickRecord, earlier: int) -> bool:
+    """Whether its plan differs by more than its rates from that of this version, or something was
+    begun."""
+    changes = record.body.get("changes")
+    # Of the first plan, and in records of old, nothing says what differs.
+    planned = record.plan_version != earlier and (changes is None or earlier <= 0)
+    return bool(record.body.get("actions") or changes or planned)
 
 
 class MemoryCatalog:
@@ -499,7 +508,7 @@ class MemoryCatalog:
             old = self._snapshot
             found = next((rule for rule in old.rules if rule.id == id), None)
             if found is None:
-                raise NotFound(f"there is no rule {id}")
+                raise no_rule(id, old.rules)
             rules = tuple(rule for rule in old.rules if rule is not found)
             self._snapshot = replace(old, revision=old.revision + 1, rules=rules)
             return found
@@ -542,9 +551,16 @@ class MemoryCatalog:
         with self._writing:
             self._ticks.append(kept)
 
-    def ticks(self, limit: int) -> tuple[TickRecord, ...]:
+    def ticks(self, limit: int, *, changes: bool = False) -> tuple[TickRecord, ...]:
         with self._writing:
-            return tuple(reversed(self._ticks))[: max(0, limit)]
+            kept = tuple(self._ticks)
+        earlier = (-1, *(record.plan_version for record in kept))
+        asked = [
+            record
+            for record, before in zip(kept, earlier, strict=False)
+            if not changes or _changes_something(record, before)
+        ]
+        return tuple(reversed(asked))[: max(0, limit)]
 
     def add_event(self, *events: Event) -> None:
         for event in events:

@@ -379,8 +379,13 @@ class Catalog(Protocol):
             InvalidInput: its body is not made of plain JSON values.
         """
 
-    def ticks(self, limit: int) -> tuple[TickRecord, ...]:
-        """The newest ticks, newest first."""
+    def ticks(self, limit: int, *, changes: bool = False) -> tuple[TickRecord, ...]:
+        """The newest ticks, newest first.
+
+        Args:
+            changes: only those whose plan differs from the one before by more than its rates, or
+                with actions, and the oldest that is kept.
+        """
 
     def add_event(self, *events: Event) -> None:
         """Keep events under the next sequence numbers, in this order and all at once; only the

@@ -58,9 +58,10 @@ def check_retired(version: ModelVersion) -> None:
         Conflict: the version may still answer queries.
     """
     if version.stage is not Stage.RETIRED:
+        stage = f"a {version.stage}" if version.stage in (Stage.CANDIDATE, Stage.CANARY) else "live"
         raise Conflict(
-            f"{version.label} of task {version.task!r} is {version.stage}; only a retired version "
-            "can be removed"
+            f"{version.label} of task {version.task!r} is {stage}; only a retired version can be"
+            f" removed: `modelless retire {version.task} {version.model} {version.version}`"
         )
 
 

@@ -295,9 +295,11 @@ class SqlCatalog(SqlTaskTables):
         with self._transaction(self._writer) as connection:
             counters.append(connection, tables.ticks, "tick", [row], keep=TICKS_KEPT)
 
-    def ticks(self, limit: int) -> tuple[TickRecord, ...]:
+    def ticks(self, limit: int, *, changes: bool = False) -> tuple[TickRecord, ...]:
         with self._transaction(self._poller) as connection:
             newest = select(tables.ticks).order_by(tables.ticks.c.seq.desc()).limit(max(0, limit))
+            if changes:
+                newest = newest.where(_changes_something())
             return tuple(
                 TickRecord(plan_version=row.plan_version, at=row.at, body=row.body)
                 for row in connection.execute(newest)
@@ -321,6 +323,17 @@ class SqlCatalog(SqlTaskTables):
                 .limit(max(0, limit))
             )
             return tuple(Event(**row._mapping) for row in connection.execute(newest))
+
+
+def _changes_something() -> ColumnElement[bool]:
+    """Of a tick: its plan differs by more than its rates, or something was begun."""
+    tick, before = tables.ticks.c, tables.ticks.alias().c
+    version = select(before.plan_version).where(before.seq == tick.seq - 1).scalar_subquery()
+    earlier = func.coalesce(version, -1)
+    acted, changes = (tick.body[name].as_string() for name in ("actions", "changes"))
+    # Of the first plan, and in records of old, nothing says what differs.
+    planned = and_(tick.plan_version != earlier, or_(changes.is_(None), earlier <= 0))
+    return or_(acted != "[]", changes != "[]", planned)
 
 
 def _register(connection: Connection, registration: Registration, *, joins: bool) -> None:
@@ -375,11 +388,11 @@ def _asked_for(asked: EventFilter) -> list[ColumnElement[bool]]:
         found.append(row.kind.in_(sorted(asked.kinds)))
     if asked.since:
         found.append(row.at >= asked.since)
-    if asked.task:
-        begins = f"{asked.task}/"
-        found.append(
-            or_(row.subject == asked.task, func.substr(row.subject, 1, len(begins)) == begins)
-        )
+    if asked.tasks:
+        begins = [
+            func.substr(row.subject, 1, len(task) + 1) == f"{task}/" for task in sorted(asked.tasks)
+        ]
+        found.append(or_(row.subject.in_(sorted(asked.tasks)), *begins))
     if asked.worker:
         ends = f" on {asked.worker}"
         rest = func.substr(row.subject, func.length(row.subject) - len(ends) + 1)

@@ -23,7 +23,7 @@ from variants.catalog.database import (
 )
 from variants.catalog.turns import Turns
 from variants.catalog.validity.peaks import check_learned, check_lift, check_peak, check_room
-from variants.catalog.validity.rules import check_rule, check_rule_room
+from variants.catalog.validity.rules import check_rule, check_rule_room, no_rule
 from variants.errors import NotFound, StaleEpoch
 from variants.types import Peak, QuarantineLift, Rule, RuleKind, TaskName, VariantName
 
@@ -94,9 +94,10 @@ class SqlPlanningTables:
     def remove_rule(self, id: int) -> Rule:
         with self._transaction(self._writer) as connection:
             advance_revision(connection)
-            found = next((rule for rule in read_rules(connection) if rule.id == id), None)
+            rules = read_rules(connection)
+            found = next((rule for rule in rules if rule.id == id), None)
             if found is None:
-                raise NotFound(f"there is no rule {id}")
+                raise no_rule(id, rules)
             connection.execute(delete(tables.rules).where(tables.rules.c.id == id))
             return found
 

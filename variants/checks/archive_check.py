@@ -168,7 +168,7 @@ class _Archive:
         return f"{self.path.name}/{member}"
 
     def refused(self, member: str, what: str) -> InvalidArtifact:
-        return InvalidArtifact(f"{self.where(member)}: {what}")
+        return InvalidArtifact(f"{self.where(member)} {what}")
 
     def read(self, name: str, *, limit_mib: float) -> bytes:
         member = self.members[name]
@@ -186,11 +186,11 @@ def _members(path: Path, limits: ArchiveLimits) -> dict[str, Member]:
     """The members by their names below ``ROOT``, once they are those of the layout."""
     with path.open("rb") as file:
         if file.read(2) == b"\x80\x02":
-            raise InvalidArtifact(f"{path.name}: is a pickle, which is never loaded")
+            raise InvalidArtifact(f"{path.name} is a pickle, which is never loaded")
     found = read_layout(path, max_members=limits.members)
     if _is_of_torch_alone(found):
         raise InvalidArtifact(
-            f"{path.name}: is what torch.export.save writes, which holds pickles; "
+            f"{path.name} is what torch.export.save writes, which holds pickles; "
             "modelless.export(module, example_rows, FILE) writes the module without any"
         )
     members: dict[str, Member] = {}
@@ -198,21 +198,23 @@ def _members(path: Path, limits: ArchiveLimits) -> dict[str, Member]:
         inner = name.removeprefix(ROOT)
         if _PICKLED.fullmatch(name) and inner != _SAMPLES:
             raise InvalidArtifact(
-                f"{path.name}: its member {name!r} would have to be unpickled; "
+                f"{path.name} has the member {name!r}, which would have to be unpickled; "
                 "make it with modelless.export"
             )
         if _COMPILED.fullmatch(inner):
-            raise InvalidArtifact(f"{path.name}: its member {name!r} is code, which is never run")
+            raise InvalidArtifact(
+                f"{path.name} has the member {name!r}, which is code that is never run"
+            )
         known = inner in _NEEDED or inner in _OPTIONAL or _STORAGE.fullmatch(inner)
         if inner == name or not known:
             raise InvalidArtifact(
-                f"{path.name}: has the member {name!r}, which no archive of modelless.export has"
+                f"{path.name} has the member {name!r}, which no archive of modelless.export has"
             )
         members[inner] = member
     for name in _NEEDED:
         if name not in members:
             raise InvalidArtifact(
-                f"{path.name}: lacks the member {ROOT + name!r}; make it with modelless.export"
+                f"{path.name} lacks the member {ROOT + name!r}; make it with modelless.export"
             )
     return members
 
@@ -255,7 +257,7 @@ def _check_storages(
         payloads = document["config"]
         layouts = {name: layout_of(about["tensor_meta"]) for name, about in payloads.items()}
     except Misfit as misfit:
-        raise archive.refused(config, str(misfit)) from None
+        raise InvalidArtifact(misfit.of(archive.where(config))) from None
     for name in sorted({*declared, *layouts}):
         if layouts.get(name) != declared.get(name):
             raise archive.refused(
@@ -330,7 +332,7 @@ def _declared(
     try:
         _DOCUMENT(document)
     except Misfit as misfit:
-        raise archive.refused(DECLARED, str(misfit)) from None
+        raise InvalidArtifact(misfit.of(archive.where(DECLARED))) from None
     inputs, outputs = (
         tuple(
             TensorSpec(name=spec["name"], dtype=spec["dtype"], shape=tuple(spec["shape"]))
@@ -361,7 +363,7 @@ def _check_program_gives(
             if (own.dtype, own.shape) != (spec.dtype, spec.shape):
                 raise archive.refused(
                     PROGRAM,
-                    f"{side} {spec.name!r} is {describe(own)}, but {DECLARED} declares "
+                    f"has the {side} {spec.name!r} as {describe(own)}, but {DECLARED} declares "
                     f"{describe(spec)}",
                 )
 
@@ -380,11 +382,11 @@ def _check_onnx_gives(
         for name in sorted({*own, *wanted}):
             if own.get(name) != wanted.get(name):
                 told = [
-                    describe(found[name]) if name in found else "not there"
+                    f"as {describe(found[name])}" if name in found else "not at all"
                     for found in (own, wanted)
                 ]
                 raise archive.refused(
-                    ONNX, f"{side} {name!r} is {told[0]}, but in {DECLARED} it is {told[1]}"
+                    ONNX, f"has the {side} {name!r} {told[0]}, but {DECLARED} has it {told[1]}"
                 )
     if onnx.opset != opset:
         raise archive.refused(ONNX, f"uses opset {onnx.opset}, but {DECLARED} declares {opset}")

@@ -32,6 +32,10 @@ class Misfit(Exception):
         where = "".join(reversed(self.path)).lstrip(".")
         return f"{where[-2 * _SHOWN :]} {self.what}".lstrip()
 
+    def of(self, document: str) -> str:
+        """The whole sentence: what does not fit is a value in the document, or the document."""
+        return f"{document}{':' if self.path else ''} {self}"
+
 
 def read_json(data: bytes, *, where: str, max_depth: int) -> Any:
     """The value that a document holds.
@@ -43,15 +47,15 @@ def read_json(data: bytes, *, where: str, max_depth: int) -> Any:
     try:
         value = json.loads(data.decode("utf-8"), parse_constant=_refused)
     except RecursionError:
-        raise InvalidArtifact(f"{where}: is nested too deeply") from None
+        raise InvalidArtifact(f"{where} is nested too deeply") from None
     except ValueError:  # of decoding and of parsing
-        raise InvalidArtifact(f"{where}: is not JSON") from None
+        raise InvalidArtifact(f"{where} is not JSON") from None
     level: list[Any] = [value]
     for _ in range(max_depth):
         level = [inner for outer in level for inner in _inside(outer)]
         if not level:
             return value
-    raise InvalidArtifact(f"{where}: is nested too deeply")
+    raise InvalidArtifact(f"{where} is nested too deeply")
 
 
 def shown(value: object) -> str:

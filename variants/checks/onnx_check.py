@@ -83,7 +83,7 @@ def check_model(path: Path, *, limits: OnnxLimits | None = None) -> OnnxInfo:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise InvalidArtifact(f"{path.name}: cannot be read: {error.strerror}") from error
+        raise InvalidArtifact(f"{path.name} cannot be read: {error.strerror}") from error
     return check_model_bytes(data, where=path.name, limits=limits)
 
 
@@ -135,16 +135,16 @@ def check_file(path: Path, *, limit_mib: float) -> int:
         found = os.lstat(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise InvalidArtifact(f"{path.name}: cannot be read: {reason}") from error
+        raise InvalidArtifact(f"{path.name} cannot be read: {reason}") from error
     if stat.S_ISLNK(found.st_mode):
-        raise InvalidArtifact(f"{path.name}: is a symbolic link; give the file itself")
+        raise InvalidArtifact(f"{path.name} is a symbolic link; give the file itself")
     if not stat.S_ISREG(found.st_mode):
-        raise InvalidArtifact(f"{path.name}: is not a plain file")
+        raise InvalidArtifact(f"{path.name} is not a plain file")
     if found.st_size == 0:
-        raise InvalidArtifact(f"{path.name}: is empty")
+        raise InvalidArtifact(f"{path.name} is empty")
     if found.st_size > limit_mib * 2**20:
         size, limit = apart(found.st_size / 2**20, limit_mib)
-        raise InvalidArtifact(f"{path.name}: has {size} MiB, more than the {limit} allowed")
+        raise InvalidArtifact(f"{path.name} has {size} MiB, more than the {limit} allowed")
     return found.st_size
 
 
@@ -160,14 +160,14 @@ def check_signature(info: OnnxInfo, task: Task, *, where: str) -> None:
     given = {spec.name: spec for spec in info.inputs}
     if set(wanted) != set(given):
         raise InvalidArtifact(
-            f"{where}: takes inputs {_names(given)}, but task {task.name!r} has {_names(wanted)}; "
+            f"{where} takes inputs {_names(given)}, but task {task.name!r} has {_names(wanted)}; "
             "--input-names, or input_names of modelless.export, names them"
         )
     outputs = {spec.name: spec for spec in info.outputs}
     missing = [spec.name for spec in task.outputs if spec.name not in outputs]
     if missing:
         raise InvalidArtifact(
-            f"{where}: gives outputs {_names(outputs)}, and lacks {', '.join(missing)} of task "
+            f"{where} gives outputs {_names(outputs)}, and lacks {', '.join(missing)} of task "
             f"{task.name!r}; --output-names, or output_names of modelless.export, names them"
         )
     pairs = [(spec, given[spec.name], "input") for spec in task.inputs]
@@ -203,11 +203,11 @@ def parse_model(where: str, data: bytes) -> Any:
 
     for beginning, what in _NOT_READ:
         if data.startswith(beginning):
-            raise InvalidArtifact(f"{where}: {what}")
+            raise InvalidArtifact(f"{where} {what}")
     try:
         model = onnx.load_model_from_string(data)
     except (DecodeError, ValueError) as error:
-        raise InvalidArtifact(f"{where}: is not an ONNX model, or only a part of one") from error
+        raise InvalidArtifact(f"{where} is not an ONNX model, or only a part of one") from error
     return model
 
 
@@ -227,7 +227,7 @@ its first byte is the tag of a field of ``ModelProto``, a number of at most 25 a
 def _check_shape_of_model(where: str, model: Any, limits: OnnxLimits) -> None:
     # Almost any short text parses as an empty protobuf message.
     if not model.ir_version or not model.opset_import or not model.HasField("graph"):
-        raise InvalidArtifact(f"{where}: is not an ONNX model")
+        raise InvalidArtifact(f"{where} is not an ONNX model")
     count = sum(1 for _ in nodes(model))
     if count == 0:
         raise InvalidArtifact(f"{where}: the model's graph is empty")
@@ -236,9 +236,9 @@ def _check_shape_of_model(where: str, model: Any, limits: OnnxLimits) -> None:
             f"{where}: the model has {count} nodes, more than the {limits.nodes} allowed"
         )
     if model.functions:
-        raise InvalidArtifact(f"{where}: defines functions of its own; export it inlined")
+        raise InvalidArtifact(f"{where} defines functions of its own; export it inlined")
     if model.training_info:
-        raise InvalidArtifact(f"{where}: is a training graph; export it for inference")
+        raise InvalidArtifact(f"{where} is a training graph; export it for inference")
 
 
 def _check_texts(where: str, model: Any) -> None:
@@ -248,7 +248,7 @@ def _check_texts(where: str, model: Any) -> None:
         texts = [one.name for one in named]
         texts += [text for node in graph.node for text in (node.op_type, node.domain)]
         if not all(isinstance(text, str) for text in texts):
-            raise InvalidArtifact(f"{where}: is not an ONNX model: a name in it is no text")
+            raise InvalidArtifact(f"{where} is not an ONNX model: a name in it is no text")
 
 
 def _check_external_data(where: str, model: Any) -> None:
@@ -257,7 +257,7 @@ def _check_external_data(where: str, model: Any) -> None:
     for tensor in tensors(model):
         if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
             raise InvalidArtifact(
-                f"{where}: keeps tensor {tensor.name!r} in another file, which is not beside"
+                f"{where} keeps tensor {tensor.name!r} in another file, which is not beside"
                 f" it; register it where it is, or save the model as one file: {ELSEWHERE}"
             )
 
@@ -268,26 +268,26 @@ def _check_opsets(where: str, model: Any) -> int:
         domain = "" if entry.domain in _STANDARD else entry.domain
         if versions.setdefault(domain, entry.version) != entry.version:
             raise InvalidArtifact(
-                f"{where}: uses opsets {versions[domain]} and {entry.version} of the same operators"
+                f"{where} uses opsets {versions[domain]} and {entry.version} of the same operators"
             )
     # Exporters list domains that no node uses; only what is used matters.
     used = {node.domain for node in nodes(model)}
     foreign = sorted(domain for domain in used if domain not in (*_STANDARD, _CLASSIC))
     if foreign:
         raise InvalidArtifact(
-            f"{where}: uses operators of {foreign[0]!r}; only standard ONNX operators run here"
+            f"{where} uses operators of {foreign[0]!r}; only standard ONNX operators run here"
             f"{'; ' + OPTIMISED if foreign[0] in _FUSED else ''}"
         )
     opset = versions.get("")
     if opset is None:
-        raise InvalidArtifact(f"{where}: does not say which ONNX opset it uses")
+        raise InvalidArtifact(f"{where} does not say which ONNX opset it uses")
     if not MIN_OPSET <= opset <= MAX_OPSET:
         raise InvalidArtifact(
-            f"{where}: uses opset {opset}; it must be between {MIN_OPSET} and {MAX_OPSET}"
+            f"{where} uses opset {opset}; it must be between {MIN_OPSET} and {MAX_OPSET}"
         )
     if _CLASSIC in used and not 1 <= versions.get(_CLASSIC, 0) <= _MAX_CLASSIC_OPSET:
         raise InvalidArtifact(
-            f"{where}: must use an opset of {_CLASSIC} between 1 and {_MAX_CLASSIC_OPSET}"
+            f"{where} must use an opset of {_CLASSIC} between 1 and {_MAX_CLASSIC_OPSET}"
         )
     return int(opset)
 
@@ -305,11 +305,11 @@ def _check_operators(where: str, model: Any, opset: int) -> None:
             )
         except onnx.defs.SchemaError:
             raise InvalidArtifact(
-                f"{where}: uses the operator {kind!r}, which opset {newest} does not have"
+                f"{where} uses the operator {kind!r}, which opset {newest} does not have"
             ) from None
         if schema.deprecated:
             raise InvalidArtifact(
-                f"{where}: uses the operator {kind!r}, which opset {newest} has withdrawn"
+                f"{where} uses the operator {kind!r}, which opset {newest} has withdrawn"
             )
 
 
@@ -365,12 +365,12 @@ def _inferred(where: str, model: Any) -> Any:
                 " (PyTorch's exporter writes that where an output is called as an operator within:"
                 " export it with other output_names)"
             )
-        raise InvalidArtifact(f"{where}: is not a valid ONNX model: {reason}") from error
+        raise InvalidArtifact(f"{where} is not a valid ONNX model: {reason}") from error
 
 
 def _spec(file: str, side: str, value: Any) -> TensorSpec:
     if not value.name.isprintable() or not 0 < len(value.name) <= LONGEST_NAME:
-        raise InvalidArtifact(f"{file}: has an {side} with a name that cannot be shown")
+        raise InvalidArtifact(f"{file} has an {side} with a name that cannot be shown")
     where = f"{file}: {side} {value.name!r}"
     if not value.type.HasField("tensor_type"):
         maps = value.type.HasField("sequence_type") and value.type.sequence_type.elem_type.HasField(

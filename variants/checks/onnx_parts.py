@@ -59,7 +59,7 @@ def join_parts(source: Path, target: Path, *, limit_mib: float) -> None:
         if size > limit_mib * 2**20:
             joined, limit = apart(size / 2**20, limit_mib)
             raise InvalidArtifact(
-                f"{where}: has {joined} MiB with the weights beside it, more than the {limit}"
+                f"{where} has {joined} MiB with the weights beside it, more than the {limit}"
                 " allowed"
             )
         with part.open("rb") as file:
@@ -79,7 +79,7 @@ def _place(where: str, folder: Path, tensor: Any) -> tuple[Path, int, int]:
     name = said.get("location", "").removeprefix("./")
     if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
         raise InvalidArtifact(
-            f"{where}: keeps tensor {tensor.name!r} in {said.get('location', '')[:128]!r}, which is"
+            f"{where} keeps tensor {tensor.name!r} in {said.get('location', '')[:128]!r}, which is"
             " no file beside it"
         )
     try:
@@ -93,12 +93,12 @@ def _place(where: str, folder: Path, tensor: Any) -> tuple[Path, int, int]:
         ) from error
     if part.is_symlink():
         raise InvalidArtifact(
-            f"{where}: keeps tensor {tensor.name!r} in {name!r}, which is a symbolic link; put the"
+            f"{where} keeps tensor {tensor.name!r} in {name!r}, which is a symbolic link; put the"
             " file itself there"
         )
     if whole is None:
         raise InvalidArtifact(
-            f"{where}: keeps tensor {tensor.name!r} in {name!r}, which is not beside it"
+            f"{where} keeps tensor {tensor.name!r} in {name!r}, which is not beside it"
         )
     if offset < 0 or length < 0:
         raise InvalidArtifact(f"{where}: tensor {tensor.name!r} has no place in {name!r}")

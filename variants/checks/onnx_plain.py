@@ -157,7 +157,7 @@ def _inlined(where: str, model: Any) -> Any | None:
         return inliner.inline_local_functions(model)
     except Exception as error:  # native code gives several types
         raise InvalidArtifact(
-            f"{where}: defines functions of its own that cannot be inlined; export it inlined"
+            f"{where} defines functions of its own that cannot be inlined; export it inlined"
         ) from error
 
 

@@ -77,7 +77,7 @@ def fix_axis(
     found = [(value.name, axis, dim) for value in inputs for axis, dim in _open(value)]
     if not found:
         raise InvalidArtifact(
-            f"{where}: leaves no axis open but the batch, so it takes rows of one length: leave"
+            f"{where} leaves no axis open but the batch, so it takes rows of one length: leave"
             " --lengths out"
         )
     names = [name for name, _, _ in found]

@@ -72,7 +72,7 @@ def check_program(data: bytes, *, where: str, max_depth: int, max_nodes: int) ->
             raise Misfit(f"has {count} nodes, more than the {max_nodes} allowed")
         return _info(graph, document["graph_module"]["signature"])
     except Misfit as misfit:
-        raise InvalidArtifact(f"{where}: {misfit}") from None
+        raise InvalidArtifact(misfit.of(where)) from None
 
 
 # -- what may stand where ------------------------------------------------------------------------

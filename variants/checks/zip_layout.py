@@ -89,9 +89,9 @@ def read_layout(path: Path, *, max_members: int) -> dict[str, Member]:
             entries = _entries(_bytes_at(file, directory, directory_bytes), count)
             return _members(file, entries, directory)
     except _Odd as odd:
-        raise InvalidArtifact(f"{path.name}: {odd}") from None
+        raise InvalidArtifact(f"{path.name} {odd}") from None
     except OSError as error:
-        raise InvalidArtifact(f"{path.name}: cannot be read: {error.strerror}") from error
+        raise InvalidArtifact(f"{path.name} cannot be read: {error.strerror}") from error
 
 
 def directory_of(path: Path) -> tuple[int, int]:
@@ -106,9 +106,9 @@ def directory_of(path: Path) -> tuple[int, int]:
         with path.open("rb") as file:
             count, _, length = _end_of_directory(file, file.seek(0, 2))
     except _Odd as odd:
-        raise InvalidArtifact(f"{path.name}: {odd}") from None
+        raise InvalidArtifact(f"{path.name} {odd}") from None
     except OSError as error:
-        raise InvalidArtifact(f"{path.name}: cannot be read: {error.strerror}") from error
+        raise InvalidArtifact(f"{path.name} cannot be read: {error.strerror}") from error
     return count, length
 
 
@@ -127,7 +127,7 @@ def pieces(path: Path, member: Member) -> Iterator[bytes]:
             left -= len(piece)
             yield piece
     if left or found != member.crc32:
-        raise InvalidArtifact(f"{path.name}: its member {member.name!r} is damaged")
+        raise InvalidArtifact(f"{path.name} has a damaged member: {member.name!r}")
 
 
 def _bytes_at(file: BinaryIO, start: int, count: int) -> bytes:
@@ -195,14 +195,18 @@ def _entries(data: bytes, count: int) -> list[_Entry]:
             raise _Odd("has a damaged zip directory")
         shown = _checked_name(name)
         if flags & ~(_DESCRIBED | _UTF8):
-            raise _Odd(f"its member {shown!r} is encrypted, or packed in a way of its own")
+            raise _Odd(
+                f"has the member {shown!r}, which is encrypted, or packed in a way of its own"
+            )
         if method:
-            raise _Odd(f"its member {shown!r} is compressed; members are stored as they are")
+            raise _Odd(f"has the member {shown!r} compressed; members are stored as they are")
         if stat.S_IFMT(attributes >> 16) not in (0, stat.S_IFREG):
-            raise _Odd(f"its member {shown!r} is a link or a folder, not a file")
+            raise _Odd(f"has the member {shown!r}, which is a link or a folder, not a file")
         size, packed, header = _widened(shown, extra, size, packed, header)
         if size != packed:
-            raise _Odd(f"its member {shown!r} declares two sizes: {size} and {packed} bytes")
+            raise _Odd(
+                f"has the member {shown!r}, which declares two sizes: {size} and {packed} bytes"
+            )
         entries.append(_Entry(name=name, flags=flags, crc32=crc32, size_bytes=size, header=header))
     if at != len(data):
         raise _Odd("has a damaged zip directory")
@@ -217,7 +221,7 @@ def _checked_name(name: bytes) -> str:
     if text.startswith("/") or "\\" in text or ".." in text.split("/"):
         raise _Odd(f"has a member that points outside: {text!r}")
     if text.endswith("/"):
-        raise _Odd(f"its member {text!r} is a link or a folder, not a file")
+        raise _Odd(f"has the member {text!r}, which is a link or a folder, not a file")
     if not _NAME.fullmatch(text) or "." in text.split("/"):
         raise _Odd(f"has a member with an odd name: {text!r}")
     return text
@@ -234,12 +238,12 @@ def _widened(shown: str, extra: bytes, *narrow: int) -> list[int]:
             raise _Odd("has a damaged zip directory")
         if kind == _ZIP64_FIELD:
             if wide is not None:
-                raise _Odd(f"its member {shown!r} declares its zip64 sizes twice")
+                raise _Odd(f"has the member {shown!r}, which declares its zip64 sizes twice")
             wide = extra[at : at + length]
         at += length
     needed = sum(number == _IN_ZIP64 for number in narrow)
     if len(wide or b"") != 8 * needed:
-        raise _Odd(f"its member {shown!r} has zip64 sizes that contradict its others")
+        raise _Odd(f"has the member {shown!r} with zip64 sizes that contradict its others")
     numbers = iter(struct.unpack(f"<{needed}Q", wide or b""))
     return [next(numbers) if number == _IN_ZIP64 else number for number in narrow]
 
@@ -253,12 +257,12 @@ def _members(file: BinaryIO, entries: list[_Entry], directory: int) -> dict[str,
         if name in members:
             raise _Odd(f"has the member {name!r} twice")
         if entry.header != at:
-            raise _Odd(f"its member {name!r} overlaps another, or leaves a gap")
+            raise _Odd(f"has the member {name!r}, which overlaps another, or leaves a gap")
         start = _after_local_header(file, entry, name)
         following = entries[position + 1].header if position + 1 < len(entries) else directory
         end = start + entry.size_bytes
         if end > following:
-            raise _Odd(f"its member {name!r} overlaps another, or leaves a gap")
+            raise _Odd(f"has the member {name!r}, which overlaps another, or leaves a gap")
         at = end + _descriptor_bytes(file, entry, name, end, following - end)
         members[name] = Member(
             name=name, start=start, size_bytes=entry.size_bytes, crc32=entry.crc32
@@ -282,7 +286,7 @@ def _after_local_header(file: BinaryIO, entry: _Entry, name: str) -> int:
     # Written before the data was: the numbers follow it, in the descriptor.
     later = bool(flags & _DESCRIBED) and not any(numbers)
     if not same or not (later or numbers == (entry.crc32, entry.size_bytes, entry.size_bytes)):
-        raise _Odd(f"its member {name!r} and the zip directory contradict each other")
+        raise _Odd(f"has the member {name!r}, which the zip directory contradicts")
     return entry.header + _LOCAL.size + len(local_name) + len(extra)
 
 
@@ -293,5 +297,5 @@ def _descriptor_bytes(file: BinaryIO, entry: _Entry, name: str, at: int, room: i
     layout = next((d for d in (_DESCRIPTOR, _DESCRIPTOR_64) if d.size == room), None)
     expected = (_DESCRIPTOR_MARK, entry.crc32, entry.size_bytes, entry.size_bytes)
     if layout is None or layout.unpack(_bytes_at(file, at, room)) != expected:
-        raise _Odd(f"its member {name!r} and the zip directory contradict each other")
+        raise _Odd(f"has the member {name!r}, which the zip directory contradicts")
     return room

@@ -2,10 +2,10 @@
 
 Latencies are learned from batches that run. Where a profile says far more than a variant takes, its
 queries are refused or go elsewhere, and nothing would ever be learned. So the control loop has a
-few batches of one row run (``controlplane.controller.profile_checks``), of made-up numbers like
-those that profiles are measured with. What they take goes the way of all batches, into the live
-model and from there to gateways and plans; but they are no use of the variant. A row that fails is
-not held against it. One that crashes the worker or hangs in it is, as a query's would be
+few batches of one row run (``controlplane.controller.profiles.profile_checks``), of made-up numbers
+like those that profiles are measured with. What they take goes the way of all batches, into the
+live model and from there to gateways and plans; but they are no use of the variant. A row that
+fails is not held against it. One that crashes the worker or hangs in it is, as a query's would be
 (``workers.process.quarantine``): after the first such the variant is checked no more for a day,
 unless it has answered a query since it was loaded.
 

@@ -103,6 +103,8 @@ def profile_routes(context: ApiContext) -> APIRouter:
     ) -> Profiles:
         snapshot = await context.snapshot()
         of = _checked(snapshot, task, variant)
+        if device_kind is not None:
+            await _check_kind(context, snapshot, device_kind)
         found = [
             ProfileSchema.of(profile)
             for profile in snapshot.profiles
@@ -124,7 +126,6 @@ def _checked(
     """The tasks that are meant, None for all.
 
     Names of which there can be no profiles are refused: an empty list would say that none was made.
-    A device kind may be one of which nothing was measured yet.
 
     Raises:
         TaskNotFound, NotFound: the catalog has no task or variant of that name.
@@ -135,6 +136,21 @@ def _checked(
         said = "there is" if task is None else f"task {task!r} has"
         raise NotFound(f"{said} no variant {variant[:128]!r}{there_are(known, variant)}")
     return of
+
+
+async def _check_kind(context: ApiContext, snapshot: CatalogSnapshot, kind: str) -> None:
+    """Raise for a device kind that is none. It may be one on which nothing was measured yet.
+
+    Raises:
+        NotFound: neither is it in the catalog nor is there a worker of it; the error names others.
+    """
+    known = {str(one.name) for one in snapshot.device_kinds}
+    if kind in known:
+        return
+    there = await _kinds_there(context)
+    if there is not None and kind not in there:
+        said = there_are(known | there, kind)
+        raise NotFound(f"there is no device kind {kind[:128]!r}{said}")
 
 
 async def _live(context: ApiContext) -> Live:

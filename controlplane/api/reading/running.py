@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping
-from datetime import UTC
 from operator import itemgetter
 from time import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import AwareDatetime, Field, StringConstraints
+from pydantic import Field
 
 from controlplane.api.context import ApiContext
 from controlplane.api.inventory import fleet_status_now
@@ -21,15 +20,16 @@ from controlplane.views.machines.core_shortage import CoreLevel
 from controlplane.views.plan_schemas import (
     CertificateStatusSchema,
     CoreStatusSchema,
+    KeysStatusSchema,
+    LoopStatusSchema,
     PlanSchema,
     StorageStatusSchema,
 )
 from controlplane.views.rule_schemas import told
-from controlplane.views.schemas import EventSchema, History, Schema, SloReport, TickSchema
+from controlplane.views.schemas import History, Schema, SloReport, TickSchema
 from controlplane.views.worker_schemas import WorkerSchema
 from planner.sentences import there_are
-from variants.errors import NotFound
-from variants.types import EventFilter
+from variants.errors import NotFound, StateUnavailable
 from workers.types import WorkerStatus
 
 
@@ -44,12 +44,6 @@ class Ticks(Schema):
     ticks: list[TickSchema]
 
 
-class Events(Schema):
-    events: list[EventSchema]
-
-
-SECOND = len("2026-01-31T23:59:59")
-KindName = Annotated[str, StringConstraints(max_length=64)]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="At most so many, newest first.")]
 
 
@@ -67,7 +61,7 @@ def running_routes(context: ApiContext) -> APIRouter:
         ] = "",
     ) -> Workers:
         statuses = await context.live.worker_status()
-        named = ((_worker(status), status) for status in statuses)
+        named = ((worker_name(status), status) for status in statuses)
         listed = sorted((one for one in named if one[0] > after), key=itemgetter(0))
         part = listed if limit is None else listed[:limit]
         return Workers(
@@ -77,7 +71,7 @@ def running_routes(context: ApiContext) -> APIRouter:
 
     @routes.get("/workers/{worker}", summary="One worker and what it has loaded")
     async def worker(worker: WorkerPath) -> WorkerSchema:
-        statuses = {_worker(status): status for status in await context.live.worker_status()}
+        statuses = {worker_name(status): status for status in await context.live.worker_status()}
         if worker not in statuses:
             known = there_are(statuses, worker) or "; none is there"
             raise NotFound(f"there is no worker {worker[:256]!r}{known}")
@@ -90,20 +84,20 @@ def running_routes(context: ApiContext) -> APIRouter:
             Query(max_length=128, description="Placements and routes of this one only, else all."),
         ] = None,
     ) -> PlanSchema:
-        newest = await asyncio.to_thread(context.catalog.latest_plan)
-        if task is not None and (newest is None or all(p.task != task for p in newest.placements)):
-            catalog_views.find_task(await context.snapshot(), task)
-        row = PlanSchema.of(newest, await fleet_status_now(context, newest), task)
-        row.rules = [said for each in await rule_rows(context) if (said := told(each))]
-        row.storage = StorageStatusSchema.model_validate(await context.storage())
-        row.certificate = CertificateStatusSchema.model_validate(context.certificate())
-        row.cores = CoreStatusSchema.model_validate(await context.cores())
-        row.headroom = HeadroomSchema.of(await context.headroom())
-        return row
+        return await _plan_now(context, task)
 
     @routes.get("/ticks", summary="What the control loop saw and decided")
-    async def ticks(limit: Limit = 20) -> Ticks:
-        found = await asyncio.to_thread(context.catalog.ticks, limit)
+    async def ticks(
+        limit: Limit = 20,
+        changes: Annotated[
+            bool,
+            Query(
+                description="Only turns that began something, or whose plan differs by more than "
+                "its rates."
+            ),
+        ] = False,
+    ) -> Ticks:
+        found = await asyncio.to_thread(context.catalog.ticks, limit, changes=changes)
         return Ticks(ticks=[TickSchema.of(tick) for tick in found])
 
     @routes.get("/slo", summary="How well SLOs are met")
@@ -129,43 +123,38 @@ def running_routes(context: ApiContext) -> APIRouter:
     return routes
 
 
-def _worker(status: WorkerStatus | Mapping[str, Any]) -> str:
+async def _plan_now(context: ApiContext, task: str | None) -> PlanSchema:
+    """The newest plan, and how all stands that it is about.
+
+    Raises:
+        TaskNotFound: nothing is placed of that task, and there is none.
+    """
+    newest = await asyncio.to_thread(context.catalog.latest_plan)
+    if task is not None and (newest is None or all(p.task != task for p in newest.placements)):
+        catalog_views.find_task(await context.snapshot(), task)
+    row = PlanSchema.of(newest, await fleet_status_now(context, newest), task)
+    row.rules = [said for each in await rule_rows(context) if (said := told(each))]
+    row.storage = StorageStatusSchema.model_validate(await context.storage())
+    row.certificate = CertificateStatusSchema.model_validate(context.certificate())
+    row.client_keys = KeysStatusSchema.model_validate(context.keys_status())
+    row.control_loop = LoopStatusSchema.model_validate(await context.control_loop())
+    cores, headroom = await context.cores(), await context.headroom()
+    row.cores = CoreStatusSchema.model_validate(cores)
+    if headroom:
+        report = await _slo(context)
+        short = cores.level is CoreLevel.SHORT
+        row.headroom = HeadroomSchema.of(headroom, report, cores_short=short)
+    return row
+
+
+async def _slo(context: ApiContext) -> SloReport | None:
+    """How queries ended lately; None while the live state does not answer."""
+    try:
+        return SloReport.of(await context.live.slo_report())
+    except StateUnavailable:
+        return None
+
+
+def worker_name(status: WorkerStatus | Mapping[str, Any]) -> str:
+    """The name of a worker, as it or the live state tells of it."""
     return str(status["worker"] if isinstance(status, Mapping) else status.worker)
-
-
-def event_routes(context: ApiContext) -> APIRouter:
-    """What happened."""
-    routes = APIRouter(prefix="/v1", tags=["running"])
-
-    @routes.get("/events", summary="What happened")
-    async def events(
-        limit: Limit = 50,
-        after: Annotated[
-            int, Query(ge=0, le=2**53, description="Only those with a higher `seq`.")
-        ] = 0,
-        kind: Annotated[
-            list[KindName] | None,
-            Query(max_length=50, description="Only of this kind; given again, of these."),
-        ] = None,
-        since: Annotated[
-            AwareDatetime | None,
-            Query(description="Only from this time on, in ISO 8601 with its offset from UTC."),
-        ] = None,
-        task: Annotated[
-            str, Query(max_length=128, description="Only of this task, its models and variants.")
-        ] = "",
-        worker: Annotated[
-            str, Query(max_length=256, description="Only of this worker and variants on it.")
-        ] = "",
-    ) -> Events:
-        asked = EventFilter(
-            after=after,
-            kinds=frozenset(kind or ()),
-            since="" if since is None else since.astimezone(UTC).isoformat()[:SECOND],
-            task=task,
-            worker=worker,
-        )
-        found = await asyncio.to_thread(context.catalog.events, limit, asked)
-        return Events(events=[EventSchema.of(event) for event in found])
-
-    return routes

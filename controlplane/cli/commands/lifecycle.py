@@ -55,6 +55,8 @@ Workers = Annotated[
     typer.Option(metavar="N", help="Workers to split the cores into; else MODELLESS_WORKERS or 1."),
 ]
 
+STATES = ("control_loop", "cores", "storage", "certificate", "client_keys")
+"""Fields of a plan that have a sentence where something is wrong."""
 TASK_BEGINS = re.compile(r"(?<=\.) (?=[a-z0-9][a-z0-9._-]*: [\d,]+ of )")
 EVICTION = "modelless"
 """The rule that is not worth a word."""
@@ -211,7 +213,7 @@ def _print_standing(found: Mapping[str, Any]) -> None:
     ready = "ready" if found["ready"] else "stopping"
     out.print(f"[bold]modelless[/] at {found['url']}, {ready}, {version}")
     standing = plan["standing"]
-    states = [plan.get(name) or {} for name in ("cores", "storage", "certificate")]  # older: none
+    states = [plan.get(name) or {} for name in STATES]  # an older gateway says less
     said = [state for state in states if state.get("sentence")]
     for each in filter(None, (standing, found["service"], *said)):
         colour = COLOUR.get(each["level"], "yellow")

@@ -139,16 +139,20 @@ def list_ticks(
     limit: Annotated[
         int, typer.Option(min=1, max=MOST_TICKS, metavar="N", help="At most so many.")
     ] = 20,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also those in which nothing did but rates.")
+    ] = False,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Turns of the control loop in which something changed, newest first.
 
-    Of each the table has the reasons that the turn before it had not; `-o json` has all.
+    Of each the table has the reasons that the turn below it has not; `-o json` has all.
     """
     with connect(url) as client:
         # One more, so that the table knows what is new in the last one.
-        rows = client.get("/v1/ticks", limit=min(limit + 1, MOST_TICKS))["ticks"]
+        many = min(limit + 1, MOST_TICKS)
+        rows = client.get("/v1/ticks", limit=many, changes=None if every else True)["ticks"]
     emit(rows[:limit], output, lambda: _tick_table(rows, limit))
 
 

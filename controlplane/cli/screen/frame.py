@@ -80,6 +80,8 @@ def _head(reading: Reading, now: datetime, width: int, stale: str) -> Iterator[s
         None if plan is None else plan.get("cores"),
         None if plan is None else plan.get("storage"),
         None if plan is None else plan.get("certificate"),
+        None if plan is None else plan.get("control_loop"),
+        None if plan is None else plan.get("client_keys"),
     ):
         if standing and standing["sentence"]:
             yield from _sentence(standing["sentence"], width)

@@ -100,7 +100,7 @@ class TemplateProcess:
         return ["-I", "-S", str(LAUNCHER), str(self._path)]
 
     def end(self) -> None:
-        """End it; processes that were forked from it go on."""
+        """End it; processes that were forked from it go on. An empty folder goes with it."""
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
@@ -111,6 +111,8 @@ class TemplateProcess:
                 self._process.kill()
                 self._process.wait()
         self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # Ray keeps its logs there
+            self._path.parent.rmdir()
 
 
 def _default_worker() -> Path:

@@ -58,7 +58,7 @@ class LoopReport:
         self.headroom: Mapping[str, Any] | None = None
         """How much more could be asked (``controlplane.controller.headroom_watch``)."""
         self.unmeasurable: Mapping[ProfileKey, str] = {}
-        """What could not be measured, and why (``controlplane.controller.measuring``)."""
+        """What could not be measured, and why (``controlplane.controller.profiles.measuring``)."""
         self.live_pace = AnswerPace()
         """Told of each look at the live state."""
 

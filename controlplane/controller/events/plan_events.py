@@ -59,7 +59,8 @@ class PlanEvents:
         else:
             for_s = max(1.0, now_s - self._since_s)
             others = last - first + 1 - count
-            beside = f", beside {others} that only divide demand a little differently" * (
+            divide = "divides" if others == 1 else "divide"
+            beside = f", beside {others} that only {divide} demand a little differently" * (
                 others > 0
             )
             subject = f"versions {first} to {last}"

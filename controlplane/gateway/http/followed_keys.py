@@ -8,6 +8,7 @@ from pathlib import Path
 from controlplane.client_keys import ClientKey, Role, read
 from controlplane.gateway.http.access import Access, KnownClients
 from controlplane.gateway.query.query_context import QueryContext
+from controlplane.views.machines.keys_file import KeysStatus, keys_status
 from variants.errors import InvalidInput
 from variants.figures import counted
 
@@ -43,6 +44,12 @@ class FollowedKeys:
         self._read: Mark = None
         self._told = ""
         """What was wrong with the file when it was last read."""
+        self._known = False
+
+    @property
+    def status(self) -> KeysStatus:
+        """Whether the file could be read when it was last looked at."""
+        return keys_status(self._told, known=self._known)
 
     async def follow(self) -> None:
         """Wait a moment, and look."""
@@ -62,10 +69,11 @@ class FollowedKeys:
         except InvalidInput as error:
             # It is read again at the next look: what is wrong may pass, as too many open files do.
             if error.message != self._told:
-                log.error("the keys of clients stay as they were: %s", error.message)
+                told = "stay as they were" if self._known else "are not known"
+                log.error("the keys of clients %s: %s", told, error.message)
             self._told = error.message
             return
-        self._told = ""
+        self._told, self._known = "", True
         self._access.clients = KnownClients(keys)
         asking = [key.name for key in keys if key.role is Role.QUERIES]
         self._path.counts_clients = bool(asking)

@@ -25,7 +25,9 @@ def keys(settings: Settings) -> Iterator[Finding]:
     try:
         found = client_keys.read(settings.client_keys_path)
     except ModellessError as error:
-        remedy = "correct it: gateways that run keep the keys that they have, none starts with it"
+        remedy = (
+            "correct it: gateways that run keep the keys that they have, one that starts has none"
+        )
         yield problem("client keys", error.message, remedy)
     else:
         count = len(found)

@@ -67,7 +67,7 @@ def test_a_rule_is_taken_back_and_its_id_is_not_given_again(catalog: Catalog) ->
     before = catalog.revision()
     assert catalog.remove_rule(1) == pin
     assert (catalog.rules(), catalog.revision()) == ((), before + 1)
-    with pytest.raises(NotFound, match="there is no rule 1"):
+    with pytest.raises(NotFound, match="there is no rule 1, nor any other"):
         catalog.remove_rule(1)
     assert catalog.revision() == before + 1
     assert catalog.put_rule(PIN).id == 2

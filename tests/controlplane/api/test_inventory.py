@@ -61,8 +61,8 @@ async def test_a_worker_that_a_gateway_does_not_hear_is_told(
 
     [_, row] = (await api.get("/v1/workers")).json()["workers"]
     assert row["warnings"] == [
-        "has not answered for 4 s: queries go to others that hold the same",
-        "takes 2.6 times as long as others of its kind: queries go to the others",
+        "it has not answered for 4 s, and gets no queries until it does",
+        "it takes 2.6 times as long as others of its kind: queries go to the others",
         "its disk is full",
     ]
     standing = (await api.get("/v1/plan")).json()["standing"]

@@ -34,7 +34,10 @@ async def test_a_retired_version_is_removed_and_told(
     path = "/v1/models/digits/mlp/versions/1"
     refused = await api.delete(path)
     assert (refused.status_code, refused.json()["code"]) == (409, "CONFLICT")
-    assert "only a retired version can be removed" in refused.json()["error"]
+    assert refused.json()["error"] == (
+        "mlp-v1 of task 'digits' is live; only a retired version can be removed:"
+        " `modelless retire digits mlp 1`"
+    )
     catalog.set_stage(DIGITS, ModelName("mlp"), 1, Stage.RETIRED)
     reply = await api.delete(path)
     assert (reply.status_code, reply.json()["versions"]) == (200, ["mlp-v1"])

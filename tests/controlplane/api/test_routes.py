@@ -335,7 +335,7 @@ async def test_profiles_can_be_narrowed(api: httpx.AsyncClient) -> None:
     assert len(every) == 4
     assert some == [one for one in every if one["variant"] == "slow-v1-onnx-fp32"]
     assert [point["batch_size"] for point in some[0]["points"]] == [1, 8]
-    assert (await get(api, "/v1/profiles?device_kind=cpu-99"))["profiles"] == []
+    assert (await get(api, "/v1/profiles?device_kind=cpu-2"))["profiles"] == []
 
 
 async def test_a_registration_is_seen_at_once(
@@ -427,6 +427,18 @@ async def test_the_plan_comes_with_its_reasons(
     assert [(one["worker"], one["share"]) for one in plan["placements"]] == [("cpu-4-a", 0.5)]
 
 
+async def test_a_plan_with_room_says_what_is_late_all_the_same(
+    api: httpx.AsyncClient, live: DictLive
+) -> None:
+    live.told = {"turned_s": time(), "headroom": {"factor": 10.0, "tasks": []}}
+    assert (await get(api, "/v1/plan"))["headroom"]["sentence"].endswith("is asked now, or more.")
+    lately = dict(live.slo["tasks"][0], refusals={"OVERLOADED": 1})
+    live.slo = {**live.slo, "lately_s": 60.0, "tasks": [{**lately, "lately": lately}]}
+    assert (await get(api, "/v1/plan"))["headroom"]["sentence"].endswith(
+        "or more. All the same, 2 of 10 queries in the last 60 s missed their SLO."
+    )
+
+
 async def test_ticks_come_newest_first_and_limited(
     api: httpx.AsyncClient, catalog: MemoryCatalog
 ) -> None:
@@ -439,6 +451,17 @@ async def test_ticks_come_newest_first_and_limited(
         (3, {"demand": [3]}),
         (2, {"demand": [2]}),
     ]
+
+
+async def test_ticks_that_changed_something(api: httpx.AsyncClient, catalog: MemoryCatalog) -> None:
+    for version, actions in ((1, []), (1, []), (1, [{"action": "load"}]), (2, []), (2, [])):
+        catalog.add_tick(TickRecord(plan_version=version, at="", body={"actions": actions}))
+
+    ticks = (await get(api, "/v1/ticks?changes=true"))["ticks"]
+
+    assert [(one["plan_version"], len(one["body"]["actions"])) for one in ticks] == [
+        (2, 0), (1, 1), (1, 0),
+    ]  # fmt: skip
 
 
 async def test_events_after_a_number(api: httpx.AsyncClient, catalog: MemoryCatalog) -> None:
@@ -470,9 +493,50 @@ async def test_events_that_are_asked_for(api: httpx.AsyncClient, catalog: Memory
     assert await subjects("worker=w1") == ["w1", "digits/a on w1"]
     assert await subjects("task=digits") == ["digits/a on w1"]
     assert await subjects("since=2026-01-01T01:00:01.5%2B01:00") == ["w2", "w1"]
-    assert await subjects("kind=none") == []
+    assert await subjects("kind=unloaded") == []
     for wrong in ("since=yesterday", "since=2026-01-01T00:00:00", "task=" + "x" * 200):
         assert (await api.get(f"/v1/events?{wrong}")).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "said"),
+    [
+        (
+            "kind=loaded&kind=lost",
+            "INVALID_INPUT",
+            "there is no kind of event 'lost'; there are: catalog_lost, gateway_lost,"
+            " live_state_lost, worker_lost and ",
+        ),
+        ("kind=worker_lots", "INVALID_INPUT", "'worker_lots'; there are: worker_lost, "),
+        ("kind=zzzzz", "INVALID_INPUT", ", worker_told_to_leave, worker_warning"),
+        ("task=digitz", "TASK_NOT_FOUND", "there is no task 'digitz'; there are: "),
+        (
+            "worker=cpu-4-q",
+            "NOT_FOUND",
+            "there is no worker 'cpu-4-q', and no event tells of one; there are: cpu-4-a",
+        ),
+    ],
+)
+async def test_events_of_what_there_is_not_are_refused(
+    api: httpx.AsyncClient, query: str, code: str, said: str
+) -> None:
+    answer = (await api.get(f"/v1/events?{query}")).json()
+
+    assert answer["code"] == code
+    assert said in answer["error"]
+
+
+async def test_events_of_what_is_no_more_are_told(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    for kind, subject in (("task_removed", "old"), ("worker_lost", "w9"), ("of_old", "x")):
+        catalog.add_event(
+            Event(at="2026-01-01T00:00:00+00:00", kind=kind, subject=subject, message="")
+        )
+
+    for query in ("task=old", "worker=w9", "kind=of_old"):
+        assert len((await get(api, f"/v1/events?{query}"))["events"]) == 1
+        assert (await get(api, f"/v1/events?{query}&after=3"))["events"] == []
 
 
 async def test_the_slo_report(api: httpx.AsyncClient) -> None:
@@ -1000,7 +1064,8 @@ async def test_a_parameter_that_nobody_reads_is_refused(
 
 async def test_known_parameters_are_read_as_before(api: httpx.AsyncClient) -> None:
     for path in (
-        "/v1/profiles?task=digits&variant=mlp-v1-onnx-int8&device_kind=cpu-1",
+        "/v1/profiles?task=digits&variant=mlp-v1-onnx-int8&device_kind=cpu-4",
+        "/v1/ticks?limit=5&changes=false",
         "/v1/plan?task=digits",
         "/v1/workers?limit=5&after=a",
         "/v1/events?kind=loaded&kind=unloaded&limit=5&task=digits",
@@ -1023,6 +1088,11 @@ async def test_known_parameters_are_read_as_before(api: httpx.AsyncClient) -> No
             "task 'digits' has no variant 'nope'; there are: ",
         ),
         ("/v1/profiles?variant=nope", "NOT_FOUND", "there is no variant 'nope'; there are: "),
+        (
+            "/v1/profiles?device_kind=cpu-99",
+            "NOT_FOUND",
+            "there is no device kind 'cpu-99'; there are: cpu-2, cpu-4",
+        ),
         ("/v1/workers/nope", "NOT_FOUND", "there is no worker 'nope'"),
     ],
 )

@@ -330,6 +330,19 @@ def test_status_tells_of_a_slow_catalog(gateway: Gateway, shell: Shell) -> None:
     assert as_json["plan"]["storage"] == {"level": "slow", "sentence": sentence}
 
 
+def test_status_tells_of_a_control_loop_that_has_stopped(gateway: Gateway, shell: Shell) -> None:
+    gateway.live.told = {"turned_s": time()}
+    assert "control loop" not in shell("status", url=gateway.url).out
+    gateway.live.told = {"turned_s": time() - 90.0}
+
+    told = shell("status", url=gateway.url)
+    as_json = shell("status", "-o", "json", url=gateway.url).json()
+
+    assert "● The control loop has made no turn for 90 s: queries go on by the last" in told.out
+    assert as_json["plan"]["control_loop"]["level"] == "loop_silent"
+    assert "The control loop has made no turn" in shell("top", "--once", url=gateway.url).out
+
+
 def test_status_tells_of_a_certificate_that_ends_soon(gateway: Gateway, shell: Shell) -> None:
     assert "certificate" not in shell("status", url=gateway.url).out
     gateway.certificate_ends_s = time() + 3.5 * 86_400
@@ -778,8 +791,12 @@ def test_a_worker_that_is_silent_or_slow_says_so_where_workers_are_told(
     gateway: Gateway, shell: Shell
 ) -> None:
     for found, state, why in (
-        ({"silent_s": 4.2}, "silent for 4 s", "cpu-4-a: has not answered for 4 s"),
-        ({"slowness": 2.6, "spared": True}, "slow", "cpu-4-a: takes 2.6 times as long as others"),
+        ({"silent_s": 4.2}, "silent for 4 s", "cpu-4-a: it has not answered for 4 s"),
+        (
+            {"slowness": 2.6, "spared": True},
+            "slow",
+            "cpu-4-a: it takes 2.6 times as long as others",
+        ),
     ):
         gateway.live.statuses = [asdict(worker("cpu-4-a", "mlp-v1-onnx-int8")) | found]
         for command in (("workers", "list"), ("workers", "get", "cpu-4-a"), ("status",)):
@@ -1251,8 +1268,8 @@ def test_a_list_of_turns_tells_of_each_what_is_new_and_json_has_all(
             TickRecord(plan_version=number, at="2026-11-26T08:00:00", body=body)
         )
 
-    _, _, *lines = shell("plan", "list", "--limit", "3", url=gateway.url).out.splitlines()
-    rows = shell("plan", "list", "--limit", "3", "-o", "json", url=gateway.url).json()
+    _, _, *lines = shell("plan", "list", "--all", "--limit", "3", url=gateway.url).out.splitlines()
+    rows = shell("plan", "list", "--all", "--limit", "3", "-o", "json", url=gateway.url).json()
 
     assert [line.split("  ")[-1].strip() for line in map(str.rstrip, lines)] == [
         f"Only planned rates differ. {full}",
@@ -1262,6 +1279,25 @@ def test_a_list_of_turns_tells_of_each_what_is_new_and_json_has_all(
     assert [row["body"]["explanation"] for row in rows] == [
         [full], ["demand 8", full], ["demand 7", full],
     ]  # fmt: skip
+
+
+def test_turns_that_changed_nothing_are_listed_when_all_are_asked_for(
+    gateway: Gateway, shell: Shell
+) -> None:
+    for minute in range(3):
+        body = {"explanation": ["w1 holds nothing"], "actions": []}
+        gateway.catalog.add_tick(
+            TickRecord(plan_version=1, at=f"2026-11-26T08:0{minute}:00", body=body)
+        )
+
+    def turns(*options: str) -> list[str]:
+        return [
+            row["at"]
+            for row in shell("plan", "list", "-o", "json", *options, url=gateway.url).json()
+        ]
+
+    assert turns() == ["2026-11-26T08:00:00"]
+    assert turns("--all") == [f"2026-11-26T08:0{minute}:00" for minute in (2, 1, 0)]
 
 
 def test_many_loads_in_a_row_are_one_line_and_json_has_each(gateway: Gateway, shell: Shell) -> None:

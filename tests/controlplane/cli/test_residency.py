@@ -54,7 +54,7 @@ def test_rules_are_given_listed_and_taken_back(gateway: Gateway, shell: Shell) -
     removed = shell("rules", "remove", "2", url=url)
     assert removed.out == f"rule 2 was taken back: digits/{LINEAR} on cpu-4\n"
     again = shell("rules", "remove", "2", url=url)
-    assert (again.code, again.err) == (1, "error: there is no rule 2\n")
+    assert (again.code, again.err) == (1, "error: there is no rule 2; there are: 1\n")
     assert [rule.id for rule in gateway.catalog.rules()] == [1]
 
 

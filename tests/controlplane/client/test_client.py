@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import httpx
@@ -43,12 +42,11 @@ T = TypeVar("T")
 
 
 @pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
+async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
     """One worker that holds an instant, a slow and a late variant."""
-    with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url, api_token=TOKEN) as running:
-            await running.worker("w1", FAST, SLOW, LATE)
-            yield running
+    async with serving(short_folder, live_url, api_token=TOKEN) as running:
+        await running.worker("w1", FAST, SLOW, LATE)
+        yield running
 
 
 async def using(served: Served, what: Callable[[Client], T], *, token: str = TOKEN) -> T:

@@ -118,6 +118,22 @@ def test_gateways_that_are_gone_and_whose_reports_are_there_still_are_not_counte
     assert decided(scaling, reports(0.9), SETTLED_S, 6.0) == [2]
 
 
+def test_one_that_came_in_the_place_of_another_is_not_counted_beside_it() -> None:
+    """One was killed while the control loop was new: `modelless upgrade` had three run then, left
+    two, and waited for one of them to go."""
+    scaling = GatewayScaling(1, 4)
+    both = reports(0.0, 0.0)
+    old, new = ({id_: both[id_]} for id_ in ("a", "b"))
+    assert decided(scaling, old, 0.0, 9.0) == []
+    assert decided(scaling, both, 10.0, 9.0) == []
+    assert decided(scaling, new, 20.0, SETTLED_S) == []
+
+    target = scaling.look(new, 40.0, replacing=True)
+
+    assert target is not None
+    assert target.count == 2
+
+
 def test_there_are_never_more_than_cores_and_never_fewer_than_the_least() -> None:
     assert decided(settled(1, 2, 2), reports(0.9, 0.9), 0.0, 1_000.0) == []
     assert decided(settled(1, 2), reports(0.0), 0.0, 2 * IDLE_S) == []

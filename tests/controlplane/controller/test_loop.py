@@ -21,7 +21,7 @@ from controlplane.cluster.autoscaling.node_types import Autoscaler
 from controlplane.cluster.autoscaling.ray_autoscaler import ClusterNode
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.events.recorder import StatusRecorder
-from controlplane.controller.loop import ONE_MORE
+from controlplane.controller.fleet_targets import ONE_MORE
 from controlplane.controller.met_workers import silent_workers, worker_pool
 from controlplane.controller.met_workers.worker_pool import WorkerPool
 from controlplane.live_state import PREFIX
@@ -301,7 +301,7 @@ async def test_one_more_worker_runs_too_where_plans_decide_and_leaves_when_it_is
 async def test_a_number_that_others_changed_is_put_right_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controlplane.controller.loop.TARGETS_EVERY_S", 0.0)
+    monkeypatch.setattr("controlplane.controller.fleet_targets.TARGETS_EVERY_S", 0.0)
     async with fleet(tmp_path) as it:
         it.register("a")
         it.control()
@@ -402,7 +402,7 @@ class Silent:
 async def test_a_kind_that_cannot_be_listed_stops_neither_the_others_nor_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controlplane.controller.loop.TARGETS_EVERY_S", 0.0)
+    monkeypatch.setattr("controlplane.controller.fleet_targets.TARGETS_EVERY_S", 0.0)
     async with fleet(tmp_path) as it:
         it.register("a")
         it.catalog.set_inventory(DeviceKindName("gpu-9"), 2)
@@ -444,7 +444,7 @@ class Slow:
 async def test_no_turn_waits_for_workers_that_are_deployed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controlplane.controller.loop.TARGETS_EVERY_S", 0.0)
+    monkeypatch.setattr("controlplane.controller.fleet_targets.TARGETS_EVERY_S", 0.0)
     async with fleet(tmp_path) as it:
         slow = Slow(it.cluster)
         it.cluster = cast(LocalCluster, slow)

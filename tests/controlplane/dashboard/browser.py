@@ -14,15 +14,17 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from select import select
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Self
 
-from tests.services import missing
+import psutil
+
+from tests.services import missing, short_folder
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "chrome")
 """What it may be called; the quickest first."""
@@ -60,7 +62,8 @@ class Chromium:
     """A Chromium without a window, and what it tells of its tabs."""
 
     def __init__(self) -> None:
-        self._folder = TemporaryDirectory(prefix="modelless-browser-", ignore_cleanup_errors=True)
+        self._with = ExitStack()
+        folder = self._with.enter_context(short_folder("modelless-browser-"))
         theirs, self._ours = os.pipe()
         self._replies, their_replies = os.pipe()
         # Above the two numbers that Chromium reads and writes, so that neither covers the other.
@@ -69,7 +72,7 @@ class Chromium:
             ["bash", "-c", f'exec "$@" 3<&{given[0]} 4>&{given[1]}', "chromium",
              need_browser(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
              "--no-first-run", "--disable-background-networking", "--disable-component-update",
-             "--disable-sync", f"--user-data-dir={self._folder.name}",
+             "--disable-sync", f"--user-data-dir={folder}",
              "--remote-debugging-pipe", "about:blank"],
             pass_fds=given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
@@ -81,12 +84,19 @@ class Chromium:
         """Events of each tab, by its session, the earliest first."""
 
     def close(self) -> None:
-        """End it."""
+        """End it, with the processes that it started, which write into its folder."""
+        started = psutil.Process(self._process.pid).children(recursive=True)
         self._process.terminate()
         self._process.wait(timeout=PATIENCE_S)
         os.close(self._ours)
         os.close(self._replies)
-        self._folder.cleanup()
+        for one in started:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        end_s = time.monotonic() + PATIENCE_S
+        while not all(map(_ended, started)) and time.monotonic() < end_s:
+            time.sleep(0.01)
+        self._with.close()
 
     def call(self, method: str, session: str | None = None, **parameters: Any) -> dict[str, Any]:
         """The result of a method, of a tab or of the browser itself."""
@@ -121,6 +131,13 @@ class Chromium:
         text, _, self._unread = self._unread.partition(b"\0")
         told: dict[str, Any] = json.loads(text)
         return told
+
+
+def _ended(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 _running: list[Chromium] = []

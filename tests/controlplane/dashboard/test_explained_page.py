@@ -7,7 +7,6 @@ import io
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from PIL import Image
@@ -32,12 +31,11 @@ CHOOSE = """
 
 
 @pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
+async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
     need_browser()
-    with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url) as running:
-            await running.worker("w1", FAST, SLOW, LATE)
-            yield running
+    async with serving(short_folder, live_url) as running:
+        await running.worker("w1", FAST, SLOW, LATE)
+        yield running
 
 
 async def shown(served: Served, asked: str, folder: Path) -> Shown:

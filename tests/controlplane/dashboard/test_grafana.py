@@ -6,7 +6,6 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -86,30 +85,31 @@ def test_compose_gives_grafana_its_files() -> None:
 
 
 @pytest.mark.slow
-async def test_prometheus_answers_what_it_asks(live_url: str, tmp_path: Path) -> None:
+async def test_prometheus_answers_what_it_asks(
+    short_folder: Path, live_url: str, tmp_path: Path
+) -> None:
     program = shutil.which("prometheus")
     if program is None:
         missing("prometheus")
-    with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url) as running:
-            await running.worker("w1", FAST)
-            job = {
-                "job_name": "modelless",
-                "scrape_interval": "1s",
-                "static_configs": [{"targets": [f"127.0.0.1:{running.port}"]}],
-            }
-            (tmp_path / "p.yml").write_text(yaml.safe_dump({"scrape_configs": [job]}))
-            listens = f"127.0.0.1:{free_port()}"
-            process = await asyncio.create_subprocess_exec(
-                program, f"--config.file={tmp_path / 'p.yml'}", f"--web.listen-address={listens}",
-                f"--storage.tsdb.path={tmp_path / 'data'}", "--log.level=error",
-            )  # fmt: skip
-            try:
-                async with httpx.AsyncClient(base_url=f"http://{listens}", timeout=30) as client:
-                    empty = await _until_drawn(running, client)
-            finally:
-                process.kill()
-                await process.wait()
+    async with serving(short_folder, live_url) as running:
+        await running.worker("w1", FAST)
+        job = {
+            "job_name": "modelless",
+            "scrape_interval": "1s",
+            "static_configs": [{"targets": [f"127.0.0.1:{running.port}"]}],
+        }
+        (tmp_path / "p.yml").write_text(yaml.safe_dump({"scrape_configs": [job]}))
+        listens = f"127.0.0.1:{free_port()}"
+        process = await asyncio.create_subprocess_exec(
+            program, f"--config.file={tmp_path / 'p.yml'}", f"--web.listen-address={listens}",
+            f"--storage.tsdb.path={tmp_path / 'data'}", "--log.level=error",
+        )  # fmt: skip
+        try:
+            async with httpx.AsyncClient(base_url=f"http://{listens}", timeout=30) as client:
+                empty = await _until_drawn(running, client)
+        finally:
+            process.kill()
+            await process.wait()
 
     assert empty == set()
 

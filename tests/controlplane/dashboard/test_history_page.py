@@ -3,7 +3,6 @@
 import asyncio
 import re
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import time
 
 import pytest
@@ -23,27 +22,26 @@ pytestmark = pytest.mark.slow
     ids=["minutes", "seconds"],
 )
 async def test_the_last_hour_is_drawn_once_something_was_asked(
-    live_url: str, tmp_path: Path, intervals: int, times: str
+    short_folder: Path, live_url: str, tmp_path: Path, intervals: int, times: str
 ) -> None:
     """With times below it, however little of the hour there is."""
     need_browser()
-    with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url) as running:
-            await running.worker("w1", FAST)
-            url = f"http://127.0.0.1:{running.port}/#letters"
-            async with aioredis.Redis.from_url(live_url) as client:
-                await client.delete("modelless:history")  # that other tests have left
-            before = await asyncio.to_thread(show, url, tmp_path / "a")
-            assert 'id="history-part" hidden' in before.body
+    async with serving(short_folder, live_url) as running:
+        await running.worker("w1", FAST)
+        url = f"http://127.0.0.1:{running.port}/#letters"
+        async with aioredis.Redis.from_url(live_url) as client:
+            await client.delete("modelless:history")  # that other tests have left
+        before = await asyncio.to_thread(show, url, tmp_path / "a")
+        assert 'id="history-part" hidden' in before.body
 
-            live = LiveState(live_url)
-            told = {"met": 30, "missed": 4, "infeasible_answered": 0, "errors": {"OVERLOADED": 6}}
-            took = {"latencies": [[1.0, 2.0, 34]], "accuracy": [30.6, 34]}
-            for back in range(2, 2 + intervals):
-                sample = {"slot": slot_of(time()) - back, "tasks": {"letters": told | took}}
-                await live.put_history(sample)
-            await live.close()
-            page = await asyncio.to_thread(show, url, tmp_path / "b")
+        live = LiveState(live_url)
+        told = {"met": 30, "missed": 4, "infeasible_answered": 0, "errors": {"OVERLOADED": 6}}
+        took = {"latencies": [[1.0, 2.0, 34]], "accuracy": [30.6, 34]}
+        for back in range(2, 2 + intervals):
+            sample = {"slot": slot_of(time()) - back, "tasks": {"letters": told | took}}
+            await live.put_history(sample)
+        await live.close()
+        page = await asyncio.to_thread(show, url, tmp_path / "b")
 
     assert page.console == []
     assert 'id="history-part" hidden' not in page.body

@@ -1,7 +1,6 @@
 """Clients with keys: what a key opens, how it is counted, and that a modest client is answered."""
 
 import asyncio
-import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -40,14 +39,11 @@ async def rows(served: Served) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-async def guarded(live_url: str) -> AsyncIterator[Served]:
+async def guarded(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
     """A gateway with a token, and gRPC."""
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(
-            Path(folder), live_url, grpc_port=free_port(), api_token=TOKEN
-        ) as running:
-            await running.worker("w1", FAST)
-            yield running
+    async with serving(short_folder, live_url, grpc_port=free_port(), api_token=TOKEN) as running:
+        await running.worker("w1", FAST)
+        yield running
 
 
 async def test_a_key_of_the_metrics_opens_them_and_nothing_else(guarded: Served) -> None:
@@ -143,6 +139,13 @@ async def test_a_file_that_is_wrong_changes_nothing(
     file.write_text("shop\n")
     await until(lambda: "the keys of clients stay as they were" in caplog.text)
     assert (await guarded.ask(query(1), headers=bearer(key))).status == 200
+    told = (await guarded.get("/v1/plan", headers=bearer(TOKEN))).json["client_keys"]
+    assert told["level"] == "keys_wrong"
+    assert "this gateway goes on with the keys that it has" in told["sentence"]
+    assert "line 1" in told["sentence"]
+    file.write_text("")
+    while (await guarded.get("/v1/plan", headers=bearer(TOKEN))).json["client_keys"]["sentence"]:
+        pass
 
 
 async def test_a_key_is_changed_without_a_query_lost(guarded: Served) -> None:
@@ -212,6 +215,7 @@ async def test_a_file_that_could_not_be_read_is_read_again(
     for known in (False, False, True):
         followed.look()
         assert bool(access.clients) is known
+        assert followed.status.sentence.count("has started without keys") == (not known)
     assert access.client_of(b"Bearer " + key.encode()).name == "shop"
     assert caplog.text.count("Too many open files") == 1
 
@@ -290,43 +294,42 @@ async def test_a_body_that_cannot_be_read_counts_for_its_client(guarded: Served)
     assert guarded.gateway.path.counters.client("shop").refused == 2
 
 
-async def test_without_a_token_who_has_no_key_is_anybody(live_url: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        file = Path(folder) / "keys"
-        key = add(file, "shop")
-        async with serving(Path(folder), live_url, client_keys=str(file)) as served:
-            await served.worker("w1", FAST)
-            assert (await served.ask(query(1))).status == 200
-            assert (await served.ask(query(1), headers=bearer(key))).status == 200
-            assert (await served.ask(query(1), headers=bearer("mk-no"))).status == 401
-            counters = served.gateway.path.counters.clients
-            assert {name: one.answered for name, one in counters.items()} == {"": 1, "shop": 1}
+async def test_without_a_token_who_has_no_key_is_anybody(short_folder: Path, live_url: str) -> None:
+    file = short_folder / "keys"
+    key = add(file, "shop")
+    async with serving(short_folder, live_url, client_keys=str(file)) as served:
+        await served.worker("w1", FAST)
+        assert (await served.ask(query(1))).status == 200
+        assert (await served.ask(query(1), headers=bearer(key))).status == 200
+        assert (await served.ask(query(1), headers=bearer("mk-no"))).status == 401
+        counters = served.gateway.path.counters.clients
+        assert {name: one.answered for name, one in counters.items()} == {"": 1, "shop": 1}
 
 
 async def test_a_modest_client_is_answered_beside_one_that_asks_ten_times_as_much(
+    short_folder: Path,
     live_url: str,
 ) -> None:
     """About 40 queries a second can be answered; 200 are asked by one key and 20 by the other."""
     known = [Known(name=PATIENT, accuracy=0.9, p95_ms=200.0, options={"latency_ms": "200"})]
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        file = Path(folder) / "keys"
-        keys = {name: add(file, name) for name in ("heavy", "modest")}
-        async with serving(Path(folder), live_url, known=known, client_keys=str(file)) as served:
-            await served.worker("w1", PATIENT)
-            answers: Counter[tuple[str, int]] = Counter()
+    file = short_folder / "keys"
+    keys = {name: add(file, name) for name in ("heavy", "modest")}
+    async with serving(short_folder, live_url, known=known, client_keys=str(file)) as served:
+        await served.worker("w1", PATIENT)
+        answers: Counter[tuple[str, int]] = Counter()
 
-            async def ask(name: str) -> None:
-                body = query(1, variant=None, slo={"latency_ms": 2_000})
-                answers[name, (await served.ask(body, headers=bearer(keys[name]))).status] += 1
+        async def ask(name: str) -> None:
+            body = query(1, variant=None, slo={"latency_ms": 2_000})
+            answers[name, (await served.ask(body, headers=bearer(keys[name]))).status] += 1
 
-            async with asyncio.TaskGroup() as group:
-                for _ in range(100):
-                    for name in ("heavy",) * 10 + ("modest",):
-                        group.create_task(ask(name))
-                    await asyncio.sleep(0.05)
-            counters = served.gateway.path.counters.clients
-            assert counters["modest"].answered == answers["modest", 200] > 60
-            late = answers["heavy", 504]  # a worker may be slow for a moment
-            assert counters["heavy"].refused == answers["heavy", 503] + late
-            assert answers["heavy", 503] > 500
-            assert answers["heavy", 200] > 50
+        async with asyncio.TaskGroup() as group:
+            for _ in range(100):
+                for name in ("heavy",) * 10 + ("modest",):
+                    group.create_task(ask(name))
+                await asyncio.sleep(0.05)
+        counters = served.gateway.path.counters.clients
+        assert counters["modest"].answered == answers["modest", 200] > 60
+        late = answers["heavy", 504]  # a worker may be slow for a moment
+        assert counters["heavy"].refused == answers["heavy", 503] + late
+        assert answers["heavy", 503] > 500
+        assert answers["heavy", 200] > 50

@@ -1,6 +1,5 @@
 """A gateway whose queries prefer the fewest joules, or grams of CO2 by the hour."""
 
-import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,12 +22,10 @@ JOULES = {FAST: 5.0, DOUBLE: 2.0}
 
 
 @pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
+async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
     known = [replace(one, energy_j=JOULES.get(one.name)) for one in KNOWN]
-    # A socket's path may hold 107 bytes, too few for a test's own folder.
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url, known=known) as running:
-            yield running
+    async with serving(short_folder, live_url, known=known) as running:
+        yield running
 
 
 async def answered_by(served: Served, prefer: str) -> tuple[str, str]:

@@ -117,7 +117,7 @@ async def test_who_waits_is_told_when_it_is_known_that_no_worker_can_be_started(
     tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was told at its deadline, a minute later."""
-    monkeypatch.setattr("controlplane.controller.loop.STARTS_EVERY_S", 0.1)
+    monkeypatch.setattr("controlplane.controller.fleet_targets.STARTS_EVERY_S", 0.1)
     async with fleet(tmp_path, port=port) as it:
         it.register("a")
         it.control()

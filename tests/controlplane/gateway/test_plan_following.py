@@ -1,7 +1,6 @@
 """A gateway follows the plan: it learns of routes, keeps them, and goes elsewhere when refused."""
 
-import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,15 +41,6 @@ from variants.types import Plan, Prefer, Route, TaskName, VariantName, WorkerId
 from workers.channel.client import WorkerConnection
 from workers.channel.reply import Reply
 from workers.types import ReplyCode
-
-
-@pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
-    # A socket's path may hold 107 bytes, too few for a test's own folder.
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url) as running:
-            yield running
-
 
 LATENCY_MS = 30_000.0
 """What the queries have: enough on a machine that others keep busy."""
@@ -102,30 +92,32 @@ async def test_queries_that_prefer_what_the_plan_optimised_follow_it(served: Ser
     assert await answered_by(served, prefer="cost") == FAST
 
 
-async def test_where_plans_are_for_accuracy_prices_decide(live_url: str) -> None:
+async def test_where_plans_are_for_accuracy_prices_decide(
+    short_folder: Path, live_url: str
+) -> None:
     """The plan says the fast one; the time of an idle worker costs next to nothing."""
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url, objective="accuracy") as served:
-            await served.worker("w1", FAST, DOUBLE, SLOW)
-            await plan(served, FAST)
-            slo = {"latency_ms": LATENCY_MS, "prefer": "accuracy"}
-            answer = await served.ask(query(variant=None, slo=slo))
-            assert answer.json["variant"] == SLOW
-            assert answer.headers["x-choice-reason"] == "planned"
-            assert await answered_by(served, prefer="cost") == FAST
+    async with serving(short_folder, live_url, objective="accuracy") as served:
+        await served.worker("w1", FAST, DOUBLE, SLOW)
+        await plan(served, FAST)
+        slo = {"latency_ms": LATENCY_MS, "prefer": "accuracy"}
+        answer = await served.ask(query(variant=None, slo=slo))
+        assert answer.json["variant"] == SLOW
+        assert answer.headers["x-choice-reason"] == "planned"
+        assert await answered_by(served, prefer="cost") == FAST
 
 
 @pytest.mark.parametrize("elastic", [True, False])
-async def test_a_plan_for_cost_is_followed_by_default(live_url: str, elastic: bool) -> None:
+async def test_a_plan_for_cost_is_followed_by_default(
+    short_folder: Path, live_url: str, elastic: bool
+) -> None:
     """The default of a fixed fleet, and where the plan decides how many workers run."""
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url, elastic=elastic) as served:
-            await served.worker("w1", FAST, DOUBLE)
-            stored = served.gateway.catalog
-            epoch = stored.acquire_leadership("test")
-            stored.put_plan(planned(DOUBLE, epoch))
-            await served.gateway.known.refresh_plan(stored.marks().plan_version)
-            assert await answered_by(served) == DOUBLE
+    async with serving(short_folder, live_url, elastic=elastic) as served:
+        await served.worker("w1", FAST, DOUBLE)
+        stored = served.gateway.catalog
+        epoch = stored.acquire_leadership("test")
+        stored.put_plan(planned(DOUBLE, epoch))
+        await served.gateway.known.refresh_plan(stored.marks().plan_version)
+        assert await answered_by(served) == DOUBLE
 
 
 async def test_a_gateway_chooses_by_what_batches_take(served: Served) -> None:

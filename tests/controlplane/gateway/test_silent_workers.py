@@ -2,28 +2,17 @@
 
 import asyncio
 import signal
-import tempfile
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from controlplane.gateway.connected_workers import CONFIRM_S
-from tests.controlplane.serving import FAST, Served, query, serving, until
+from tests.controlplane.serving import FAST, Served, query, until
 from variants.types import WorkerId
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 60.0
 SHORT = {"latency_ms": 200}
-
-
-@pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
-    # A socket's path may hold 107 bytes, too few for a test's own folder.
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url) as running:
-            yield running
 
 
 async def test_a_stopped_worker_gets_no_queries_until_it_goes_on(served: Served) -> None:

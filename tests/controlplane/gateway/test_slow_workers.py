@@ -2,30 +2,20 @@
 
 import asyncio
 import logging
-import tempfile
 import time
-from collections.abc import AsyncIterator, Generator, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Generator, Iterable, Sequence
 
 import pytest
 
 from planner.slow_workers import Episode, SlowWorkers, WorkerTimes
 from planner.types import Choice, Query, Refusal, RefusalCode
-from tests.controlplane.serving import FAST, TASK, Served, query, serving
+from tests.controlplane.serving import FAST, TASK, Served, query
 from variants.types import VariantName, WorkerId
 from workers.host import WorkerHost
 from workers.runtimes.protocol import Runtime, Tensor
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 60.0
-
-
-@pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
-    # A socket's path may hold 107 bytes, too few for a test's own folder.
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url) as running:
-            yield running
 
 
 class Slowed:

@@ -253,7 +253,7 @@ def test_a_second_model_joins_by_the_same_metric_however_it_is_written(house: Ho
     ("changes", "arrays", "error", "sentence"),
     [
         ({}, {"labels": np.zeros(30)}, InvalidArtifact,
-         "a.npz: lacks the array 'targets'; it has labels, pixels, and the metric r2 judges by the "
+         "a.npz lacks the array 'targets'; it has labels, pixels, and the metric r2 judges by the "
          "right first output of each row"),
         ({}, {"targets": np.ones((30, 2))}, InvalidArtifact,
          "a.npz: array 'targets' has shape (30, 2), not (rows, 3), that of output 'scores'"),
@@ -273,7 +273,7 @@ def test_a_second_model_joins_by_the_same_metric_however_it_is_written(house: Ho
          "a.npz: array 'targets' is all zeros in row 3: such a vector has no direction, and the "
          "metric cosine compares directions"),
         ({"metric": "nearest"}, {"targets": np.ones((30, 3))}, InvalidArtifact,
-         "a.npz: lacks the array 'labels'; it has pixels, targets"),
+         "a.npz lacks the array 'labels'; it has pixels, targets"),
         pytest.param({"metric": "nearest"}, {"labels": np.ones(30)}, InvalidArtifact,
          "a.npz: array 'labels' has type float64; labels are integers, from 0",
          marks=pytest.mark.campaign),

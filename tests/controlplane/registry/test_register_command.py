@@ -351,7 +351,7 @@ def test_wrong_input_is_one_sentence_and_exit_code_2(
     assert (ended.code, ended.out) == (2, "")
     (line,) = ended.err.splitlines()
     told = json.loads(line)["error"] if output == "json" else line
-    assert "wrong.onnx: is not an ONNX model" in told
+    assert "wrong.onnx is not an ONNX model" in told
 
 
 @pytest.mark.parametrize(

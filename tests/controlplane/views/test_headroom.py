@@ -3,6 +3,7 @@
 import pytest
 
 from controlplane.views.headroom import MOST, HeadroomSchema
+from controlplane.views.schemas import SloReport
 from planner.headroom import growth
 
 
@@ -48,6 +49,41 @@ def test_where_all_is_too_much_it_says_of_which_task_less_would_suffice() -> Non
         "60 % or faces alone fell to 25 %."
     )
     assert told(0.8, digits=0.0, letters=0.0) == "The workers can serve 80 % of what is asked now."
+
+
+def report(task: str = "digits", **counts: int) -> SloReport:
+    row: dict[str, object] = {
+        "requests": 0, "met": 0, "late": 0, "refused": 0, "infeasible": 0, "attainment": None,
+        "refusals": {},
+    }  # fmt: skip
+    lately = {**row, **counts, "refusals": {"OVERLOADED": counts.get("refused", 0)}}
+    return SloReport.of(
+        {"window_s": 90.0, "lately_s": 60.0, "tasks": [{**row, "task": task, "lately": lately}]}
+    )
+
+
+def test_what_is_late_now_is_said_with_room_that_there_would_be() -> None:
+    """Ten times and more were promised while three of four queries came late."""
+    late = report(met=200, late=600)
+    words = {
+        (factor, short): HeadroomSchema.of(
+            {"factor": factor, "tasks": []}, late, cores_short=short
+        ).sentence  # type: ignore[union-attr]
+        for factor in (10.0, 1.5, 0.5)
+        for short in (False, True)
+    }
+    missed = " All the same, 600 of 800 queries in the last 60 s missed their SLO"
+    why = ": this counts with cores that nothing else takes, and they are short now."
+    assert words[10.0, False] == f"{told(10.0)}{missed}."
+    assert words[1.5, True] == f"{told(1.5)}{missed}{why}"
+    assert words[0.5, False] == words[0.5, True] == told(0.5)
+
+
+def test_what_few_queries_missed_is_not_said() -> None:
+    for few in (report(met=995, late=5), report(), report(met=5)):
+        found = HeadroomSchema.of({"factor": 2.0, "tasks": []}, few, cores_short=True)
+        assert found is not None
+        assert found.sentence == told(2.0)
 
 
 def test_it_says_where_it_is_not_sure() -> None:

@@ -52,9 +52,9 @@ def test_a_damaged_byte_is_refused_or_harmless(tmp_path: Path, place: int, value
     [
         ({"pixels": [[1.0]], "labels": [0]}, False, ""),
         ({"pixels": [[1.0]]}, True, ""),
-        ({"pixels": [[1.0]]}, False, "rows.npz: lacks the array 'labels'; it has pixels"),
-        ({"labels": [0]}, False, "rows.npz: lacks an array of inputs; it has labels"),
-        ({}, True, "rows.npz: lacks an array of inputs; it has nothing"),
+        ({"pixels": [[1.0]]}, False, "rows.npz lacks the array 'labels'; it has pixels"),
+        ({"labels": [0]}, False, "rows.npz lacks an array of inputs; it has labels"),
+        ({}, True, "rows.npz lacks an array of inputs; it has nothing"),
     ],
 )
 def test_of_no_task_are_rows_without_inputs_or_labels(
@@ -157,5 +157,5 @@ def test_rows_are_measured_by_what_they_become(
     assert len(read_rows(path, (WIDE,), classes=2, max_mib=10.5)) == rows
     monkeypatch.setattr(npy, "read_array", None)  # nothing is read
     unpacks = "unpacks to 8.3 MiB" if dtype == "float64" else "takes 10 MiB in the task's types"
-    with pytest.raises(InvalidArtifact, match=f"^rows.npz: {unpacks}, more than the 8 allowed$"):
+    with pytest.raises(InvalidArtifact, match=f"^rows.npz {unpacks}, more than the 8 allowed$"):
         read_rows(path, (WIDE,), classes=2, max_mib=8.0)

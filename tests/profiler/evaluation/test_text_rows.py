@@ -128,8 +128,8 @@ def test_rows_of_numbers_are_none_of_texts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "lines", "reason"),
     [
-        ("a.csv", "", "a.csv: is empty"),
-        ("a.csv", "text,label\n", "a.csv: lacks the column 'text'; it has nothing"),
+        ("a.csv", "", "a.csv is empty"),
+        ("a.csv", "text,label\n", "a.csv lacks the column 'text'; it has nothing"),
         ("a.csv", "sentence,label\nx,1\n", "lacks the column 'text'; its columns are: label, sent"),
         ("a.csv", "text,label\ngood, cheap,1\n", "row 0 has another number of columns"),
         ("a.csv", "text,label\ngood\n", "row 0 has another number of columns"),
@@ -154,7 +154,7 @@ def test_what_is_wrong_with_a_table_is_said(
 
 def test_a_table_that_is_no_utf8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"text,label\n\xff,1\n")
-    with pytest.raises(InvalidArtifact, match=r"a\.csv: cannot be read: .*utf-8"):
+    with pytest.raises(InvalidArtifact, match=r"a\.csv cannot be read: .*utf-8"):
         fitted(tmp_path / "a.csv")
 
 

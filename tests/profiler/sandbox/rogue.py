@@ -43,6 +43,8 @@ def main() -> None:
                 time.sleep(0.5)
                 print(json.dumps({"progress": [step, 8]}), flush=True)
             print(json.dumps({"result": {"answer": 42}}), flush=True)
+        elif method == "refuse":
+            print(json.dumps({"error": "digits/m cannot be loaded: no rule for it"}), flush=True)
         elif method == "boast":
             print(json.dumps({"progress": 100}), flush=True)
 

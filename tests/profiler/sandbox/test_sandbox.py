@@ -28,6 +28,7 @@ def rogue(time_s: float = 30.0) -> Sandbox:
         ("babble", "m: its trial process wrote what is no answer"),
         ("flood", "m: its trial process wrote what is no answer"),
         ("list", "m: its trial process gave no result"),
+        ("refuse", "m: it cannot be loaded: no rule for it"),
     ],
 )
 def test_misbehaviour_becomes_a_sentence_and_no_process_stays(method: str, sentence: str) -> None:
@@ -91,7 +92,7 @@ def test_with_a_gpu_what_is_resident_is_watched() -> None:
     limits = SandboxLimits(memory_mib=100, libraries_mib=100)
     with Sandbox(limits, gpu=True, module=ROGUE) as sandbox:
         pid = sandbox.pid
-        with pytest.raises(InvalidArtifact, match="m: needs more than the 100 MiB of a trial"):
+        with pytest.raises(InvalidArtifact, match="m: it needs more than the 100 MiB of a trial"):
             sandbox.call("swell", {}, subject="m")
         assert not psutil.pid_exists(pid)
 

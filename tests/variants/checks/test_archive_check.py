@@ -62,20 +62,20 @@ def test_its_onnx_comes_out_as_it_went_in(archive: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("limits", "sentence"),
     [
-        (ArchiveLimits(size_mib=0.001), "net.pt2: has {size} MiB, more than the 0.001 allowed"),
-        (ArchiveLimits(members=5), "net.pt2: has 12 members, more than the 5 allowed"),
-        (ArchiveLimits(depth=4), "net.pt2/models/model.json: is nested too deeply"),
+        (ArchiveLimits(size_mib=0.001), "net.pt2 has {size} MiB, more than the 0.001 allowed"),
+        (ArchiveLimits(members=5), "net.pt2 has 12 members, more than the 5 allowed"),
+        (ArchiveLimits(depth=4), "net.pt2/models/model.json is nested too deeply"),
         (
             ArchiveLimits(json_mib=0.001),
-            "net.pt2/models/model.json: has {size} MiB, more than the 0.001 allowed",
+            "net.pt2/models/model.json has {size} MiB, more than the 0.001 allowed",
         ),
         (
             ArchiveLimits(onnx=OnnxLimits(nodes=1)),
-            "net.pt2/models/model.json: has 2 nodes, more than the 1 allowed",
+            "net.pt2/models/model.json has 2 nodes, more than the 1 allowed",
         ),
         (
             ArchiveLimits(onnx=OnnxLimits(size_mib=0.0001)),
-            "net.pt2/modelless/model.onnx: has {size} MiB, more than the 0.0001 allowed",
+            "net.pt2/modelless/model.onnx has {size} MiB, more than the 0.0001 allowed",
         ),
     ],
 )

@@ -102,7 +102,7 @@ def test_an_axis_of_the_only_input_needs_no_name() -> None:
 def test_models_that_cannot_be_served_at_several_lengths_are_refused(
     changes: dict[str, Any], why: str
 ) -> None:
-    with pytest.raises(InvalidArtifact, match=f"^text.onnx: .*{why}"):
+    with pytest.raises(InvalidArtifact, match=f"^text.onnx:? .*{why}"):
         fix_axis(text_model(**changes), 7, where="text.onnx")
 
 
@@ -211,7 +211,7 @@ def test_where_no_shape_says_it_the_model_is_run(tmp_path: Path) -> None:
 
 
 def test_what_is_no_model_is_refused() -> None:
-    with pytest.raises(InvalidArtifact, match=r"^text\.onnx: "):
+    with pytest.raises(InvalidArtifact, match=r"^text\.onnx is a pickle, "):
         fix_axis(b"\x80pickle", 7, where="text.onnx")
 
 

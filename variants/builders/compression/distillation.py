@@ -76,13 +76,14 @@ def _compare(model: Any, taught: Any, material: Material) -> None:
     before, after = held.right(model), held.right(taught)
     if after < before and not judged.metric.classifies:
         raise VariantNotBuilt(
-            f"taught, its {judged.metric} on the calibration rows is {after:.1%}, and {before:.1%} "
+            f"taught, its {judged.metric} on the calibration rows is {100 * after:.1f} %, and "
+            f"{100 * before:.1f} % "
             "as it was"
         )
     if after < before:
         raise VariantNotBuilt(
-            f"taught, it answers {after:.1%} of the calibration rows rightly, "
-            f"and {before:.1%} as it was"
+            f"taught, it answers {100 * after:.1f} % of the calibration rows rightly, "
+            f"and {100 * before:.1f} % as it was"
         )
 
 

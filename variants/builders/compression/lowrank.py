@@ -78,8 +78,8 @@ class OnnxLowRank:
         saved = sum(layer.saved(ranks[layer.output]) for layer in found if layer.output in ranks)
         if saved < LEAST_SAVED * total:
             raise VariantNotBuilt(
-                f"low rank would save {saved / max(1, total):.0%} of the multiply-adds, "
-                f"and less than {LEAST_SAVED:.0%} is not worth a variant"
+                f"low rank would save {100 * saved / max(1, total):.0f} % of the multiply-adds, "
+                f"and less than {100 * LEAST_SAVED:.0f} % is not worth a variant"
             )
         small = split(model, ranks, found)
         if tuned:
@@ -132,4 +132,4 @@ def _note(ranks: Mapping[str, int], saved: float) -> str:
     low, high = min(ranks.values()), max(ranks.values())
     many = f"{len(ranks)} layers" if len(ranks) > 1 else "1 layer"
     span = f"{low}" if low == high else f"{low}-{high}"
-    return f"{many} to rank {span}, {saved:.0%} of the multiply-adds removed"
+    return f"{many} to rank {span}, {100 * saved:.0f} % of the multiply-adds removed"

@@ -66,7 +66,7 @@ class OnnxPruned:
         pruned = self._pruned(model, material)
         after = sum(graphs.multiply_adds(pruned).values())
         graphs.save(pruned, target)
-        return Built(note=f"{1 - after / before:.0%} of the multiply-adds removed")
+        return Built(note=f"{100 * (1 - after / before):.0f} % of the multiply-adds removed")
 
     def _pruned(self, whole: Any, material: Material) -> Any:
         # What the whole model says of each row teaches the smaller one more than the label does.

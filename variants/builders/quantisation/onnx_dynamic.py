@@ -52,7 +52,7 @@ class OnnxInt8Dynamic:
                 raise VariantNotBuilt("the model has no matrix product with weights of its own")
             if share < LEAST_SHARE:
                 raise VariantNotBuilt(
-                    f"only {share:.0%} of its weights are in matrix products; quantised "
+                    f"only {100 * share:.0f} % of its weights are in matrix products; quantised "
                     "dynamically, convolutions are slower"
                 )
             unshare_matrices(model.graph)

@@ -70,10 +70,10 @@ def build_qdq(material: Material, target: Path, *, how: Calibration, form: Form)
     )
     if material.floor is None and mixed.misses:
         best = "" if lone else " at best"
+        right, wanted = (f"{100 * (share or 0.0):.1f} %" for share in (mixed.right, mixed.wanted))
         raise VariantNotBuilt(
-            f"its accuracy on the calibration rows is {mixed.right:.1%}{best}, and"
-            f" {mixed.wanted:.1%} would be the least without a floor: --accuracy sets one, for"
-            " which nodes stay in fp32"
+            f"its accuracy on the calibration rows is {right}{best}, and {wanted} would be the"
+            " least without a floor: --accuracy sets one, for which nodes stay in fp32"
         )
     onnx.save(mixed.model, str(target))
     return Built(note=describe(mixed, quantiser.skipped, material.judged.metric))

@@ -194,12 +194,11 @@ def describe(mixed: Mixed, skipped: Sequence[str] = (), metric: Metric = TOP1) -
     if skipped and not mixed.kept:
         said[-1] += ", quicker so"
     if mixed.misses:
+        right, wanted = (f"{100 * (share or 0.0):.1f} %" for share in (mixed.right, mixed.wanted))
         said.append(
-            f"right on {mixed.right:.1%} of the calibration rows, where {mixed.wanted:.1%} are "
-            "asked for"
+            f"right on {right} of the calibration rows, where {wanted} are asked for"
             if metric.classifies
-            else f"{metric} of {mixed.right:.1%} on the calibration rows, where {mixed.wanted:.1%} "
-            "is asked for"
+            else f"{metric} of {right} on the calibration rows, where {wanted} is asked for"
         )
     return "; ".join(said)
 

@@ -1,8 +1,10 @@
 """What a rule of an operator may be."""
 
+from collections.abc import Iterable
+
 from variants.catalog.protocol import MOST_RULES
 from variants.catalog.validity.peaks import LATEST_S
-from variants.errors import Conflict, InvalidInput
+from variants.errors import Conflict, InvalidInput, NotFound
 from variants.types import NAME, Rule, RuleKind
 
 MOST_REPLICAS = 10_000
@@ -10,6 +12,8 @@ MOST_WHY = 200
 """Characters of a reason."""
 MOST_BY = 100
 """Characters that name an operator."""
+NAMED = 5
+"""Rules that an error lists at most."""
 
 
 def check_rule(rule: Rule) -> None:
@@ -55,3 +59,11 @@ def check_rule_room(count: int) -> None:
     """
     if count >= MOST_RULES:
         raise Conflict(f"there are {MOST_RULES:,} rules, the most possible: remove some")
+
+
+def no_rule(id: int, rules: Iterable[Rule]) -> NotFound:
+    """The error of who names a rule that is none: it says which there are."""
+    known = [str(rule.id) for rule in rules]
+    more = f" and {left} more" if (left := len(known) - NAMED) > 0 else ""
+    others = f"; there are: {', '.join(known[:NAMED])}{more}" if known else ", nor any other"
+    return NotFound(f"there is no rule {id}{others}")

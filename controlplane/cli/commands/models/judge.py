@@ -1,6 +1,8 @@
 """``variants judge``: the accuracy of registered variants by other held-out rows."""
 
 from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -56,13 +58,40 @@ def judge(
     \b
     modelless variants judge digits --eval this_month.npz --dry-run
     """
+    from controlplane.profiling.judging import changes
+
+    asked = _Chosen(task=task, model=model, version=version, evaluation=evaluation)
+    found = _judged(asked, write=not dry_run, fresh=fresh, progress=progress)
+    body = {
+        "variants": list(changes(found)),
+        "skipped": [{"variant": one.name, "reason": one.reason} for one in found.skipped],
+        "doubts": list(found.doubts),
+        "written": bool(found.now) and not dry_run,
+    }
+    emit(body, output, lambda: _table(body))
+    if found.skipped:
+        raise typer.Exit(REFUSED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """Which variants are to be judged, and by which rows."""
+
+    task: str
+    model: str | None
+    version: int | None
+    evaluation: Path
+
+
+def _judged(asked: _Chosen, *, write: bool, fresh: bool, progress: ProgressStyle) -> "Judged":
+    """Judge what is asked for, and write it into the catalog if that is wanted."""
     from controlplane.building.build_cache import cache_in
     from controlplane.building.texts import rows_of_task
     from controlplane.building.work_folder import work_folder
     from controlplane.cli.state_settings import installed
     from controlplane.cluster.head import store_of
     from controlplane.machine import machine_kinds
-    from controlplane.profiling.judging import by_text, changes, judge_again, together
+    from controlplane.profiling.judging import by_text, judge_again, together
     from controlplane.profiling.measuring_lock import measuring_first
     from controlplane.settings import load_settings
     from controlplane.startup.presence import as_running
@@ -80,16 +109,16 @@ def judge(
         known = catalog.snapshot()
         groups = [
             (of, text, variants)
-            for of in _parts(known, task)
+            for of in _parts(known, asked.task)
             for text, variants in by_text(
-                _asked(known, of.name, model, version), known.versions
+                _asked(known, of.name, asked.model, asked.version), known.versions
             ).items()
         ]
         found = together(
             judge_again(
                 of, variants,
                 rows_of_task(
-                    evaluation, of, catalog.tokenizer, work / f"texts-{number}", own=text
+                    asked.evaluation, of, catalog.tokenizer, work / f"texts-{number}", own=text
                 ),
                 store_of(settings), machine_kinds(settings), show,
                 limits=RegistrationLimits(model_mib=settings.max_model_mib),
@@ -97,19 +126,13 @@ def judge(
             )
             for number, (of, text, variants) in enumerate(groups)
         )  # fmt: skip
-        if found.now and not dry_run:
+        if found.now and write:
             catalog.put_judged(found.now)
             said = _said(found)
-            catalog.add_event(Event(at=timestamp(), kind="judged", subject=task, message=said))
-    body = {
-        "variants": list(changes(found)),
-        "skipped": [{"variant": one.name, "reason": one.reason} for one in found.skipped],
-        "doubts": list(found.doubts),
-        "written": bool(found.now) and not dry_run,
-    }
-    emit(body, output, lambda: _table(body))
-    if found.skipped:
-        raise typer.Exit(REFUSED)
+            catalog.add_event(
+                Event(at=timestamp(), kind="judged", subject=asked.task, message=said)
+            )
+    return found
 
 
 def _parts(known: "CatalogSnapshot", name: str) -> "list[Task]":

@@ -59,16 +59,29 @@ def test_a_table_names_the_zone_of_its_times(told: Answering, shell: Shell) -> N
     assert empty == "Nothing of that has happened.\n"
 
 
+def test_who_asks_for_what_there_is_not_is_told_what_there_is(
+    told: Answering, shell: Shell
+) -> None:
+    for asked, known in (
+        ("--kind=lots", "worker_lost"),
+        ("--task=x", "digits"),
+        ("--worker=w", "w"),
+    ):
+        ended = shell("events", "list", asked, "-o", "json", url=told.url)
+        assert (ended.code, ended.out) != (0, "")
+        assert known in ended.err
+
+
 def test_who_asks_for_a_kind_that_there_was_none_of_is_told_which_there_were(
     told: Answering, shell: Shell
 ) -> None:
-    out = shell("events", "list", "--kind", "worker_lots", url=told.url).out
+    out = shell("events", "list", "--kind", "quarantined", url=told.url).out
 
     assert out == (
         "Nothing of that has happened. "
         "Kinds of events that have: loaded, worker_joined, worker_lost.\n"
     )
-    assert shell("events", "list", "--kind", "worker_lots", "-o", "json", url=told.url).json() == []
+    assert shell("events", "list", "--kind", "quarantined", "-o", "json", url=told.url).json() == []
 
 
 @pytest.mark.parametrize("wrong", ["1y", "soon", "5 m", "0s", "2026-13-01"])

@@ -58,7 +58,7 @@ CATALOGS = [
         "'-10' is not above 0",
     ),
     row("latency zero", "catalog", 2, f"{CNN},1,0,100,0.5", "latency_ms", "'0' is not above 0"),
-    row("latency blank", "catalog", 2, f"{CNN},1,,100,0.5", "latency_ms", "is blank"),
+    row("latency blank", "catalog", 2, f"{CNN},1,,100,0.5", "latency_ms", "it is blank"),
     row(
         "latency a word",
         "catalog",
@@ -179,7 +179,7 @@ CATALOGS = [
         "device_kind",
         "'tpu' is unknown",
     ),
-    row("name blank", "catalog", 4, ",mlp,mlp-int8,0.9,cpu-4,1,2,,", "task", "is blank"),
+    row("name blank", "catalog", 4, ",mlp,mlp-int8,0.9,cpu-4,1,2,,", "task", "it is blank"),
     row(
         "name with a blank",
         "catalog",
@@ -210,7 +210,7 @@ CATALOGS = [
         5,
         "digits,mlp,mlp-int8,0.9,gpu,1,1",
         "memory_mib",
-        "is missing: the line has 7 fields, the header 9",
+        "it is missing: the line has 7 fields, the header 9",
     ),
     row(
         "a field too many",
@@ -302,7 +302,7 @@ OTHERS = [
     row("count negative", "devices", 2, "cpu-4,-1,1000,0.1", "count", "'-1' is not at least 0"),
     row("count a half", "devices", 2, "cpu-4,1.5,1000,0.1", "count", "not a whole number"),
     row("device memory negative", "devices", 2, "cpu-4,1,-1,0.1", "memory_mib", "'-1' is not at"),
-    row("price blank", "devices", 3, "gpu,2,,", "usd_per_hour", "is blank"),
+    row("price blank", "devices", 3, "gpu,2,,", "usd_per_hour", "it is blank"),
     row("kind twice", "devices", 3, "cpu-4,2,,0.5", "device_kind", "'cpu-4' stands there twice"),
     row("rate negative", "demand", 2, "digits,-100,100,", "qps", "'-100' is not at least 0"),
     row("floor of 95", "demand", 3, "digits,20,200,95", "min_accuracy", "'95' is above 1"),
@@ -324,13 +324,15 @@ OTHERS = [
         ", column requests",
         "all rates are 0",
     ),
-    Bad("binary", "catalog", CATALOG.encode()[:90] + b"\0\1\2\n", ", line 2", "is binary data"),
+    Bad(
+        "binary", "catalog", CATALOG.encode()[:90] + b"\0\1\2\n", ", line 2", "this is binary data"
+    ),
     Bad(
         "not UTF-8",
         "demand",
         with_more(DEMAND, "d?,1,1,").encode().replace(b"?", b"\xff"),
         ", line 4",
-        "is not UTF-8 text",
+        "this is not UTF-8 text",
     ),
     Bad("UTF-16", "demand", DEMAND.encode("utf-16"), ", line 1", "binary data"),
     Bad(
@@ -372,14 +374,16 @@ def test_a_missing_file_is_named(file: str, shell: Shell, tmp_path: Path) -> Non
 
     ended = run(shell, paths, file)
 
-    expected = f"error: {paths[file]}: cannot be read: No such file or directory\n"
+    expected = f"error: {paths[file]}: it cannot be read: No such file or directory\n"
     assert (ended.code, ended.err) == (2, expected)
 
 
 def test_a_folder_is_no_file(shell: Shell, tmp_path: Path) -> None:
     paths = write_all(tmp_path) | {"trace": tmp_path}
 
-    assert run(shell, paths, "trace").err == f"error: {tmp_path}: cannot be read: Is a directory\n"
+    assert (
+        run(shell, paths, "trace").err == f"error: {tmp_path}: it cannot be read: Is a directory\n"
+    )
 
 
 def test_machines_get_the_sentence_as_json(shell: Shell, tmp_path: Path) -> None:

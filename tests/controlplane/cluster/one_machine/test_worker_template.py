@@ -326,6 +326,18 @@ def test_one_that_ended_by_itself_is_not_started_again(monkeypatch: pytest.Monke
         template.end()
 
 
+@pytest.mark.parametrize("logs", [False, True])
+def test_a_folder_in_which_nothing_is_left_goes_with_it(tmp_path: Path, logs: bool) -> None:
+    """As below `/tmp`, where the state directory has a long path."""
+    folder = tmp_path / "ray"
+    template = TemplateProcess(folder)
+    folder.mkdir()
+    if logs:
+        (folder / "session_1").mkdir()
+    template.end()
+    assert folder.exists() is logs
+
+
 def test_what_is_sent_by_no_launcher_harms_nobody(template: TemplateProcess, program: Path) -> None:
     where = template.command[-1]
     for sent in (b"", b"\0\0\0\4nope", b"\xff\xff\xff\xff", b"\0\0\0\1" + marshal.dumps(None)):

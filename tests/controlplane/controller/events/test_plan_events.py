@@ -170,6 +170,10 @@ def test_plans_that_are_not_told_are_counted_beside_those_that_are() -> None:
     assert message.startswith(
         "2 plans within 70 s, beside 2 that only divide demand a little differently. Changed: "
     )
+    plans.planned(plan(5), plan(6, workers=3), 300.0)
+    plans.planned(plan(7, workers=3), plan(8, workers=4), 310.0)
+    [(_, _, message)] = plans.due(400.0)
+    assert ", beside 1 that only divides demand a little differently. Changed: " in message
 
 
 def test_plans_that_come_and_go_say_that_they_change_nothing() -> None:

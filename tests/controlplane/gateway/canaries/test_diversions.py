@@ -1,12 +1,9 @@
 """A share of the queries goes to a canary, and what it cannot answer is answered as always."""
 
-import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from planner.canary.draw import is_drawn, limit_of, salt_of
 from tests.controlplane.serving import (
@@ -26,6 +23,7 @@ from variants.types import Canary, ModelName, Stage, TaskName
 ANY = {"variant": None}
 
 
+<<<<<<< HEAD
 @pytest.fixture
 async def served(live_url: str) -> AsyncIterator[Served]:
     # A socket's path may hold 107 bytes, too few for a test's own folder.
@@ -35,6 +33,9 @@ async def served(live_url: str) -> AsyncIterator[Served]:
 
 
 async def share(served: Served, model: str, part: float, task: TaskName = TASK.name) -> Canary:
+=======
+async def share(served: Served, model: str, part: float) -> Canary:
+>>>>>>> ops
     """Have a model that was live be the canary, with that share; the gateway knows it."""
     catalog = served.gateway.catalog
     catalog.set_stage(task, ModelName(model), 1, Stage.RETIRED)
@@ -128,14 +129,15 @@ async def test_what_is_late_at_the_canary_counts_against_it(served: Served) -> N
     assert counted(served, canary)["canary"]["late"] == 1
 
 
-async def test_what_fails_at_the_canary_is_answered_by_a_live_version(live_url: str) -> None:
+async def test_what_fails_at_the_canary_is_answered_by_a_live_version(
+    short_folder: Path, live_url: str
+) -> None:
     failing = replace(KNOWN[2], options={"fail_value": "1"})
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url, known=(KNOWN[0], failing)) as served:
-            await served.worker("w1", FAST, LATE)
-            canary = await share(served, "late", 1.0)
-            answer = await asked(served)
-            assert (answer.status, answer.json["variant"]) == (200, FAST)
-            told = counted(served, canary)
-            assert (told["canary"]["failed"], told["canary"]["in_time"]) == (1, 0)
-            assert told["live"]["in_time"] == 0  # it was not drawn for that
+    async with serving(short_folder, live_url, known=(KNOWN[0], failing)) as served:
+        await served.worker("w1", FAST, LATE)
+        canary = await share(served, "late", 1.0)
+        answer = await asked(served)
+        assert (answer.status, answer.json["variant"]) == (200, FAST)
+        told = counted(served, canary)
+        assert (told["canary"]["failed"], told["canary"]["in_time"]) == (1, 0)
+        assert told["live"]["in_time"] == 0  # it was not drawn for that

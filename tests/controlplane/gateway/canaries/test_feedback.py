@@ -1,7 +1,6 @@
 """A client's word finds the gateway that gave the answer."""
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -37,15 +36,13 @@ class Gateway:
 
 
 @pytest.fixture
-async def gateways() -> AsyncIterator[list[Gateway]]:
-    # A socket's path may hold 107 bytes, too few for a test's own folder.
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        made = [Gateway(Path(folder), name) for name in ("one", "two", "three")]
-        for each in made:
-            await each.feedback.start()
-        yield made
-        for each in made:
-            await each.feedback.stop()
+async def gateways(short_folder: Path) -> AsyncIterator[list[Gateway]]:
+    made = [Gateway(short_folder, name) for name in ("one", "two", "three")]
+    for each in made:
+        await each.feedback.start()
+    yield made
+    for each in made:
+        await each.feedback.stop()
 
 
 async def test_it_counts_once_where_the_answer_was_given(gateways: list[Gateway]) -> None:
@@ -92,17 +89,16 @@ async def live(live_url: str) -> AsyncIterator[LiveState]:
 
 
 @pytest.fixture
-async def far(live: LiveState) -> AsyncIterator[list[Gateway]]:
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        made = [Gateway(Path(folder) / name, name, live) for name in ("one", "two", "three")]
-        listening = [asyncio.create_task(each.feedback.elsewhere.follow()) for each in made]  # type: ignore[union-attr]
-        async with asyncio.timeout(60):
-            while await live.ask("does anybody hear", {}) < len(made):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        yield made
-        for one in listening:
-            one.cancel()
-        await asyncio.gather(*listening, return_exceptions=True)
+async def far(short_folder: Path, live: LiveState) -> AsyncIterator[list[Gateway]]:
+    made = [Gateway(short_folder / name, name, live) for name in ("one", "two", "three")]
+    listening = [asyncio.create_task(each.feedback.elsewhere.follow()) for each in made]  # type: ignore[union-attr]
+    async with asyncio.timeout(60):
+        while await live.ask("does anybody hear", {}) < len(made):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    yield made
+    for one in listening:
+        one.cancel()
+    await asyncio.gather(*listening, return_exceptions=True)
 
 
 async def test_a_word_reaches_the_machine_that_gave_the_answer(far: list[Gateway]) -> None:

@@ -39,11 +39,9 @@ TOKEN = "sixteen characters"
 
 
 @pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
-    # A socket's path may hold 107 bytes, too few for a test's own folder.
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url, grpc_port=free_port()) as running:
-            yield running
+async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
+    async with serving(short_folder, live_url, grpc_port=free_port()) as running:
+        yield running
 
 
 @pytest.fixture
@@ -260,15 +258,14 @@ async def test_needs_in_metadata_are_not_missed(served: Served, stubs: Stubs) ->
     )
 
 
-async def test_a_message_above_the_limit_is_refused(live_url: str) -> None:
+async def test_a_message_above_the_limit_is_refused(short_folder: Path, live_url: str) -> None:
     port = free_port()
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with (
-            serving(Path(folder), live_url, grpc_port=port, max_body_mib=0.01),
-            connected(port) as stubs,
-        ):
-            status, _, _ = await refused(stubs, request(np.zeros((1000, 4), "<f4")))
-            assert status is grpc.StatusCode.RESOURCE_EXHAUSTED
+    async with (
+        serving(short_folder, live_url, grpc_port=port, max_body_mib=0.01),
+        connected(port) as stubs,
+    ):
+        status, _, _ = await refused(stubs, request(np.zeros((1000, 4), "<f4")))
+        assert status is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 # -- streams ------------------------------------------------------------------------------------
@@ -292,19 +289,18 @@ async def test_messages_may_come_compressed(served: Served, algorithm: int) -> N
         assert [bool(one.error_message) for one in found] == [False, True, False]
 
 
-async def test_a_compressed_message_is_refused_while_it_is_unpacked(live_url: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(
-            Path(folder), live_url, grpc_port=free_port(), max_body_mib=1
-        ) as running:
-            await running.worker("w1", FAST)
-            large = request(id="7" * 20_000_000)
-            async with connected(running.gateway.settings.grpc_port, **COMPRESSED) as stubs:
-                code, text, _ = await refused(stubs, large)
-                assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
-                assert text == "PAYLOAD_TOO_LARGE: the body unpacks to more than 1 MiB"
-                found = [one async for one in stubs.stream([large, request()])]
-                assert [one.error_message for one in found] == [text, ""]
+async def test_a_compressed_message_is_refused_while_it_is_unpacked(
+    short_folder: Path, live_url: str
+) -> None:
+    async with serving(short_folder, live_url, grpc_port=free_port(), max_body_mib=1) as running:
+        await running.worker("w1", FAST)
+        large = request(id="7" * 20_000_000)
+        async with connected(running.gateway.settings.grpc_port, **COMPRESSED) as stubs:
+            code, text, _ = await refused(stubs, large)
+            assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert text == "PAYLOAD_TOO_LARGE: the body unpacks to more than 1 MiB"
+            found = [one async for one in stubs.stream([large, request()])]
+            assert [one.error_message for one in found] == [text, ""]
 
 
 async def test_of_other_procedures_little_is_unpacked_and_of_open_ones_nothing(
@@ -482,42 +478,42 @@ async def test_what_the_gateway_does_not_have_is_unimplemented(stubs: Stubs) -> 
 # -- access, and the socket ---------------------------------------------------------------------
 
 
-async def test_queries_that_are_turned_away_count_as_over_http(live_url: str) -> None:
+async def test_queries_that_are_turned_away_count_as_over_http(
+    short_folder: Path, live_url: str
+) -> None:
     port = free_port()
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with (
-            serving(Path(folder), live_url, grpc_port=port, api_token=TOKEN) as served,
-            connected(port) as stubs,
-        ):
-            with pytest.raises(grpc.aio.AioRpcError):
-                await stubs.infer(request())
-            with pytest.raises(grpc.aio.AioRpcError):
-                await stubs.open_stream().read()
-            with pytest.raises(grpc.aio.AioRpcError):
-                await stubs.call("ServerMetadata")  # no query
-            right = (("authorization", f"Bearer {TOKEN}"),)
-            with pytest.raises(grpc.aio.AioRpcError):
-                await stubs.send("ModelInfer", b"\x1f\x8b no gzip", right)
-            counted = served.gateway.path.counters.task("").errors
-            assert counted == {"UNAUTHENTICATED": 2, "INVALID_INPUT": 1}
+    async with (
+        serving(short_folder, live_url, grpc_port=port, api_token=TOKEN) as served,
+        connected(port) as stubs,
+    ):
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stubs.infer(request())
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stubs.open_stream().read()
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stubs.call("ServerMetadata")  # no query
+        right = (("authorization", f"Bearer {TOKEN}"),)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stubs.send("ModelInfer", b"\x1f\x8b no gzip", right)
+        counted = served.gateway.path.counters.task("").errors
+        assert counted == {"UNAUTHENTICATED": 2, "INVALID_INPUT": 1}
 
 
-async def test_the_token_is_asked_for(live_url: str) -> None:
+async def test_the_token_is_asked_for(short_folder: Path, live_url: str) -> None:
     port = free_port()
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with (
-            serving(Path(folder), live_url, grpc_port=port, api_token=TOKEN),
-            connected(port) as stubs,
-        ):
-            assert (await stubs.call("ServerLive")).live
-            for metadata in ((), (("authorization", "Bearer no"),)):
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await stubs.call("ServerMetadata", metadata)
-                status, text, _ = error_of(caught.value)
-                assert status is grpc.StatusCode.UNAUTHENTICATED
-                assert text.startswith("UNAUTHENTICATED: ")
-            right = (("authorization", f"Bearer {TOKEN}"),)
-            assert (await stubs.call("ServerMetadata", right)).name == "modelless"
+    async with (
+        serving(short_folder, live_url, grpc_port=port, api_token=TOKEN),
+        connected(port) as stubs,
+    ):
+        assert (await stubs.call("ServerLive")).live
+        for metadata in ((), (("authorization", "Bearer no"),)):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stubs.call("ServerMetadata", metadata)
+            status, text, _ = error_of(caught.value)
+            assert status is grpc.StatusCode.UNAUTHENTICATED
+            assert text.startswith("UNAUTHENTICATED: ")
+        right = (("authorization", f"Bearer {TOKEN}"),)
+        assert (await stubs.call("ServerMetadata", right)).name == "modelless"
 
 
 async def test_calls_of_a_page_are_refused(served: Served, stubs: Stubs) -> None:
@@ -530,18 +526,19 @@ def trusting(certificate: str) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(Path(certificate).read_bytes())
 
 
-async def test_it_speaks_tls_where_http_does(live_url: str, tmp_path: Path) -> None:
+async def test_it_speaks_tls_where_http_does(
+    short_folder: Path, live_url: str, tmp_path: Path
+) -> None:
     port = free_port()
     certificate, key = self_signed(tmp_path)
     credentials = trusting(certificate)
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with (
-            serving(Path(folder), live_url, grpc_port=port, tls_cert=certificate, tls_key=key),
-            connected(
-                port, credentials, **{"grpc.ssl_target_name_override": "models.example"}
-            ) as stubs,
-        ):
-            assert (await stubs.call("ServerLive")).live
+    async with (
+        serving(short_folder, live_url, grpc_port=port, tls_cert=certificate, tls_key=key),
+        connected(
+            port, credentials, **{"grpc.ssl_target_name_override": "models.example"}
+        ) as stubs,
+    ):
+        assert (await stubs.call("ServerLive")).live
 
 
 async def test_gateways_share_the_port(live_url: str) -> None:
@@ -558,28 +555,27 @@ async def test_gateways_share_the_port(live_url: str) -> None:
 
 
 async def test_a_client_that_stays_connects_anew_now_and_then_and_loses_nothing(
-    live_url: str, monkeypatch: pytest.MonkeyPatch
+    short_folder: Path, live_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that it finds gateways that were started after it came."""
     monkeypatch.setattr(grpc_server, "AGE_S", 0.2)
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url, grpc_port=free_port()) as served:
-            await served.worker("w1", DOUBLE)
-            port = served.gateway.settings.grpc_port
-            async with connected(port) as stubs, connected(port) as streaming:
-                stream = streaming.open_stream()
-                clients: set[int] = set()
-                while len(clients) < 5:
-                    assert output(await stubs.infer(request())).tolist() == [[2, 10, 4, 6]]
-                    await stream.write(request())
-                    reply = (await stream.read()).infer_response
-                    assert output(reply).tolist() == [[2, 10, 4, 6]]
-                    clients |= {
-                        one.laddr.port
-                        for one in psutil.Process().net_connections("tcp")
-                        if one.raddr[1:] == (port,)
-                    }
-                await stream.done_writing()
+    async with serving(short_folder, live_url, grpc_port=free_port()) as served:
+        await served.worker("w1", DOUBLE)
+        port = served.gateway.settings.grpc_port
+        async with connected(port) as stubs, connected(port) as streaming:
+            stream = streaming.open_stream()
+            clients: set[int] = set()
+            while len(clients) < 5:
+                assert output(await stubs.infer(request())).tolist() == [[2, 10, 4, 6]]
+                await stream.write(request())
+                reply = (await stream.read()).infer_response
+                assert output(reply).tolist() == [[2, 10, 4, 6]]
+                clients |= {
+                    one.laddr.port
+                    for one in psutil.Process().net_connections("tcp")
+                    if one.raddr[1:] == (port,)
+                }
+            await stream.done_writing()
 
 
 async def test_a_gateway_that_stops_answers_what_is_in_flight(served: Served) -> None:
@@ -636,18 +632,17 @@ async def test_a_gateway_that_stops_first_takes_up_what_has_come(served: Served)
         assert [one.model_version for one in await asyncio.gather(*asked)] == 8 * [FAST]
 
 
-async def test_a_port_that_is_taken_ends_the_start(live_url: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url) as running:
-            taken = bind(running.gateway.settings, alone=True, port=free_port())
-            port = taken.getsockname()[1]
-            with (
-                taken,
-                tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as other,
-                pytest.raises(OSError, match="in use"),
-            ):
-                async with serving(Path(other), live_url, grpc_port=port):
-                    pass
+async def test_a_port_that_is_taken_ends_the_start(short_folder: Path, live_url: str) -> None:
+    async with serving(short_folder, live_url) as running:
+        taken = bind(running.gateway.settings, alone=True, port=free_port())
+        port = taken.getsockname()[1]
+        with (
+            taken,
+            tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as other,
+            pytest.raises(OSError, match="in use"),
+        ):
+            async with serving(Path(other), live_url, grpc_port=port):
+                pass
 
 
 def test_every_code_has_a_status() -> None:

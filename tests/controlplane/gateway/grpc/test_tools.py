@@ -1,6 +1,5 @@
 """What probes, tools and generated clients ask of any server of gRPC."""
 
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,9 @@ MINE = (("authorization", f"Bearer {TOKEN}"),)
 
 
 @pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(
-            Path(folder), live_url, grpc_port=free_port(), api_token=TOKEN
-        ) as running:
-            yield running
+async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
+    async with serving(short_folder, live_url, grpc_port=free_port(), api_token=TOKEN) as running:
+        yield running
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """``POST /v1/explain``: what a query would get, by the same decision, with a reason for each."""
 
-import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -37,12 +36,11 @@ LETTERS = TaskName("letters")
 
 
 @pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
+async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
     """A worker that has two of the three variants loaded."""
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url) as running:
-            await running.worker("w1", FAST, SLOW)
-            yield running
+    async with serving(short_folder, live_url) as running:
+        await running.worker("w1", FAST, SLOW)
+        yield running
 
 
 async def explain(served: Served, **fields: Any) -> Any:

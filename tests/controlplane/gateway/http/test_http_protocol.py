@@ -9,7 +9,6 @@ import time
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -40,15 +39,15 @@ MAX_BODY = 262_144
 
 
 @pytest.fixture
-async def served(live_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
+async def served(
+    short_folder: Path, live_url: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Served]:
     """One worker with an instant and a slow variant; bodies of at most 256 KiB."""
     # A machine may stand still for a second between two queries.
     monkeypatch.setattr(query_context, "PRESSED_MS", 3_600_000.0)
-    # A socket's path may hold 107 bytes, too few for a test's own folder.
-    with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url, max_body_mib=MAX_BODY / 2**20) as running:
-            await running.worker("w1", FAST, LATE)
-            yield running
+    async with serving(short_folder, live_url, max_body_mib=MAX_BODY / 2**20) as running:
+        await running.worker("w1", FAST, LATE)
+        yield running
 
 
 def slow(*values: float) -> bytes:
@@ -861,16 +860,15 @@ async def test_no_host_is_no_request(served: Served) -> None:
     assert answer.error == (400, "INVALID_INPUT", "the Host header is missing")
 
 
-async def test_a_token_is_asked_for(live_url: str) -> None:
-    with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url, api_token="sesame") as served:
-            await served.worker("w1", FAST)
-            wrong = [("Authorization", "Bearer open")]
-            right = [("Authorization", "Bearer sesame")]
-            for headers in ([], wrong):
-                answer = await served.ask(query(1), headers=headers)
-                assert answer.error[:2] == (401, "UNAUTHENTICATED")
-                assert answer.headers["www-authenticate"] == "Bearer"
-                assert (await served.get("/metrics", headers=headers)).status == 401
-            assert (await served.ask(query(1), headers=right)).status == 200
-            assert (await served.get("/metrics", headers=right)).status == 200
+async def test_a_token_is_asked_for(short_folder: Path, live_url: str) -> None:
+    async with serving(short_folder, live_url, api_token="sesame") as served:
+        await served.worker("w1", FAST)
+        wrong = [("Authorization", "Bearer open")]
+        right = [("Authorization", "Bearer sesame")]
+        for headers in ([], wrong):
+            answer = await served.ask(query(1), headers=headers)
+            assert answer.error[:2] == (401, "UNAUTHENTICATED")
+            assert answer.headers["www-authenticate"] == "Bearer"
+            assert (await served.get("/metrics", headers=headers)).status == 401
+        assert (await served.ask(query(1), headers=right)).status == 200
+        assert (await served.get("/metrics", headers=right)).status == 200

@@ -41,11 +41,10 @@ SLOW_BODY = "the request takes too long: its body comes more slowly than 2000 by
 
 
 @pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
-    with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url, limits=LIMITS) as running:
-            await running.worker("w1", FAST, LATE)
-            yield running
+async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
+    async with serving(short_folder, live_url, limits=LIMITS) as running:
+        await running.worker("w1", FAST, LATE)
+        yield running
 
 
 async def drip(client: Client, data: bytes, *, size: int = 1, every_s: float = 0.05) -> None:

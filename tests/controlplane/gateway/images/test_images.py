@@ -5,11 +5,9 @@ import io
 import random
 import struct
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -24,7 +22,7 @@ from controlplane.gateway.images.pixels import parse_image
 from controlplane.gateway.protection.body_frames import tasks_as_json, tasks_of
 from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.query.parsing import ParsedQuery
-from tests.controlplane.serving import DOUBLE, FAST, TASK, Served, post, query, serving
+from tests.controlplane.serving import DOUBLE, FAST, TASK, Served, post, query
 from variants.errors import InvalidInput, ModellessError, PayloadTooLarge, TaskNotFound
 from variants.types import ImageScale, Task, TaskName, TensorSpec
 from workers.runtimes.protocol import Tensor
@@ -303,13 +301,6 @@ async def test_where_a_task_expects_pictures_the_process_is_there_before_the_fir
 
 
 # -- through a gateway ---------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
-    with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url) as running:
-            yield running
 
 
 async def test_an_image_is_answered(served: Served) -> None:

@@ -1,6 +1,5 @@
 """A task of several lengths at a gateway that runs: asked, described, loaded and counted."""
 
-import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -48,16 +47,14 @@ def add(catalog: MemoryCatalog, length: int, name: str = FAST) -> None:
 
 
 @pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
-    # A socket's path may hold 107 bytes, too few for a test's own folder.
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url) as running:
-            catalog = running.gateway.catalog
-            assert isinstance(catalog, MemoryCatalog)
-            for length in (2, 4):
-                add(catalog, length)
-            await until(lambda: "texts" in running.gateway.known.tasks.bucketed)
-            yield running
+async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
+    async with serving(short_folder, live_url) as running:
+        catalog = running.gateway.catalog
+        assert isinstance(catalog, MemoryCatalog)
+        for length in (2, 4):
+            add(catalog, length)
+        await until(lambda: "texts" in running.gateway.known.tasks.bucketed)
+        yield running
 
 
 async def hold(served: Served, *names: str) -> None:

@@ -1,25 +1,14 @@
 """What could not be measured on the kind of the workers that are there is not waited for."""
 
-import tempfile
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tests.controlplane.fleet import eventually
-from tests.controlplane.serving import DOUBLE, FAST, KIND, LATE, SLOW, TASK, Served, query, serving
+from tests.controlplane.serving import DOUBLE, FAST, KIND, LATE, SLOW, TASK, Served, query
 from variants.types import DeviceKindName
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
-    # A socket's path may hold 107 bytes, too few for a test's own folder.
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url) as running:
-            yield running
 
 
 async def test_queries_are_told_what_could_not_be_measured(served: Served) -> None:

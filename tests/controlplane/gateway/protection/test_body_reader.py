@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -180,11 +179,10 @@ async def test_who_has_waited_for_long_is_told_so(
 
 
 @pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
-    with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url) as running:
-            await running.worker("w1", FAST)
-            yield running
+async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
+    async with serving(short_folder, live_url) as running:
+        await running.worker("w1", FAST)
+        yield running
 
 
 def is_started(reader: BodyReader) -> bool:

@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import grpc
 import pytest
@@ -130,15 +129,14 @@ QUICK = ClientLimits(sweep_s=0.1)
 
 
 @pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
+async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
     port = free_port()
-    with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(
-            Path(folder), live_url, limits=QUICK, grpc_port=port,
-            max_connections=6, max_connections_per_address=3,
-        ) as running:  # fmt: skip
-            await running.worker("w1", FAST)
-            yield running
+    async with serving(
+        short_folder, live_url, limits=QUICK, grpc_port=port,
+        max_connections=6, max_connections_per_address=3,
+    ) as running:  # fmt: skip
+        await running.worker("w1", FAST)
+        yield running
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -12,11 +11,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
-    with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url) as running:
-            await running.worker("w1", SLOW)
-            yield running
+async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
+    async with serving(short_folder, live_url) as running:
+        await running.worker("w1", SLOW)
+        yield running
 
 
 async def sent(served: Served, count: int) -> list[str]:

@@ -5,7 +5,6 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -96,10 +95,9 @@ def test_it_is_bounded() -> None:
 
 
 @pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
-    with TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url, known=KNOWN) as running:
-            yield running
+async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
+    async with serving(short_folder, live_url, known=KNOWN) as running:
+        yield running
 
 
 def alive(*children: asyncio.subprocess.Process) -> int:

@@ -2,7 +2,6 @@
 are old, when several load at once, and through several gateways."""
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -37,12 +36,11 @@ OTHER = "other-v1-echo-fp32"
 
 
 @pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
+async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
     # A socket's path may hold 107 bytes, too few for a test's own folder.
     known = (*KNOWN, Known(name=OTHER, accuracy=0.8, p95_ms=1.0))
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url, known=known) as running:
-            yield running
+    async with serving(short_folder, live_url, known=known) as running:
+        yield running
 
 
 def held(host: WorkerHost) -> set[str]:

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import struct
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -50,26 +49,16 @@ from workers.channel.reply import SILENT
 from workers.runtimes.registry import RUNTIMES
 from workers.types import ReplyCode
 
-
-@pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
-    # A socket's path may hold 107 bytes, too few for a test's own folder.
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url) as running:
-            yield running
-
-
 TOO_SOON = {"latency_ms": 30_000.0}
 """A deadline before the end of a load of ``slow_to_load``, and far enough for all else."""
 
 
 @pytest.fixture
-async def slow_to_load(live_url: str) -> AsyncIterator[Served]:
+async def slow_to_load(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
     """Profiles say that each load takes a minute; it takes a moment."""
     known = [replace(each, load_s=60.0) for each in KNOWN]
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url, known=known) as running:
-            yield running
+    async with serving(short_folder, live_url, known=known) as running:
+        yield running
 
 
 INFER = {
@@ -655,13 +644,12 @@ async def test_an_output_that_is_not_finite_is_no_answer_and_says_so(
 
 
 async def test_a_runtime_that_fails_is_an_internal_error_and_tells_no_more(
-    live_url: str, caplog: pytest.LogCaptureFixture
+    short_folder: Path, live_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     known = [replace(each, options={"fail_after": "1"}) for each in KNOWN if each.name == FAST]
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url, known=known) as served:
-            await served.worker("w1", FAST)
-            answer = await served.ask(query(1))
+    async with serving(short_folder, live_url, known=known) as served:
+        await served.worker("w1", FAST)
+        answer = await served.ask(query(1))
     assert answer.error == (500, "INTERNAL", "internal error")
     assert answer.json["request_id"] in caplog.text
 

@@ -3,12 +3,7 @@
 import asyncio
 import os
 import signal
-import tempfile
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.controlplane.gateway.query.test_query_path import FIELDS
 from tests.controlplane.serving import (
@@ -21,21 +16,12 @@ from tests.controlplane.serving import (
     Served,
     post,
     query,
-    serving,
     until,
 )  # fmt: skip
 from tests.variants.catalog_builders import set_sharing
 from variants.types import ModelName, Sharing, Stage
 
 HIT, COLLAPSED, MISS = "hit", "modelless; fwd=miss; collapsed", "modelless; fwd=miss"
-
-
-@pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
-    # A socket's path may hold 107 bytes, too few for a test's own folder.
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url) as running:
-            yield running
 
 
 async def share(served: Served, ttl_s: float = 3_600.0, memory_mib: float = 64.0) -> None:

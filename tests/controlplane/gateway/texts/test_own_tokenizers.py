@@ -1,6 +1,5 @@
 """Texts for models with different tokenizers: each gets the numbers that it reads."""
 
-import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -225,14 +224,13 @@ FIRST, SECOND = [2, 4, 3, 0, 0, 0, 0, 0], [0, 0, 7, 2, 1, 1, 1, 1]
 
 
 @pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
+async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
     known = (
         Known(name=FAST, accuracy=0.9, p95_ms=1.0, tokenizer=TOKENIZER),
         Known(name=SLOW, accuracy=0.99, p95_ms=2.0, text=OTHER, tokenizer=OTHER_TOKENIZER),
     )
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url, known=known, task=ECHOED) as running:
-            yield running
+    async with serving(short_folder, live_url, known=known, task=ECHOED) as running:
+        yield running
 
 
 def good(**fields: Any) -> dict[str, Any]:

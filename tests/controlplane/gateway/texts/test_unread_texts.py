@@ -1,7 +1,6 @@
 """Texts under pressure: who would be refused for want of time is, before his texts are read."""
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -80,13 +79,12 @@ def test_what_is_wrong_is_found_when_it_is_read(parse: Any, document: Any, rest:
 
 
 @pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
+async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
     known = Known(
         name=LATE, accuracy=0.9, p95_ms=150.0, options={"latency_ms": "150"}, tokenizer=TOKENIZER
     )
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url, known=[known], task=ECHOED) as running:
-            yield running
+    async with serving(short_folder, live_url, known=[known], task=ECHOED) as running:
+        yield running
 
 
 @pytest.mark.slow

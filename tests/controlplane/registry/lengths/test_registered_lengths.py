@@ -136,7 +136,7 @@ def test_what_fails_for_one_length_is_registered_for_none(tmp_path: Path) -> Non
         house.register(
             lengths=(4, 8), evaluation=write_rows(tmp_path / "long.npz", [5, 6, 7, 8] * 6)
         )
-    with pytest.raises(InvalidArtifact, match=r"few up to 4\.npz: has 2 rows"):
+    with pytest.raises(InvalidArtifact, match=r"few up to 4\.npz has 2 rows"):
         house.register(
             lengths=(4, 8), evaluation=write_rows(tmp_path / "few.npz", [1, 2] + [8] * 20)
         )

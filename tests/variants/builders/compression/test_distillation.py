@@ -102,7 +102,9 @@ def test_what_does_not_get_better_is_refused(tmp_path: Path) -> None:
         for weight in graph.parameters():
             weight.data.zero_()
 
-    with pytest.raises(VariantNotBuilt, match=r"^taught, it answers 10.0% of the calibration rows"):
+    with pytest.raises(
+        VariantNotBuilt, match=r"^taught, it answers 10.0 % of the calibration rows"
+    ):
         OnnxDistilled(fine_tune=spoil).build(
             material(tmp_path, calibration=given, calibration_labels=labels),
             tmp_path / "distilled.onnx",

@@ -119,7 +119,7 @@ def test_a_layer_of_low_rank_is_found_out(tmp_path: Path) -> None:
 
     built = OnnxLowRank(loss=0.0).build(Material(source=source, calibration=rows(400, 256)), target)
 
-    assert built.note == "1 layer to rank 16, 43% of the multiply-adds removed"
+    assert built.note == "1 layer to rank 16, 43 % of the multiply-adds removed"
     assert sorted(sizes(onnx.load(target))) == [(16, 256), (256, 8), (256, 16), (256, 256)]
     fresh = rows(100, 256, seed=9)
     np.testing.assert_allclose(outputs(target, fresh), outputs(whole, fresh), atol=1e-4)
@@ -186,7 +186,7 @@ def test_a_model_without_a_linear_layer_is_refused(tmp_path: Path) -> None:
 def test_full_rank_is_refused(given: dict[str, Array], tmp_path: Path) -> None:
     weight = np.random.default_rng(0).standard_normal((256, 256)) / 16
     source, target = save(linear(weight), tmp_path / "net.onnx"), tmp_path / "low.onnx"
-    with pytest.raises(VariantNotBuilt, match=r"^low rank would save 0% of the multiply-adds"):
+    with pytest.raises(VariantNotBuilt, match=r"^low rank would save 0 % of the multiply-adds"):
         make_builder("onnx-fp32-lowrank").build(Material(source=source, calibration=given), target)
     assert not target.exists()
 

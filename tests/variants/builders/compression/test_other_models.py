@@ -152,7 +152,7 @@ def test_what_a_lesson_makes_worse_is_refused(tmp_path: Path) -> None:
 
     teacher = save(regressor(), tmp_path / "teacher.onnx")
     with pytest.raises(
-        VariantNotBuilt, match=r"^taught, its r2 on the calibration rows is 0.0%, a"
+        VariantNotBuilt, match=r"^taught, its r2 on the calibration rows is 0.0 %, a"
     ):
         OnnxDistilled(fine_tune=spoil).build(
             material(tmp_path, teacher=teacher), tmp_path / "d.onnx"

@@ -88,7 +88,9 @@ def test_without_a_floor_other_ranges_that_lose_too_much_are_not_built(tmp_path:
         source=source, calibration=given, calibration_labels=labels(given), loss=0.05
     )
     percentile = make_builder("onnx-int8-percentile")
-    with pytest.raises(VariantNotBuilt, match=r"and 95.0% would be the least without a floor: --a"):
+    with pytest.raises(
+        VariantNotBuilt, match=r"and 95.0 % would be the least without a floor: --a"
+    ):
         percentile.build(material, tmp_path / "i.onnx")
     floored = replace(material, floor=0.9)
     assert percentile.build(floored, tmp_path / "i.onnx").note == "1 of 5 nodes in fp32: wide"
@@ -137,7 +139,7 @@ def test_a_floor_out_of_reach_is_said(tmp_path: Path) -> None:
 
     note = build(source, tmp_path / "i.onnx", calibration=given, floor=0.95)
 
-    assert "of the calibration rows, where 95.0% are asked for" in note
+    assert "of the calibration rows, where 95.0 % are asked for" in note
 
 
 def test_a_model_that_misses_the_floor_itself_is_not_searched(tmp_path: Path) -> None:
@@ -251,4 +253,4 @@ def test_of_vectors_a_floor_out_of_reach_is_said_in_the_metric(tmp_path: Path) -
     note = build(source, tmp_path / "i.onnx", calibration=given, floor=0.95, judged=judged)
 
     assert "within:0.0001 of " in note
-    assert note.endswith("on the calibration rows, where 95.0% is asked for")
+    assert note.endswith("on the calibration rows, where 95.0 % is asked for")

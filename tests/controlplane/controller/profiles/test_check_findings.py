@@ -10,7 +10,12 @@ import pytest
 
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.met_workers.worker_pool import WorkerPool
-from controlplane.controller.profile_checks import FAILS_S, LOOK_SPARED, TIMEOUT_S, ProfileChecks
+from controlplane.controller.profiles.profile_checks import (
+    FAILS_S,
+    LOOK_SPARED,
+    TIMEOUT_S,
+    ProfileChecks,
+)
 from planner.doubtful_profiles import FIRST_S, SPARED
 from planner.types import Demand, Observation
 from tests.planner.builders import DIGITS, catalog, profile, variant

@@ -1,7 +1,7 @@
 """Re-profiling: profiles that batches contradict, and predictions that queries rely on.
 
 Each of them becomes a request for profiling in the catalog, and an event; the control loop has it
-measured (``controlplane.controller.measuring``).
+measured (``controlplane.controller.profiles.measuring``).
 """
 
 import asyncio
@@ -29,7 +29,7 @@ CHOSEN = 10
 
 
 class Measures(Protocol):
-    """What has profiles measured where workers run: ``controlplane.controller.measuring``."""
+    """What has profiles measured where workers run: ``controller.profiles.measuring``."""
 
     @property
     def refusals(self) -> Mapping[ProfileKey, str]: ...
@@ -48,7 +48,7 @@ MeasuringOf = Callable[[Journal], Measures]
 
 
 class Checks(Protocol):
-    """What has workers run what no query reaches: ``controlplane.controller.profile_checks``."""
+    """What has workers run what no query reaches: ``controller.profiles.profile_checks``."""
 
     def look(
         self,

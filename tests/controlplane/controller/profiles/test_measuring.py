@@ -9,7 +9,7 @@ import pytest
 
 from controlplane.backoff import LONGEST_S
 from controlplane.controller.events.journal import Journal
-from controlplane.controller.measuring import (
+from controlplane.controller.profiles.measuring import (
     LOOK_EVERY_S,
     Measuring,
 )

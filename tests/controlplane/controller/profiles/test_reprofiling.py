@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from controlplane.controller.events.journal import Journal
-from controlplane.controller.reprofiling import CHOSEN, Reprofiling
+from controlplane.controller.profiles.reprofiling import CHOSEN, Reprofiling
 from planner.profile_drift import BATCHES, PATIENCE_S
 from tests.variants.catalog_builders import kind, profile, registration
 from variants.catalog.memory import MemoryCatalog

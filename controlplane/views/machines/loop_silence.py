@@ -1,0 +1,48 @@
+"""LoopStatus: whether the control loop still turns, as one sentence.
+
+Queries go on without it, so that nothing else shows that it has stopped: what runs goes on looking
+as planned. ``modelless status``, ``modelless top`` and the page go by what is decided here, and an
+alert in ``deploy/`` by the metric of the same age.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+SILENT_S = 20.0
+"""A loop that has made no turn for longer is told of. One that is replaced takes some seconds."""
+
+
+class LoopLevel(StrEnum):
+    """Whether the control loop turns."""
+
+    TURNS = "loop_turns"
+    """Also where nothing is known of it."""
+    SILENT = "loop_silent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopStatus:
+    """Whether the control loop turns."""
+
+    level: LoopLevel
+    sentence: str
+    """Empty where it does."""
+
+
+def loop_status(turned_s: float | None, now_s: float) -> LoopStatus:
+    """Judge by the end of the last turn that did not fail.
+
+    Args:
+        turned_s: Unix time; None where it has not said, as while the live state is empty.
+        now_s: Unix time.
+    """
+    if turned_s is None or now_s - turned_s <= SILENT_S:
+        return LoopStatus(level=LoopLevel.TURNS, sentence="")
+    return LoopStatus(
+        level=LoopLevel.SILENT,
+        sentence=(
+            f"The control loop has made no turn for {now_s - turned_s:.0f} s: queries go on by the"
+            " last plan, and nothing is replaced, loaded or planned until it does. Ray Serve starts"
+            " it again where it ends or hangs; if that does not help, its log says why."
+        ),
+    )
