@@ -167,11 +167,8 @@ def _around(
     for memory in memories:
         offers = given.offers.get(memory.report.device_kind, {})
         work = planned.get(memory.report.id, {})
-        for key in memory.fresh():
-            if key in offers:
-                memory.take(key, offers[key])
-        for key in order(offers, memory, work, beside_qps, there):
-            memory.take(key, offers[key])
+        memory.take_each(memory.fresh(), offers)
+        memory.take_each(order(offers, memory, work, beside_qps, there), offers)
     _fill(given, memories, before, planned, fallback=fallback, busy=busy)
     return _placements(memories, before, planned)
 
@@ -209,26 +206,19 @@ def _keep(
     given: DemandAndOffers, memories: Sequence[WorkerMemory], before: Iterable[Placement]
 ) -> None:
     """Take over what is still possible of an earlier plan."""
-    by_id = {memory.report.id: memory for memory in memories}
-    for placement in before:
-        memory = by_id.get(placement.worker)
-        if memory is not None:
-            key = (placement.task, placement.variant)
-            candidate = given.offers.get(memory.report.device_kind, {}).get(key)
-            if candidate is not None:
-                memory.take(key, candidate)
+    old = by_worker(before, [memory.report.id for memory in memories])
+    for memory in memories:
+        kind = memory.report.device_kind
+        memory.take_each(old[memory.report.id], given.offers.get(kind, {}), given.least_mib(kind))
 
 
 def _take_asked(given: DemandAndOffers, memories: Iterable[WorkerMemory]) -> None:
     """Keep what is there and was asked for recently."""
     for memory in memories:
         kind = memory.report.device_kind
-        if memory.left_mib < given.least_mib(kind):
-            continue  # nothing has room
-        offers = given.offers.get(kind, {})
-        for key in memory.recent():
-            if key in offers:
-                memory.take(key, offers[key])
+        least_mib = given.least_mib(kind)
+        if memory.left_mib >= least_mib:
+            memory.take_each(memory.recent(), given.offers.get(kind, {}), least_mib)
 
 
 def _fill(
@@ -270,7 +260,8 @@ def _fill(
         _cover(wanted, given, hosts, held, there)
     for memory in short:
         kind = memory.report.device_kind
-        if memory.left_mib < given.least_mib(kind):
+        least_mib = given.least_mib(kind)
+        if memory.left_mib < least_mib:
             continue  # nothing has room
         tasks = {task for task, _ in planned.get(memory.report.id, {})} if fallback else set()
         for task in sorted(tasks):
@@ -279,9 +270,8 @@ def _fill(
                     continue
                 if memory.take(key, candidate):
                     break
-        offers = given.offers.get(kind, {})
-        for key in given.ranked(kind, [key for key in memory.there if key not in memory.held]):
-            memory.take(key, offers[key])
+        rest = given.ranked(kind, [key for key in memory.there if key not in memory.held])
+        memory.take_each(rest, given.offers.get(kind, {}), least_mib)
     _fill_up(given, calm, before)
 
 
@@ -349,15 +339,16 @@ _Needed = tuple[VariantKey, Candidate, float, float]
 
 
 def _by_rate(needed: Sequence[_Needed], memory: WorkerMemory) -> list[_Needed]:
-    """The variants of the classes, the most wanted first.
+    """The variants of the classes that have room here and are not held yet, the most wanted first.
 
     For one that is here, chance may have been against it: it counts with a standard deviation more.
     Otherwise two classes whose rates are nearly the same take turns in the last place.
     """
-    there = memory.there
-    rates = [more_qps if key in there else qps for key, _, qps, more_qps in needed]
+    there, held, left_mib = memory.there, memory.held, memory.left_mib
+    some = [one for one in needed if one[1].memory_mib <= left_mib and one[0] not in held]
+    rates = [more_qps if key in there else qps for key, _, qps, more_qps in some]
     order = sorted(range(len(rates)), key=rates.__getitem__, reverse=True)
-    return [needed[at] for at in order]
+    return [some[at] for at in order]
 
 
 def _fill_up(

@@ -111,8 +111,9 @@ def replica_targets(
             worker = placed.worker
             of_worker, alike = rates.get(worker, nothing), unplanned[worker]
             on_worker, longest = shares[worker], longest_ms.get(worker, 0.0)
+            routed = {task for task, _ in of_worker}
         task, variant = placed.task, placed.variant
-        rate = of_worker.get((task, variant))
+        rate = of_worker.get((task, variant)) if task in routed else None
         target = alike.get(task) if rate is None else None
         if target is None:
             target = ReplicaTarget(

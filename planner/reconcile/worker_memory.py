@@ -106,6 +106,23 @@ class WorkerMemory:
         self.left_mib -= size_mib
         return True
 
+    def take_each(
+        self,
+        keys: Iterable[VariantKey],
+        offers: Mapping[VariantKey, Candidate],
+        least_mib: float = 0.0,
+    ) -> None:
+        """Hold those of them that its kind could hold, are allowed and have room, in their order.
+
+        ``least_mib`` is what the smallest of all takes: with less left nothing has room.
+        """
+        for key in keys:
+            if self.left_mib < least_mib:
+                break
+            candidate = offers.get(key)
+            if candidate is not None:
+                self.take(key, candidate)
+
     def take_all(self, offers: Mapping[VariantKey, Candidate]) -> None:
         """Hold as many of them as are allowed and have room, in their order: as ``take`` of each,
         where there are hundreds."""
