@@ -44,7 +44,7 @@ from planner.reconcile.worker_memory import (
     by_worth,
 )
 from planner.residency.pins import Held
-from planner.selection.eligibility import answers, meets
+from planner.selection.eligibility import answers, profile_rule
 from planner.types import Candidate, Demand, Snapshot, WorkerReport
 from variants.slots import puts_of
 from variants.types import (
@@ -65,6 +65,9 @@ SPARE = 0.7
 (docs/decisions/0005-eviction.md)."""
 
 
+PlacedBefore = Mapping[WorkerId, Mapping[VariantKey, Placement]]
+"""What a plan before places on each worker."""
+NOTHING_PLACED: PlacedBefore = {}
 _PUTS = puts_of(Placement, "worker", "task", "variant", "share")
 
 
@@ -80,6 +83,7 @@ def place(
     fallback: bool = False,
     rule: str = "modelless",
     busy: float | None = None,
+    settled: bool = False,
     pinned: Held | None = None,
 ) -> tuple[Placement, ...]:
     """Placements with their shares, ordered by worker; on each, the most valuable first.
@@ -95,6 +99,7 @@ def place(
         fallback: whether routes are followed, so that a quicker variant is of use beside them.
         rule: what leaves a memory that is short; a name in ``planner.eviction.registry.RULES``.
         busy: the part of the workers' time that the plan gives to the demand; None where it is all.
+        settled: whether ``before`` was placed for the same that is ``planned`` now.
         pinned: what operators have each worker hold, whatever else there is; it fits there.
     """
     memories = [WorkerMemory.of(report) for report in sorted(workers, key=lambda r: r.id)]
@@ -102,10 +107,12 @@ def place(
     given = DemandAndOffers.of(snapshot, demand, rows or {})
     if planned:
         memories = _emptied(memories, given, pinned)
-        return tuple(_around(given, memories, before, planned, unserved, fallback, rule, busy))
+        old = by_worker(before, [memory.report.id for memory in memories])
+        _around(given, memories, old, planned, unserved, fallback, rule, busy)
+        return tuple(_placements(memories, old, planned, settled=settled))
     kept = _emptied(memories, given, pinned)
     _take_asked(given, kept)
-    _keep(given, kept, before)
+    _keep(given, kept, by_worker(before, [memory.report.id for memory in kept]))
     _fill(given, kept)
     fresh = _emptied(memories, given, pinned)
     _fill(given, fresh)
@@ -134,14 +141,14 @@ def _emptied(
 def _around(
     given: DemandAndOffers,
     memories: Sequence[WorkerMemory],
-    before: Sequence[Placement],
+    before: PlacedBefore,
     planned: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]],
     unserved: Sequence[Demand],
     fallback: bool,
     rule: str,
     busy: float | None,
-) -> Iterable[Placement]:
-    """What was planned, what else is asked for, and what else the memory has room for."""
+) -> None:
+    """Hold what was planned, what else is asked for, and what else the memory has room for."""
     served = {task for work in planned.values() for task, _ in work}
     there = {(memory.report.device_kind, key) for memory in memories for key in memory.there}
     coming: dict[tuple[DeviceKindName, VariantKey], float] = {}
@@ -151,6 +158,8 @@ def _around(
                 where = (memory.report.device_kind, key)
                 coming[where] = coming.get(where, 0.0) + part.qps
 
+    left = [(profile_rule(d, given.transport_ms), given.queries_qps(d)) for d in unserved]
+
     @cache
     def beside_qps(kind: DeviceKindName, key: VariantKey) -> float:
         """The rate of the queries that may come for a variant on a kind although they are not
@@ -158,9 +167,7 @@ def _around(
         if key[0] not in served:
             return inf
         candidate = given.offers[kind][key]
-        beside = sum(
-            given.queries_qps(d) for d in unserved if meets(candidate, d, given.transport_ms)
-        )
+        beside = sum([qps for obstacle, qps in left if obstacle(candidate) is None])
         return beside + coming.get((kind, key), 0.0)
 
     order = by_worth if rule == "modelless" else as_it_came
@@ -170,23 +177,30 @@ def _around(
         memory.take_each(memory.fresh(), offers)
         memory.take_each(order(offers, memory, work, beside_qps, there), offers)
     _fill(given, memories, before, planned, fallback=fallback, busy=busy)
-    return _placements(memories, before, planned)
 
 
 def _placements(
     memories: Iterable[WorkerMemory],
-    before: Iterable[Placement],
+    old: PlacedBefore,
     planned: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]],
+    *,
+    settled: bool,
 ) -> Iterable[Placement]:
     """What workers are to hold, with its share; what is as it was before is the same object,
-    because that is most of it and objects take long to make."""
+    because that is most of it and objects take long to make.
+
+    Where the old ones were placed for the same work, ``planned_shares`` would find the shares that
+    they have.
+    """
     found: list[Placement] = []
     put_worker, put_task, put_variant, put_share = _PUTS
-    old = by_worker(before, planned)
     for memory in memories:
         id_ = memory.report.id
+        there = old[id_] if id_ in planned else {}
+        if settled and there and there.keys() == memory.held.keys():
+            found += [there[key] for key in memory.held]
+            continue
         parts = {key: part.share for key, part in planned.get(id_, {}).items()}
-        there = old.get(id_, {})
         stay = there if len(there) == len(memory.held) else {}
         known = {key: each.share for key, each in stay.items()}
         for key, share in planned_shares(memory.held, parts, known):
@@ -202,14 +216,11 @@ def _placements(
     return found
 
 
-def _keep(
-    given: DemandAndOffers, memories: Sequence[WorkerMemory], before: Iterable[Placement]
-) -> None:
+def _keep(given: DemandAndOffers, memories: Sequence[WorkerMemory], before: PlacedBefore) -> None:
     """Take over what is still possible of an earlier plan."""
-    old = by_worker(before, [memory.report.id for memory in memories])
     for memory in memories:
-        kind = memory.report.device_kind
-        memory.take_each(old[memory.report.id], given.offers.get(kind, {}), given.least_mib(kind))
+        kind, held = memory.report.device_kind, before.get(memory.report.id, {})
+        memory.take_each(held, given.offers.get(kind, {}), given.least_mib(kind))
 
 
 def _take_asked(given: DemandAndOffers, memories: Iterable[WorkerMemory]) -> None:
@@ -224,7 +235,7 @@ def _take_asked(given: DemandAndOffers, memories: Iterable[WorkerMemory]) -> Non
 def _fill(
     given: DemandAndOffers,
     memories: Sequence[WorkerMemory],
-    before: Sequence[Placement] = (),
+    before: PlacedBefore = NOTHING_PLACED,
     planned: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]] | None = None,
     *,
     fallback: bool = False,
@@ -247,7 +258,7 @@ def _fill(
         if memory.is_short_for(offers, given.total_mib(memory.report.device_kind)):
             short.append(memory)
         else:
-            memory.take_all(offers)
+            memory.take_each(offers, offers)
     calm = [memory for memory in short if not memory.contested]
     there = {(memory.report.device_kind, *key) for memory in calm for key in memory.there}
     hosts = Hosts(short)
@@ -352,7 +363,7 @@ def _by_rate(needed: Sequence[_Needed], memory: WorkerMemory) -> list[_Needed]:
 
 
 def _fill_up(
-    given: DemandAndOffers, memories: Sequence[WorkerMemory], before: Sequence[Placement]
+    given: DemandAndOffers, memories: Sequence[WorkerMemory], before: PlacedBefore
 ) -> None:
     """Fill memory that nothing asks for: with the plan before, then with whatever fits."""
     _keep(given, memories, before)
