@@ -222,7 +222,7 @@ class DemandEstimator:
         if mixed <= 0.0:
             return self.expected  # what nobody could answer is named all the same
         factor = self._provisioning.target(self._work(self.expected)) / mixed
-        return tuple(replace(d, qps=d.qps * factor) for d in self._mix) if factor > 0.0 else ()
+        return tuple([d.at_rate(d.qps * factor) for d in self._mix]) if factor > 0.0 else ()
 
     @property
     def watched(self) -> float:

@@ -1,16 +1,13 @@
 """What a placement has to choose from: the classes of the demand and the variants of each kind."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from planner.reconcile.worker_memory import Holdings
-from planner.selection.eligibility import answers, profile_rule
+from planner.selection.eligibility import able, answers
 from planner.types import Candidate, Demand, Snapshot, TaskView
 from variants.types import DeviceKindName, TaskName, VariantKey, VariantName
-
-KEPT_CLASSES = 64
-"""Classes of a task for which it is remembered, from tick to tick, who meets them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,7 +24,7 @@ class DemandAndOffers:
     """All that a kind could hold, the most popular task first, then by accuracy per MiB."""
     rows: Mapping[TaskName, float] = field(default_factory=dict)
     """How many rows a query of each task has; 1 where it is missing."""
-    _suitable: dict[Demand, list[Candidate]] = field(default_factory=dict)
+    _suitable: dict[Demand, Sequence[Candidate]] = field(default_factory=dict)
     """The candidates that meet a class, where they were asked for."""
     _ranks: dict[DeviceKindName, dict[VariantKey, int]] = field(default_factory=dict)
     """The places of offers in that order, where they were asked for."""
@@ -70,20 +67,11 @@ class DemandAndOffers:
         """The rate of a class in queries per second; ``Demand.qps`` is in rows."""
         return _queries_qps(wanted, self.rows)
 
-    def suitable(self, wanted: Demand) -> list[Candidate]:
+    def suitable(self, wanted: Demand) -> Sequence[Candidate]:
         """The candidates that meet a class, the cheapest first."""
         found = self._suitable.get(wanted)
         if found is None:
-            view = self.views[wanted.task]
-            known = view.once("suitable", dict[object, list[Candidate]])
-            # All that the rule asks of a class.
-            asked = (wanted.variant, wanted.accuracy, wanted.latency_ms, self.transport_ms)
-            found = known.get(asked)
-            if found is None:
-                if len(known) >= KEPT_CLASSES:
-                    known.clear()
-                obstacle = profile_rule(wanted, self.transport_ms)
-                found = known[asked] = [c for c in view.by_cost if obstacle(c) is None]
+            found = able(self.views[wanted.task], wanted, self.transport_ms, wanted.latency_ms)
             self._suitable[wanted] = found
         return found
 

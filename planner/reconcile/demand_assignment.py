@@ -111,7 +111,7 @@ def assign_demand(
     forbidden = kept_out_everywhere(workers)
 
     def builder(some: Iterable[AvailableKind], scale: float) -> ProblemBuilder:
-        part = [replace(each, qps=each.qps * scale) for each in demand]
+        part = [each.at_rate(each.qps * scale) for each in demand]
         return ProblemBuilder(
             snapshot, some, part, real=real, forbidden=forbidden, resident=resident
         )

@@ -60,8 +60,12 @@ def diff(
     successor's turn comes: only so much leaves as the loads need that begin soon.
     """
     wanted: dict[WorkerId, list[Placement]] = {}
+    last: WorkerId | None = None
     for placement in placements:
-        wanted.setdefault(placement.worker, []).append(placement)
+        if placement.worker is not last:  # plans list them worker by worker
+            last = placement.worker
+            on_worker = wanted.setdefault(last, [])
+        on_worker.append(placement)
     unloads: list[Action] = []
     loads: list[Action] = []
     for worker in sorted(workers, key=lambda report: report.id):
@@ -123,7 +127,8 @@ def _paced(
         under_way_s += load_s((load.task, load.variant), kind)
     if len(begun) == len(coming):
         return list(leaving), list(coming)
-    return [unload for unload in leaving if unload in gone], begun
+    going = set(map(id, gone))
+    return [unload for unload in leaving if id(unload) in going], begun
 
 
 def _size_mib(unloads: Iterable[Unload], held: Mapping[VariantKey, ReplicaReport]) -> float:

@@ -28,7 +28,7 @@ from planner.reconcile.kept.routes import (
 )
 from planner.reconcile.kept.worth import Worth
 from planner.residency.pinned_room import PinnedRoom
-from planner.selection.eligibility import kept_out, profile_rule
+from planner.selection.eligibility import able, kept_out
 from planner.solver.problem import Planner
 from planner.types import Demand, Observation, Snapshot, WorkerReport, class_of
 from planner.zone_demand import ASKED_IN, CROSSES
@@ -257,12 +257,11 @@ def _answerable(
     """
     if wanted.qps <= 0.0 or wanted.task not in snapshot.tasks:
         return False
-    obstacle = profile_rule(replace(wanted, latency_ms=wanted.tightest_ms), snapshot.transport_ms)
-    return any(
-        candidate.memory_mib <= room_mib.get(candidate.device_kind, -inf)
-        and obstacle(candidate) is None
-        for candidate in snapshot.tasks[wanted.task].by_cost
-    )
+    view = snapshot.tasks[wanted.task]
+    for candidate in able(view, wanted, snapshot.transport_ms, wanted.tightest_ms):
+        if candidate.memory_mib <= room_mib.get(candidate.device_kind, -inf):
+            return True
+    return False
 
 
 def _order(demand: Demand) -> tuple[TaskName, float, float, str]:

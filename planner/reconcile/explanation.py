@@ -2,10 +2,13 @@
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import NamedTuple
 
 from planner.reconcile.demand_assignment import DemandAssignment
 from planner.reconcile.diff import MemoryMib
 from planner.residency.pins import Lack
+from planner.selection.eligibility import kept_out
 from planner.sentences import some_of
 from planner.types import Objective, Observation, WorkerReport
 from variants.figures import accuracy_text, figure, percent
@@ -95,20 +98,17 @@ def headline(sentences: Sequence[str]) -> str:
 
 
 def explanation(
-    memory_mib: MemoryMib,
     observation: Observation,
-    placements: Sequence[Placement],
     assignment: DemandAssignment,
     again: bool,
     lacks: Iterable[Lack] = (),
-    *,
-    of_workers: bool = True,
+    told: Iterable[str] = (),
 ) -> tuple[str, ...]:
     """A sentence for each worker, about what it holds and what does not fit; before them one for
     each pin that cannot be held, after them one for what operators have forbidden.
 
     Args:
-        of_workers: False where nobody reads those of the workers.
+        told: those of the workers, where somebody reads them (``told_of_workers``).
     """
     sentences = [lack.sentence for lack in lacks]
     sentences += [*observation.declared, *assignment.out_of_reach, *assignment.crossings]
@@ -131,16 +131,50 @@ def explanation(
         )
         if observation.objective is Objective.ENERGY:
             sentences.append(_draw(observation, assignment))
-    if of_workers:
-        sentences += _of_workers(memory_mib, observation, placements, kinds)
+    sentences += told
     sentences += _forbidden(observation.catalog.rules)
     return tuple(sentences)
 
 
+class ToldOfWorkers(NamedTuple):
+    """A sentence for each worker, and what they say it of."""
+
+    sentences: Sequence[str] = ()
+    memory_mib: MemoryMib | None = None
+    placements: Sequence[Placement] = ()
+    workers: Sequence[WorkerReport] = ()
+
+
+_named = attrgetter("id", "device_kind", "memory_mib", "draining")
+
+
+def told_of_workers(
+    memory_mib: MemoryMib,
+    workers: Sequence[WorkerReport],
+    placements: Sequence[Placement],
+    before: ToldOfWorkers | None = None,
+) -> ToldOfWorkers:
+    """A sentence for each worker; those of ``before`` where they say the same."""
+    if (
+        before is not None
+        and before.memory_mib is memory_mib
+        and before.placements is placements
+        and len(before.workers) == len(workers)
+        and all(
+            one is now or (_named(one) == _named(now) and not kept_out(one) and not kept_out(now))
+            for one, now in zip(before.workers, workers, strict=True)
+        )
+    ):
+        return before
+    kinds = {report.device_kind for report in workers}
+    sentences = _of_workers(memory_mib, workers, placements, kinds)
+    return ToldOfWorkers(sentences, memory_mib, placements, workers)
+
+
 def _of_workers(
     memory_mib: MemoryMib,
-    observation: Observation,
-    placements: Sequence[Placement],
+    workers: Iterable[WorkerReport],
+    placements: Iterable[Placement],
     kinds: Collection[DeviceKindName],
 ) -> list[str]:
     """A sentence for each worker; ``kinds`` has all of theirs."""
@@ -152,7 +186,7 @@ def _of_workers(
     held: dict[WorkerId, list[VariantKey]] = {}
     for placement in placements:
         held.setdefault(placement.worker, []).append((placement.task, placement.variant))
-    for report in sorted(observation.workers, key=lambda r: r.id):
+    for report in sorted(workers, key=lambda r: r.id):
         if report.draining:
             sentences.append(f"{report.id} drains, or says nothing, and gets nothing.")
             continue

@@ -43,10 +43,14 @@ def match(
     """
     held = {w.id: _held(w) for w in workers}
     bad = {w.id: kept for w in workers if (kept := kept_out(w))}
+    needed: dict[DeviceKindName, set[VariantKey]] = {}
+    for kind, wanted in devices:
+        needed.setdefault(kind, set()).update(wanted)
     where: dict[tuple[DeviceKindName, VariantKey], list[WorkerId]] = {}
     for worker in workers:
-        for key in held[worker.id]:
-            where.setdefault((worker.device_kind, key), []).append(worker.id)
+        kind = worker.device_kind
+        for key in held[worker.id] & needed.get(kind, set()):
+            where.setdefault((kind, key), []).append(worker.id)
     saved: list[tuple[float, int, int, WorkerId]] = []
     for index, (kind, wanted) in enumerate(devices):
         gains: dict[WorkerId, float] = {}

@@ -44,7 +44,7 @@ from planner.reconcile.worker_memory import (
     by_worth,
 )
 from planner.residency.pins import Held
-from planner.selection.eligibility import answers, meets
+from planner.selection.eligibility import answers, profile_rule
 from planner.types import Candidate, Demand, Snapshot, WorkerReport
 from variants.slots import puts_of
 from variants.types import (
@@ -65,6 +65,9 @@ SPARE = 0.7
 (docs/decisions/0005-eviction.md)."""
 
 
+PlacedBefore = Mapping[WorkerId, Mapping[VariantKey, Placement]]
+"""What a plan before places on each worker."""
+NOTHING_PLACED: PlacedBefore = {}
 _PUTS = puts_of(Placement, "worker", "task", "variant", "share")
 
 
@@ -80,6 +83,7 @@ def place(
     fallback: bool = False,
     rule: str = "modelless",
     busy: float | None = None,
+    settled: bool = False,
     pinned: Held | None = None,
 ) -> tuple[Placement, ...]:
     """Placements with their shares, ordered by worker; on each, the most valuable first.
@@ -95,6 +99,7 @@ def place(
         fallback: whether routes are followed, so that a quicker variant is of use beside them.
         rule: what leaves a memory that is short; a name in ``planner.eviction.registry.RULES``.
         busy: the part of the workers' time that the plan gives to the demand; None where it is all.
+        settled: whether ``before`` was placed for the same that is ``planned`` now.
         pinned: what operators have each worker hold, whatever else there is; it fits there.
     """
     memories = [WorkerMemory.of(report) for report in sorted(workers, key=lambda r: r.id)]
@@ -102,10 +107,12 @@ def place(
     given = DemandAndOffers.of(snapshot, demand, rows or {})
     if planned:
         memories = _emptied(memories, given, pinned)
-        return tuple(_around(given, memories, before, planned, unserved, fallback, rule, busy))
+        old = by_worker(before, [memory.report.id for memory in memories])
+        _around(given, memories, old, planned, unserved, fallback, rule, busy)
+        return tuple(_placements(memories, old, planned, settled=settled))
     kept = _emptied(memories, given, pinned)
     _take_asked(given, kept)
-    _keep(given, kept, before)
+    _keep(given, kept, by_worker(before, [memory.report.id for memory in kept]))
     _fill(given, kept)
     fresh = _emptied(memories, given, pinned)
     _fill(given, fresh)
@@ -134,14 +141,14 @@ def _emptied(
 def _around(
     given: DemandAndOffers,
     memories: Sequence[WorkerMemory],
-    before: Sequence[Placement],
+    before: PlacedBefore,
     planned: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]],
     unserved: Sequence[Demand],
     fallback: bool,
     rule: str,
     busy: float | None,
-) -> Iterable[Placement]:
-    """What was planned, what else is asked for, and what else the memory has room for."""
+) -> None:
+    """Hold what was planned, what else is asked for, and what else the memory has room for."""
     served = {task for work in planned.values() for task, _ in work}
     there = {(memory.report.device_kind, key) for memory in memories for key in memory.there}
     coming: dict[tuple[DeviceKindName, VariantKey], float] = {}
@@ -151,6 +158,8 @@ def _around(
                 where = (memory.report.device_kind, key)
                 coming[where] = coming.get(where, 0.0) + part.qps
 
+    left = [(profile_rule(d, given.transport_ms), given.queries_qps(d)) for d in unserved]
+
     @cache
     def beside_qps(kind: DeviceKindName, key: VariantKey) -> float:
         """The rate of the queries that may come for a variant on a kind although they are not
@@ -158,11 +167,15 @@ def _around(
         if key[0] not in served:
             return inf
         candidate = given.offers[kind][key]
+<<<<<<< HEAD
         beside = sum(
             given.queries_qps(d)
             for d in unserved
             if d.task == key[0] and meets(candidate, d, given.transport_ms)
         )
+=======
+        beside = sum([qps for obstacle, qps in left if obstacle(candidate) is None])
+>>>>>>> sim
         return beside + coming.get((kind, key), 0.0)
 
     full = busy is None or busy >= SPARE
@@ -170,6 +183,7 @@ def _around(
     for memory in memories:
         offers = given.offers.get(memory.report.device_kind, {})
         work = planned.get(memory.report.id, {})
+<<<<<<< HEAD
         if full:
             work = {key: _needed(part) for key, part in work.items()}
         for key in memory.fresh():
@@ -177,8 +191,11 @@ def _around(
                 memory.take(key, offers[key])
         for key in order(offers, memory, work, beside_qps, there):
             memory.take(key, offers[key])
+=======
+        memory.take_each(memory.fresh(), offers)
+        memory.take_each(order(offers, memory, work, beside_qps, there), offers)
+>>>>>>> sim
     _fill(given, memories, before, planned, fallback=fallback, busy=busy)
-    return _placements(memories, before, planned)
 
 
 def _needed(part: PlannedWork) -> PlannedWork:
@@ -190,18 +207,26 @@ def _needed(part: PlannedWork) -> PlannedWork:
 
 def _placements(
     memories: Iterable[WorkerMemory],
-    before: Iterable[Placement],
+    old: PlacedBefore,
     planned: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]],
+    *,
+    settled: bool,
 ) -> Iterable[Placement]:
     """What workers are to hold, with its share; what is as it was before is the same object,
-    because that is most of it and objects take long to make."""
+    because that is most of it and objects take long to make.
+
+    Where the old ones were placed for the same work, ``planned_shares`` would find the shares that
+    they have.
+    """
     found: list[Placement] = []
     put_worker, put_task, put_variant, put_share = _PUTS
-    old = by_worker(before, planned)
     for memory in memories:
         id_ = memory.report.id
+        there = old[id_] if id_ in planned else {}
+        if settled and there and there.keys() == memory.held.keys():
+            found += [there[key] for key in memory.held]
+            continue
         parts = {key: part.share for key, part in planned.get(id_, {}).items()}
-        there = old.get(id_, {})
         stay = there if len(there) == len(memory.held) else {}
         known = {key: each.share for key, each in stay.items()}
         for key, share in planned_shares(memory.held, parts, known):
@@ -217,36 +242,26 @@ def _placements(
     return found
 
 
-def _keep(
-    given: DemandAndOffers, memories: Sequence[WorkerMemory], before: Iterable[Placement]
-) -> None:
+def _keep(given: DemandAndOffers, memories: Sequence[WorkerMemory], before: PlacedBefore) -> None:
     """Take over what is still possible of an earlier plan."""
-    by_id = {memory.report.id: memory for memory in memories}
-    for placement in before:
-        memory = by_id.get(placement.worker)
-        if memory is not None:
-            key = (placement.task, placement.variant)
-            candidate = given.offers.get(memory.report.device_kind, {}).get(key)
-            if candidate is not None:
-                memory.take(key, candidate)
+    for memory in memories:
+        kind, held = memory.report.device_kind, before.get(memory.report.id, {})
+        memory.take_each(held, given.offers.get(kind, {}), given.least_mib(kind))
 
 
 def _take_asked(given: DemandAndOffers, memories: Iterable[WorkerMemory]) -> None:
     """Keep what is there and was asked for recently."""
     for memory in memories:
         kind = memory.report.device_kind
-        if memory.left_mib < given.least_mib(kind):
-            continue  # nothing has room
-        offers = given.offers.get(kind, {})
-        for key in memory.recent():
-            if key in offers:
-                memory.take(key, offers[key])
+        least_mib = given.least_mib(kind)
+        if memory.left_mib >= least_mib:
+            memory.take_each(memory.recent(), given.offers.get(kind, {}), least_mib)
 
 
 def _fill(
     given: DemandAndOffers,
     memories: Sequence[WorkerMemory],
-    before: Sequence[Placement] = (),
+    before: PlacedBefore = NOTHING_PLACED,
     planned: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]] | None = None,
     *,
     fallback: bool = False,
@@ -269,7 +284,7 @@ def _fill(
         if memory.is_short_for(offers, given.total_mib(memory.report.device_kind)):
             short.append(memory)
         else:
-            memory.take_all(offers)
+            memory.take_each(offers, offers)
     calm = [memory for memory in short if not memory.contested]
     there = {(memory.report.device_kind, *key) for memory in calm for key in memory.there}
     hosts = Hosts(short)
@@ -282,7 +297,8 @@ def _fill(
         _cover(wanted, given, hosts, held, there)
     for memory in short:
         kind = memory.report.device_kind
-        if memory.left_mib < given.least_mib(kind):
+        least_mib = given.least_mib(kind)
+        if memory.left_mib < least_mib:
             continue  # nothing has room
         tasks = {task for task, _ in planned.get(memory.report.id, {})} if fallback else set()
         for task in sorted(tasks):
@@ -291,9 +307,8 @@ def _fill(
                     continue
                 if memory.take(key, candidate):
                     break
-        offers = given.offers.get(kind, {})
-        for key in given.ranked(kind, [key for key in memory.there if key not in memory.held]):
-            memory.take(key, offers[key])
+        rest = given.ranked(kind, [key for key in memory.there if key not in memory.held])
+        memory.take_each(rest, given.offers.get(kind, {}), least_mib)
     _fill_up(given, calm, before)
 
 
@@ -361,19 +376,20 @@ _Needed = tuple[VariantKey, Candidate, float, float]
 
 
 def _by_rate(needed: Sequence[_Needed], memory: WorkerMemory) -> list[_Needed]:
-    """The variants of the classes, the most wanted first.
+    """The variants of the classes that have room here and are not held yet, the most wanted first.
 
     For one that is here, chance may have been against it: it counts with a standard deviation more.
     Otherwise two classes whose rates are nearly the same take turns in the last place.
     """
-    there = memory.there
-    rates = [more_qps if key in there else qps for key, _, qps, more_qps in needed]
+    there, held, left_mib = memory.there, memory.held, memory.left_mib
+    some = [one for one in needed if one[1].memory_mib <= left_mib and one[0] not in held]
+    rates = [more_qps if key in there else qps for key, _, qps, more_qps in some]
     order = sorted(range(len(rates)), key=rates.__getitem__, reverse=True)
-    return [needed[at] for at in order]
+    return [some[at] for at in order]
 
 
 def _fill_up(
-    given: DemandAndOffers, memories: Sequence[WorkerMemory], before: Sequence[Placement]
+    given: DemandAndOffers, memories: Sequence[WorkerMemory], before: PlacedBefore
 ) -> None:
     """Fill memory that nothing asks for: with the plan before, then with whatever fits."""
     _keep(given, memories, before)

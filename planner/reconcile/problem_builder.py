@@ -22,14 +22,14 @@ that a class may wait, ``rate x SLO / 2`` of its queries come: larger batches ar
 (the duty cycles of Nexus, SOSP'19, section 6.1: batch = rate x cycle).
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import log
 
 from planner.latency_curve import Curve
-from planner.selection.eligibility import answers, profile_rule
+from planner.selection.eligibility import able, answers
 from planner.solver.problem import AvailableKind, Common, Offer, Problem
-from planner.types import Candidate, Demand, Snapshot
+from planner.types import Candidate, Demand, Snapshot, TaskView
 from variants.types import DeviceKindName, ModelName, TaskName, VariantKey, VariantName
 
 MOST_LOAD = 0.95
@@ -38,6 +38,8 @@ TAIL = 4.6
 """``-log`` of the chance of a larger backlog: one in a hundred."""
 
 
+KEPT_FLEETS = 8
+"""So many sets of kinds are kept with what of a task they could hold."""
 LEAST_SLACK = 0.5
 """Rows that devices can work off within the slack of a class, at least."""
 ROUNDS = 12
@@ -86,7 +88,7 @@ class _Class:
         elif refused is None and tail > 0.0 and self.slack is not None:
             factor = max(1.0, load * (1.0 + tail / (2.0 * max(self.slack, LEAST_SLACK))))
         asked, factor = self.asked, factor * scale
-        return replace(asked, latency_ms=self.slo_ms, qps=asked.qps * factor), factor
+        return asked.at_rate(asked.qps * factor, self.slo_ms), factor
 
 
 class ProblemBuilder:
@@ -125,32 +127,31 @@ class ProblemBuilder:
         parts: dict[DeviceKindName, list[AvailableKind]] = {}
         for kind in self._kinds:
             parts.setdefault(known.get(kind.name, kind.name), []).append(kind)
-        held = resident or {}
-        found = list(_placeable(snapshot, wanted, parts, forbidden or {}, held))
-        self._candidates = tuple([candidate for candidate, _ in found])
-        self._offers = tuple(_offers(snapshot, found, held))
+        placeable = _placeable(snapshot, wanted, parts, forbidden or {}, resident or {})
+        self._candidates = tuple([each for some, _ in placeable for each in some])
+        self._offers = tuple([each for _, some in placeable for each in some])
         self._classes: list[_Class] = []
         unanswerable = []
-        by_task: dict[TaskName, list[Candidate]] = {}
-        for candidate in self._candidates:
-            by_task.setdefault(candidate.task, []).append(candidate)
+        placed = set(map(id, self._candidates))
         for entry in wanted:
-            made = self._class(entry, by_task.get(entry.task, ()))
+            view, slo_ms = snapshot.tasks[entry.task], entry.tightest_ms
+            found = able(view, entry, self._overhead_ms, slo_ms)
+            made = self._class(entry, [each for each in found if id(each) in placed])
             if made is None:
                 unanswerable.append(entry)
             else:
                 self._classes.append(made)
         self._unanswerable = tuple(unanswerable)
 
-    def _class(self, entry: Demand, candidates: Iterable[Candidate]) -> _Class | None:
-        obstacle = profile_rule(replace(entry, latency_ms=entry.tightest_ms), self._overhead_ms)
-        able = [c for c in candidates if obstacle(c) is None]
-        if not able:
+    def _class(self, entry: Demand, candidates: Sequence[Candidate]) -> _Class | None:
+        """None where no candidate meets it."""
+        if not candidates:
             return None
-        slo_ms = planned_slo_ms(entry.tightest_ms, able, self._overhead_ms)
+        slo_ms = planned_slo_ms(entry.tightest_ms, candidates, self._overhead_ms)
         left_ms = slo_ms - self._overhead_ms
         largest = largest_batch(entry.qps, left_ms)
-        slack, behind = _slack([c.busy_table.curve for c in able], left_ms, entry.qps, largest)
+        curves = [candidate.busy_table.curve for candidate in candidates]
+        slack, behind = _slack(curves, left_ms, entry.qps, largest)
         spread = self._dispersion.get(entry.task)
         if spread is not None and slack is not None and behind is not None:
             slack, behind = slack / spread, behind / spread
@@ -231,14 +232,19 @@ def highest_load(rows: float, refused: float) -> float:
     return 1.0 / (1.0 + x)
 
 
+_Placeable = tuple[Sequence[Candidate], Sequence[Offer]]
+"""The candidates of a task, by their order in it and the parts of their kind, and an offer for
+each."""
+
+
 def _placeable(
     snapshot: Snapshot,
     wanted: Iterable[Demand],
     parts: Mapping[DeviceKindName, Sequence[AvailableKind]],
     forbidden: Mapping[DeviceKindName, Collection[VariantKey]],
     resident: Mapping[DeviceKindName, Collection[VariantKey]],
-) -> Iterator[tuple[Candidate, DeviceKindName]]:
-    """The candidates that may answer some class, by task, and each part of their kind of which a
+) -> list[_Placeable]:
+    """The candidates that may answer some class, by task, with each part of their kind of which a
     device could hold them."""
     pins: dict[TaskName, set[VariantName]] = {}
     for entry in wanted:
@@ -246,15 +252,47 @@ def _placeable(
         if entry.variant is not None:
             pinned.add(entry.variant)
     barred = {name: keys for name, keys in forbidden.items() if keys}
+    alike = all(len(some) == 1 and some[0].name == name for name, some in parts.items())
+    plain = alike and not barred and not any(resident.values())
+    fleet = tuple([(kind.name, kind.memory_mib) for some in parts.values() for kind in some])
+    found: list[_Placeable] = []
     for task in sorted(pins):
-        for candidate in snapshot.tasks[task].by_cost:
-            if not (answers(candidate, None) or candidate.variant in pins[task]):
-                continue
-            key = (candidate.task, candidate.variant)
-            for kind in parts.get(candidate.device_kind, ()):
-                fits = _takes_mib(candidate, kind.name, resident) <= kind.memory_mib
-                if fits and key not in barred.get(kind.name, ()):
-                    yield candidate, kind.name
+        view, pinned = snapshot.tasks[task], pins[task]
+        if not plain or pinned:
+            found.append(_placed(view, pinned, parts, barred, resident))
+            continue
+        # Mostly the same from tick to tick, and one look at each of thousands of candidates.
+        known = view.once("placeable", dict[object, _Placeable])
+        made = known.get(fleet)
+        if made is None:
+            if len(known) >= KEPT_FLEETS:
+                known.clear()
+            made = known[fleet] = _placed(view, pinned, parts, barred, resident)
+        found.append(made)
+    return found
+
+
+def _placed(
+    view: TaskView,
+    pinned: Collection[VariantName],
+    parts: Mapping[DeviceKindName, Sequence[AvailableKind]],
+    barred: Mapping[DeviceKindName, Collection[VariantKey]],
+    resident: Mapping[DeviceKindName, Collection[VariantKey]],
+) -> _Placeable:
+    """Those of one task; ``pinned`` are the variants that some class names."""
+    known = view.once("offers", dict[int, Offer])
+    candidates: list[Candidate] = []
+    offers: list[Offer] = []
+    for candidate in view.by_cost:
+        if not (answers(candidate, None) or candidate.variant in pinned):
+            continue
+        key = (candidate.task, candidate.variant)
+        for kind in parts.get(candidate.device_kind, ()):
+            fits = _takes_mib(candidate, kind.name, resident) <= kind.memory_mib
+            if fits and key not in barred.get(kind.name, ()):
+                candidates.append(candidate)
+                offers.append(_offer(candidate, kind.name, resident, known))
+    return candidates, offers
 
 
 def largest_batch(qps: float, left_ms: float) -> int:
@@ -269,7 +307,7 @@ def planned_slo_ms(slo_ms: float, able: Iterable[Candidate], overhead_ms: float)
     Args:
         able: those that an idle device answers in time with, at least one.
     """
-    least_ms = min(c.busy_table.ms[1] for c in able)
+    least_ms = min([c.busy_table.ms[1] for c in able])
     return max(slo_ms, 2 * least_ms + overhead_ms)
 
 
@@ -302,34 +340,19 @@ def _takes_mib(
     return 0.0 if there else candidate.memory_mib
 
 
-def _offers(
-    snapshot: Snapshot,
-    found: Iterable[tuple[Candidate, DeviceKindName]],
-    resident: Mapping[DeviceKindName, Collection[VariantKey]],
-) -> Iterator[Offer]:
-    """The offers of candidates on parts of their kinds; the same objects from one problem to the
-    next, but where something is resident or kinds were told apart."""
-    known: dict[TaskName, dict[int, Offer]] = {}
-    for candidate, kind in found:
-        if kind != candidate.device_kind or resident.get(kind):
-            yield _offer(candidate, kind, resident)
-            continue
-        of_task = known.get(candidate.task)
-        if of_task is None:
-            view = snapshot.tasks[candidate.task]
-            of_task = known[candidate.task] = view.once("offers", dict[int, Offer])
-        offer = of_task.get(id(candidate))  # the view keeps its candidates
-        if offer is None:
-            offer = of_task[id(candidate)] = _offer(candidate, kind, resident)
-        yield offer
-
-
 def _offer(
     candidate: Candidate,
     kind: DeviceKindName,
     resident: Mapping[DeviceKindName, Collection[VariantKey]],
+    known: dict[int, Offer],
 ) -> Offer:
-    return Offer(
+    """The offer of a candidate on a part of its kind: one of those ``known`` of the task, by
+    identity, but where something is resident or kinds were told apart."""
+    plain = kind == candidate.device_kind and not resident.get(kind)
+    made = known.get(id(candidate)) if plain else None  # the view keeps its candidates
+    if made is not None:
+        return made
+    made = Offer(
         task=candidate.task,
         model=ModelName(candidate.model_version),
         variant=candidate.variant,
@@ -342,3 +365,6 @@ def _offer(
         canary=candidate.canary,
         energy=candidate.energy,
     )
+    if plain:
+        known[id(candidate)] = made
+    return made

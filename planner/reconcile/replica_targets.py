@@ -7,10 +7,12 @@ The control loop tells workers these targets, and the simulated policy tells its
 them from the decision of the tick (``planner.types.Decision.targets``).
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
+from planner.reconcile.worker_memory import PlannedWork
+from planner.selection.snapshot import same_catalog
 from planner.types import ReplicaKey, ReplicaTarget, Snapshot, WorkerReport
 from variants.types import DeviceKindName, Plan, Route, TaskName, VariantKey, WorkerId
 
@@ -22,6 +24,10 @@ class PlannedRate(NamedTuple):
     """Queries per second."""
     urgent: float = 0.0
     """Share of them that cannot wait for a load."""
+
+
+PlannedRates = Mapping[WorkerId, Mapping[VariantKey, PlannedRate]]
+"""By worker and variant."""
 
 
 def rows_per_query(workers: Iterable[WorkerReport]) -> dict[TaskName, float]:
@@ -72,10 +78,54 @@ def planned_rates(
     return rates
 
 
+class RoutedWork(NamedTuple):
+    """What routes bring to each worker, and what that follows from."""
+
+    routes: Sequence[Route]
+    shares: Mapping[WorkerId, Mapping[VariantKey, float]]
+    rows: Mapping[TaskName, float]
+    snapshot: Snapshot
+    rates: PlannedRates
+    work: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]]
+
+
+def routed_work(
+    before: RoutedWork | None,
+    routes: Sequence[Route],
+    shares: Mapping[WorkerId, Mapping[VariantKey, float]],
+    snapshot: Snapshot,
+    rows: Mapping[TaskName, float],
+) -> RoutedWork:
+    """What routes bring to each worker: ``before``, the same object, where that is the same.
+
+    Args:
+        shares: the part of each worker's time that they take, by variant.
+        rows: as of ``planned_rates``.
+    """
+    if (
+        before is not None
+        and before.routes == routes
+        and before.shares == shares
+        and before.rows == rows
+        and before.snapshot.workers == snapshot.workers
+        and same_catalog(before.snapshot, snapshot)
+    ):
+        return before
+    rates = planned_rates(routes, snapshot, rows)
+    work = {
+        worker: {
+            key: PlannedWork(share, *rates[worker].get(key, PlannedRate()))
+            for key, share in held.items()
+        }
+        for worker, held in shares.items()
+    }
+    return RoutedWork(routes, shares, rows, snapshot, rates, work)
+
+
 def replica_targets(
     plan: Plan,
     snapshot: Snapshot,
-    rates: Mapping[WorkerId, Mapping[VariantKey, PlannedRate]],
+    rates: PlannedRates,
     interference: Mapping[DeviceKindName, float] | None = None,
     pinned: Collection[ReplicaKey] = (),
 ) -> dict[ReplicaKey, ReplicaTarget]:
@@ -111,8 +161,9 @@ def replica_targets(
             worker = placed.worker
             of_worker, alike = rates.get(worker, nothing), unplanned[worker]
             on_worker, longest = shares[worker], longest_ms.get(worker, 0.0)
+            routed = {task for task, _ in of_worker}
         task, variant = placed.task, placed.variant
-        rate = of_worker.get((task, variant))
+        rate = of_worker.get((task, variant)) if task in routed else None
         target = alike.get(task) if rate is None else None
         if target is None:
             target = ReplicaTarget(

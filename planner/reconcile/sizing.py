@@ -184,7 +184,7 @@ def staying(
 ) -> Mapping[DeviceKindName, int]:
     """The worker counts for now: those on their way out stay until all that has a part of the
     demand is loaded on others."""
-    if not any(
+    if not going or not any(
         one.share and state is ReplicaState.LOADING
         for one, state in _states(placements, observation)
     ):

@@ -25,18 +25,18 @@ from planner.reconcile.by_layout.layout_choice import split
 from planner.reconcile.by_zone.zoned_sizing import NeededNear, needed_near
 from planner.reconcile.diff import MemoryMib, Pace, diff
 from planner.reconcile.division import divided, looked_lately, of_zones
-from planner.reconcile.explanation import explanation
+from planner.reconcile.explanation import ToldOfWorkers, explanation, told_of_workers
 from planner.reconcile.kept.routes import unserved
 from planner.reconcile.placement import place
 from planner.reconcile.replica_targets import (
-    PlannedRate,
+    RoutedWork,
     planned_rates,
     replica_targets,
+    routed_work,
     rows_per_query,
 )
 from planner.reconcile.sizing import going_kinds, size, staying, until_replaced, without
 from planner.reconcile.unchanged import unchanged
-from planner.reconcile.worker_memory import PlannedWork
 from planner.residency.frozen_plan import frozen_plan, restoring
 from planner.residency.pinned_fleet import pinned_least, pinning_layouts
 from planner.residency.pinned_room import PinnedRoom
@@ -52,6 +52,7 @@ from planner.types import (
     Objective,
     Observation,
     ReplicaKey,
+    ReplicaTarget,
     Scale,
     Snapshot,
     WorkerReport,
@@ -79,6 +80,12 @@ class _Basis(NamedTuple):
     """Whether looking for another one was put off since then."""
     memory_mib: MemoryMib | None = None
     """What each variant takes: the same as long as the catalog is."""
+    routed: RoutedWork | None = None
+    """What the plan's routes bring to each worker."""
+    pinned: frozenset[ReplicaKey] = frozenset()
+    """The replicas that operators have stay where they are."""
+    told: ToldOfWorkers | None = None
+    """What was said of each worker."""
 
     def due(self, now: Observation) -> bool:
         """Whether a search that was put off is due."""
@@ -132,23 +139,22 @@ def tick(
     )  # fmt: skip
     load = assignment.load if again else likely_load
     rows = rows_per_query(observation.workers)
-    rates = planned_rates(assignment.routes, snapshot, rows)
-    work = {
-        worker: {
-            key: PlannedWork(share, *rates[worker].get(key, PlannedRate()))
-            for key, share in held.items()
-        }
-        for worker, held in shares.items()
-    }
+    routed = routed_work(
+        None if basis is None else basis.routed, assignment.routes, shares, snapshot, rows
+    )
     placements = place(
         snapshot,
         observation.workers,
         observation.demand,
         before_now,
-        work,
+        routed.work,
         unserved=unserved(assignment.routes, expected),
         rows=rows,
         rule=observation.eviction,
+        settled=before is not None
+        and before.plan.placements is before_now
+        and basis is not None
+        and basis.routed is routed,
         busy=load,
         # On a fixed fleet under cost the cheapest variant is nearly always the quickest too:
         # another one would take memory from what queries ask for.
@@ -156,23 +162,26 @@ def tick(
         pinned=pins.held,
     )
     memory_mib, pinned = _memory_mib(basis, snapshot), _replicas(pins)
+    # In which order queries used them last is no reason for another plan.
+    placed = before_now if _same(before_now, placements) else placements
+    told = ToldOfWorkers()
+    if explained:
+        of_before = None if basis is None else basis.told
+        told = told_of_workers(memory_mib, observation.workers, placed, of_before)
     plan = Plan(
         version=0,
         epoch=0,
-        # In which order queries used them last is no reason for another plan.
-        placements=before_now if _same(before_now, placements) else placements,
+        placements=placed,
         workers=workers,
         explanation=(
             *((why,) if observation.layouts else ()),
             *near.sentences,
             *explanation(
-                memory_mib,
                 observation,
-                placements,
                 assignment,
                 again,
                 pins.lacks,
-                of_workers=explained,
+                told.sentences,
             ),
         ),
         routes=assignment.routes,
@@ -193,9 +202,31 @@ def tick(
                 placements, observation.workers, memory_mib, pinned, _pace(observation, snapshot)
             ),
         ),
-        targets=replica_targets(plan, snapshot, rates, observation.interference, pinned),
-        basis=_Basis(seen, snapshot, load, vain_s, put_off, memory_mib),
+        targets=_targets(basis, before, plan, snapshot, routed, observation.interference, pinned),
+        basis=_Basis(seen, snapshot, load, vain_s, put_off, memory_mib, routed, pinned, told),
     )
+
+
+def _targets(
+    basis: _Basis | None,
+    before: Decision | None,
+    plan: Plan,
+    snapshot: Snapshot,
+    routed: RoutedWork,
+    interference: Mapping[DeviceKindName, float],
+    pinned: frozenset[ReplicaKey],
+) -> Mapping[ReplicaKey, ReplicaTarget]:
+    """What each replica is told: those of the decision before where the plan is the same."""
+    if (
+        basis is not None
+        and before is not None
+        and before.plan.placements is plan.placements
+        and basis.routed is routed
+        and basis.pinned == pinned
+        and basis.observation.interference == interference
+    ):
+        return before.targets
+    return replica_targets(plan, snapshot, routed.rates, interference, pinned)
 
 
 def _vain_s(basis: _Basis, now: Observation) -> float:

@@ -106,12 +106,23 @@ class WorkerMemory:
         self.left_mib -= size_mib
         return True
 
-    def take_all(self, offers: Mapping[VariantKey, Candidate]) -> None:
-        """Hold as many of them as are allowed and have room, in their order: as ``take`` of each,
-        where there are hundreds."""
+    def take_each(
+        self,
+        keys: Iterable[VariantKey],
+        offers: Mapping[VariantKey, Candidate],
+        least_mib: float = 0.0,
+    ) -> None:
+        """Hold those of them that its kind could hold, that are allowed and have room, in their
+        order: as ``take`` of each, where there are hundreds.
+
+        ``least_mib`` is what the smallest of all takes: with less left nothing has room.
+        """
         held, kept_out, replicas, left_mib = self.held, self.kept_out, self.replicas, self.left_mib
-        for key, candidate in offers.items():
-            if key in held or key in kept_out:
+        for key in keys:
+            if left_mib < least_mib:
+                break
+            candidate = offers.get(key)
+            if candidate is None or key in held or key in kept_out:
                 continue
             size_mib, replica = candidate.memory_mib, replicas.get(key)
             if replica is not None and replica.memory_mib > size_mib:
@@ -219,30 +230,35 @@ def by_worth(
     worker of the kind counts by its share of the time: without it queries are refused only where
     the other has no time for them.
     """
-    worth: dict[VariantKey, float] = {}
+    kind, replicas, there = memory.report.device_kind, memory.replicas, memory.there
+    ranked: list[tuple[float, bool, VariantKey]] = []
     for key in {*work, *memory.asked()}:
-        if key not in offers:
+        candidate, part = offers.get(key), work.get(key)
+        if candidate is None:
             continue
-        part = work.get(key)
-        replica = memory.replicas.get(key)
-        if replica is None or not memory.is_there(key):
+        here = key in there
+        if not here:
             part = part or PlannedWork(0.0)
             qps, urgent, times = part.qps, part.urgent, 1.0
-            if (memory.report.device_kind, key) in held:
+            if (kind, key) in held:
                 qps *= min(1.0, part.share)
-            if not memory.pays_ahead(offers[key], qps, urgent):
+            if not memory.pays_ahead(candidate, qps, urgent):
                 continue
         elif part is not None:
-            qps, times = expected_qps(replica.rate_qps, part.qps), HYSTERESIS
+            replica, times = replicas[key], HYSTERESIS
+            qps = expected_qps(replica.rate_qps, part.qps)
             urgent = max(part.urgent, replica.urgent)
         else:
-            qps = min(replica.rate_qps, beside_qps(memory.report.device_kind, key))
-            urgent, times = replica.urgent, HYSTERESIS
-        candidate = offers[key]
+            replica, times = replicas[key], HYSTERESIS
+            qps, urgent = replica.rate_qps, replica.urgent
+            most_qps = beside_qps(kind, key) if qps > 0.0 else 0.0
+            qps = most_qps if most_qps < qps else qps
         loss_s = absence_s(qps, candidate.load_ms / 1_000, urgent)
-        worth[key] = times * per_mib(loss_s, candidate.memory_mib)
-    ranked = sorted(worth, key=lambda key: (-worth[key], not memory.is_there(key), key))
-    return [key for key in ranked if key in work or worth[key] > 0.0]
+        worth = times * per_mib(loss_s, candidate.memory_mib)
+        if worth > 0.0 or key in work:
+            ranked.append((-worth, not here, key))
+    ranked.sort()
+    return [key for *_, key in ranked]
 
 
 def as_it_came(

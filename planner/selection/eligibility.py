@@ -23,7 +23,15 @@ from typing import NamedTuple, Protocol
 
 from planner.eviction.query_rates import QueryRates
 from planner.selection.load_balancing import least_busy
-from planner.types import Candidate, ProfileKey, Query, Snapshot, WorkerReport
+from planner.types import (
+    Candidate,
+    Demand,
+    ProfileKey,
+    Query,
+    Snapshot,
+    TaskView,
+    WorkerReport,
+)
 from variants.types import (
     DeviceKindName,
     ReplicaState,
@@ -60,6 +68,9 @@ class Obstacle(IntEnum):
     QUEUE = 10
     """At most the queue of its least busy worker: there is no other obstacle."""
 
+
+KEPT_CLASSES = 64
+"""Classes of a task for which it is remembered, from tick to tick, who meets them."""
 
 # Looking a member up in its enumeration takes longer than the comparisons of the rule.
 READY, LOADING = ReplicaState.READY, ReplicaState.LOADING
@@ -169,6 +180,26 @@ def profile_obstacle(
 def meets(candidate: Candidate, asked: Asked, transport_ms: float) -> bool:
     """Whether a candidate answers a query or a class, on an idle worker that has it loaded."""
     return profile_obstacle(candidate, asked, transport_ms) is None
+
+
+def able(
+    view: TaskView, wanted: Demand, transport_ms: float, latency_ms: float
+) -> Sequence[Candidate]:
+    """The candidates of a task that no obstacle keeps from a class with this latency SLO in ms, the
+    cheapest first.
+
+    Kept with the view, because ticks ask for the same classes again and again.
+    """
+    known = view.once("able", dict[object, Sequence[Candidate]])
+    # All that the rule asks of a class.
+    asked = (wanted.variant, wanted.accuracy, latency_ms, transport_ms)
+    found = known.get(asked)
+    if found is None:
+        if len(known) >= KEPT_CLASSES:
+            known.clear()
+        obstacle = profile_rule(wanted.at_rate(wanted.qps, latency_ms), transport_ms)
+        found = known[asked] = [c for c in view.by_cost if obstacle(c) is None]
+    return found
 
 
 def without_slo(query: Query) -> Query:

@@ -275,19 +275,30 @@ def menu_groups(view: TaskView, before: Iterable[MenuGroup] = ()) -> tuple[MenuG
     for number, candidate in enumerate(candidates):
         if answers(candidate, None) and candidate.ready:
             sets.setdefault(id(candidate.ready), (candidate.ready, []))[1].append(number)
-    held: dict[WorkerId, list[int]] = {}
+    held: dict[WorkerId, int] = {}
+    """In which of these sets a worker is, a bit for each."""
     views: dict[WorkerId, WorkerView] = {}
-    for key, (workers, _) in sets.items():
+    for at, (workers, _) in enumerate(sets.values()):
+        bit = 1 << at
         for worker in workers:
-            held.setdefault(worker.id, []).append(key)
-            views[worker.id] = worker
-    alike: dict[tuple[int, ...], list[WorkerView]] = {}
+            id_ = worker.id
+            if id_ in held:
+                held[id_] |= bit
+            else:
+                held[id_], views[id_] = bit, worker
+    alike: dict[int, list[WorkerView]] = {}
     for id_ in sorted(held):
-        alike.setdefault(tuple(held[id_]), []).append(views[id_])
+        alike.setdefault(held[id_], []).append(views[id_])
     known = {tuple(map(id, group.menu.held)): group.menu for group in before}
+    numbers = [those for _, those in sets.values()]
     found: list[MenuGroup] = []
-    for keys, those in alike.items():
-        able = [candidates[number] for key in keys for number in sets[key][1]]
+    for bits, those in alike.items():
+        able = [
+            candidates[number]
+            for at, some in enumerate(numbers)
+            if bits >> at & 1
+            for number in some
+        ]
         menu = known.get(tuple(map(id, able)))
         found.append(MenuGroup(_menu(able) if menu is None else menu, tuple(those)))
     return tuple(found)

@@ -105,8 +105,7 @@ def build_snapshot(
     suspects: Collection[TaskName] = entries.keys()
     origin: _Origin | None = None
     if known is not None and before is not None and reuse is not None and same_catalog:
-        made.update(known.made)
-        tasks.update(before.tasks)
+        made, tasks = dict(known.made), dict(before.tasks)
         suspects = reuse.suspects()
         origin = _Origin(known.name, suspects)
     for name in suspects:

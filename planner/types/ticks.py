@@ -9,6 +9,7 @@ from typing import NamedTuple
 from planner.eviction.displacement import Rung
 from planner.types.candidates import TRANSPORT_MS
 from planner.zone_demand import NOWHERE, ZoneDemand
+from variants.slots import puts_of
 from variants.types import (
     CatalogSnapshot,
     DeviceKindName,
@@ -105,6 +106,23 @@ class Demand:
     def cost(self) -> None:
         """Classes have no cost ceiling: it is compared when a query is answered."""
         return None
+
+    def at_rate(self, qps: float, latency_ms: float | None = None) -> "Demand":
+        """The same class with another rate, and with another SLO where one is given: as
+        ``dataclasses.replace``, in a quarter of the time."""
+        made = object.__new__(Demand)
+        _put_task(made, self.task)
+        _put_latency(made, self.latency_ms if latency_ms is None else latency_ms)
+        _put_accuracy(made, self.accuracy)
+        _put_qps(made, qps)
+        _put_slo(made, self.slo_ms)
+        _put_variant(made, self.variant)
+        return made
+
+
+_put_task, _put_latency, _put_accuracy, _put_qps, _put_slo, _put_variant = puts_of(
+    Demand, "task", "latency_ms", "accuracy", "qps", "slo_ms", "variant"
+)
 
 
 DemandClass = tuple[TaskName, float, float | None, VariantName | None]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from planner.reconcile.problem_builder import largest_batch, planned_slo_ms
-from planner.selection.eligibility import answers, profile_rule
+from planner.selection.eligibility import able, answers
 from planner.solver.capacity import SLACK
 from planner.types import Demand, DemandClass, Objective, Snapshot, class_of
 from variants.types import DeviceKindName, Route, TaskName, VariantKey, WorkerId
@@ -128,8 +128,8 @@ def shares_of(
 def unserved(routes: Iterable[Route], demand: Iterable[Demand]) -> tuple[Demand, ...]:
     """The part of a demand that routes do not serve."""
     planned = planned_qps(routes)
-    left = (replace(d, qps=d.qps - planned.get(class_of(d), 0.0)) for d in demand)
-    return tuple(d for d in left if d.qps > 1e-6)
+    left = [(d, d.qps - planned.get(class_of(d), 0.0)) for d in demand]
+    return tuple([d.at_rate(qps) for d, qps in left if qps > 1e-6])
 
 
 def stretched(
@@ -181,9 +181,9 @@ def stretched(
 
 def slo_of(demand: Demand, snapshot: Snapshot) -> float:
     """The latency SLO in ms that plans keep for a class; 0 where nothing answers it in time."""
-    rule = profile_rule(replace(demand, latency_ms=demand.tightest_ms), snapshot.transport_ms)
-    able = [each for each in snapshot.tasks[demand.task].by_cost if rule(each) is None]
-    return planned_slo_ms(demand.tightest_ms, able, snapshot.transport_ms) if able else 0.0
+    slo_ms, transport_ms = demand.tightest_ms, snapshot.transport_ms
+    found = able(snapshot.tasks[demand.task], demand, transport_ms, slo_ms)
+    return planned_slo_ms(slo_ms, found, transport_ms) if found else 0.0
 
 
 def times_of(shares: Shares, snapshot: Snapshot, longer: Parts) -> dict[WorkerId, float]:

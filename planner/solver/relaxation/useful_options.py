@@ -34,7 +34,9 @@ def _useful(options: Options, objective: Objective) -> tuple[int, ...]:
     kept: list[int] = []
     for offers in groups.values():
         chosen: list[tuple[float, float, dict[int, int]]] = []
-        ranked = sorted(offers.values(), key=lambda classes: _rank(options, classes, objective))
+        ranked = list(offers.values())
+        if len(ranked) > 1:
+            ranked.sort(key=lambda classes: _rank(options, classes, objective))
         for classes in ranked:
             one = options.all[next(iter(classes.values()))]
             accuracy, memory_mib = one.accuracy, one.memory_mib
@@ -75,16 +77,17 @@ def _hull(
 ) -> tuple[int, ...]:
     groups: dict[tuple[int, int], list[tuple[float, float, int]]] = defaultdict(list)
     kept: list[int] = []
+    every, has_work = options.all, options.has_work
     for index in indices:
-        option = options.all[index]
-        if option.kind in but:
+        demand, _, kind, accuracy, _, alone, _, _, least_work = every[index]
+        if kind in but:
             kept.append(index)
         else:
-            worth = -option.least_work if options.has_work else option.accuracy
-            point = (option.alone.unit_ms, worth, index)
-            groups[option.demand, option.kind].append(point)
+            worth = -least_work if has_work else accuracy
+            groups[demand, kind].append((alone.unit_ms, worth, index))
     for points in groups.values():
-        points.sort(key=lambda point: (point[0], -point[1]))
+        if len(points) > 1:
+            points.sort(key=lambda point: (point[0], -point[1]))
         if objective is Objective.COST and not options.has_work:
             kept.append(points[0][2])
         else:
@@ -94,7 +97,7 @@ def _hull(
 
 def _rank(options: Options, classes: dict[int, int], objective: Objective) -> tuple[float, ...]:
     """Sorted by this, no offer is dominated by a later one, ties aside."""
-    group = [options.all[index] for index in classes.values()]
+    group = list(map(options.all.__getitem__, classes.values()))
     first = group[0]
     accuracy = -first.accuracy if objective is Objective.ACCURACY else 0.0
     if options.has_work:

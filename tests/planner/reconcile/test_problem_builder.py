@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 from math import exp
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from planner.reconcile.demand_assignment import assign_demand
@@ -49,6 +50,52 @@ def test_an_assignment_is_that_of_problems_that_share_nothing(
     assert assign_demand(view, usable, asked, {}, sharing, objective) == assign_demand(
         view, usable, asked, {}, alone, objective
     )
+
+
+@settings(max_examples=30)
+@given(
+    catalogs(),
+    wanted_classes,
+    st.lists(
+        st.tuples(
+            st.sampled_from((400.0, 1_000.0)),
+            st.sampled_from(("", "part")),
+            st.booleans(),
+            st.booleans(),
+            st.booleans(),
+        ),
+        min_size=2,
+        max_size=4,
+    ),
+)
+def test_what_was_kept_of_other_problems_makes_the_same_problem(
+    known: CatalogSnapshot,
+    wanted: list[Demand],
+    fleets_: list[tuple[float, str, bool, bool, bool]],
+) -> None:
+    """Of other fleets, with parts of kinds told apart, and what is pinned, kept out or resident."""
+    assume(known.variants)
+    kept = snapshot(known)
+    kinds = [kind.name for kind in known.device_kinds]
+    keys = [each.key for each in known.variants]
+    for memory_mib, part, pinned, barred, resident in fleets_:
+        told = {DeviceKindName(f"{name} {part}".strip()): name for name in kinds}
+        some = [replace(KINDS[0], name=name, memory_mib=memory_mib) for name in told]
+        asked = [replace(d, variant=keys[0][1], accuracy=None) if pinned else d for d in wanted]
+        how: dict[str, Any] = {
+            "real": told,
+            "forbidden": dict.fromkeys(told, frozenset(keys[:1])) if barred else None,
+            "resident": dict.fromkeys(told, frozenset(keys[-1:])) if resident else None,
+        }
+
+        again = ProblemBuilder(kept, some, asked, **how).problem()
+        new = ProblemBuilder(snapshot(known), some, asked, **how).problem()
+
+        assert again.problem.offers == new.problem.offers
+        assert again.problem.demand == new.problem.demand
+        assert again.problem.most == new.problem.most
+        assert again.candidates == new.candidates
+        assert again.unanswerable == new.unanswerable
 
 
 def test_what_differs_in_more_than_rates_and_load_shares_nothing() -> None:

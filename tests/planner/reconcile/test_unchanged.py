@@ -10,6 +10,7 @@ from planner.reconcile.unchanged import unchanged
 from planner.solver.greedy import greedy
 from planner.types import Decision, Observation, ReplicaReport
 from tests.planner.builders import catalog, demand, observation, profile, replica, report, variant
+from variants.types import ReplicaState
 
 CATALOG = catalog(
     [variant("small", 0.8), variant("large", 0.95), variant("other", 0.9, task="letters")],
@@ -78,6 +79,7 @@ def noisy(draw: Random, before: Observation, decision: Decision | None) -> Obser
             in_flight=draw.choice([0, 0, 1]),
             asked=draw.random() < 0.5,
             rate_qps=draw.choice([0.0, 5.0]),
+            state=draw.choice([old.state] * 20 + [ReplicaState.QUARANTINED, ReplicaState.READY]),
         )
 
     names = (("small", "digits", 100.0), ("large", "digits", 600.0), ("other", "letters", 500.0))
@@ -113,3 +115,23 @@ def test_a_decision_does_not_depend_on_the_one_before(seed: int) -> None:
         alone = tick(now, greedy)
         decision = tick(now, greedy, decision)
         assert decision == alone
+
+
+def test_where_only_the_traffic_moved_what_replicas_are_told_is_not_made_anew() -> None:
+    wanted = (demand(20.0), demand(10.0, task="letters"))
+
+    def seen_with(qps: float, decision: Decision | None) -> Observation:
+        held = [
+            replica("small", rate_qps=qps, asked=True, memory_mib=100.0),
+            replica("other", task="letters", rate_qps=10.0, asked=True, memory_mib=500.0),
+        ]
+        here = observation(CATALOG, report("w1", *held), demand=wanted, inventory={"cpu-1": 1})
+        return here if decision is None else replace(here, plan=decision.plan)
+
+    first = tick(seen_with(5.0, None), greedy)
+    second = tick(seen_with(5.0, first), greedy, first)
+    third = tick(seen_with(7.0, second), greedy, second)
+
+    assert third is not second
+    assert third.targets is second.targets
+    assert third == tick(seen_with(7.0, second), greedy)

@@ -20,7 +20,7 @@ sizes = st.sampled_from((10.0, 30.0, 50.0, 70.0))
     first=st.lists(st.sampled_from(NAMES), max_size=2),
     memory_mib=st.sampled_from((60.0, 120.0, 400.0)),
 )
-def test_taking_all_is_taking_each(
+def test_taking_several_is_taking_one_after_the_other(
     offered: list[float],
     there: dict[str, tuple[float, ReplicaState]],
     first: list[str],
@@ -37,12 +37,14 @@ def test_taking_all_is_taking_each(
     }
     replicas = [replica(name, state=state, memory_mib=mib) for name, (mib, state) in there.items()]
     seen = WorkerMemory.of(report("w1", *replicas, memory_mib=memory_mib))
-    one, other = seen.emptied(set()), seen.emptied(set())
-    for memory in (one, other):
+    one, other, third = seen.emptied(set()), seen.emptied(set()), seen.emptied(set())
+    for memory in (one, other, third):
         for name in first:
             memory.take(key(name), offers[key(name)])
     for offered_key, candidate in offers.items():
         one.take(offered_key, candidate)
-    other.take_all(offers)
-    assert list(one.held) == list(other.held)
+    other.take_each(offers, offers)
+    third.take_each([key("of another kind"), *offers], offers, min(offered))
+    assert list(one.held) == list(other.held) == list(third.held)
     assert (one.together, one.left_mib) == (other.together, other.left_mib)
+    assert (one.together, one.left_mib) == (third.together, third.left_mib)

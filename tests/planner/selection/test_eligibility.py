@@ -1,5 +1,7 @@
 """The rule of eligibility: its parts, and that selection and refusals keep to it."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from planner.selection.eligibility import (
     FEASIBLE,
     Finding,
     Obstacle,
+    able,
     circumstances,
     findings,
     kept_out,
@@ -94,6 +97,33 @@ def test_a_class_of_demand_is_judged_as_a_query_of_one_row() -> None:
     assert not meets(candidate(), demand(1, 12.0, 0.91), 0.0)
     assert not meets(candidate(canary=True), demand(1, 12.0), 0.0)
     assert meets(candidate(canary=True), demand(1, 12.0, variant="small"), 0.0)
+
+
+@given(snapshots(), st.sampled_from((None, 0.5, 0.9)), st.floats(1.0, 100.0), st.floats(0.0, 5.0))
+def test_those_that_meet_a_class_are_kept_with_the_task(
+    view: Snapshot, floor: float | None, latency_ms: float, transport_ms: float
+) -> None:
+    for of_task in view.tasks.values():
+        wanted = demand(10.0, task=of_task.task.name, accuracy=floor)
+        asked = replace(wanted, latency_ms=latency_ms)
+        found = able(of_task, wanted, transport_ms, latency_ms)
+
+        assert list(found) == [c for c in of_task.by_cost if meets(c, asked, transport_ms)]
+        assert able(of_task, replace(wanted, qps=1.0), transport_ms, latency_ms) is found
+
+
+def test_a_class_at_another_rate_is_otherwise_the_same() -> None:
+    one = Demand(
+        task=DIGITS,
+        latency_ms=100.0,
+        accuracy=0.9,
+        qps=10.0,
+        slo_ms=80.0,
+        variant=VariantName(NAMES[0]),
+    )
+
+    assert one.at_rate(2.0) == replace(one, qps=2.0)
+    assert one.at_rate(2.0, 50.0) == replace(one, qps=2.0, latency_ms=50.0)
 
 
 def test_without_an_slo_it_only_has_to_run() -> None:
