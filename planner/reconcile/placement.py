@@ -158,7 +158,7 @@ def _around(
                 where = (memory.report.device_kind, key)
                 coming[where] = coming.get(where, 0.0) + part.qps
 
-    left = [(profile_rule(d, given.transport_ms), given.queries_qps(d)) for d in unserved]
+    left = [(d.task, profile_rule(d, given.transport_ms), given.queries_qps(d)) for d in unserved]
 
     @cache
     def beside_qps(kind: DeviceKindName, key: VariantKey) -> float:
@@ -167,15 +167,9 @@ def _around(
         if key[0] not in served:
             return inf
         candidate = given.offers[kind][key]
-<<<<<<< HEAD
         beside = sum(
-            given.queries_qps(d)
-            for d in unserved
-            if d.task == key[0] and meets(candidate, d, given.transport_ms)
+            [qps for task, obstacle, qps in left if task == key[0] and obstacle(candidate) is None]
         )
-=======
-        beside = sum([qps for obstacle, qps in left if obstacle(candidate) is None])
->>>>>>> sim
         return beside + coming.get((kind, key), 0.0)
 
     full = busy is None or busy >= SPARE
@@ -183,18 +177,10 @@ def _around(
     for memory in memories:
         offers = given.offers.get(memory.report.device_kind, {})
         work = planned.get(memory.report.id, {})
-<<<<<<< HEAD
         if full:
             work = {key: _needed(part) for key, part in work.items()}
-        for key in memory.fresh():
-            if key in offers:
-                memory.take(key, offers[key])
-        for key in order(offers, memory, work, beside_qps, there):
-            memory.take(key, offers[key])
-=======
         memory.take_each(memory.fresh(), offers)
         memory.take_each(order(offers, memory, work, beside_qps, there), offers)
->>>>>>> sim
     _fill(given, memories, before, planned, fallback=fallback, busy=busy)
 
 

@@ -410,13 +410,10 @@ class QueryContext:
 
     def count_demand(self, query: Query) -> None:
         """Count a query as demand."""
-<<<<<<< HEAD
         task, rows, _, latency_ms, accuracy, _, _, _, variant = query[:9]
+        if query.unread:
+            variant = self._answering(query)
         key = (task, latency_ms, accuracy, variant)
-=======
-        variant = self._answering(query) if query.unread else query.variant
-        key = (query.task, query.latency_ms, query.accuracy, variant)
->>>>>>> text
         demand = self._demand
         if key in demand or len(demand) < MAX_CLASSES:
             demand[key] = demand.get(key, 0) + rows

@@ -105,16 +105,11 @@ class QueryPath(EarlyRefusals):
         except (LongBody, AskedInText) as elsewhere:
             if asking.unseen and self._refused_unread(_query_of(elsewhere), asking):
                 return
-<<<<<<< HEAD
             said = {"task": None, "received_ms": received_ms, "draw": draw}
-            self._read_elsewhere(body, said, asking, texts=isinstance(elsewhere, AskedInText))
-=======
-            fields = {"task": None, "received_ms": received_ms, "draw": draw}
             # Not the error itself, which leads back to here.
             refused = partial(self._refused_unread, _query_of(elsewhere), asking)
             texts = isinstance(elsewhere, AskedInText)
-            self._read_elsewhere(body, fields, asking, texts=texts, refused=refused)
->>>>>>> text
+            self._read_elsewhere(body, said, asking, texts=texts, refused=refused)
         except Exception as error:
             self.fail(error, asking.respond, given_id=given_id)
 
@@ -201,14 +196,10 @@ class QueryPath(EarlyRefusals):
                 "received_ms": received_ms,
                 "draw": draw,
             }
-<<<<<<< HEAD
-            self._read_elsewhere(body, said, asking, texts=isinstance(elsewhere, AskedInText))
-=======
             # Not the error itself, which leads back to here.
             refused = partial(self._refused_unread, _query_of(elsewhere), asking)
             texts = isinstance(elsewhere, AskedInText)
-            self._read_elsewhere(body, fields, asking, texts=texts, refused=refused)
->>>>>>> text
+            self._read_elsewhere(body, said, asking, texts=texts, refused=refused)
         except Exception as error:
             self.fail(error, asking.respond, given_id=given_id)
 

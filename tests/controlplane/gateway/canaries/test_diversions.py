@@ -23,19 +23,7 @@ from variants.types import Canary, ModelName, Stage, TaskName
 ANY = {"variant": None}
 
 
-<<<<<<< HEAD
-@pytest.fixture
-async def served(live_url: str) -> AsyncIterator[Served]:
-    # A socket's path may hold 107 bytes, too few for a test's own folder.
-    with tempfile.TemporaryDirectory(prefix="ml-", dir="/tmp") as folder:
-        async with serving(Path(folder), live_url) as running:
-            yield running
-
-
 async def share(served: Served, model: str, part: float, task: TaskName = TASK.name) -> Canary:
-=======
-async def share(served: Served, model: str, part: float) -> Canary:
->>>>>>> ops
     """Have a model that was live be the canary, with that share; the gateway knows it."""
     catalog = served.gateway.catalog
     catalog.set_stage(task, ModelName(model), 1, Stage.RETIRED)
