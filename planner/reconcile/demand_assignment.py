@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
-from planner.reconcile.assigning.filled import filling
+from planner.reconcile.assigning.filled import filled
 from planner.reconcile.assigning.routes_of_devices import RealKinds, routes_of
 from planner.reconcile.assigning.widest import widest
 from planner.reconcile.kept.worth import FULL_COST, FULL_POWER
@@ -116,7 +116,6 @@ def assign_demand(
             snapshot, some, part, real=real, forbidden=forbidden, resident=resident
         )
 
-    planner = filling(planner)
     planned = _planned(builder(kinds, 1.0), len(workers), planner, objective, likely_load)
     if planned is None:
         return NOTHING
@@ -178,6 +177,8 @@ def _planned(
                 even_load = made.problem.load
                 break
         found = planner(made.problem, objective)
+        if objective is Objective.COST:
+            found = filled(made.problem, found, planner)
         if found.feasible or _has_time(found, workers):
             break
         asked_qps = sum(d.qps for d in made.problem.demand)

@@ -29,28 +29,18 @@ CLOSE = 1e-9
 """Relative: what rounding may be about."""
 
 
-def filling(planner: Planner) -> Planner:
-    """A planner whose batches fill, where plans are for the least cost."""
-
-    def planned(problem: Problem, objective: Objective) -> Solution:
-        found = planner(problem, objective)
-        if objective is not Objective.COST or not found.feasible:
-            return found
-        return filled(problem, found, planner)
-
-    return planned
-
-
 def filled(problem: Problem, found: Solution, planner: Planner) -> Solution:
-    """A solution of the same problem whose batches fill.
+    """A solution of the same problem whose batches fill, where plans are for the least cost.
 
     It serves less than the one given where what was taken off has no other place.
 
     Args:
         problem: whose cost counts.
-        found: a solution that serves all of it.
+        found: a solution, which stays as it is where it does not serve all.
         planner: for what has to find another place.
     """
+    if not found.feasible:
+        return found
     kept: list[_Device] = []
     for turn in range(ROUNDS):
         devices = _devices(problem, found)
@@ -100,11 +90,12 @@ class _Device:
         """By offer: what its parts take of the device in the batches that they fill here."""
         waiting: dict[int, float] = {}
         for part in self.parts:
-            waiting[part.offer] = waiting.get(part.offer, 0.0) + part.qps * self._waits_s(part)
+            rows = part.qps * self._waits_s(part)
+            waiting[part.offer] = waiting.get(part.offer, 0.0) + rows
         found: dict[int, float] = {}
         for part in self.parts:
-            batch = min(part.batch_size, max(1, int(waiting[part.offer])))
-            share = part.qps * self._unit_s(part.offer, batch) * self.slowdown
+            rows = min(float(part.batch_size), max(1.0, waiting[part.offer]))
+            share = part.qps * self._unit_s(part.offer, rows) * self.slowdown
             found[part.offer] = found.get(part.offer, 0.0) + share
         return found
 
@@ -139,8 +130,14 @@ class _Device:
         own_ms = self.problem.offers[part.offer].curve.latency_ms(part.batch_size)
         return WAITS * max(0.0, left_ms - own_ms * self.slowdown) / 1_000
 
-    def _unit_s(self, offer: int, batch: int) -> float:
-        return self.problem.offers[offer].curve.latency_ms(batch) / (1_000 * batch)
+    def _unit_s(self, offer: int, rows: float) -> float:
+        """Time per row in batches of so many rows in the mean."""
+        curve = self.problem.offers[offer].curve
+        low = int(rows)
+        ms = curve.latency_ms(low)
+        if rows > low:
+            ms += (rows - low) * (curve.latency_ms(low + 1) - ms)
+        return ms / (1_000 * rows)
 
 
 def _devices(problem: Problem, found: Solution) -> list[_Device]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import sqrt
 
+from planner.reconcile.assigning.filled import filled
 from planner.reconcile.problem_builder import BuiltProblem, ProblemBuilder
 from planner.reconcile.sizing import MOST_LOAD
 from planner.solver.problem import AvailableKind, Planner, Solution
@@ -70,7 +71,7 @@ def widest(
     for _ in range(tries):
         build = builder(kinds, scale)
         tried = build.problem(load=MOST_LOAD, refused=REFUSED)
-        answer = planner(tried.problem, Objective.COST)
+        answer = filled(tried.problem, planner(tried.problem, Objective.COST), planner)
         build.forget()
         if answer.feasible:
             factors = tuple([factor * scale for factor in tried.factors])

@@ -168,9 +168,9 @@ def test_where_rows_differ_in_length_they_have_the_shortest(page: Page, tab: Dri
             )
         )
     tab.open(page.url)
-    task = httpx.get(page.url + "v1/tasks/lines").text
+    lines = httpx.get(page.url + "v1/tasks/lines").text
 
-    body = json.loads(body_of(tab.value(f"askingCommand({task}, '', false)")))
+    body = json.loads(body_of(tab.value(f"askingCommand({lines}, '', false)")))
 
     # What the best variant of another length has is no floor for this one.
     assert body == {"task": "lines", "slo": {"latency_ms": 1_000}, "inputs": [[[0] * 4] * 2]}
