@@ -107,19 +107,19 @@ def alike(before: Replica, now: Replica, rates_count: bool = True) -> bool:
         or before.task != now.task
     ):
         return False
+    # Rows of queries and what is planned are weighed by rates, whether or not a query came here.
+    if rates_count and (
+        before.rate_qps != now.rate_qps or before.rows_per_query != now.rows_per_query
+    ):
+        return False
     # Nobody asks how long it has been there where no query asked for it.
     wanted = now.asked or before.in_flight or now.in_flight
-    return not wanted or _alike_in_use(before, now, rates_count)
+    return not wanted or _alike_in_use(before, now)
 
 
-def _alike_in_use(before: Replica, now: Replica, rates_count: bool) -> bool:
+def _alike_in_use(before: Replica, now: Replica) -> bool:
     """Whether it counts as used and loaded at the same time."""
     if (before.in_flight > 0) != (now.in_flight > 0):
-        return False
-    if rates_count and (before.rate_qps, before.rows_per_query) != (
-        now.rate_qps,
-        now.rows_per_query,
-    ):
         return False
     forgotten = (
         not now.in_flight

@@ -79,6 +79,7 @@ def noisy(draw: Random, before: Observation, decision: Decision | None) -> Obser
             in_flight=draw.choice([0, 0, 1]),
             asked=draw.random() < 0.5,
             rate_qps=draw.choice([0.0, 5.0]),
+            rows_per_query=draw.choice([1.0, 1.0, 2.0]),
             state=draw.choice([old.state] * 20 + [ReplicaState.QUARANTINED, ReplicaState.READY]),
         )
 
