@@ -34,7 +34,8 @@ CROWDED_S = 20.0
 Until then the plan may be wrong and other workers idle; after that the demand is too much."""
 DISPLACED = 6.0
 """Queries that a worker was planned to answer in the time that one of another class would take: for
-more than so many it is not taken, once queries are refused (docs/decisions/0007-planning.md)."""
+more than so many it is not taken, once ``OVERFLOW`` is all it may wait
+(docs/decisions/0007-planning.md)."""
 LASTING_MS = 10_000.0
 """Time constant over which the window is averaged to tell whether congestion lasts."""
 LASTS = 0.5
@@ -185,7 +186,8 @@ def choose(
         slack_ms = query.received_ms + query.latency_ms - now_ms - run_ms
         if found.predicted_ms - run_ms > overflow * slack_ms:
             return crowded(snapshot, query, now_ms)
-        if run_ms * routes.planned_per_ms(found.worker.id) > DISPLACED * query.rows:
+        displaced = run_ms * routes.planned_per_ms(found.worker.id)
+        if overflow <= OVERFLOW and displaced > DISPLACED * query.rows:
             return crowded(snapshot, query, now_ms)
     return found
 

@@ -263,7 +263,7 @@ def test_a_task_of_numbers_learns_to_read_texts(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"gives numbers of tokens up to 7, and v-v1 has emb"):
         text_of_task(task, house.tokenizer, {}, QUICK, {"v-v1": few})
     assert text_of_task(task, house.tokenizer, {}, QUICK, {"v-v1": house.model}) == unsaid
-    with pytest.raises(InvalidInput, match="other\\.txt is no tokenizer"):
+    with pytest.raises(InvalidInput, match="other\\.txt: it is no tokenizer"):
         text_of_task(task, _file(tmp_path / "other.txt", b"[PAD]\n"), {}, QUICK)
     with pytest.raises(InvalidInput, match=r"task 'opinions\.4' has no input 'x'"):
         text_of_task(task, house.tokenizer, {"ids": "x"}, QUICK)
