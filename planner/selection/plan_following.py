@@ -32,10 +32,6 @@ OVERFLOW = 0.3
 CROWDED_S = 20.0
 """How long that part takes to shrink to ``OVERFLOW`` while queries are refused: about two plans.
 Until then the plan may be wrong and other workers idle; after that the demand is too much."""
-DISPLACED = 6.0
-"""Queries that a worker was planned to answer in the time that one of another class would take: for
-more than so many it is not taken, once ``OVERFLOW`` is all it may wait
-(docs/decisions/0007-planning.md)."""
 LASTING_MS = 10_000.0
 """Time constant over which the window is averaged to tell whether congestion lasts."""
 LASTS = 0.5
@@ -135,11 +131,10 @@ def choose(
     A query that finds no room on its targets, or was refused there, goes wherever it completes
     first. That spreads a peak over all workers, on the variants that take least time. Once queries
     are refused, it may not wait long on workers of other classes: their batches would become
-    smaller, and fewer queries would be served in all. Nor may it take time there in which many
-    others would be answered, as one row alone does where large batches hardly take longer. A class
-    without routes takes what it prefers of the variants that fit, as long as no queries are
-    refused; under accuracy that is so of a task of which nothing is ready. Pinned queries, and
-    those that prefer something else than the plan optimised, do not follow the plan.
+    smaller, and fewer queries would be served in all. A class without routes takes what it prefers
+    of the variants that fit, as long as no queries are refused; under accuracy that is so of a task
+    of which nothing is ready. Pinned queries, and those that prefer something else than the plan
+    optimised, do not follow the plan.
     """
     if query.variant is not None or not routes.used or query.prefer is not routes.prefer:
         return select(snapshot, query, now_ms)
@@ -185,9 +180,6 @@ def choose(
         run_ms = found.candidate.table.ms[query.rows] + snapshot.transport_ms
         slack_ms = query.received_ms + query.latency_ms - now_ms - run_ms
         if found.predicted_ms - run_ms > overflow * slack_ms:
-            return crowded(snapshot, query, now_ms)
-        displaced = run_ms * routes.planned_per_ms(found.worker.id)
-        if overflow <= OVERFLOW and displaced > DISPLACED * query.rows:
             return crowded(snapshot, query, now_ms)
     return found
 

@@ -65,7 +65,7 @@ class RouteTable:
 
     __slots__ = (
         "_basis", "_by_class", "_by_task", "_first_free", "_known", "_menus", "_offers",
-        "_offers_before", "_per_ms", "prefer", "used",
+        "_offers_before", "prefer", "used",
     )  # fmt: skip
 
     def __init__(
@@ -77,8 +77,6 @@ class RouteTable:
         """``basis`` is what it is made of. Under ``Prefer.ACCURACY`` targets are not looked at,
         only for which classes there are any."""
         self._basis = basis
-        self._per_ms: dict[WorkerId, float] | None = None
-        """By worker, made when it is first asked for."""
         self.prefer = prefer
         """What the plan optimised; queries that prefer something else do not follow it."""
         self.used = bool(by_class)
@@ -147,14 +145,6 @@ class RouteTable:
                     self._offers_before.clear()
                 self._offers_before[asked] = (view, found)
         return found
-
-    def planned_per_ms(self, worker: WorkerId) -> float:
-        """How many queries a worker is planned to answer."""
-        if self._per_ms is None:
-            self._per_ms = {}
-            for each in () if self._basis is None else self._basis.routes:
-                self._per_ms[each.worker] = self._per_ms.get(each.worker, 0.0) + each.qps / 1_000
-        return self._per_ms.get(worker, 0.0)
 
     def longest_ms(self, worker: WorkerId, latency_ms: float) -> float:
         """How long a batch may take on a worker: as its room, but not less of it; half of a

@@ -10,7 +10,7 @@ from planner.selection.plan_following import CongestionWindow, choose, follow
 from planner.selection.route_targets import RouteTargets
 from planner.selection.routes import resolve
 from planner.selection.snapshot import build_snapshot
-from planner.types import Choice, Refusal, RefusalCode, Snapshot
+from planner.types import Choice, Snapshot
 from tests.planner.builders import (
     DIGITS,
     NOW_MS,
@@ -133,27 +133,6 @@ def test_a_class_without_routes_takes_what_it_prefers_while_none_is_refused() ->
 
     assert isinstance(found, Choice)
     assert found.candidate.variant == "poor"
-
-
-@pytest.mark.parametrize(("planned_qps", "taken"), [(40.0, True), (1_200.0, False)])
-def test_once_queries_are_refused_none_takes_time_in_which_many_others_are_answered(
-    planned_qps: float, taken: bool
-) -> None:
-    """Its own worker is full for long; on the other one it would take 10 ms."""
-    view = fleet({"w1": 95.0, "w2": 95.0})
-    routes = [route("best", "w1"), replace(route("poor", "w3", planned_qps), latency_ms=50.0)]
-    table = resolve(routes, view, Prefer.COST)
-    congestion = CongestionWindow()
-    calm = choose(view, table, congestion, query(), NOW_MS)
-    assert isinstance(calm, Choice)
-    assert calm.worker.id == "w3"
-
-    for number in range(60):
-        congestion.refused(NOW_MS - 500.0 * (60 - number))
-    found = choose(view, table, congestion, query(), NOW_MS)
-    assert isinstance(found, Choice) is taken
-    if isinstance(found, Refusal):
-        assert found.code is RefusalCode.OVERLOADED
 
 
 def test_targets_are_taken_over_where_nothing_changed() -> None:
