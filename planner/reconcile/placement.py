@@ -63,6 +63,9 @@ WORTH_MOVING = 0.9
 SPARE = 0.7
 """At a planned load below this other copies have time mostly, and one more has to pay for its load
 (docs/decisions/0005-eviction.md)."""
+ELSEWHERE = 0.05
+"""Part of what is planned that looks elsewhere, where no worker has time to spare: for it variants
+stay beside the plan (docs/decisions/0007-planning.md)."""
 
 
 PlacedBefore = Mapping[WorkerId, Mapping[VariantKey, Placement]]
@@ -158,7 +161,12 @@ def _around(
                 where = (memory.report.device_kind, key)
                 coming[where] = coming.get(where, 0.0) + part.qps
 
-    left = [(d.task, profile_rule(d, given.transport_ms), given.queries_qps(d)) for d in unserved]
+    full = busy is None or busy >= SPARE
+    beside = [(d, 1.0) for d in unserved] + [(d, ELSEWHERE) for d in given.demand if full]
+    left = [
+        (d.task, profile_rule(d, given.transport_ms), part * given.queries_qps(d))
+        for d, part in beside
+    ]
 
     @cache
     def beside_qps(kind: DeviceKindName, key: VariantKey) -> float:
@@ -167,12 +175,11 @@ def _around(
         if key[0] not in served:
             return inf
         candidate = given.offers[kind][key]
-        beside = sum(
+        there_qps = sum(
             [qps for task, obstacle, qps in left if task == key[0] and obstacle(candidate) is None]
         )
-        return beside + coming.get((kind, key), 0.0)
+        return there_qps + coming.get((kind, key), 0.0)
 
-    full = busy is None or busy >= SPARE
     order = by_worth if rule == "modelless" else as_it_came
     for memory in memories:
         offers = given.offers.get(memory.report.device_kind, {})
