@@ -64,8 +64,8 @@ SPARE = 0.7
 """At a planned load below this other copies have time mostly, and one more has to pay for its load
 (docs/decisions/0005-eviction.md)."""
 ELSEWHERE = 0.05
-"""Part of what is planned that looks elsewhere, where no worker has time to spare: for it variants
-stay beside the plan (docs/decisions/0007-planning.md)."""
+"""Part of the demand that looks elsewhere, where routes are followed and no worker has time to
+spare: for it variants stay beside the plan (docs/decisions/0007-planning.md)."""
 
 
 PlacedBefore = Mapping[WorkerId, Mapping[VariantKey, Placement]]
@@ -87,6 +87,7 @@ def place(
     rule: str = "modelless",
     busy: float | None = None,
     settled: bool = False,
+    routed: bool = False,
     pinned: Held | None = None,
 ) -> tuple[Placement, ...]:
     """Placements with their shares, ordered by worker; on each, the most valuable first.
@@ -103,6 +104,7 @@ def place(
         rule: what leaves a memory that is short; a name in ``planner.eviction.registry.RULES``.
         busy: the part of the workers' time that the plan gives to the demand; None where it is all.
         settled: whether ``before`` was placed for the same that is ``planned`` now.
+        routed: whether queries go where routes lead, and not by prices.
         pinned: what operators have each worker hold, whatever else there is; it fits there.
     """
     memories = [WorkerMemory.of(report) for report in sorted(workers, key=lambda r: r.id)]
@@ -111,7 +113,7 @@ def place(
     if planned:
         memories = _emptied(memories, given, pinned)
         old = by_worker(before, [memory.report.id for memory in memories])
-        _around(given, memories, old, planned, unserved, fallback, rule, busy)
+        _around(given, memories, old, planned, unserved, fallback, rule, busy, routed)
         return tuple(_placements(memories, old, planned, settled=settled))
     kept = _emptied(memories, given, pinned)
     _take_asked(given, kept)
@@ -150,6 +152,7 @@ def _around(
     fallback: bool,
     rule: str,
     busy: float | None,
+    routed: bool,
 ) -> None:
     """Hold what was planned, what else is asked for, and what else the memory has room for."""
     served = {task for work in planned.values() for task, _ in work}
@@ -162,7 +165,9 @@ def _around(
                 coming[where] = coming.get(where, 0.0) + part.qps
 
     full = busy is None or busy >= SPARE
-    beside = [(d, 1.0) for d in unserved] + [(d, ELSEWHERE) for d in given.demand if full]
+    beside = [(d, 1.0) for d in unserved] + [
+        (d, ELSEWHERE) for d in given.demand if full and routed
+    ]
     left = [
         (d.task, profile_rule(d, given.transport_ms), part * given.queries_qps(d))
         for d, part in beside

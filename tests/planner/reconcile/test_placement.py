@@ -176,6 +176,26 @@ def test_what_other_tasks_lack_is_no_reason_to_keep_a_variant() -> None:
     assert held == {"large", "small"}
 
 
+@pytest.mark.parametrize(
+    ("routed", "busy", "stays"), [(True, None, True), (True, 0.5, False), (False, None, False)]
+)
+def test_a_part_of_what_full_workers_are_asked_for_looks_elsewhere(
+    routed: bool, busy: float | None, stays: bool
+) -> None:
+    """So ``medium`` stays before ``small``, which takes less of the memory that is left."""
+    held = [
+        replica(name, memory_mib=mib, asked=True, loaded_for_s=400, idle_s=400, rate_qps=rate)
+        for name, mib, rate in (("medium", 300, 50), ("small", 100, 0))
+    ]
+    work = {key("large"): PlannedWork(0.0, 0.0)}
+    worker = report("w1", *held, memory_mib=1_000)
+    plan = place(
+        snapshot(three()), [replace(worker, memory_mib=900)], (demand(100),), (),
+        {worker.id: work}, busy=busy, routed=routed,
+    )  # fmt: skip
+    assert ("medium" in {p.variant for p in plan[:1]}) is stays
+
+
 def test_what_is_planned_and_there_gives_way_to_what_costs_more_by_its_absence() -> None:
     """By its worker's own count it is asked for more often than the plan expects."""
     planned = {"large": PlannedWork(0.5, 90.0), "medium": PlannedWork(0.1, 5.0)}
