@@ -44,7 +44,7 @@ from planner.reconcile.worker_memory import (
     by_worth,
 )
 from planner.residency.pins import Held
-from planner.selection.eligibility import answers, profile_rule
+from planner.selection.eligibility import ProfileRule, answers, profile_rule
 from planner.types import Candidate, Demand, Snapshot, WorkerReport
 from variants.slots import puts_of
 from variants.types import (
@@ -168,10 +168,11 @@ def _around(
     beside = [(d, 1.0) for d in unserved] + [
         (d, ELSEWHERE) for d in given.demand if full and routed
     ]
-    left = [
-        (d.task, profile_rule(d, given.transport_ms), part * given.queries_qps(d))
-        for d, part in beside
-    ]
+    left: dict[TaskName, list[tuple[ProfileRule, float]]] = {}
+    for wanted, part_of in beside:
+        rule_of = profile_rule(wanted, given.transport_ms)
+        qps = part_of * given.queries_qps(wanted)
+        left.setdefault(wanted.task, []).append((rule_of, qps))
 
     @cache
     def beside_qps(kind: DeviceKindName, key: VariantKey) -> float:
@@ -180,10 +181,9 @@ def _around(
         if key[0] not in served:
             return inf
         candidate = given.offers[kind][key]
-        there_qps = sum(
-            [qps for task, obstacle, qps in left if task == key[0] and obstacle(candidate) is None]
-        )
-        return there_qps + coming.get((kind, key), 0.0)
+        asked = left.get(key[0], ())
+        asked_qps = sum([qps for obstacle, qps in asked if obstacle(candidate) is None])
+        return asked_qps + coming.get((kind, key), 0.0)
 
     order = by_worth if rule == "modelless" else as_it_came
     for memory in memories:

@@ -109,7 +109,7 @@ class _Device:
             counted = dict.fromkeys(takes, 0.0)
             for part in self.parts:
                 counted[part.offer] += part.share
-            worst = max(takes, key=lambda offer: (takes[offer] / counted[offer], offer))
+            worst = max(takes, key=lambda offer: (takes[offer] / max(counted[offer], CLOSE), offer))
             if takes[worst] <= WASTEFUL * counted[worst]:
                 return taken
             taken += [part for part in self.parts if part.offer == worst]
@@ -118,7 +118,7 @@ class _Device:
     def add(self, part: Assignment, qps: float) -> float:
         """Give a part of it more of its class, as far as there is time; how much that was."""
         unit_s = self._unit_s(part.offer, part.batch_size) * self.slowdown
-        more = min(qps, max(0.0, self.left) / unit_s)
+        more = min(qps, max(0.0, self.left) / max(unit_s, CLOSE))
         at = self.parts.index(part)
         share = (part.qps + more) * unit_s
         self.parts[at] = replace(part, qps=part.qps + more, share=share)
