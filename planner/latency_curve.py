@@ -65,8 +65,9 @@ class Curve:
         """The largest batch size that may run."""
         return self.points[-1][0]
 
-    def latency_ms(self, size: int) -> float:
-        """Latency of a batch in ms; infinite above the largest."""
+    def latency_ms(self, size: float) -> float:
+        """Latency of a batch in ms, or of batches of so many rows in the mean; infinite above the
+        largest."""
         points = self.points
         if size > points[-1][0]:
             return inf

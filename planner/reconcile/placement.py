@@ -87,7 +87,7 @@ def place(
     rule: str = "modelless",
     busy: float | None = None,
     settled: bool = False,
-    routed: bool = False,
+    by_routes: bool = False,
     pinned: Held | None = None,
 ) -> tuple[Placement, ...]:
     """Placements with their shares, ordered by worker; on each, the most valuable first.
@@ -104,7 +104,7 @@ def place(
         rule: what leaves a memory that is short; a name in ``planner.eviction.registry.RULES``.
         busy: the part of the workers' time that the plan gives to the demand; None where it is all.
         settled: whether ``before`` was placed for the same that is ``planned`` now.
-        routed: whether queries go where routes lead, and not by prices.
+        by_routes: whether queries go where routes lead, and not by prices.
         pinned: what operators have each worker hold, whatever else there is; it fits there.
     """
     memories = [WorkerMemory.of(report) for report in sorted(workers, key=lambda r: r.id)]
@@ -113,7 +113,7 @@ def place(
     if planned:
         memories = _emptied(memories, given, pinned)
         old = by_worker(before, [memory.report.id for memory in memories])
-        _around(given, memories, old, planned, unserved, fallback, rule, busy, routed)
+        _around(given, memories, old, planned, unserved, fallback, rule, busy, by_routes)
         return tuple(_placements(memories, old, planned, settled=settled))
     kept = _emptied(memories, given, pinned)
     _take_asked(given, kept)
@@ -152,7 +152,7 @@ def _around(
     fallback: bool,
     rule: str,
     busy: float | None,
-    routed: bool,
+    by_routes: bool,
 ) -> None:
     """Hold what was planned, what else is asked for, and what else the memory has room for."""
     served = {task for work in planned.values() for task, _ in work}
@@ -166,7 +166,7 @@ def _around(
 
     full = busy is None or busy >= SPARE
     beside = [(d, 1.0) for d in unserved] + [
-        (d, ELSEWHERE) for d in given.demand if full and routed
+        (d, ELSEWHERE) for d in given.demand if full and by_routes
     ]
     left: dict[TaskName, list[tuple[ProfileRule, float]]] = {}
     for wanted, part_of in beside:

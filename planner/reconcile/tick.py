@@ -156,7 +156,7 @@ def tick(
         and basis is not None
         and basis.routed is routed,
         busy=load,
-        routed=observation.objective is not Objective.ACCURACY,
+        by_routes=observation.objective is not Objective.ACCURACY,
         # On a fixed fleet under cost the cheapest variant is nearly always the quickest too:
         # another one would take memory from what queries ask for.
         fallback=observation.elastic or observation.objective is Objective.ACCURACY,

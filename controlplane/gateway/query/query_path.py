@@ -103,13 +103,8 @@ class QueryPath(EarlyRefusals):
             most = inf if self.reader is None else UNUSUAL_BYTES
             self._parsed(parse_v1(body, self.tasks, received_ms, draw, most_bytes=most), asking)
         except (LongBody, AskedInText) as elsewhere:
-            if asking.unseen and self._refused_unread(_query_of(elsewhere), asking):
-                return
             said = {"task": None, "received_ms": received_ms, "draw": draw}
-            # Not the error itself, which leads back to here.
-            refused = partial(self._refused_unread, _query_of(elsewhere), asking)
-            texts = isinstance(elsewhere, AskedInText)
-            self._read_elsewhere(body, said, asking, texts=texts, refused=refused)
+            self._unread(body, said, asking, elsewhere)
         except Exception as error:
             self.fail(error, asking.respond, given_id=given_id)
 
@@ -187,8 +182,6 @@ class QueryPath(EarlyRefusals):
             )
             self._parsed(parsed, asking)
         except (LongBody, AskedInText) as elsewhere:
-            if asking.unseen and self._refused_unread(_query_of(elsewhere), asking):
-                return
             said = {
                 "task": task,
                 "pinned": pinned,
@@ -196,12 +189,23 @@ class QueryPath(EarlyRefusals):
                 "received_ms": received_ms,
                 "draw": draw,
             }
-            # Not the error itself, which leads back to here.
-            refused = partial(self._refused_unread, _query_of(elsewhere), asking)
-            texts = isinstance(elsewhere, AskedInText)
-            self._read_elsewhere(body, said, asking, texts=texts, refused=refused)
+            self._unread(body, said, asking, elsewhere)
         except Exception as error:
             self.fail(error, asking.respond, given_id=given_id)
+
+    def _unread(
+        self,
+        body: bytes | bytearray,
+        said: dict[str, Any],
+        asking: Asking,
+        elsewhere: LongBody | AskedInText,
+    ) -> None:
+        """Have another process read a body, unless it would be refused for want of time now."""
+        # Not the error itself, which leads back to here.
+        refused = partial(self._refused_unread, _query_of(elsewhere), asking)
+        if not (asking.unseen and refused()):
+            texts = isinstance(elsewhere, AskedInText)
+            self._read_elsewhere(body, said, asking, texts=texts, refused=refused)
 
     def _refused_unread(self, asked: Callable[[], Query] | None, asking: Asking) -> bool:
         """Answer a query that would be refused for want of time now, before its texts are read.

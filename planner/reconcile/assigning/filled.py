@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import fsum
 
-from planner.solver.problem import Assignment, Planner, Problem, Solution
+from planner.solver.problem import Assignment, AvailableKind, Planner, Problem, Solution
 from planner.types import Objective
 from variants.types import DeviceKindName
 
@@ -49,12 +49,12 @@ def filled(problem: Problem, found: Solution, planner: Planner) -> Solution:
         for device in devices:
             for part in device.take_off():
                 missing[part.demand] += part.qps
-                short.add(device.kind)
+                short.add(device.kind.name)
         if not short:
             return found if turn == 0 else _solution(problem, found, kept + devices)
         _put_back(devices, missing)
-        kept += [device for device in devices if device.kind in short]
-        others = [device for device in devices if device.kind not in short]
+        kept += [device for device in devices if device.kind.name in short]
+        others = [device for device in devices if device.kind.name not in short]
         if not any(missing):
             return _solution(problem, found, kept + others)
         for device in others:
@@ -73,13 +73,12 @@ class _Device:
     """A device of a solution."""
 
     problem: Problem
-    kind: DeviceKindName
-    interference: float
+    kind: AvailableKind
     parts: list[Assignment] = field(default_factory=list)
 
     @property
     def slowdown(self) -> float:
-        return 1.0 + self.interference if len({part.offer for part in self.parts}) > 1 else 1.0
+        return self.kind.slowdown(len({part.offer for part in self.parts}))
 
     @property
     def left(self) -> float:
@@ -132,17 +131,12 @@ class _Device:
 
     def _unit_s(self, offer: int, rows: float) -> float:
         """Time per row in batches of so many rows in the mean."""
-        curve = self.problem.offers[offer].curve
-        low = int(rows)
-        ms = curve.latency_ms(low)
-        if rows > low:
-            ms += (rows - low) * (curve.latency_ms(low + 1) - ms)
-        return ms / (1_000 * rows)
+        return self.problem.offers[offer].curve.latency_ms(rows) / (1_000 * rows)
 
 
 def _devices(problem: Problem, found: Solution) -> list[_Device]:
-    interference = {kind.name: kind.interference for kind in problem.kinds}
-    devices = [_Device(problem, kind, interference[kind]) for kind in found.devices]
+    kinds = {kind.name: kind for kind in problem.kinds}
+    devices = [_Device(problem, kinds[name]) for name in found.devices]
     for part in found.assignments:
         devices[part.device].parts.append(part)
     return devices
@@ -161,7 +155,7 @@ def _rest(problem: Problem, kept: Sequence[_Device], missing: Sequence[float]) -
     """The problem that is left: other devices, and what is not served by those that are kept."""
     used: dict[DeviceKindName, int] = {}
     for device in kept:
-        used[device.kind] = used.get(device.kind, 0) + 1
+        used[device.kind.name] = used.get(device.kind.name, 0) + 1
     return replace(
         problem,
         kinds=tuple(
@@ -181,7 +175,7 @@ def _rest(problem: Problem, kept: Sequence[_Device], missing: Sequence[float]) -
 def _solution(problem: Problem, found: Solution, devices: Sequence[_Device]) -> Solution:
     """Of these devices, with what was known of the one before."""
     order: Mapping[DeviceKindName, int] = {kind.name: n for n, kind in enumerate(problem.kinds)}
-    devices = sorted([d for d in devices if d.parts], key=lambda d: order[d.kind])
+    devices = sorted([d for d in devices if d.parts], key=lambda d: order[d.kind.name])
     parts = [
         replace(part, device=at)
         for at, device in enumerate(devices)
@@ -191,15 +185,14 @@ def _solution(problem: Problem, found: Solution, devices: Sequence[_Device]) -> 
     for part in parts:
         served[part.demand] += part.qps
     in_all = fsum(served)
-    prices = {kind.name: kind.usd_per_hour for kind in problem.kinds}
-    usd = fsum(prices[device.kind] for device in devices)
+    usd = fsum(device.kind.usd_per_hour for device in devices)
     whole = all(
         qps >= demand.qps * (1 - CLOSE) for qps, demand in zip(served, problem.demand, strict=True)
     )
     weighed = fsum(part.qps * problem.offers[part.offer].accuracy for part in parts)
     return replace(
         found,
-        devices=tuple([device.kind for device in devices]),
+        devices=tuple([device.kind.name for device in devices]),
         assignments=tuple(parts),
         served_qps=in_all,
         accuracy=weighed / in_all if in_all else 0.0,

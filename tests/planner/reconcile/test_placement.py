@@ -177,10 +177,10 @@ def test_what_other_tasks_lack_is_no_reason_to_keep_a_variant() -> None:
 
 
 @pytest.mark.parametrize(
-    ("routed", "busy", "stays"), [(True, None, True), (True, 0.5, False), (False, None, False)]
+    ("by_routes", "busy", "stays"), [(True, None, True), (True, 0.5, False), (False, None, False)]
 )
 def test_a_part_of_what_full_workers_are_asked_for_looks_elsewhere(
-    routed: bool, busy: float | None, stays: bool
+    by_routes: bool, busy: float | None, stays: bool
 ) -> None:
     """So ``medium`` stays before ``small``, which takes less of the memory that is left."""
     held = [
@@ -191,7 +191,7 @@ def test_a_part_of_what_full_workers_are_asked_for_looks_elsewhere(
     worker = report("w1", *held, memory_mib=1_000)
     plan = place(
         snapshot(three()), [replace(worker, memory_mib=900)], (demand(100),), (),
-        {worker.id: work}, busy=busy, routed=routed,
+        {worker.id: work}, busy=busy, by_routes=by_routes,
     )  # fmt: skip
     assert ("medium" in {p.variant for p in plan[:1]}) is stays
 
