@@ -13,11 +13,12 @@ at a high one with the rate itself.
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from math import exp
+from math import exp, sqrt
 from statistics import NormalDist
 from typing import Generic
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.forecasting.buckets import Array, Buckets, KeyT
 from planner.forecasting.calibration import Calibration
@@ -37,6 +38,8 @@ PRIOR_SCALES = 3.0
 """Their standard deviation, in scales."""
 SURGE_DEVIATIONS = 4.0
 """Counts this far above the forecast are not by chance: the open bucket is believed at once."""
+SLUMP_DEVIATIONS = 4.0
+"""Counts this far below the forecast are not by chance either, by what is usual for the key."""
 LEAP = 1.5
 """Beyond what was seen of late, a forecast leaps no further than this times the present rate."""
 _RANK_EVERY = 6
@@ -151,10 +154,11 @@ class EmpiricalQuantiles(Generic[KeyT]):
         whole, or in the latest counts.
         """
         known = ~np.isnan(self._newest)
-        point = np.where(known, self._newest, self._latest.since_begun)
+        usual = np.where(known, self._newest, self._latest.since_begun)
         if not self._guarded:
-            return point
-        usual = np.sqrt(point) * (1 + 2 * self._share)
+            return usual
+        point = np.where(known & self._slumped(usual), self._most_recent(), usual)
+        raised = np.sqrt(usual) * (1 + 2 * self._share)
         recent_s = np.full(len(point), self._latest.recent_s)
         counted = (
             (self._latest.recent, recent_s),
@@ -162,9 +166,30 @@ class EmpiricalQuantiles(Generic[KeyT]):
         )
         for rates, seen_s in counted:
             chance = SURGE_DEVIATIONS / 2 / np.sqrt(np.maximum(seen_s, 1e-9))
-            surge = known & (np.sqrt(rates) > usual + chance)
-            point = np.where(surge, np.maximum(rates, point), point)
+            surge = known & (np.sqrt(rates) > raised + chance)
+            point = np.where(surge, np.maximum(rates, np.maximum(point, usual)), point)
         return point
+
+    def _slumped(self, usual: Array) -> npt.NDArray[np.bool_]:
+        """Where the latest counts are too far below what is usual to be so by chance, shape
+        ``(rows,)``, as ``usual`` is.
+
+        What is asked for no longer goes at once: others come instead, and both would not fit.
+        """
+        lowered = np.sqrt(usual) * (1 - 2 * self._share)
+        slumped: npt.NDArray[np.bool_] = (
+            np.sqrt(self._latest.recent) < lowered - SLUMP_DEVIATIONS * self._recent_chance()
+        )
+        return slumped
+
+    def _most_recent(self) -> Array:
+        """The latest rates and a standard deviation more, shape ``(rows,)``."""
+        root: Array = np.sqrt(self._latest.recent) + self._recent_chance()
+        return np.square(root)
+
+    def _recent_chance(self) -> Array:
+        """Standard deviations of the roots of the latest rates, shape ``(rows,)``."""
+        return self._latest.rough / 2 / sqrt(max(self._latest.recent_s, 1e-9))
 
     def _scale(self, point: Array) -> Array:
         """The unit of an error for each point forecast, as above; same shape as ``point``."""

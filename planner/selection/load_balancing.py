@@ -67,10 +67,7 @@ def least_busy(
 
     Returns None when there is no worker besides ``avoid``.
     """
-    count = len(workers)
-    if count > COMPARED:
-        first = draw % count
-        workers = workers[first : first + COMPARED] + workers[: max(0, first + COMPARED - count)]
+    workers = compared(workers, draw)
     others = workers if avoid is None else [worker for worker in workers if worker.id != avoid]
     if not others:
         return None
@@ -78,6 +75,15 @@ def least_busy(
     if best.busy_until_ms > now_ms:
         return best
     return next(worker for worker in others if worker.busy_until_ms <= now_ms)
+
+
+def compared(workers: tuple[WorkerView, ...], draw: int) -> tuple[WorkerView, ...]:
+    """``COMPARED`` neighbours, from one drawn at random on; all where there are no more."""
+    count = len(workers)
+    if count <= COMPARED:
+        return workers
+    first = draw % count
+    return workers[first : first + COMPARED] + workers[: max(0, first + COMPARED - count)]
 
 
 def host_for(

@@ -12,14 +12,15 @@ is predicted to complete first.
 
 from bisect import bisect_right
 
+from planner.selection.load_balancing import compared, least_busy
 from planner.selection.open_batches import OpenBatches
 from planner.selection.prices import UsualFills, exhausted, priced, quickest
 from planner.selection.refusal import crowded, shed
 from planner.selection.route_targets import RouteTargets
 from planner.selection.routes import RouteTable
-from planner.selection.select import load_or_refuse, select
+from planner.selection.select import Pick, earliest, load_or_refuse, select
 from planner.selection.shedding import Shedding
-from planner.types import Choice, Query, Reason, Refusal, Snapshot
+from planner.types import Choice, Query, Reason, Refusal, Snapshot, WorkerView
 from variants.slots import tuple_of
 from variants.types import Prefer, WorkerId
 
@@ -129,12 +130,12 @@ def choose(
     """The variant and worker that answer a query, or why none does: by the plan, if it can.
 
     A query that finds no room on its targets, or was refused there, goes wherever it completes
-    first. That spreads a peak over all workers, on the variants that take least time. Once queries
-    are refused, it may not wait long on workers of other classes: their batches would become
-    smaller, and fewer queries would be served in all. A class without routes takes what it prefers
-    of the variants that fit, as long as no queries are refused; under accuracy that is so of a task
-    of which nothing is ready. Pinned queries, and those that prefer something else than the plan
-    optimised, do not follow the plan.
+    first. That spreads a peak over all workers, on the variants that take least time. But it keeps
+    off workers that are busy with the batches of other classes: it would run there by itself, and
+    the rows of a whole batch would go without. And once queries are refused, it may not wait long
+    anywhere. A class without routes takes what it prefers of the variants that fit, as long as no
+    queries are refused; under accuracy that is so of a task of which nothing is ready. Pinned
+    queries, and those that prefer something else than the plan optimised, do not follow the plan.
     """
     if query.variant is not None or not routes.used or query.prefer is not routes.prefer:
         return select(snapshot, query, now_ms)
@@ -173,15 +174,57 @@ def choose(
         own = follow(targets, query, now_ms, snapshot.transport_ms, window)
         if own is not None:
             return own
+    return _elsewhere(snapshot, routes, targets, congestion.overflow(now_ms), query, now_ms)
+
+
+def _elsewhere(
+    snapshot: Snapshot,
+    routes: RouteTable,
+    targets: RouteTargets,
+    patience: float,
+    query: Query,
+    now_ms: float,
+) -> Choice | Refusal:
+    """The choice for a query that found no room where it was planned; ``patience`` is the part of
+    its slack that it may wait."""
     query = query._replace(prefer=LATENCY)
-    found = select(snapshot, query, now_ms)
-    overflow = congestion.overflow(now_ms)
-    if overflow < 1.0 and isinstance(found, Choice) and not found.cold:
-        run_ms = found.candidate.table.ms[query.rows] + snapshot.transport_ms
-        slack_ms = query.received_ms + query.latency_ms - now_ms - run_ms
-        if found.predicted_ms - run_ms > overflow * slack_ms:
-            return crowded(snapshot, query, now_ms)
-    return found
+    if query.task not in snapshot.tasks:
+        return select(snapshot, query, now_ms)
+    pick = _beside(routes, targets)
+    found = earliest(snapshot, query, now_ms, pick, patience)
+    if found is not None:
+        return found
+    limited = patience < 1.0 or pick is not least_busy
+    if limited and earliest(snapshot, query, now_ms, least_busy, 1.0) is not None:
+        return crowded(snapshot, query, now_ms)
+    other = load_or_refuse(snapshot, query, now_ms)
+    if patience < 1.0 and isinstance(other, Choice) and not other.cold:
+        return crowded(snapshot, query, now_ms)
+    return other
+
+
+def _beside(routes: RouteTable, targets: RouteTargets) -> Pick:
+    """Picks the worker that is free first, for queries that found no room where they were planned:
+    none that is busy with planned batches, unless queries of this class have a part in them."""
+    batching = routes.batching
+    if not batching:
+        return least_busy
+
+    def pick(
+        workers: tuple[WorkerView, ...], draw: int, now_ms: float, avoid: WorkerId | None
+    ) -> WorkerView | None:
+        there = tuple(
+            [
+                worker
+                for worker in compared(workers, draw)
+                if worker.id not in batching
+                or worker.busy_until_ms <= now_ms
+                or worker.id in routes.workers_of(targets)
+            ]
+        )
+        return least_busy(there, draw, now_ms, avoid)
+
+    return pick
 
 
 def follow(

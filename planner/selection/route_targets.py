@@ -29,6 +29,9 @@ ROOM = {Prefer.COST: 0.9, Prefer.ENERGY: 0.9, Prefer.ACCURACY: 0.63}
 the plan optimised. Under ``accuracy`` the SLO is the tightest that was asked for, else that of the
 class, which is rounded down."""
 
+DISPLACED = 3.0
+"""Rows in whose time a row that was not planned on a worker runs there, from which on it keeps off
+unless the worker is idle (docs/decisions/0007-planning.md has the sweep)."""
 SOME = 0.05
 """Part of a class's rate that makes a kind one that the plan has it on."""
 
@@ -92,6 +95,27 @@ def rooms_ms(
         )
     longest_ms = {id_: max(ms, batch_ms[id_]) for id_, ms in half_ms.items()}
     return {id_: ROOM[prefer] * ms for id_, ms in longest_ms.items() if ms > 0.0}
+
+
+def batching(routes: Iterable[Route], snapshot: Snapshot) -> frozenset[WorkerId]:
+    """The workers that are planned to answer more than ``DISPLACED`` rows in the time that one row
+    takes there by itself.
+
+    A row that nobody planned there runs by itself, and on a full worker as many others go without.
+    """
+    time_ms: dict[WorkerId, float] = {}
+    alone_ms: dict[WorkerId, float] = {}
+    for route in routes:
+        worker, view = snapshot.workers.get(route.worker), snapshot.tasks.get(route.task)
+        if worker is None or view is None:
+            continue
+        candidate = view.of(route.variant, worker.device_kind)
+        if candidate is not None:
+            ms = candidate.table.ms
+            size = min(route.batch_size, candidate.table.max_batch)
+            time_ms[worker.id] = time_ms.get(worker.id, 0.0) + route.qps * ms[size] / size
+            alone_ms[worker.id] = alone_ms.get(worker.id, 0.0) + route.qps * ms[1]
+    return frozenset([id_ for id_, ms in time_ms.items() if alone_ms[id_] > DISPLACED * ms])
 
 
 def planned_kinds(

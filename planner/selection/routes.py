@@ -23,6 +23,7 @@ from planner.selection.route_targets import (
     ROOM,
     ReadyVariants,
     RouteTargets,
+    batching,
     planned_kinds,
     rooms_ms,
     route_targets,
@@ -49,6 +50,8 @@ class _Basis(NamedTuple):
     """The tightest SLO of each class that the plan was made for, likewise."""
     gains: KnownGains
     """Of the tasks of plans for the same catalog, likewise."""
+    batching: frozenset[WorkerId] = frozenset()
+    """The workers whose planned batches others keep out of, where the plan is not for accuracy."""
 
     def same_but_ready(self, other: "_Basis") -> bool:
         """Whether nothing but what is ready where may be other than in another one."""
@@ -65,7 +68,7 @@ class RouteTable:
 
     __slots__ = (
         "_basis", "_by_class", "_by_task", "_first_free", "_known", "_menus", "_offers",
-        "_offers_before", "prefer", "used",
+        "_offers_before", "_workers", "prefer", "used",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +86,8 @@ class RouteTable:
         """Whether there is any route at all."""
         self._by_task = by_class
         self._known: dict[tuple[TaskName, float, float | None], RouteTargets] = {}
+        self._workers: dict[int, frozenset[WorkerId]] = {}
+        """By the identity of a class's targets, which are kept for as long as this is."""
         self._offers: dict[tuple[TaskName, float, float | None], Offers | None] = {}
         self._offers_before: dict[
             tuple[TaskName, float, float | None], tuple[TaskView, Offers]
@@ -152,6 +157,20 @@ class RouteTable:
         room_ms = None if self._basis is None else self._basis.rooms_ms.get(worker)
         return latency_ms / 2 if room_ms is None else room_ms / ROOM[self.prefer]
 
+    @property
+    def batching(self) -> frozenset[WorkerId]:
+        """Workers that are planned to answer so many rows at once that others keep off while they
+        are busy (``planner.selection.route_targets.batching``)."""
+        return frozenset() if self._basis is None else self._basis.batching
+
+    def workers_of(self, targets: RouteTargets) -> frozenset[WorkerId]:
+        """The workers of the targets of a class of this table."""
+        found = self._workers.get(id(targets))
+        if found is None:
+            there = [worker.id for target in targets for worker in target.workers]
+            found = self._workers[id(targets)] = frozenset(there)
+        return found
+
     def kept(
         self, basis: _Basis, prefer: Prefer
     ) -> dict[TaskName, Mapping[SloClass, RouteTargets]]:
@@ -213,7 +232,9 @@ class RouteTable:
             if same and same_catalog(before, snapshot):
                 return known._replace(snapshot=snapshot)
         if prefer is not Prefer.ACCURACY:
-            return _Basis(routes, snapshot, rooms_ms(routes, snapshot, prefer), None, {}, {}, {})
+            rooms = rooms_ms(routes, snapshot, prefer)
+            full = batching(routes, snapshot)
+            return _Basis(routes, snapshot, rooms, None, {}, {}, {}, full)
         tasks = _tasks(routes)
         same = known is not None and same_catalog(known.snapshot, snapshot)
         gains = known.gains if known is not None and same else {}

@@ -97,6 +97,25 @@ def select(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | Refusal:
     return _load_or_refuse(snapshot, view, candidates, query, now_ms)
 
 
+def earliest(
+    snapshot: Snapshot, query: Query, now_ms: float, pick: Pick, patience: float
+) -> Choice | None:
+    """Of what is ready for a query that names no variant, what completes first; None where nothing
+    completes in time.
+
+    Args:
+        pick: the worker to ask of those that hold a variant.
+        patience: part of its slack beside its own run for which the query waits at most.
+    """
+    view = snapshot.tasks.get(query.task)
+    transport_ms = snapshot.transport_ms
+    left_ms = query.received_ms + query.latency_ms - now_ms - transport_ms
+    if view is None or left_ms <= 0.0:
+        return None
+    frontier, reason = view.latency_frontier, Reason.EARLIEST_COMPLETION
+    return _earliest(frontier, reason, pick, query, now_ms, left_ms, transport_ms, patience)
+
+
 def suited(snapshot: Snapshot, query: Query) -> Candidate | None:
     """What would answer a query that names no variant, were no queues in its way: the first in the
     order of its preference of those that fit and that some worker holds or could load. Where there
@@ -208,8 +227,10 @@ def _earliest(
     now_ms: float,
     left_ms: float,
     transport_ms: float,
+    patience: float = 1.0,
 ) -> Choice | None:
-    """The candidate that fits and completes first.
+    """The candidate that fits and completes first; with less than all ``patience``, of those for
+    which no more than that part of the slack beside their run is waited.
 
     Ties go to the lower price, then the lower latency of one row, then the first by name.
 
@@ -264,6 +285,8 @@ def _earliest(
                     else:
                         worker, wait_ms = known
                 done_ms = wait_ms + batch_ms
+                if wait_ms > patience * (left_ms - batch_ms):
+                    continue
                 if done_ms < best_ms or (
                     done_ms == best_ms and (best is None or _tie(candidate) < _tie(best))
                 ):

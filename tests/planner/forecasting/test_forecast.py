@@ -224,3 +224,53 @@ def test_a_class_that_surges_takes_the_share_it_has_now() -> None:
 
 def test_no_counts_no_demand() -> None:
     assert ClassForecast().demand(0.95) == ()
+
+
+def test_what_is_no_longer_asked_for_is_known_within_two_counts() -> None:
+    """The bucket says so only when it ends, and until then what comes instead would not fit."""
+    forecaster = fed(steady(100.0, 100))
+    said = []
+    for second in range(4):
+        forecaster.observe(1_001.0 + second, 1.0, {"a": 20.0})
+        [middle] = forecaster.predict((0.5,))["a"]
+        said.append(middle)
+
+    assert said[0] == pytest.approx(100.0, rel=0.01)
+    assert 20.0 < said[1] < 30.0
+    assert 20.0 < said[3] < 30.0
+
+
+def test_what_comes_back_is_known_as_quickly() -> None:
+    forecaster = fed(steady(100.0, 100))
+    for second, count in enumerate((20.0, 20.0, 20.0, 100.0, 100.0)):
+        forecaster.observe(1_001.0 + second, 1.0, {"a": count})
+    [middle] = forecaster.predict((0.5,))["a"]
+
+    assert middle == pytest.approx(100.0, rel=0.01)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_chance_is_no_slump(seed: int) -> None:
+    """Ten minutes of a steady rate, looked at each second."""
+    random = np.random.default_rng(seed)
+    forecaster = adaptive()
+    said = []
+    for second in range(600):
+        forecaster.observe(second + 1.0, 1.0, {"a": float(random.poisson(50.0))})
+        [middle] = forecaster.predict((0.5,))["a"]
+        said.append(middle)
+
+    assert min(said[30:]) > 40.0
+
+
+def test_queries_of_many_rows_are_no_slump_each_time_that_none_comes() -> None:
+    """One query of 64 rows a second: of two seconds one in seven has none."""
+    random = np.random.default_rng(0)
+    forecaster = adaptive()
+    said = []
+    for second in range(600):
+        forecaster.observe(second + 1.0, 1.0, {"a": 64.0 * float(random.poisson(1.0))})
+        [middle] = forecaster.predict((0.5,))["a"]
+        said.append(middle)
+
+    assert min(said[60:]) > 20.0
