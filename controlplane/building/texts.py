@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from controlplane.building.types import RegistrationLimits, RegistrationRequest
-from profiler.sandbox.sandbox import Sandbox, SandboxLimits
+from profiler.sandbox.sandbox import Sandbox
 from variants.buckets import asked_name
 from variants.checks.onnx_check import check_file
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
@@ -28,14 +28,13 @@ FAR_MORE, FEWEST_MORE = 1.25, 256
 """Times as many embeddings as tokens, and so many more, that say that a tokenizer is another
 model's: tables are filled up to multiples of at most some hundreds."""
 NO_MODELS: Mapping[str, Path] = {}
-PARTS = ("evaluation", "calibration", "training")
 
 
 class WithTexts(NamedTuple):
     """A registration by texts, made one by numbers."""
 
     request: RegistrationRequest
-    file: ModelFile
+    files: tuple[ModelFile, ...]
     """Of the model, with the inputs of the task that it joins."""
     said: tuple[str, ...]
     """What whoever registers should know, in sentences."""
@@ -53,6 +52,7 @@ def with_texts(
     """The request with what its tokenizer says, and with rows of numbers in place of texts.
 
     Args:
+        request: with a tokenizer, where the task has none.
         file: of the model.
         known: the task, or the longest of its buckets, if there is any.
         before: how texts become rows of the version before, where that has its own tokenizer.
@@ -65,8 +65,6 @@ def with_texts(
         Conflict: the task has none.
     """
     of_task = None if known is None else known.text
-    if request.tokenizer is None and of_task is None:
-        return WithTexts(request, file, ())
     data = _tokenizer(request, known, before, tokenizer_of)
     if request.pads:
         raise InvalidInput("the tokenizer says what fills rows up: leave --pad out")
@@ -74,62 +72,117 @@ def with_texts(
         raise InvalidInput("a model that takes texts is a single .onnx file")
     work = folder / "texts"
     work.mkdir()
-    path = work / "tokenizer.json"
-    path.write_bytes(data)
-    name = path.name if request.tokenizer is None else request.tokenizer.name
+    tokenizer = work / "tokenizer.json"
+    tokenizer.write_bytes(data)
     target = work / "model" / file.path.name
     target.parent.mkdir()
-    task_dtypes = {} if known is None else {spec.name: spec.dtype for spec in known.inputs}
-    with Sandbox(SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)) as sandbox:
-        found = sandbox.call(
-            "text_inputs",
-            {
-                "path": str(file.path),
-                "tokenizer": str(path),
-                "tokenizer_name": name,
-                "given": dict(request.text_inputs),
-                "size_mib": limits.model_mib,
-                "where": file.path.name,
-                "text": None if of_task is None else asdict(of_task),
-                "task_dtypes": task_dtypes,
-                "target": str(target),
-            },
-            subject=file.model,
+    with Sandbox(limits.trial) as sandbox:
+        reading = _reading(request, file, known, tokenizer, target, sandbox, limits)
+        longest = _longest(request, file, known, reading.length)
+        encoding = _Encoding(
+            sandbox, tokenizer, reading.text, reading.dtypes, longest, reading.length
         )
-        dtypes, length = found.pop("dtypes"), found.pop("length")
-        unsure = check_table(file.path.name, found.pop("table"), name, found.pop("highest"))
-        text = TextInput(tokenizer=digest_of_text(data), **found)
-        if of_task is not None:
-            dtypes = task_dtypes
-            own = text.tokenizer != of_task.tokenizer
-            pad = text.pad if own else of_task.pad
-            packs = text.types is not None and of_task.types is None
-            text = replace(of_task, tokenizer=text.tokenizer, pad=pad, packed_types=packs)
-        if length is None and request.lengths is None and (known is None or known.bucket is None):
-            raise InvalidInput(
-                f"{file.path.name} takes texts of any length: say with --lengths at which it is"
-                " served, such as '16,64,256'"
-            )
-        longest = length
-        if length is None:
-            there = [longest_of(known)] if known is not None and known.text is not None else []
-            longest = max([*(request.lengths or ()), *there])
-        rows = _rows(request, sandbox, work, path, text, dtypes, longest, length)
+        rows = _rows(request, encoding, work)
+    text = reading.text
     if of_task is None:
         text = replace(text, pairs=rows.pairs)
     else:
         check_pairs(of_task, rows.pairs, request.evaluation.name, request.task)
+    fixed = reading.length is not None
     changed = replace(
         request,
         **rows.paths,
-        pads=() if length is not None else _fills(of_task or text),
-        row_pads=() if length is not None else _fills(text),
+        pads=() if fixed else _fills(of_task or text),
+        row_pads=() if fixed else _fills(text),
         text=of_task or text,
         own_text=text if of_task is not None and text != of_task else None,
         tokenizer_data=data,
     )
     file = replace(file, path=target) if target.exists() else file
-    return WithTexts(changed, file, (*unsure, *rows.said))
+    return WithTexts(changed, (file,), (*reading.doubts, *rows.said))
+
+
+class _Reading(NamedTuple):
+    """What a model reads of texts."""
+
+    text: TextInput
+    """How they become its rows."""
+    dtypes: Mapping[str, str]
+    """Of its inputs."""
+    length: int | None
+    """Tokens of each of its rows; None: any number."""
+    doubts: tuple[str, ...]
+    """Whether the tokenizer may be another model's: in sentences."""
+
+
+def _reading(
+    request: RegistrationRequest,
+    file: ModelFile,
+    known: Task | None,
+    tokenizer: Path,
+    target: Path,
+    sandbox: Sandbox,
+    limits: RegistrationLimits,
+) -> _Reading:
+    """What a model reads of texts; one that joins a task and has other inputs is written to
+    ``target`` with those of the task.
+
+    Raises:
+        InvalidArtifact: it takes no numbers of tokens.
+        InvalidInput: the tokenizer is none, or the model has no embeddings for its tokens.
+    """
+    of_task = None if known is None else known.text
+    task_dtypes = {} if known is None else {spec.name: spec.dtype for spec in known.inputs}
+    name = tokenizer.name if request.tokenizer is None else request.tokenizer.name
+    found = sandbox.call(
+        "text_inputs",
+        {
+            "path": str(file.path),
+            "tokenizer": str(tokenizer),
+            "tokenizer_name": name,
+            "given": dict(request.text_inputs),
+            "size_mib": limits.model_mib,
+            "where": file.path.name,
+            "text": None if of_task is None else asdict(of_task),
+            "task_dtypes": task_dtypes,
+            "target": str(target),
+        },
+        subject=file.model,
+    )
+    dtypes, length = found.pop("dtypes"), found.pop("length")
+    doubts = check_table(file.path.name, found.pop("table"), name, found.pop("highest"))
+    text = TextInput(tokenizer=digest_of_text(tokenizer.read_bytes()), **found)
+    if of_task is None:
+        return _Reading(text, dtypes, length, doubts)
+    joined = replace(
+        of_task,
+        tokenizer=text.tokenizer,
+        pad=of_task.pad if text.tokenizer == of_task.tokenizer else text.pad,
+        packed_types=text.types is not None and of_task.types is None,
+    )
+    return _Reading(joined, task_dtypes, length, doubts)
+
+
+def _longest(
+    request: RegistrationRequest, file: ModelFile, known: Task | None, length: int | None
+) -> int:
+    """Tokens of the longest rows that a model is served for.
+
+    Args:
+        length: of all its rows; None: any.
+
+    Raises:
+        InvalidInput: any, and no lengths are said.
+    """
+    if length is not None:
+        return length
+    if request.lengths is None and (known is None or known.bucket is None):
+        raise InvalidInput(
+            f"{file.path.name} takes texts of any length: say with --lengths at which it is"
+            " served, such as '16,64,256'"
+        )
+    there = [longest_of(known)] if known is not None and known.text is not None else []
+    return max([*(request.lengths or ()), *there])
 
 
 def _fills(text: TextInput) -> tuple[tuple[str, float], ...]:
@@ -191,7 +244,7 @@ def text_of_task(
     check_file(tokenizer, limit_mib=MOST_BYTES / 2**20)
     names = [spec.name for spec in task.inputs]
     ids, mask, types = roles_of(names, given, f"task {task.name!r}")
-    with Sandbox(SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)) as sandbox:
+    with Sandbox(limits.trial) as sandbox:
         found = sandbox.call(
             "tokenizer",
             {
@@ -229,8 +282,7 @@ def request_of_task(
     work.mkdir()
     found: dict[str, Any] = {
         part: rows_of_task(rows, task, tokenizer_of, work / part, own=version.text)
-        for part in PARTS
-        if (rows := getattr(request, part)) is not None
+        for part, rows in request.rows.items()
     }
     return replace(request, **found)
 
@@ -255,12 +307,13 @@ def rows_of_task(
     if task.text is None:
         return rows
     folder.mkdir()
-    path, text = folder / "tokenizer.json", own or task.text
-    path.write_bytes(tokenizer_of(text.tokenizer))
+    tokenizer, text = folder / "tokenizer.json", own or task.text
+    tokenizer.write_bytes(tokenizer_of(text.tokenizer))
     dtypes = {spec.name: spec.dtype for spec in task.inputs}
-    length, limits = longest_of(task), RegistrationLimits()
-    with Sandbox(SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)) as sandbox:
-        path, found = _fitted(sandbox, rows, folder, path, text, dtypes, length, length)
+    length = longest_of(task)
+    with Sandbox(RegistrationLimits().trial) as sandbox:
+        encoding = _Encoding(sandbox, tokenizer, text, dtypes, length, length)
+        path, found = encoding.rows(rows, folder)
     check_pairs(task.text, bool(found["pairs"]) if found["rows"] else None, rows.name, task.name)
     return path
 
@@ -308,6 +361,47 @@ def _tokenizer(
     return request.tokenizer.read_bytes()
 
 
+class _Encoding(NamedTuple):
+    """How texts of files become rows of numbers."""
+
+    sandbox: Sandbox
+    """In which the tokenizer is run."""
+    tokenizer: Path
+    text: TextInput
+    dtypes: Mapping[str, str]
+    """Of the inputs."""
+    longest: int
+    """Tokens of a row that is kept."""
+    width: int | None
+    """To which all rows are filled up; None: to the longest of their file."""
+
+    def rows(self, given: Path, folder: Path) -> tuple[Path, dict[str, Any]]:
+        """A file of numbers in ``folder``, or the one that is given where it has no texts; and
+        what ``text_rows`` of the sandbox says of it. Sentences name the file, so it has the name of
+        that with the texts.
+
+        Raises:
+            InvalidArtifact: there is no such file, or its rows are refused.
+        """
+        if not given.exists():
+            raise InvalidArtifact(f"{given.name}: there is no such file")
+        target = folder / f"{given.stem}.npz"
+        found = self.sandbox.call(
+            "text_rows",
+            {
+                "path": str(given),
+                "target": str(target),
+                "tokenizer": str(self.tokenizer),
+                "text": asdict(self.text),
+                "dtypes": {name: self.dtypes[name] for name in names_of(self.text)},
+                "longest": self.longest,
+                "width": self.width,
+            },
+            subject=given.name,
+        )
+        return (target if found["rows"] else given), found
+
+
 class _Rows(NamedTuple):
     paths: dict[str, Any]
     """Files of rows, by what they are for."""
@@ -316,61 +410,19 @@ class _Rows(NamedTuple):
     said: tuple[str, ...]
 
 
-def _rows(
-    request: RegistrationRequest,
-    sandbox: Sandbox,
-    work: Path,
-    tokenizer: Path,
-    text: TextInput,
-    dtypes: dict[str, str],
-    longest: int | None,
-    width: int | None,
-) -> _Rows:
+def _rows(request: RegistrationRequest, encoding: _Encoding, work: Path) -> _Rows:
+    """All files of rows of a request as numbers, each in a folder of its own."""
     paths, said, pairs = dict[str, Any](), list[str](), None
-    for part in PARTS:
-        given = getattr(request, part)
-        if given is not None:
-            folder = work / part
-            folder.mkdir()
-            path, found = _fitted(sandbox, given, folder, tokenizer, text, dtypes, longest, width)
-            paths[part] = path
-            if part == "evaluation" and found["rows"]:
-                pairs = bool(found["pairs"])
-            if left_out := found.get("left_out", 0):
-                rows = left_out + found["rows"]
-                said.append(
-                    f"{left_out:,} of the {rows:,} texts of {given.name} have more than"
-                    f" {longest} tokens, and were left out"
-                )
+    for part, given in request.rows.items():
+        folder = work / part
+        folder.mkdir()
+        paths[part], found = encoding.rows(given, folder)
+        if part == "evaluation" and found["rows"]:
+            pairs = bool(found["pairs"])
+        if left_out := found.get("left_out", 0):
+            rows = left_out + found["rows"]
+            said.append(
+                f"{left_out:,} of the {rows:,} texts of {given.name} have more than"
+                f" {encoding.longest} tokens, and were left out"
+            )
     return _Rows(paths, pairs, tuple(said))
-
-
-def _fitted(
-    sandbox: Sandbox,
-    given: Path,
-    folder: Path,
-    tokenizer: Path,
-    text: TextInput,
-    dtypes: dict[str, str],
-    longest: int | None,
-    width: int | None,
-) -> tuple[Path, dict[str, Any]]:
-    """Rows of numbers, and what is to be said of them. Sentences name the file, so it has the name
-    of that with the texts."""
-    if not given.exists():
-        raise InvalidArtifact(f"{given.name}: there is no such file")
-    target = folder / f"{given.stem}.npz"
-    found = sandbox.call(
-        "text_rows",
-        {
-            "path": str(given),
-            "target": str(target),
-            "tokenizer": str(tokenizer),
-            "text": asdict(text),
-            "dtypes": {name: dtypes[name] for name in names_of(text)},
-            "longest": longest,
-            "width": width,
-        },
-        subject=given.name,
-    )
-    return (target if found["rows"] else given), found

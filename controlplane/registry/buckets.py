@@ -4,14 +4,15 @@ What comes of this is registered as any other model is, for tasks that share the
 ask (``variants.buckets``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from controlplane.building.family import digest_of
 from controlplane.building.types import RegistrationLimits, RegistrationRequest
 from profiler.evaluation.rows_by_length import fit_rows
-from profiler.sandbox.sandbox import Sandbox, SandboxLimits
+from profiler.sandbox.sandbox import Sandbox
 from variants.buckets import BucketedTask, bucket_name, bucket_of
 from variants.errors import Conflict, InvalidInput
 from variants.metrics.metric import LABELS, TOP1, parse_metric
@@ -54,55 +55,61 @@ def by_length(
     lengths = _lengths(request, known, _having(known, versions, source))
     if request.path.is_dir() or source.path.suffix != ".onnx":
         raise InvalidInput("a model for rows of several lengths is a single .onnx file")
+    longest = max(lengths[-1], known.lengths[-1] if known is not None else 0)
     made: list[tuple[RegistrationRequest, tuple[ModelFile, ...]]] = []
-    with Sandbox(SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)) as sandbox:
+    with Sandbox(limits.trial) as sandbox:
         for length in lengths:
             own = folder / f"length-{length}"
             own.mkdir()
-            path = own / source.path.name
+            file = replace(source, path=own / source.path.name)
             found = sandbox.call(
                 "fix_axis",
                 {
                     "path": str(source.path),
                     "size_mib": limits.model_mib,
                     "length": length,
-                    "longest": max(lengths[-1], known.lengths[-1] if known is not None else 0),
-                    "target": str(path),
+                    "longest": longest,
+                    "target": str(file.path),
                 },
                 subject=source.model,
             )
-            axes = _axes(found["axes"], request.pads, known)
-            if known is not None and axes != known.axes:
-                raise Conflict(
-                    f"task {request.task!r} has other open axes, or other padding, which stay:"
-                    " leave --pad out, or register for another task"
-                )
-            following = [FollowingAxis(**one) for one in found["outputs"]]
-            outputs = _following(following, known)
-            fills = dict(request.row_pads)
-            of_rows = [replace(axis, pad=fills.get(axis.input, axis.pad)) for axis in axes]
-            truth = _truth(request, found["first"], outputs, known)
-            rows = {
-                part: _fitted(given, own, of_rows, length, truth)
-                for part, given in (
-                    ("evaluation", request.evaluation),
-                    ("calibration", request.calibration),
-                    ("training", request.training),
-                )
-                if given is not None
-            }
-            bucket = LengthBucket(
-                of=TaskName(request.task), length=length, axes=axes, outputs=outputs
-            )
-            own_request = replace(
-                request,
-                path=path,
-                task=bucket_name(request.task, length),
-                bucket=bucket,
-                **rows,  # type: ignore[arg-type]
-            )
-            made.append((own_request, (replace(source, path=path),)))
+            made.append((_at_length(length, request, found, known, file), (file,)))
     return made
+
+
+def _at_length(
+    length: int,
+    request: RegistrationRequest,
+    found: Mapping[str, Any],
+    known: BucketedTask | None,
+    file: ModelFile,
+) -> RegistrationRequest:
+    """The request for a bucket, with rows of its length beside the file of its model.
+
+    Args:
+        found: which axes of the model ``fix_axis`` of the sandbox has given that length.
+    """
+    axes = _axes(found["axes"], request.pads, known)
+    if known is not None and axes != known.axes:
+        raise Conflict(
+            f"task {request.task!r} has other open axes, or other padding, which stay: leave --pad"
+            " out, or register for another task"
+        )
+    outputs = _following([FollowingAxis(**one) for one in found["outputs"]], known)
+    fills = dict(request.row_pads)
+    of_rows = [replace(axis, pad=fills.get(axis.input, axis.pad)) for axis in axes]
+    truth = _truth(request, found["first"], outputs, known)
+    rows: dict[str, Any] = {
+        part: _fitted(given, file.path.parent, of_rows, length, truth)
+        for part, given in request.rows.items()
+    }
+    return replace(
+        request,
+        path=file.path,
+        task=bucket_name(request.task, length),
+        bucket=LengthBucket(of=TaskName(request.task), length=length, axes=axes, outputs=outputs),
+        **rows,
+    )
 
 
 def _having(
