@@ -6,11 +6,12 @@ out comes a ``Solution`` with a bound that says how much better any plan could b
 Read ``problem`` first (the model), then ``solve`` (the steps), ``capacity`` and ``options`` (what
 may serve a class), ``device``, ``partial_solution``, ``best_fit`` and ``greedy`` (a plan at once),
 ``packing`` and ``relaxation`` (large problems), ``columns`` (large ones where memory lets few
-variants share a device), ``configurations`` and ``exact`` (small ones).
-``milp`` alone knows OR-tools; ``check`` verifies a solution and shares no code with the rest.
+variants share a device), ``configurations`` and ``exact`` (small ones), and ``power`` (the same for
+least power). ``milp`` alone knows OR-tools; ``check`` verifies a solution and shares no code with
+the rest.
 
-May import: the planner's ``types`` and ``latency_curve``, the rule of ``selection.eligibility``,
-``variants``, NumPy, and OR-tools lazily.
-Array lengths: "per class", "per kind" and "per option" follow the order of ``Problem.demand``,
-``Problem.kinds`` and ``Options.all``. No clock: the time that is left comes in as a function.
+May import: the planner's ``types``, ``latency_curve``, ``upper_hull`` and ``energy``, the rule of
+``selection.eligibility``, ``variants``, NumPy, and OR-tools lazily. Array lengths: "per class",
+"per kind" and "per option" follow the order of ``Problem.demand``, ``Problem.kinds`` and
+``Options.all``. No clock: the time that is left comes in as a function.
 """
