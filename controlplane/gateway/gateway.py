@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 from collections.abc import Awaitable, Iterator, Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -174,27 +175,14 @@ class Gateway:
             self._background.repeat(certificate.follow)
         max_body = int(self.settings.max_body_mib * 2**20)
         caps = ConnectionCaps.of(self.settings)
-        self.path.counters.connections.open["http"] = lambda: caps.open
-        self._server = HttpServer(
-            self._application(access, max_body),
-            front_factory(self.path, access, max_body, caps, self._inflater),
-            listening,
-            certificate.context if certificate is not None else None,
-            self._limits,
-        )
+        server = await self._serve_http(access, max_body, caps, certificate, listening)
         self._neighbours = Neighbourhood(
             self.settings.run_dir,
             self.id,
-            self._server,
+            server,
             self.path.counters,
             lambda: self.path.counters.busy.get(self.id, 0.0),
         )
-        self._serving = asyncio.create_task(self._server.run_here())
-        while not self._server.started:
-            if self._serving.done():
-                await self._serving
-                raise RuntimeError("the HTTP server ended at once")
-            await asyncio.sleep(0.005)
         if self.settings.grpc_port:
             await self._serve_grpc(access, max_body, caps.alike(), certificate)
         await self._siblings.start()
@@ -208,6 +196,31 @@ class Gateway:
             where += f", for gRPC on port {self.settings.grpc_port}"
         started = f"it listens on {where} (process {os.getpid()})"
         self._background.spawn(self._tell("gateway_started", started))
+
+    async def _serve_http(
+        self,
+        access: Access,
+        max_body: int,
+        caps: ConnectionCaps,
+        certificate: FollowedCertificate | None,
+        listening: socket.socket,
+    ) -> HttpServer:
+        """Take connections of a socket."""
+        self.path.counters.connections.open["http"] = lambda: caps.open
+        self._server = HttpServer(
+            self._application(access, max_body),
+            front_factory(self.path, access, max_body, caps, self._inflater),
+            listening,
+            certificate.context if certificate is not None else None,
+            self._limits,
+        )
+        self._serving = asyncio.create_task(self._server.run_here())
+        while not self._server.started:
+            if self._serving.done():
+                await self._serving
+                raise RuntimeError("the HTTP server ended at once")
+            await asyncio.sleep(0.005)
+        return self._server
 
     async def _serve_grpc(
         self,
