@@ -1,4 +1,4 @@
-"""Registrations by texts: what a model's tokenizer says, and rows of texts made into numbers.
+"""Registrations by texts: what a model's tokenizer says, and which inputs of the model it fills.
 
 Foreign tokenizers are read in the process in which foreign models are tried.
 """
@@ -6,23 +6,23 @@ Foreign tokenizers are read in the process in which foreign models are tried.
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from controlplane.building.text_encoding import TextEncoding, check_pairs, numbered
 from controlplane.building.types import RegistrationLimits, RegistrationRequest
 from profiler.sandbox.sandbox import Sandbox
 from variants.buckets import asked_name
 from variants.checks.onnx_check import check_file
-from variants.errors import Conflict, InvalidArtifact, InvalidInput
+from variants.errors import Conflict, InvalidInput
 from variants.model_files import ModelFile
 from variants.texts.inputs import (
     MOST_BYTES,
     digest_of_text,
     fills_of,
     longest_of,
-    names_of,
     roles_of,
 )
-from variants.types import Digest, ModelVersion, Task, TextInput
+from variants.types import Digest, Task, TextInput
 
 FAR_MORE, FEWEST_MORE = 1.25, 256
 """Times as many embeddings as tokens, and so many more, that say that a tokenizer is another
@@ -79,10 +79,10 @@ def with_texts(
     with Sandbox(limits.trial) as sandbox:
         reading = _reading(request, file, known, tokenizer, target, sandbox, limits)
         longest = _longest(request, file, known, reading.length)
-        encoding = _Encoding(
+        encoding = TextEncoding(
             sandbox, tokenizer, reading.text, reading.dtypes, longest, reading.length
         )
-        rows = _rows(request, encoding, work)
+        rows = numbered(request, encoding, work)
     text = reading.text
     if of_task is None:
         text = replace(text, pairs=rows.pairs)
@@ -264,81 +264,6 @@ def text_of_task(
     return TextInput(tokenizer=digest, ids=ids, mask=mask, types=types, pad=pad)
 
 
-def request_of_task(
-    request: RegistrationRequest,
-    task: Task,
-    version: ModelVersion,
-    tokenizer_of: Callable[[Digest], bytes],
-    folder: Path,
-) -> RegistrationRequest:
-    """A request of more for a version that is registered, with rows of numbers in place of texts.
-
-    Raises:
-        InvalidArtifact: rows are refused.
-    """
-    if task.text is None:
-        return request
-    work = folder / "texts"
-    work.mkdir()
-    found: dict[str, Any] = {
-        part: rows_of_task(rows, task, tokenizer_of, work / part, own=version.text)
-        for part, rows in request.rows.items()
-    }
-    return replace(request, **found)
-
-
-def rows_of_task(
-    rows: Path,
-    task: Task,
-    tokenizer_of: Callable[[Digest], bytes],
-    folder: Path,
-    *,
-    own: TextInput | None = None,
-) -> Path:
-    """A file of rows for a task that is registered: itself, or rows of numbers in its place, in a
-    folder that is made for them.
-
-    Args:
-        own: how texts become rows of the version that they are for, where it has its own tokenizer.
-
-    Raises:
-        InvalidArtifact: the rows are refused.
-    """
-    if task.text is None:
-        return rows
-    folder.mkdir()
-    tokenizer, text = folder / "tokenizer.json", own or task.text
-    tokenizer.write_bytes(tokenizer_of(text.tokenizer))
-    dtypes = {spec.name: spec.dtype for spec in task.inputs}
-    length = longest_of(task)
-    with Sandbox(RegistrationLimits().trial) as sandbox:
-        encoding = _Encoding(sandbox, tokenizer, text, dtypes, length, length)
-        path, found = encoding.rows(rows, folder)
-    check_pairs(task.text, bool(found["pairs"]) if found["rows"] else None, rows.name, task.name)
-    return path
-
-
-def check_pairs(text: TextInput, pairs: bool | None, rows: str, task: str) -> None:
-    """Refuse rows that are no such texts as a task takes, where it is known which it does.
-
-    Args:
-        pairs: whether they are pairs of texts; None where they are numbers.
-        rows: the name of their file.
-
-    Raises:
-        InvalidInput: they are single texts and not pairs, or the other way round.
-    """
-    if pairs is None or text.pairs is None or pairs is text.pairs:
-        return
-    raise InvalidInput(
-        f"the rows of {rows} are single texts, and task {task!r} takes pairs: they need a column"
-        " 'text_pair'"
-        if text.pairs
-        else f"the rows of {rows} are pairs of texts, and task {task!r} takes single ones: leave"
-        " the column 'text_pair' out, or register for another task"
-    )
-
-
 def _tokenizer(
     request: RegistrationRequest,
     known: Task | None,
@@ -359,70 +284,3 @@ def _tokenizer(
             " register for another task"
         )
     return request.tokenizer.read_bytes()
-
-
-class _Encoding(NamedTuple):
-    """How texts of files become rows of numbers."""
-
-    sandbox: Sandbox
-    """In which the tokenizer is run."""
-    tokenizer: Path
-    text: TextInput
-    dtypes: Mapping[str, str]
-    """Of the inputs."""
-    longest: int
-    """Tokens of a row that is kept."""
-    width: int | None
-    """To which all rows are filled up; None: to the longest of their file."""
-
-    def rows(self, given: Path, folder: Path) -> tuple[Path, dict[str, Any]]:
-        """A file of numbers in ``folder``, or the one that is given where it has no texts; and
-        what ``text_rows`` of the sandbox says of it. Sentences name the file, so it has the name of
-        that with the texts.
-
-        Raises:
-            InvalidArtifact: there is no such file, or its rows are refused.
-        """
-        if not given.exists():
-            raise InvalidArtifact(f"{given.name}: there is no such file")
-        target = folder / f"{given.stem}.npz"
-        found = self.sandbox.call(
-            "text_rows",
-            {
-                "path": str(given),
-                "target": str(target),
-                "tokenizer": str(self.tokenizer),
-                "text": asdict(self.text),
-                "dtypes": {name: self.dtypes[name] for name in names_of(self.text)},
-                "longest": self.longest,
-                "width": self.width,
-            },
-            subject=given.name,
-        )
-        return (target if found["rows"] else given), found
-
-
-class _Rows(NamedTuple):
-    paths: dict[str, Any]
-    """Files of rows, by what they are for."""
-    pairs: bool | None
-    """Whether rows to judge by are pairs of texts; None where they are numbers."""
-    said: tuple[str, ...]
-
-
-def _rows(request: RegistrationRequest, encoding: _Encoding, work: Path) -> _Rows:
-    """All files of rows of a request as numbers, each in a folder of its own."""
-    paths, said, pairs = dict[str, Any](), list[str](), None
-    for part, given in request.rows.items():
-        folder = work / part
-        folder.mkdir()
-        paths[part], found = encoding.rows(given, folder)
-        if part == "evaluation" and found["rows"]:
-            pairs = bool(found["pairs"])
-        if left_out := found.get("left_out", 0):
-            rows = left_out + found["rows"]
-            said.append(
-                f"{left_out:,} of the {rows:,} texts of {given.name} have more than"
-                f" {encoding.longest} tokens, and were left out"
-            )
-    return _Rows(paths, pairs, tuple(said))
