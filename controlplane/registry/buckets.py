@@ -7,7 +7,7 @@ ask (``variants.buckets``).
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from controlplane.building.family import digest_of
 from controlplane.building.types import RegistrationLimits, RegistrationRequest
@@ -29,6 +29,14 @@ from variants.types import (
 MOST_LENGTHS = 16
 
 
+class Part(NamedTuple):
+    """What is registered for rows of one length."""
+
+    request: RegistrationRequest
+    files: tuple[ModelFile, ...]
+    """Of its model, one of each version."""
+
+
 def by_length(
     request: RegistrationRequest,
     files: Sequence[ModelFile],
@@ -36,7 +44,7 @@ def by_length(
     versions: Sequence[ModelVersion],
     folder: Path,
     limits: RegistrationLimits,
-) -> list[tuple[RegistrationRequest, tuple[ModelFile, ...]]]:
+) -> list[Part]:
     """A request and the file of its model for each length, the shortest first.
 
     Args:
@@ -56,7 +64,7 @@ def by_length(
     if request.path.is_dir() or source.path.suffix != ".onnx":
         raise InvalidInput("a model for rows of several lengths is a single .onnx file")
     longest = max(lengths[-1], known.lengths[-1] if known is not None else 0)
-    made: list[tuple[RegistrationRequest, tuple[ModelFile, ...]]] = []
+    made: list[Part] = []
     with Sandbox(limits.trial) as sandbox:
         for length in lengths:
             own = folder / f"length-{length}"
@@ -73,7 +81,7 @@ def by_length(
                 },
                 subject=source.model,
             )
-            made.append((_at_length(length, request, found, known, file), (file,)))
+            made.append(Part(_at_length(length, request, found, known, file), (file,)))
     return made
 
 
@@ -147,11 +155,11 @@ def _lengths(
 
 
 def as_in_the_others(
-    parts: Sequence[tuple[RegistrationRequest, tuple[ModelFile, ...]]],
+    parts: Sequence[Part],
     known: BucketedTask | None,
     versions: Sequence[ModelVersion],
     limit_mib: float,
-) -> list[tuple[RegistrationRequest, tuple[ModelFile, ...]]]:
+) -> list[Part]:
     """The same, where buckets that lack a model which others have get it as these have it: with its
     number, its stage, and what their tasks have.
 
@@ -173,7 +181,7 @@ def as_in_the_others(
     found = [version for version in same if version is not None]
     added = [request for request, _ in parts if request.task not in there]
     if not found:
-        there_before = {one.task for one in versions if one.model == parts[0][1][0].model}
+        there_before = {one.task for one in versions if one.model == parts[0].files[0].model}
         own = [request.task in there_before for request, _ in parts]
         if added or (any(own) and not all(own)):
             raise Conflict(
@@ -184,7 +192,7 @@ def as_in_the_others(
     _check_added(added, known, found)
     live = next((one for one in found if one.stage is Stage.LIVE), found[0])
     face = known.face
-    if added and live.text != parts[0][0].own_text:
+    if added and live.text != parts[0].request.own_text:
         raise Conflict(
             f"{live.label!r} has another tokenizer in the other buckets of {known.name!r}: leave"
             " --tokenizer out"
@@ -192,7 +200,7 @@ def as_in_the_others(
     made = []
     for (request, files), version in zip(parts, same, strict=True):
         if version is not None:
-            made.append((request, files))
+            made.append(Part(request, files))
             continue
         new = request.task not in there
         as_others = replace(
@@ -203,7 +211,7 @@ def as_in_the_others(
             slo=(request.slo or face.slo) if new else request.slo,
             text=face.text,
         )
-        made.append((as_others, (replace(files[0], version=live.version),)))
+        made.append(Part(as_others, (replace(files[0], version=live.version),)))
     return made
 
 

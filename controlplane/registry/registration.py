@@ -27,7 +27,7 @@ from controlplane.building.types import (
 )
 from controlplane.building.work_folder import work_folder
 from controlplane.profiling.workbench import now
-from controlplane.registry.buckets import as_in_the_others, by_length
+from controlplane.registry.buckets import Part, as_in_the_others, by_length
 from controlplane.registry.preparation import STEPS_EXPECTED, preparation_for
 from controlplane.registry.repairing import Mending
 from controlplane.registry.storing import commit, result_of
@@ -92,15 +92,23 @@ def register(
     files = find_model_files(request.path, request.model, only=request.only)
     snapshot = catalog.snapshot()
     adding = _Adding(
-        catalog, store, snapshot, bucketed_named(snapshot.tasks, task_name), device_kinds,
-        Meter(progress), limits, cache, scratch, notes,
-    )  # fmt: skip
+        catalog=catalog,
+        store=store,
+        snapshot=snapshot,
+        buckets=bucketed_named(snapshot.tasks, task_name),
+        device_kinds=device_kinds,
+        meter=Meter(progress),
+        limits=limits,
+        cache=cache,
+        scratch=scratch,
+        notes=notes,
+    )
     adding.check_batch(request)
     with work_folder(scratch) as work:
         files = as_served(files, request.edges, work, limits)
         request, files, said = adding.with_numbers(request, files, work)
         parts = adding.by_length(request, files, work)
-        found = [adding.prepare(one, of_it, work) for one, of_it in parts]
+        found = [adding.prepare(part.request, part.files, work) for part in parts]
         prepared = [one for each in found for one in each.prepared]
         if prepared:
             adding.write(prepared, found)
@@ -178,10 +186,10 @@ class _Adding(NamedTuple):
 
     def by_length(
         self, request: RegistrationRequest, files: tuple[ModelFile, ...], work: Path
-    ) -> list[tuple[RegistrationRequest, tuple[ModelFile, ...]]]:
+    ) -> list[Part]:
         """What is registered for each length of rows; all as it is where these have one length."""
         if not self.of_several_lengths(request):
-            return [(request, files)]
+            return [Part(request, files)]
         self.meter.begin("check", f"reading {request.path.name}")
         versions, buckets = self.snapshot.versions, self.buckets
         parts = by_length(request, files, buckets, versions, work, self.limits)
