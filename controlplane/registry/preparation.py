@@ -37,7 +37,7 @@ from controlplane.profiling.measuring import (
 from controlplane.profiling.workbench import Workbench
 from controlplane.registry.joined_task import joined_task
 from profiler.evaluation.labelled_rows import LabelledRows, read_task_rows, split_for_calibration
-from profiler.sandbox.child import tensor_specs
+from profiler.sandbox.calls import tensor_specs
 from profiler.sandbox.sandbox import Sandbox
 from variants.artifacts.protocol import ArtifactStore
 from variants.buckets import positions_axis

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
+from profiler.sandbox.calls import Announce
 from profiler.sandbox.limits import SandboxLimits
 from variants.errors import (
     InvalidArtifact,
@@ -30,8 +31,6 @@ from variants.errors import (
 )
 from workers.process.memory_kills import known_memory_kills
 
-Announce = Callable[[int, int], None]
-"""Called with how much of the work is done, and with how much there is."""
 _ROOT = Path(__file__).resolve().parents[2]
 _LONGEST_LINE = 1 << 24
 _KEPT_ENVIRONMENT = (
