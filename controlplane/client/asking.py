@@ -269,7 +269,7 @@ class Client:
         name: str | None = None,
         calibration: File | None = None,
         training: File | None = None,
-        labels: Iterable[str] | None = None,
+        labels: Iterable[str] | str | None = None,
         metric: str | None = None,
         lengths: Iterable[int] | str | None = None,
         pad: float | str | None = None,

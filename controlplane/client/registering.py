@@ -40,7 +40,7 @@ def form_of(
     task: str,
     name: str | None,
     files: Mapping[str, File | None],
-    labels: Iterable[str] | None,
+    labels: Iterable[str] | str | None,
     **options: object,
 ) -> tuple[dict[str, str], dict[str, Path]]:
     """Fields and files of the form.
@@ -59,7 +59,8 @@ def form_of(
     for what, one in (("task", task), ("model", name)):
         if not NAME.fullmatch(one):
             raise InvalidInput(f"{one[:128]!r} cannot be the name of a {what}")
-    named = [str(label) for label in labels or ()]
+    listed = labels.split(",") if isinstance(labels, str) else labels or ()
+    named = [str(label) for label in listed]
     if any("," in label for label in named):
         raise InvalidInput("a label has a comma: name the classes afterwards, `tasks label`")
     fields = {"task": task, "name": name}
