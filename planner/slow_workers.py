@@ -241,7 +241,7 @@ class UsualTimes:
         """The others' median without one's own; 0 where there are no others."""
         if not self._beyond_ms:
             self._beyond_ms = sorted([each.beyond_ms for each in self._of_kind])
-        return _median_without(self._beyond_ms, own_ms, 0.0)
+        return _median_without(self._beyond_ms, own_ms)
 
     def means_ms(self, variant: VariantKey) -> Mapping[int, list[float]]:
         """By size of batch, the means of all that ran it, ascending."""
@@ -281,7 +281,7 @@ def slowness(report: WorkerTimes, usual: UsualTimes) -> float:
         means_ms = usual.means_ms(variant)
         for size, mean_ms, _ in latency:
             if len(means_ms[size]) > 1:
-                usual_ms = _median_without(means_ms[size], mean_ms, 0.0) + beyond_ms
+                usual_ms = _median_without(means_ms[size], mean_ms) + beyond_ms
                 own_ms = mean_ms + own_beyond_ms
                 logs.append(log(own_ms / usual_ms))
                 most_ms = max(most_ms, own_ms - usual_ms)
@@ -290,11 +290,11 @@ def slowness(report: WorkerTimes, usual: UsualTimes) -> float:
     return exp(sum(logs) / len(logs))
 
 
-def _median_without(ascending: list[float], one: float, default: float) -> float:
-    """The median of all numbers but one of them."""
+def _median_without(ascending: list[float], one: float) -> float:
+    """The median of all numbers but one of them; 0 where there is no other."""
     rest = len(ascending) - 1
     if not rest:
-        return default
+        return 0.0
     at, half = bisect_left(ascending, one), rest // 2
     upper = ascending[half + (half >= at)]
     if rest % 2:

@@ -7,7 +7,7 @@ Read ``sandbox`` first (a foreign model runs only in a limited child process), t
 a time counts, and how sure a median is), ``evaluation`` (accuracy on labelled rows) and
 ``sampling`` (measure a part, predict the rest). ``fingerprint`` says what a profile was measured
 on; ``hardware_counters`` reads memory and energy; ``learned_forecaster`` learns the demand of
-tasks.
+tasks by its ``arrival_features``; ``one_thread`` keeps what computes off the cores of queries.
 
 Imports ``variants``, ``planner`` and ``workers``.
 """

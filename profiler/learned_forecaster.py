@@ -86,32 +86,28 @@ class LearnedForecaster(Generic[K]):
 
     def __init__(
         self,
-        fallback: Forecaster[K] | None = None,
         *,
         levels: Sequence[float] = LEVELS,
-        step_s: float = STEP_S,
-        horizon_s: float = HORIZON_S,
-        memory_s: float = MEMORY_S,
         clock: bool = True,
         training_every_s: float = TRAINING_EVERY_S,
     ) -> None:
         self._training_every_s = training_every_s
         self._clock = clock
-        self._fallback = fallback or adaptive(step_s=step_s, horizon_s=horizon_s)
+        self._fallback: Forecaster[K] = adaptive(step_s=STEP_S, horizon_s=HORIZON_S)
         self._levels = tuple(levels)
-        self._buckets: Buckets[K] = Buckets(step_s)
+        self._buckets: Buckets[K] = Buckets(STEP_S)
         # A model learns what follows on averages that know nothing of their age. With plain means,
         # four timetables that jump by the clock were foreseen at 0.89 of what they were.
-        self._point = Adaptive(step_s, plain=False)
-        self._ahead = max(1, round(horizon_s / step_s))
-        self._horizon_s = self._ahead * step_s
-        self._width = int(memory_s / step_s)
+        self._point = Adaptive(STEP_S, plain=False)
+        self._ahead = max(1, round(HORIZON_S / STEP_S))
+        self._horizon_s = self._ahead * STEP_S
+        self._width = int(MEMORY_S / STEP_S)
         self._rates = np.zeros((0, self._width), np.float32)
         self._points = np.zeros((0, self._width), np.float32)
         self._since = np.zeros(0, np.int64)
         self._forecasts = np.full((0, len(self._levels)), np.nan)
         self._pending = np.full((0, self._ahead, len(self._levels)), np.nan)
-        self._errors = np.full((0, int(JUDGED_S / step_s), len(self._levels)), np.nan, np.float32)
+        self._errors = np.full((0, int(JUDGED_S / STEP_S), len(self._levels)), np.nan, np.float32)
         self._made = np.zeros(0, np.int64)
         self._shifts = np.zeros((0, len(self._levels)))
         self._ends_s = np.full(self._width, np.nan)

@@ -5,7 +5,8 @@ variants (``LoadSpec``); out go replies, refusals, and once a second a ``WorkerS
 
 Read ``types`` first (what travels), then ``host`` (what one worker consists of), then the rooms:
 ``channel`` (frames, the client's side, the secret), ``execution`` (queueing, running, loading),
-``runtimes`` (the back ends) and ``process`` (crashes, priority, output streams). ``deployment``
+``runtimes`` (the back ends) and ``process`` (crashes, priority, output streams). ``finite`` is
+asked of every tensor. ``deployment``
 puts a host into a replica of Ray Serve, and is the only file here that knows Ray.
 
 May import: ``planner`` and ``variants``.

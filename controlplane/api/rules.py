@@ -1,7 +1,7 @@
 """Four routes: rules of operators, and variants that are unloaded once."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from time import time
 from typing import Annotated
 
@@ -12,6 +12,7 @@ from controlplane.residency.orders import give, take_back
 from controlplane.residency.standing import standings
 from controlplane.timestamps import timestamp
 from controlplane.views import catalog_views
+from controlplane.views.catalog_schemas import VariantSchema
 from controlplane.views.rule_schemas import (
     EvictionOrder,
     EvictionSchema,
@@ -96,7 +97,14 @@ async def _statuses(context: ApiContext) -> Sequence[WorkerStatus]:
 
 
 async def _evict(context: ApiContext, body: EvictionOrder) -> EvictionSchema:
-    row = catalog_views.variant_row(await context.snapshot(), body.task, body.variant)
+    """Have a variant unloaded where it is held, and say whether the plan loads it again.
+
+    Raises:
+        TaskNotFound, NotFound: there is no such variant or worker.
+        Conflict: it is pinned there, or loaded nowhere.
+    """
+    snapshot = await context.snapshot()
+    row = catalog_views.variant_row(snapshot, body.task, body.variant)
     statuses = {one.worker: one for one in await context.live.whole_worker_status()}
     if body.worker and body.worker not in statuses:
         known = there_are(statuses, body.worker) or "; none is there"
@@ -105,33 +113,19 @@ async def _evict(context: ApiContext, body: EvictionOrder) -> EvictionSchema:
     holders = [
         status
         for id_, status in sorted(statuses.items())
-        if body.worker in ("", id_)
-        and any(
-            (one.task, one.variant) == (row.task, row.name)
-            and one.state in (ReplicaState.READY, ReplicaState.LOADING)
-            for one in status.replicas
-        )
+        if body.worker in ("", id_) and _holds(status, row)
     ]
-    kinds = {status.device_kind for status in holders}
-    for rule in (await context.snapshot()).rules:
-        pinned = rule.kind is RuleKind.PIN and rule.key == (row.task, row.name)
-        if pinned and (not rule.device_kind or rule.device_kind in kinds):
-            raise Conflict(
-                f"{name} is pinned by rule {rule.id}; `modelless rules remove {rule.id}` takes the "
-                "pin back"
-            )
+    _refuse_pinned(name, row, snapshot.rules, {status.device_kind for status in holders})
     if not holders:
         raise Conflict(f"{name} is not loaded on {body.worker or 'any worker'}")
-    await asyncio.gather(
-        *(context.live.unload(status.worker, row.task, row.name) for status in holders)
-    )
+    workers = [status.worker for status in holders]
+    await asyncio.gather(*(context.live.unload(one, row.task, row.name) for one in workers))
     plan = await asyncio.to_thread(context.catalog.latest_plan)
     placed = {
         str(one.worker)
         for one in (plan.placements if plan is not None else ())
         if (one.task, one.variant) == (row.task, row.name)
     }
-    workers = [status.worker for status in holders]
     by = f" by {body.by}" if body.by else ""
     for worker in workers:
         event = Event(
@@ -154,3 +148,28 @@ async def _evict(context: ApiContext, body: EvictionOrder) -> EvictionSchema:
             "for a query."
         ),
     )
+
+
+def _holds(status: WorkerStatus, variant: VariantSchema) -> bool:
+    """Whether a worker has a variant, or is loading it."""
+    return any(
+        (one.task, one.variant) == (variant.task, variant.name)
+        and one.state in (ReplicaState.READY, ReplicaState.LOADING)
+        for one in status.replicas
+    )
+
+
+def _refuse_pinned(
+    name: str, variant: VariantSchema, rules: Iterable[Rule], kinds: Collection[str]
+) -> None:
+    """
+    Raises:
+        Conflict: a rule pins a variant to one of some device kinds.
+    """
+    for rule in rules:
+        pinned = rule.kind is RuleKind.PIN and rule.key == (variant.task, variant.name)
+        if pinned and (not rule.device_kind or rule.device_kind in kinds):
+            raise Conflict(
+                f"{name} is pinned by rule {rule.id}; `modelless rules remove {rule.id}` takes the "
+                "pin back"
+            )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.building.types import RegistrationLimits
-from profiler.sandbox.sandbox import Sandbox, SandboxLimits
+from profiler.sandbox.sandbox import Sandbox
 from variants.checks.edges import Edges
 from variants.checks.onnx_parts import has_parts
 from variants.checks.onnx_plain import may_be_unusual
@@ -17,6 +17,22 @@ from variants.model_files import ModelFile
 
 SIZES_S = 60.0
 """How long a model may take for six rows, by which sizes of its outputs are found."""
+
+
+def as_served(
+    files: Sequence[ModelFile], edges: Edges, folder: Path, limits: RegistrationLimits
+) -> tuple[ModelFile, ...]:
+    """The same files in the form in which they are registered; those that change are written into
+    ``folder``.
+
+    Raises:
+        InvalidArtifact: a file cannot be read, weights are missing, or what is asked cannot be done
+            to it.
+        InvalidInput: names are wrong, or inputs and outputs of a file that is no ONNX file are to
+            be changed.
+    """
+    files = in_plain_form(with_weights(files, folder, limits), folder, limits)
+    return tuple(with_edges(files, edges, folder, limits) if edges else files)
 
 
 def with_weights(
@@ -91,7 +107,7 @@ def _rewritten(
         _call(
             "sizes",
             written,
-            replace(limits, trial_s=min(limits.trial_s, SIZES_S)),
+            replace(limits, trial=replace(limits.trial, time_s=min(limits.trial.time_s, SIZES_S))),
             target=str(target),
         )
     return replace(file, path=target) if target.exists() else file
@@ -101,7 +117,6 @@ def _call(
     method: str, file: ModelFile, limits: RegistrationLimits, **further: Any
 ) -> dict[str, Any]:
     """What a method of the sandbox says of a file, in a process of its own."""
-    allowed = SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)
     given = {"path": str(file.path), "size_mib": limits.model_mib}
-    with Sandbox(allowed) as sandbox:
+    with Sandbox(limits.trial) as sandbox:
         return sandbox.call(method, given | further, subject=file.model)

@@ -11,7 +11,7 @@ from controlplane.building.known_builds import KnownBuilds
 from controlplane.building.meter import Meter
 from controlplane.building.sources import Sources
 from controlplane.building.types import RegistrationLimits, SkippedVariant
-from profiler.sandbox.sandbox import Sandbox, SandboxLimits
+from profiler.sandbox.sandbox import Sandbox
 from variants.builders.protocol import Needs
 from variants.builders.registry import (
     BUILDERS,
@@ -169,8 +169,8 @@ class Building:
         library = _library(kind)
         found = known.get(library)
         if found is None or not found.pid:
-            limits = SandboxLimits(memory_mib=self._limits.trial_mib, time_s=self._limits.trial_s)
-            found = known[library] = stack.enter_context(Sandbox(limits, runtime=library))
+            sandbox = Sandbox(self._limits.trial, runtime=library)
+            found = known[library] = stack.enter_context(sandbox)
         return found
 
     def _target(self, kind: str) -> Path:

@@ -1,4 +1,4 @@
-"""Registrations by texts: what a model's tokenizer says, and rows of texts made into numbers.
+"""Registrations by texts: what a model's tokenizer says, and which inputs of the model it fills.
 
 Foreign tokenizers are read in the process in which foreign models are tried.
 """
@@ -6,36 +6,35 @@ Foreign tokenizers are read in the process in which foreign models are tried.
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from controlplane.building.text_encoding import TextEncoding, check_pairs, numbered
 from controlplane.building.types import RegistrationLimits, RegistrationRequest
-from profiler.sandbox.sandbox import Sandbox, SandboxLimits
+from profiler.sandbox.sandbox import Sandbox
 from variants.buckets import asked_name
 from variants.checks.onnx_check import check_file
-from variants.errors import Conflict, InvalidArtifact, InvalidInput
+from variants.errors import Conflict, InvalidInput
 from variants.model_files import ModelFile
 from variants.texts.inputs import (
     MOST_BYTES,
     digest_of_text,
     fills_of,
     longest_of,
-    names_of,
     roles_of,
 )
-from variants.types import Digest, ModelVersion, Task, TextInput
+from variants.types import Digest, Task, TextInput
 
 FAR_MORE, FEWEST_MORE = 1.25, 256
 """Times as many embeddings as tokens, and so many more, that say that a tokenizer is another
 model's: tables are filled up to multiples of at most some hundreds."""
 NO_MODELS: Mapping[str, Path] = {}
-PARTS = ("evaluation", "calibration", "training")
 
 
 class WithTexts(NamedTuple):
     """A registration by texts, made one by numbers."""
 
     request: RegistrationRequest
-    file: ModelFile
+    files: tuple[ModelFile, ...]
     """Of the model, with the inputs of the task that it joins."""
     said: tuple[str, ...]
     """What whoever registers should know, in sentences."""
@@ -53,6 +52,7 @@ def with_texts(
     """The request with what its tokenizer says, and with rows of numbers in place of texts.
 
     Args:
+        request: with a tokenizer, where the task has none.
         file: of the model.
         known: the task, or the longest of its buckets, if there is any.
         before: how texts become rows of the version before, where that has its own tokenizer.
@@ -65,8 +65,6 @@ def with_texts(
         Conflict: the task has none.
     """
     of_task = None if known is None else known.text
-    if request.tokenizer is None and of_task is None:
-        return WithTexts(request, file, ())
     data = _tokenizer(request, known, before, tokenizer_of)
     if request.pads:
         raise InvalidInput("the tokenizer says what fills rows up: leave --pad out")
@@ -74,62 +72,117 @@ def with_texts(
         raise InvalidInput("a model that takes texts is a single .onnx file")
     work = folder / "texts"
     work.mkdir()
-    path = work / "tokenizer.json"
-    path.write_bytes(data)
-    name = path.name if request.tokenizer is None else request.tokenizer.name
+    tokenizer = work / "tokenizer.json"
+    tokenizer.write_bytes(data)
     target = work / "model" / file.path.name
     target.parent.mkdir()
-    task_dtypes = {} if known is None else {spec.name: spec.dtype for spec in known.inputs}
-    with Sandbox(SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)) as sandbox:
-        found = sandbox.call(
-            "text_inputs",
-            {
-                "path": str(file.path),
-                "tokenizer": str(path),
-                "tokenizer_name": name,
-                "given": dict(request.text_inputs),
-                "size_mib": limits.model_mib,
-                "where": file.path.name,
-                "text": None if of_task is None else asdict(of_task),
-                "task_dtypes": task_dtypes,
-                "target": str(target),
-            },
-            subject=file.model,
+    with Sandbox(limits.trial) as sandbox:
+        reading = _reading(request, file, known, tokenizer, target, sandbox, limits)
+        longest = _longest(request, file, known, reading.length)
+        encoding = TextEncoding(
+            sandbox, tokenizer, reading.text, reading.dtypes, longest, reading.length
         )
-        dtypes, length = found.pop("dtypes"), found.pop("length")
-        unsure = check_table(file.path.name, found.pop("table"), name, found.pop("highest"))
-        text = TextInput(tokenizer=digest_of_text(data), **found)
-        if of_task is not None:
-            dtypes = task_dtypes
-            own = text.tokenizer != of_task.tokenizer
-            pad = text.pad if own else of_task.pad
-            packs = text.types is not None and of_task.types is None
-            text = replace(of_task, tokenizer=text.tokenizer, pad=pad, packed_types=packs)
-        if length is None and request.lengths is None and (known is None or known.bucket is None):
-            raise InvalidInput(
-                f"{file.path.name} takes texts of any length: say with --lengths at which it is"
-                " served, such as '16,64,256'"
-            )
-        longest = length
-        if length is None:
-            there = [longest_of(known)] if known is not None and known.text is not None else []
-            longest = max([*(request.lengths or ()), *there])
-        rows = _rows(request, sandbox, work, path, text, dtypes, longest, length)
+        rows = numbered(request, encoding, work)
+    text = reading.text
     if of_task is None:
         text = replace(text, pairs=rows.pairs)
     else:
         check_pairs(of_task, rows.pairs, request.evaluation.name, request.task)
+    fixed = reading.length is not None
     changed = replace(
         request,
         **rows.paths,
-        pads=() if length is not None else _fills(of_task or text),
-        row_pads=() if length is not None else _fills(text),
+        pads=() if fixed else _fills(of_task or text),
+        row_pads=() if fixed else _fills(text),
         text=of_task or text,
         own_text=text if of_task is not None and text != of_task else None,
         tokenizer_data=data,
     )
     file = replace(file, path=target) if target.exists() else file
-    return WithTexts(changed, file, (*unsure, *rows.said))
+    return WithTexts(changed, (file,), (*reading.doubts, *rows.said))
+
+
+class _Reading(NamedTuple):
+    """What a model reads of texts."""
+
+    text: TextInput
+    """How they become its rows."""
+    dtypes: Mapping[str, str]
+    """Of its inputs."""
+    length: int | None
+    """Tokens of each of its rows; None: any number."""
+    doubts: tuple[str, ...]
+    """Whether the tokenizer may be another model's: in sentences."""
+
+
+def _reading(
+    request: RegistrationRequest,
+    file: ModelFile,
+    known: Task | None,
+    tokenizer: Path,
+    target: Path,
+    sandbox: Sandbox,
+    limits: RegistrationLimits,
+) -> _Reading:
+    """What a model reads of texts; one that joins a task and has other inputs is written to
+    ``target`` with those of the task.
+
+    Raises:
+        InvalidArtifact: it takes no numbers of tokens.
+        InvalidInput: the tokenizer is none, or the model has no embeddings for its tokens.
+    """
+    of_task = None if known is None else known.text
+    task_dtypes = {} if known is None else {spec.name: spec.dtype for spec in known.inputs}
+    name = tokenizer.name if request.tokenizer is None else request.tokenizer.name
+    found = sandbox.call(
+        "text_inputs",
+        {
+            "path": str(file.path),
+            "tokenizer": str(tokenizer),
+            "tokenizer_name": name,
+            "given": dict(request.text_inputs),
+            "size_mib": limits.model_mib,
+            "where": file.path.name,
+            "text": None if of_task is None else asdict(of_task),
+            "task_dtypes": task_dtypes,
+            "target": str(target),
+        },
+        subject=file.model,
+    )
+    dtypes, length = found.pop("dtypes"), found.pop("length")
+    doubts = check_table(file.path.name, found.pop("table"), name, found.pop("highest"))
+    text = TextInput(tokenizer=digest_of_text(tokenizer.read_bytes()), **found)
+    if of_task is None:
+        return _Reading(text, dtypes, length, doubts)
+    joined = replace(
+        of_task,
+        tokenizer=text.tokenizer,
+        pad=of_task.pad if text.tokenizer == of_task.tokenizer else text.pad,
+        packed_types=text.types is not None and of_task.types is None,
+    )
+    return _Reading(joined, task_dtypes, length, doubts)
+
+
+def _longest(
+    request: RegistrationRequest, file: ModelFile, known: Task | None, length: int | None
+) -> int:
+    """Tokens of the longest rows that a model is served for.
+
+    Args:
+        length: of all its rows; None: any.
+
+    Raises:
+        InvalidInput: any, and no lengths are said.
+    """
+    if length is not None:
+        return length
+    if request.lengths is None and (known is None or known.bucket is None):
+        raise InvalidInput(
+            f"{file.path.name} takes texts of any length: say with --lengths at which it is"
+            " served, such as '16,64,256'"
+        )
+    there = [longest_of(known)] if known is not None and known.text is not None else []
+    return max([*(request.lengths or ()), *there])
 
 
 def _fills(text: TextInput) -> tuple[tuple[str, float], ...]:
@@ -191,7 +244,7 @@ def text_of_task(
     check_file(tokenizer, limit_mib=MOST_BYTES / 2**20)
     names = [spec.name for spec in task.inputs]
     ids, mask, types = roles_of(names, given, f"task {task.name!r}")
-    with Sandbox(SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)) as sandbox:
+    with Sandbox(limits.trial) as sandbox:
         found = sandbox.call(
             "tokenizer",
             {
@@ -209,81 +262,6 @@ def text_of_task(
         pad = next(int(axis.pad) for axis in task.bucket.axes if axis.input == ids)
     digest = digest_of_text(tokenizer.read_bytes())
     return TextInput(tokenizer=digest, ids=ids, mask=mask, types=types, pad=pad)
-
-
-def request_of_task(
-    request: RegistrationRequest,
-    task: Task,
-    version: ModelVersion,
-    tokenizer_of: Callable[[Digest], bytes],
-    folder: Path,
-) -> RegistrationRequest:
-    """A request of more for a version that is registered, with rows of numbers in place of texts.
-
-    Raises:
-        InvalidArtifact: rows are refused.
-    """
-    if task.text is None:
-        return request
-    work = folder / "texts"
-    work.mkdir()
-    found: dict[str, Any] = {
-        part: rows_of_task(rows, task, tokenizer_of, work / part, own=version.text)
-        for part in PARTS
-        if (rows := getattr(request, part)) is not None
-    }
-    return replace(request, **found)
-
-
-def rows_of_task(
-    rows: Path,
-    task: Task,
-    tokenizer_of: Callable[[Digest], bytes],
-    folder: Path,
-    *,
-    own: TextInput | None = None,
-) -> Path:
-    """A file of rows for a task that is registered: itself, or rows of numbers in its place, in a
-    folder that is made for them.
-
-    Args:
-        own: how texts become rows of the version that they are for, where it has its own tokenizer.
-
-    Raises:
-        InvalidArtifact: the rows are refused.
-    """
-    if task.text is None:
-        return rows
-    folder.mkdir()
-    path, text = folder / "tokenizer.json", own or task.text
-    path.write_bytes(tokenizer_of(text.tokenizer))
-    dtypes = {spec.name: spec.dtype for spec in task.inputs}
-    length, limits = longest_of(task), RegistrationLimits()
-    with Sandbox(SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)) as sandbox:
-        path, found = _fitted(sandbox, rows, folder, path, text, dtypes, length, length)
-    check_pairs(task.text, bool(found["pairs"]) if found["rows"] else None, rows.name, task.name)
-    return path
-
-
-def check_pairs(text: TextInput, pairs: bool | None, rows: str, task: str) -> None:
-    """Refuse rows that are no such texts as a task takes, where it is known which it does.
-
-    Args:
-        pairs: whether they are pairs of texts; None where they are numbers.
-        rows: the name of their file.
-
-    Raises:
-        InvalidInput: they are single texts and not pairs, or the other way round.
-    """
-    if pairs is None or text.pairs is None or pairs is text.pairs:
-        return
-    raise InvalidInput(
-        f"the rows of {rows} are single texts, and task {task!r} takes pairs: they need a column"
-        " 'text_pair'"
-        if text.pairs
-        else f"the rows of {rows} are pairs of texts, and task {task!r} takes single ones: leave"
-        " the column 'text_pair' out, or register for another task"
-    )
 
 
 def _tokenizer(
@@ -306,71 +284,3 @@ def _tokenizer(
             " register for another task"
         )
     return request.tokenizer.read_bytes()
-
-
-class _Rows(NamedTuple):
-    paths: dict[str, Any]
-    """Files of rows, by what they are for."""
-    pairs: bool | None
-    """Whether rows to judge by are pairs of texts; None where they are numbers."""
-    said: tuple[str, ...]
-
-
-def _rows(
-    request: RegistrationRequest,
-    sandbox: Sandbox,
-    work: Path,
-    tokenizer: Path,
-    text: TextInput,
-    dtypes: dict[str, str],
-    longest: int | None,
-    width: int | None,
-) -> _Rows:
-    paths, said, pairs = dict[str, Any](), list[str](), None
-    for part in PARTS:
-        given = getattr(request, part)
-        if given is not None:
-            folder = work / part
-            folder.mkdir()
-            path, found = _fitted(sandbox, given, folder, tokenizer, text, dtypes, longest, width)
-            paths[part] = path
-            if part == "evaluation" and found["rows"]:
-                pairs = bool(found["pairs"])
-            if left_out := found.get("left_out", 0):
-                rows = left_out + found["rows"]
-                said.append(
-                    f"{left_out:,} of the {rows:,} texts of {given.name} have more than"
-                    f" {longest} tokens, and were left out"
-                )
-    return _Rows(paths, pairs, tuple(said))
-
-
-def _fitted(
-    sandbox: Sandbox,
-    given: Path,
-    folder: Path,
-    tokenizer: Path,
-    text: TextInput,
-    dtypes: dict[str, str],
-    longest: int | None,
-    width: int | None,
-) -> tuple[Path, dict[str, Any]]:
-    """Rows of numbers, and what is to be said of them. Sentences name the file, so it has the name
-    of that with the texts."""
-    if not given.exists():
-        raise InvalidArtifact(f"{given.name}: there is no such file")
-    target = folder / f"{given.stem}.npz"
-    found = sandbox.call(
-        "text_rows",
-        {
-            "path": str(given),
-            "target": str(target),
-            "tokenizer": str(tokenizer),
-            "text": asdict(text),
-            "dtypes": {name: dtypes[name] for name in names_of(text)},
-            "longest": longest,
-            "width": width,
-        },
-        subject=given.name,
-    )
-    return (target if found["rows"] else given), found

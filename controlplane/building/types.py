@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from profiler.sandbox.limits import MeasureLimits
+from profiler.sandbox.limits import MeasureLimits, SandboxLimits
 from variants.checks.edges import Edges
 from variants.types import (
     DeviceKind,
@@ -94,16 +94,24 @@ class RegistrationRequest:
     edges: Edges = field(default_factory=Edges)
     """What an ONNX file takes and gives otherwise than it says."""
 
+    @property
+    def rows(self) -> dict[str, Path]:
+        """The files of rows that are given, by the fields that have them."""
+        files = {
+            "evaluation": self.evaluation,
+            "calibration": self.calibration,
+            "training": self.training,
+        }
+        return {name: path for name, path in files.items() if path is not None}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrationLimits:
     """What a registration may take."""
 
     model_mib: float = 2048
-    trial_mib: float = 8192
-    """Memory of the process that tries the model."""
-    trial_s: float = 900
-    """Wall-clock time of one check, one build or one measurement."""
+    trial: SandboxLimits = field(default_factory=lambda: SandboxLimits(time_s=900.0))
+    """Of the process that tries the model: one check, one build or one measurement."""
     measure: MeasureLimits = field(default_factory=MeasureLimits)
 
 

@@ -10,7 +10,8 @@ ask many queries), ``replaying`` and ``batching`` (what ``modelless replay`` and
 ``screen`` (that of ``modelless top``), ``model_options`` and ``state_settings`` (options),
 ``starting`` (what `modelless up` does in its own process) with ``start_lines`` (what it says),
 ``progress``, ``outcome``, ``render``, ``event_lines`` and ``registration_results`` (what is
-printed), ``watching`` (``register --watch``) and ``gateway_client`` (requests to a running
+printed), ``confirmation`` (what is asked before), ``lasting_output`` (who no longer reads),
+``watching`` (``register --watch``), ``upgrading`` and ``gateway_client`` (requests to a running
 gateway).
 
 Imports the rest of ``controlplane`` and the packages on its left, most of it inside of commands.

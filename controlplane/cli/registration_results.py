@@ -174,17 +174,12 @@ def body_table(
         _say(f"unchanged: {label}")
     for sentence in body.get("repaired", ()):
         _say(f"damaged in the store: {sentence}")
+    if not body["versions"]:
+        return
     # Of a task of several lengths each length has a version, which is one for its clients.
     versions = dict.fromkeys((v["model"], v["version"], v["stage"]) for v in body["versions"])
-    if not versions:
-        return
-    judged_by = ""
-    if variants:
-        judged = sorted({variant["accuracy_rows"] for variant in variants})
-        span = " to ".join(f"{one:,}" for one in dict.fromkeys((judged[0], judged[-1])))
-        judged_by = f"; accuracy on {span} rows, those for calibration left out"
     stages = ", ".join(f"{model}-v{version} ({stage})" for model, version, stage in versions)
-    _say(f"task {name}: {stages} in {body['seconds']:.1f} s{judged_by}")
+    _say(f"task {name}: {stages} in {body['seconds']:.1f} s{_judged_by(variants)}")
     if quick:
         for task in dict.fromkeys(variant["task"] for variant in variants):
             _say(_rest_of(task, there))
@@ -193,6 +188,15 @@ def body_table(
         _say(f"ask it: `modelless query {name} {asking}`")
     for version in versions if new else ():
         _say(what_it_answers(name, *version))
+
+
+def _judged_by(variants: Sequence[Mapping[str, Any]]) -> str:
+    """``; accuracy on 1,437 rows, those for calibration left out``; nothing without variants."""
+    if not variants:
+        return ""
+    judged = sorted({variant["accuracy_rows"] for variant in variants})
+    span = " to ".join(f"{one:,}" for one in dict.fromkeys((judged[0], judged[-1])))
+    return f"; accuracy on {span} rows, those for calibration left out"
 
 
 def _asked_like(rows: "Path") -> str:

@@ -269,20 +269,20 @@ class Client:
         name: str | None = None,
         calibration: File | None = None,
         training: File | None = None,
-        labels: Iterable[str] | None = None,
+        labels: Iterable[str] | str | None = None,
         metric: str | None = None,
-        lengths: Iterable[int] | None = None,
+        lengths: Iterable[int] | str | None = None,
         pad: float | str | None = None,
         tokenizer: File | None = None,
         text_inputs: str | None = None,
         stage: str | None = None,
-        variants: Iterable[str] | None = None,
+        variants: Iterable[str] | str | None = None,
         measure: str | None = None,
         fresh: bool = False,
         quick: bool = False,
-        input_names: Iterable[str] | None = None,
-        output_names: Iterable[str] | None = None,
-        keep_outputs: Iterable[str] | None = None,
+        input_names: Iterable[str] | str | None = None,
+        output_names: Iterable[str] | str | None = None,
+        keep_outputs: Iterable[str] | str | None = None,
         axis_sizes: Mapping[str, int] | str | None = None,
         fix_inputs: Mapping[str, float] | str | None = None,
         batch_axes: Mapping[str, int] | str | None = None,
@@ -292,8 +292,8 @@ class Client:
         accuracy: float | None = None,
         cost: float | None = None,
         prefer: Prefer | str | None = None,
-        image_mean: float | Iterable[float] | None = None,
-        image_std: float | Iterable[float] | None = None,
+        image_mean: float | Iterable[float] | str | None = None,
+        image_std: float | Iterable[float] | str | None = None,
         told: Told = lambda _: None,
         timeout_s: float | None = None,
     ) -> dict[str, Any]:
@@ -307,12 +307,12 @@ class Client:
         ``model`` is an ``.onnx`` or ``.pt2`` file, or what ``export`` gave, with its labels.
         ``evaluation`` and the other files are ``.npz`` files of rows; with a ``tokenizer``, the
         ``tokenizer.json`` of the model, also tables of texts (``.csv``, ``.jsonl``). The rest is
-        what the options of ``modelless register`` are, and ``name`` the model's, else that of the
-        file. What was built and measured there of the same before is taken from the build cache,
-        unless all is to be done ``fresh``. ``quick`` judges by few rows and measures little.
-        ``told`` is called with ``step``, ``done``, ``total`` and ``message`` as it goes on, and
-        with the ``operation`` that DELETE ``/v1/operations/{operation}`` ends. After ``timeout_s``,
-        if that is given, it is not waited for any more; it goes on there.
+        what the options of ``modelless register`` are, as values or as their texts, and ``name``
+        the model's, else that of the file. What was built and measured there of the same before is
+        taken from the build cache, unless all is to be done ``fresh``. ``quick`` judges by few rows
+        and measures little. ``told`` is called with ``step``, ``done``, ``total`` and ``message``
+        as it goes on, and with the ``operation`` that DELETE ``/v1/operations/{operation}`` ends.
+        After ``timeout_s``, if that is given, it is not waited for any more; it goes on there.
 
         Returns:
             ``task``, ``versions``, ``variants`` with their profiles, ``skipped`` with reasons,
@@ -327,45 +327,17 @@ class Client:
             ModellessError: another error of the gateway, by its code.
         """
         fields, files = form_of(
-            model,
-            task=task,
-            name=name,
+            model, task=task, name=name, labels=labels,
             files={
-                "evaluation": evaluation,
-                "calibration": calibration,
-                "training": training,
+                "evaluation": evaluation, "calibration": calibration, "training": training,
                 "tokenizer": tokenizer,
             },
-            labels=labels,
-            variants=variants,
-            latency_ms=latency_ms,
-            accuracy=accuracy,
-            cost=cost,
-            prefer=prefer,
-            image_mean=comma_separated(image_mean),
-            image_std=comma_separated(image_std),
-            metric=metric,
-            lengths=None if lengths is None else ",".join(map(str, lengths)),
-            pad=pad,
-            text_inputs=text_inputs,
-            stage=stage,
-            measure=measure,
-            fresh="true" if fresh else None,
-            quick="true" if quick else None,
-            input_names=None if input_names is None else ",".join(input_names),
-            output_names=None if output_names is None else ",".join(output_names),
-            keep_outputs=None if keep_outputs is None else ",".join(keep_outputs),
-            axis_sizes=_pairs(axis_sizes),
-            fix_inputs=_pairs(fix_inputs),
-            batch_axes=_pairs(batch_axes),
-            free_batch="true" if free_batch else None,
-            cast_float16="true" if cast_float16 else None,
-        )
+            variants=variants, metric=metric, lengths=lengths, pad=pad, text_inputs=text_inputs,
+            latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer, stage=stage,
+            image_mean=comma_separated(image_mean), image_std=comma_separated(image_std),
+            measure=measure, fresh=fresh, quick=quick, input_names=input_names,
+            output_names=output_names, keep_outputs=keep_outputs, axis_sizes=axis_sizes,
+            fix_inputs=fix_inputs, batch_axes=batch_axes, free_batch=free_batch,
+            cast_float16=cast_float16,
+        )  # fmt: skip
         return register_there(self._http, self.url, fields, files, told, timeout_s)
-
-
-def _pairs(named: Mapping[str, float] | str | None) -> str | None:
-    """Numbers by name as a form has them: ``height=640,width=640``."""
-    if isinstance(named, Mapping):
-        return ",".join(f"{name}={number}" for name, number in named.items())
-    return named

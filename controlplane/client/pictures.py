@@ -112,9 +112,9 @@ def _png_of(image: Any) -> bytes:
     return made.getvalue()
 
 
-def comma_separated(numbers: float | Iterable[float] | None) -> str | None:
+def comma_separated(numbers: float | Iterable[float] | str | None) -> str | None:
     """A mean or std as a header and a form have it: ``0.485,0.456,0.406``."""
-    if numbers is None:
-        return None
+    if numbers is None or isinstance(numbers, str):
+        return numbers
     listed = numbers if isinstance(numbers, Iterable) else [numbers]
     return ",".join(str(float(number)) for number in listed)

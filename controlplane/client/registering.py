@@ -40,14 +40,14 @@ def form_of(
     task: str,
     name: str | None,
     files: Mapping[str, File | None],
-    labels: Iterable[str] | None,
-    variants: Iterable[str] | None,
+    labels: Iterable[str] | str | None,
     **options: object,
 ) -> tuple[dict[str, str], dict[str, Path]]:
     """Fields and files of the form.
 
     Args:
-        options: fields by their names; what is None is left to the gateway.
+        options: fields by their names, as ``_text`` takes them; what is None is left to the
+            gateway.
 
     Raises:
         InvalidInput: a file is not there, or a name cannot be one.
@@ -59,21 +59,39 @@ def form_of(
     for what, one in (("task", task), ("model", name)):
         if not NAME.fullmatch(one):
             raise InvalidInput(f"{one[:128]!r} cannot be the name of a {what}")
-    named = [str(label) for label in labels or ()]
+    listed = labels.split(",") if isinstance(labels, str) else labels or ()
+    named = [str(label) for label in listed]
     if any("," in label for label in named):
         raise InvalidInput("a label has a comma: name the classes afterwards, `tasks label`")
     fields = {"task": task, "name": name}
     if named:
         fields["labels"] = ",".join(named)
-    if variants is not None:
-        fields["variants"] = ",".join(variants)
-    fields |= {option: str(value) for option, value in options.items() if value is not None}
+    texts = {option: _text(value) for option, value in options.items()}
+    fields |= {option: text for option, text in texts.items() if text is not None}
     sent = {"model": path}
     sent |= {part: Path(fspath(file)) for part, file in files.items() if file is not None}
     for part, file in sent.items():
         if not file.is_file():
             raise InvalidInput(f"{part}: there is no file {file}")
     return fields, sent
+
+
+def _text(value: object) -> str | None:
+    """A value as the form has it: a switch as ``true`` or not at all, several with commas, numbers
+    by name as ``height=640,width=640``, and a text as it is."""
+    match value:
+        case None | False:
+            return None
+        case True:
+            return "true"
+        case str():
+            return str(value)
+        case Mapping():
+            return ",".join(f"{name}={number}" for name, number in value.items())
+        case Iterable():
+            return ",".join(map(str, value))
+        case _:
+            return str(value)
 
 
 def register_there(

@@ -125,13 +125,13 @@ class WorkerSupplies:
         return secret, CopiedArtifacts(store)
 
 
-def ask_secrets(patience_s: float = START_S) -> HeadSecrets:
+def ask_secrets() -> HeadSecrets:
     """The secrets, as soon as the control loop's replica is there to tell them.
 
     Raises:
         ClusterUnavailable: it is not there in time.
     """
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + START_S
     while True:
         try:
             with ThreadPoolExecutor(1) as pool:  # this thread may be that of an event loop

@@ -11,7 +11,7 @@ ordered it, and when it is given up.
 import asyncio
 import socket
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -143,7 +143,6 @@ class MeasuringNodes:
         self,
         sent: SentSettings,
         settings: Callable[[], Settings],
-        details: Callable[[], Awaitable[Mapping[str, Any]]] = serve_details,
         listed: Callable[[], Iterable[Mapping[str, Any]]] = listed_nodes,
         look_every_s: float = LOOK_EVERY_S,
     ) -> None:
@@ -156,7 +155,6 @@ class MeasuringNodes:
         self._look_every_s = look_every_s
         self._sent = sent
         self._settings = settings
-        self._details = details
         self._measuring: dict[ProfileKey, Any] = {}
         """The benches that measure."""
 
@@ -183,7 +181,7 @@ class MeasuringNodes:
         Raises:
             ClusterUnavailable: Serve does not answer.
         """
-        return nodes_of_workers(await self._details(), kinds)
+        return nodes_of_workers(await serve_details(), kinds)
 
     async def look(self, node: str, back_ends: Iterable[BackEnd]) -> Mapping[BackEnd, str]:
         """The fingerprint of each back end on a node.

@@ -284,27 +284,10 @@ class ControlLoop:
     # -- observe --------------------------------------------------------------------------------
 
     async def _observe(self) -> Observation:
-        fleet = self._targets
-        await self._nodes.recall()
-        if self._settings is not self.settings:
-            self._settings = self.settings
-            fleet.doubt()
-        await self._refresh_catalog()
-        await fleet.refresh()
-        speaking = self._pool.speaking()
-        await self._meet(await self._roster.workers(fleet.running, fleet.running, speaking))
-        self._silent.look(self._clock_s())
-        self._recorder.ask_on_demand(self._pool)
-        absent = await self._node_counts.absent()
-        autoscaled = self._node_counts.autoscaled
-        self._nodes.follow(fleet.asked, fleet.running, self._clock_s(), autoscaled=autoscaled)
-        if self._arrivals.due(self._clock_s()):
-            await self._count()
-        estimator, planning = self._arrivals.estimator, self._settings.planning
-        if self._settings.layouts and self._leader.plan is not None:
-            limits, workers = self._change_limits, self._leader.plan.workers
-            if why := limits.look(self._clock_s(), workers, fleet.running):
-                self._journal.tell("layout_given_up", words(workers), why)
+        """All that the decision of this turn is made by."""
+        absent = await self._look_around()
+        fleet, planning = self._targets, self._settings.planning
+        estimator = self._arrivals.estimator
         least = fleet.least(self._settings)
         self._calendar.see(fleet.running, self._workers.values(), self._clock_s())
         foreseen = self._calendar.foresee(
@@ -351,6 +334,30 @@ class ControlLoop:
             if planning.elastic
             else {},
         )
+
+    async def _look_around(self) -> frozenset[DeviceKindName]:
+        """See catalog, workers, nodes and demand as they are now; which kinds have no node."""
+        fleet = self._targets
+        await self._nodes.recall()
+        if self._settings is not self.settings:
+            self._settings = self.settings
+            fleet.doubt()
+        await self._refresh_catalog()
+        await fleet.refresh()
+        speaking = self._pool.speaking()
+        await self._meet(await self._roster.workers(fleet.running, fleet.running, speaking))
+        self._silent.look(self._clock_s())
+        self._recorder.ask_on_demand(self._pool)
+        absent = await self._node_counts.absent()
+        autoscaled = self._node_counts.autoscaled
+        self._nodes.follow(fleet.asked, fleet.running, self._clock_s(), autoscaled=autoscaled)
+        if self._arrivals.due(self._clock_s()):
+            await self._count()
+        if self._settings.layouts and self._leader.plan is not None:
+            limits, workers = self._change_limits, self._leader.plan.workers
+            if why := limits.look(self._clock_s(), workers, fleet.running):
+                self._journal.tell("layout_given_up", words(workers), why)
+        return absent
 
     async def _refresh_catalog(self) -> None:
         """Go on with the catalog as it was while the database is away."""

@@ -23,8 +23,6 @@ BOM = b"\xef\xbb\xbf"
 _SPECIAL = re.compile(r'[" \t\r\v\f]')
 
 Columns = Mapping[str, Field]
-Row = tuple[int, Sequence[str]]
-"""Line number and fields."""
 
 
 class BadFile(InvalidInput):

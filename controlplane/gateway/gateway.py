@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 from collections.abc import Awaitable, Iterator, Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ from controlplane.gateway.http.http_protocol import front_factory
 from controlplane.gateway.http.http_server import HttpServer
 from controlplane.gateway.knowledge import Knowledge
 from controlplane.gateway.listening import bind
-from controlplane.gateway.metrics import GatewayCollector
+from controlplane.gateway.metrics import GatewayCollector, GatewaySeen
 from controlplane.gateway.neighbours.neighbourhood import Neighbourhood
 from controlplane.gateway.neighbours.siblings import Siblings
 from controlplane.gateway.on_demand_loads import OnDemandLoads
@@ -42,6 +43,7 @@ from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.reports.control_loop import ControlLoopSeen
 from controlplane.gateway.reports.demand_report import DemandReport
+from controlplane.gateway.reports.fleet_metrics import FleetSeen
 from controlplane.gateway.reports.process_metrics import process_metrics
 from controlplane.gateway.repository import Repository
 from controlplane.gateway.sharing.shares import Shares
@@ -173,27 +175,14 @@ class Gateway:
             self._background.repeat(certificate.follow)
         max_body = int(self.settings.max_body_mib * 2**20)
         caps = ConnectionCaps.of(self.settings)
-        self.path.counters.connections.open["http"] = lambda: caps.open
-        self._server = HttpServer(
-            self._application(access, max_body),
-            front_factory(self.path, access, max_body, caps, self._inflater),
-            listening,
-            certificate.context if certificate is not None else None,
-            self._limits,
-        )
+        server = await self._serve_http(access, max_body, caps, certificate, listening)
         self._neighbours = Neighbourhood(
             self.settings.run_dir,
             self.id,
-            self._server,
+            server,
             self.path.counters,
             lambda: self.path.counters.busy.get(self.id, 0.0),
         )
-        self._serving = asyncio.create_task(self._server.run_here())
-        while not self._server.started:
-            if self._serving.done():
-                await self._serving
-                raise RuntimeError("the HTTP server ended at once")
-            await asyncio.sleep(0.005)
         if self.settings.grpc_port:
             await self._serve_grpc(access, max_body, caps.alike(), certificate)
         await self._siblings.start()
@@ -207,6 +196,31 @@ class Gateway:
             where += f", for gRPC on port {self.settings.grpc_port}"
         started = f"it listens on {where} (process {os.getpid()})"
         self._background.spawn(self._tell("gateway_started", started))
+
+    async def _serve_http(
+        self,
+        access: Access,
+        max_body: int,
+        caps: ConnectionCaps,
+        certificate: FollowedCertificate | None,
+        listening: socket.socket,
+    ) -> HttpServer:
+        """Take connections of a socket."""
+        self.path.counters.connections.open["http"] = lambda: caps.open
+        self._server = HttpServer(
+            self._application(access, max_body),
+            front_factory(self.path, access, max_body, caps, self._inflater),
+            listening,
+            certificate.context if certificate is not None else None,
+            self._limits,
+        )
+        self._serving = asyncio.create_task(self._server.run_here())
+        while not self._server.started:
+            if self._serving.done():
+                await self._serving
+                raise RuntimeError("the HTTP server ended at once")
+            await asyncio.sleep(0.005)
+        return self._server
 
     async def _serve_grpc(
         self,
@@ -296,20 +310,26 @@ class Gateway:
         total = await self._siblings.total()
         # What gateways that stopped have left speaks of tasks as well that are gone.
         total.forget_tasks({*self.known.tasks, *self.path.counters.tasks})
-        revision, slow = self.path.snapshot.revision, self.known.slow.slow
-        away_ms = {id_: one.view.round_trip_ms for id_, one in self.known.workers.items()}
-        wanted, answering = self.known.wanted_workers, dict(self._answering)
-        statuses, tasks = self.statuses(), tuple(self.known.tasks)
-        silent_s, core_times = self.known.workers.silent_s(), await self.core_times()
-        ends_s = self._certificate_ends_s()
-        return GatewayCollector(
-            total, lambda: statuses, lambda: revision, lambda: slow, lambda: away_ms,
-            wanted=lambda: wanted, answering=lambda: answering,
-            rooms=lambda: rooms_here(self.settings), loop=await self._loop_seen(),
-            processes=lambda: process_metrics(self.id), tasks=lambda: tasks,
-            silent_s=lambda: silent_s, core_times=lambda: core_times,
-            certificate_ends_s=lambda: ends_s,
-        )  # fmt: skip
+        known, statuses = self.known, self.statuses()
+        fleet = FleetSeen(
+            workers=statuses,
+            wanted=known.wanted_workers,
+            slow=known.slow.slow,
+            silent_s=known.workers.silent_s(),
+            round_trips_ms={id_: one.view.round_trip_ms for id_, one in known.workers.items()},
+        )
+        seen = GatewaySeen(
+            revision=self.path.snapshot.revision,
+            tasks=tuple(known.tasks),
+            answering=dict(self._answering),
+            fleet=fleet,
+            certificate_ends_s=self._certificate_ends_s(),
+            core_times=await self.core_times(),
+            loop=await self._loop_seen(),
+            rooms=await asyncio.to_thread(rooms_here, self.settings),
+            processes=await asyncio.to_thread(process_metrics, self.id),
+        )
+        return GatewayCollector(total, seen)
 
     def _keys_status(self) -> KeysStatus:
         """Whether the file of clients' keys can be read."""

@@ -93,6 +93,14 @@ class OnDemandLoads:
     async def _load(
         self, candidate: Candidate, worker: WorkerId, slack_ms: float | None, need: str
     ) -> None:
+        """Have a worker load a variant, and wait for that; failures are remembered for a while.
+
+        Raises:
+            Overloaded: it failed a moment ago, or the worker has too much to load.
+            ReplicaLost: the worker is gone.
+            VariantNotLoadable: it cannot be loaded.
+            DeadlineExceeded: it takes too long.
+        """
         key = (worker, str(candidate.task), str(candidate.variant))
         connected = self._known.workers.get(worker)
         if connected is None:
@@ -116,9 +124,7 @@ class OnDemandLoads:
             )
         except Overloaded:
             raise  # nothing is wrong with the variant
-        except (
-            ReplicaLost
-        ) as error:  # neither is then; where the worker listens is no client's affair
+        except ReplicaLost as error:  # nor then; where the worker listens is no client's affair
             raise ReplicaLost(f"worker {worker} is lost") from error
         except VariantNotLoadable as error:
             name = f"{candidate.task}/{candidate.variant} cannot be loaded: "

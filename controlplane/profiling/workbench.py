@@ -4,10 +4,10 @@ import os
 import socket
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from controlplane.building.build_cache import BuildCache
 from controlplane.building.digests import file_digest
@@ -15,9 +15,10 @@ from controlplane.building.types import RegistrationLimits
 from controlplane.profiling.notebook import Notebook, Readings
 from controlplane.profiling.staleness import host_of
 from profiler.evaluation.accuracy import Judgement
+from profiler.sandbox.calls import Announce, load_values
 from profiler.sandbox.measure import Weight
 from profiler.sandbox.probe import Figures, Probe, Settling, TooMuch, settle
-from profiler.sandbox.sandbox import Announce, ignored
+from profiler.sandbox.sandbox import ignored
 from profiler.timing.contention import Contention
 from profiler.timing.statistics import Sample
 from variants.buckets import positions_axis
@@ -139,8 +140,8 @@ class Workbench:
             threads=min(int(variant.options.get("threads", cores)), cores),
             data=self._data,
             limits=self._limits.measure,
-            memory_mib=self._limits.trial_mib,
-            time_s=self._limits.trial_s,
+            memory_mib=self._limits.trial.memory_mib,
+            time_s=self._limits.trial.time_s,
             gpu=self.kind.gpu is not None,
             samples=before.samples,
             figures=before.figures,
@@ -342,21 +343,6 @@ def best_size(points: Iterable[LatencyPoint]) -> int:
 def share_of(kind: DeviceKind) -> float:
     """A worker's part of its device: counters of a CPU count all cores, those of a GPU it alone."""
     return 1.0 if kind.gpu is not None else min(1.0, kind.cores / (os.cpu_count() or 1))
-
-
-def load_values(variant: Variant, task: Task, path: Path, device_kind: str = "") -> dict[str, Any]:
-    """The plain JSON values from which ``profiler.sandbox.child.load_spec`` makes a load spec."""
-    return {
-        "task": task.name,
-        "variant": variant.name,
-        "runtime": variant.runtime,
-        "artifact": variant.artifact,
-        "path": str(path),
-        "inputs": [asdict(spec) for spec in task.inputs],
-        "outputs": [asdict(spec) for spec in task.outputs],
-        "options": list(variant.options.items()),
-        "device_kind": device_kind,
-    }
 
 
 def now() -> str:

@@ -4,14 +4,15 @@ What comes of this is registered as any other model is, for tasks that share the
 ask (``variants.buckets``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from controlplane.building.family import digest_of
 from controlplane.building.types import RegistrationLimits, RegistrationRequest
 from profiler.evaluation.rows_by_length import fit_rows
-from profiler.sandbox.sandbox import Sandbox, SandboxLimits
+from profiler.sandbox.sandbox import Sandbox
 from variants.buckets import BucketedTask, bucket_name, bucket_of
 from variants.errors import Conflict, InvalidInput
 from variants.metrics.metric import LABELS, TOP1, parse_metric
@@ -28,6 +29,14 @@ from variants.types import (
 MOST_LENGTHS = 16
 
 
+class Part(NamedTuple):
+    """What is registered for rows of one length."""
+
+    request: RegistrationRequest
+    files: tuple[ModelFile, ...]
+    """Of its model, one of each version."""
+
+
 def by_length(
     request: RegistrationRequest,
     files: Sequence[ModelFile],
@@ -35,7 +44,7 @@ def by_length(
     versions: Sequence[ModelVersion],
     folder: Path,
     limits: RegistrationLimits,
-) -> list[tuple[RegistrationRequest, tuple[ModelFile, ...]]]:
+) -> list[Part]:
     """A request and the file of its model for each length, the shortest first.
 
     Args:
@@ -54,55 +63,61 @@ def by_length(
     lengths = _lengths(request, known, _having(known, versions, source))
     if request.path.is_dir() or source.path.suffix != ".onnx":
         raise InvalidInput("a model for rows of several lengths is a single .onnx file")
-    made: list[tuple[RegistrationRequest, tuple[ModelFile, ...]]] = []
-    with Sandbox(SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)) as sandbox:
+    longest = max(lengths[-1], known.lengths[-1] if known is not None else 0)
+    made: list[Part] = []
+    with Sandbox(limits.trial) as sandbox:
         for length in lengths:
             own = folder / f"length-{length}"
             own.mkdir()
-            path = own / source.path.name
+            file = replace(source, path=own / source.path.name)
             found = sandbox.call(
                 "fix_axis",
                 {
                     "path": str(source.path),
                     "size_mib": limits.model_mib,
                     "length": length,
-                    "longest": max(lengths[-1], known.lengths[-1] if known is not None else 0),
-                    "target": str(path),
+                    "longest": longest,
+                    "target": str(file.path),
                 },
                 subject=source.model,
             )
-            axes = _axes(found["axes"], request.pads, known)
-            if known is not None and axes != known.axes:
-                raise Conflict(
-                    f"task {request.task!r} has other open axes, or other padding, which stay:"
-                    " leave --pad out, or register for another task"
-                )
-            following = [FollowingAxis(**one) for one in found["outputs"]]
-            outputs = _following(following, known)
-            fills = dict(request.row_pads)
-            of_rows = [replace(axis, pad=fills.get(axis.input, axis.pad)) for axis in axes]
-            truth = _truth(request, found["first"], outputs, known)
-            rows = {
-                part: _fitted(given, own, of_rows, length, truth)
-                for part, given in (
-                    ("evaluation", request.evaluation),
-                    ("calibration", request.calibration),
-                    ("training", request.training),
-                )
-                if given is not None
-            }
-            bucket = LengthBucket(
-                of=TaskName(request.task), length=length, axes=axes, outputs=outputs
-            )
-            own_request = replace(
-                request,
-                path=path,
-                task=bucket_name(request.task, length),
-                bucket=bucket,
-                **rows,  # type: ignore[arg-type]
-            )
-            made.append((own_request, (replace(source, path=path),)))
+            made.append(Part(_at_length(length, request, found, known, file), (file,)))
     return made
+
+
+def _at_length(
+    length: int,
+    request: RegistrationRequest,
+    found: Mapping[str, Any],
+    known: BucketedTask | None,
+    file: ModelFile,
+) -> RegistrationRequest:
+    """The request for a bucket, with rows of its length beside the file of its model.
+
+    Args:
+        found: which axes of the model ``fix_axis`` of the sandbox has given that length.
+    """
+    axes = _axes(found["axes"], request.pads, known)
+    if known is not None and axes != known.axes:
+        raise Conflict(
+            f"task {request.task!r} has other open axes, or other padding, which stay: leave --pad"
+            " out, or register for another task"
+        )
+    outputs = _following([FollowingAxis(**one) for one in found["outputs"]], known)
+    fills = dict(request.row_pads)
+    of_rows = [replace(axis, pad=fills.get(axis.input, axis.pad)) for axis in axes]
+    truth = _truth(request, found["first"], outputs, known)
+    rows: dict[str, Any] = {
+        part: _fitted(given, file.path.parent, of_rows, length, truth)
+        for part, given in request.rows.items()
+    }
+    return replace(
+        request,
+        path=file.path,
+        task=bucket_name(request.task, length),
+        bucket=LengthBucket(of=TaskName(request.task), length=length, axes=axes, outputs=outputs),
+        **rows,
+    )
 
 
 def _having(
@@ -140,11 +155,11 @@ def _lengths(
 
 
 def as_in_the_others(
-    parts: Sequence[tuple[RegistrationRequest, tuple[ModelFile, ...]]],
+    parts: Sequence[Part],
     known: BucketedTask | None,
     versions: Sequence[ModelVersion],
     limit_mib: float,
-) -> list[tuple[RegistrationRequest, tuple[ModelFile, ...]]]:
+) -> list[Part]:
     """The same, where buckets that lack a model which others have get it as these have it: with its
     number, its stage, and what their tasks have.
 
@@ -166,7 +181,7 @@ def as_in_the_others(
     found = [version for version in same if version is not None]
     added = [request for request, _ in parts if request.task not in there]
     if not found:
-        there_before = {one.task for one in versions if one.model == parts[0][1][0].model}
+        there_before = {one.task for one in versions if one.model == parts[0].files[0].model}
         own = [request.task in there_before for request, _ in parts]
         if added or (any(own) and not all(own)):
             raise Conflict(
@@ -177,7 +192,7 @@ def as_in_the_others(
     _check_added(added, known, found)
     live = next((one for one in found if one.stage is Stage.LIVE), found[0])
     face = known.face
-    if added and live.text != parts[0][0].own_text:
+    if added and live.text != parts[0].request.own_text:
         raise Conflict(
             f"{live.label!r} has another tokenizer in the other buckets of {known.name!r}: leave"
             " --tokenizer out"
@@ -185,7 +200,7 @@ def as_in_the_others(
     made = []
     for (request, files), version in zip(parts, same, strict=True):
         if version is not None:
-            made.append((request, files))
+            made.append(Part(request, files))
             continue
         new = request.task not in there
         as_others = replace(
@@ -196,7 +211,7 @@ def as_in_the_others(
             slo=(request.slo or face.slo) if new else request.slo,
             text=face.text,
         )
-        made.append((as_others, (replace(files[0], version=live.version),)))
+        made.append(Part(as_others, (replace(files[0], version=live.version),)))
     return made
 
 

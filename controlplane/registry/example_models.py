@@ -10,16 +10,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-from controlplane.machine import kinds_to_register
-from controlplane.registry.damage import artifacts_of, damages
-from controlplane.registry.example_progress import ExampleProgress
-from controlplane.registry.registration import (
+from controlplane.building.types import (
     Progress,
     RegistrationLimits,
     RegistrationRequest,
     RegistrationResult,
-    register,
 )
+from controlplane.machine import kinds_to_register
+from controlplane.registry.damage import artifacts_of, damages
+from controlplane.registry.example_progress import ExampleProgress
+from controlplane.registry.registration import register
 from controlplane.settings import Settings
 from profiler.sandbox.limits import MeasureLimits
 from variants.artifacts.protocol import ArtifactStore

@@ -11,7 +11,7 @@ from pathlib import Path
 from controlplane.building.build_cache import BuildCache
 from controlplane.building.family import REFERENCE, BuiltVariant
 from controlplane.building.meter import Meter
-from controlplane.building.texts import request_of_task
+from controlplane.building.text_encoding import request_of_task
 from controlplane.building.types import (
     Progress,
     RegistrationLimits,

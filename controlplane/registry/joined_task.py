@@ -38,26 +38,30 @@ def joined_task(
             of images too.
     """
     metric = None if request.metric is None else parse_metric(request.metric)
-    if known is not None:
-        check_signature(info, known, where=where)
-        for what, given, has in (
-            ("labels", request.labels, known.labels),
-            ("metric", None if metric is None else str(metric), known.metric),
-            ("defaults", request.slo, known.slo),
-            ("image", request.image, known.image),
-            ("length", request.bucket, known.bucket),
-            ("text", request.text, known.text),
-        ):
-            if given is not None and given != has:
-                raise Conflict(f"task {known.name!r} exists with {_other(what, known)}")
-        if is_reordered(info.classes, known.labels):
-            raise Conflict(
-                f"{where}: its scores are of {some_of(info.classes, MOST_LABELS)}, in this order,"
-                f" and those of task {known.name!r} of {some_of(known.labels, MOST_LABELS)}; train"
-                " it with the classes in that order, or register it for another task"
-            )
-        return known
-    metric = metric or TOP1
+    if known is None:
+        return _new_task(request, info, metric or TOP1, where)
+    check_signature(info, known, where=where)
+    for what, given, has in (
+        ("labels", request.labels, known.labels),
+        ("metric", None if metric is None else str(metric), known.metric),
+        ("defaults", request.slo, known.slo),
+        ("image", request.image, known.image),
+        ("length", request.bucket, known.bucket),
+        ("text", request.text, known.text),
+    ):
+        if given is not None and given != has:
+            raise Conflict(f"task {known.name!r} exists with {_other(what, known)}")
+    if is_reordered(info.classes, known.labels):
+        raise Conflict(
+            f"{where}: its scores are of {some_of(info.classes, MOST_LABELS)}, in this order,"
+            f" and those of task {known.name!r} of {some_of(known.labels, MOST_LABELS)}; train"
+            " it with the classes in that order, or register it for another task"
+        )
+    return known
+
+
+def _new_task(request: RegistrationRequest, info: OnnxInfo, metric: Metric, where: str) -> Task:
+    """A task with the model's own signature, and its classes where no labels are given."""
     along = {} if request.bucket is None else {o.output: o.axis for o in request.bucket.outputs}
     outputs = _outputs(metric, info, along, where)
     labels = request.labels

@@ -37,8 +37,8 @@ from controlplane.profiling.measuring import (
 from controlplane.profiling.workbench import Workbench
 from controlplane.registry.joined_task import joined_task
 from profiler.evaluation.labelled_rows import LabelledRows, read_task_rows, split_for_calibration
-from profiler.sandbox.child import tensor_specs
-from profiler.sandbox.sandbox import Sandbox, SandboxLimits
+from profiler.sandbox.calls import tensor_specs
+from profiler.sandbox.sandbox import Sandbox
 from variants.artifacts.protocol import ArtifactStore
 from variants.buckets import positions_axis
 from variants.builders.registry import make_builder, variant_name
@@ -357,7 +357,7 @@ def checked(
         InvalidArtifact: it is refused.
     """
     onnx = copy if copy.suffix != ".pt2" else folder / "source.onnx"
-    with Sandbox(SandboxLimits(memory_mib=limits.trial_mib, time_s=limits.trial_s)) as sandbox:
+    with Sandbox(limits.trial) as sandbox:
         found = sandbox.call(
             "check",
             {

@@ -14,21 +14,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from controlplane.building.build_cache import BuildCache
-from controlplane.building.edges import in_plain_form, with_edges, with_weights
+from controlplane.building.edges import as_served
 from controlplane.building.family import digest_of
 from controlplane.building.meter import Meter
-from controlplane.building.texts import with_texts
+from controlplane.building.texts import WithTexts, with_texts
 from controlplane.building.types import (
     Prepared,
     Progress,
     RegistrationLimits,
     RegistrationRequest,
     RegistrationResult,
-    SkippedVariant,
 )
 from controlplane.building.work_folder import work_folder
 from controlplane.profiling.workbench import now
-from controlplane.registry.buckets import as_in_the_others, by_length
+from controlplane.registry.buckets import Part, as_in_the_others, by_length
 from controlplane.registry.preparation import STEPS_EXPECTED, preparation_for
 from controlplane.registry.repairing import Mending
 from controlplane.registry.storing import commit, result_of
@@ -52,15 +51,6 @@ from variants.types import (
     TaskName,
     TextInput,
 )
-
-__all__ = [
-    "Progress",
-    "RegistrationLimits",
-    "RegistrationRequest",
-    "RegistrationResult",
-    "SkippedVariant",
-    "register",
-]
 
 
 def register(
@@ -100,45 +90,31 @@ def register(
     if request.metric is not None:
         parse_metric(request.metric)
     files = find_model_files(request.path, request.model, only=request.only)
-    snapshot, meter = catalog.snapshot(), Meter(progress)
-    adding = _Adding(catalog, store, snapshot, device_kinds, meter, limits, cache, scratch, notes)
-    buckets = bucketed_named(snapshot.tasks, task_name)
-    if request.edges.free_batch and (request.lengths is not None or buckets is not None):
-        raise InvalidInput(
-            "--free-batch tries rows of one length, and this model is for several: export it with"
-            " any number of rows"
-        )
+    snapshot = catalog.snapshot()
+    adding = _Adding(
+        catalog=catalog,
+        store=store,
+        snapshot=snapshot,
+        buckets=bucketed_named(snapshot.tasks, task_name),
+        device_kinds=device_kinds,
+        meter=Meter(progress),
+        limits=limits,
+        cache=cache,
+        scratch=scratch,
+        notes=notes,
+    )
+    adding.check_batch(request)
     with work_folder(scratch) as work:
-        files = tuple(with_weights(files, work, limits))
-        files = tuple(in_plain_form(files, work, limits))
-        if request.edges:
-            files = tuple(with_edges(files, request.edges, work, limits))
-        joined = next((task for task in snapshot.tasks if task.name == task_name), None)
-        face, said = joined if buckets is None else buckets.buckets[-1], tuple[str, ...]()
-        if request.tokenizer is not None or (face is not None and face.text is not None):
-            meter.begin("check", f"reading {request.evaluation.name}")
-            before = _text_before(snapshot, buckets, task_name, files[0])
-            request, first, said = with_texts(
-                request, files[0], face, before, catalog.tokenizer, work, limits
-            )
-            files = (first, *files[1:])
-            said += _of_tokenizers(snapshot, buckets, request)
-        parts = [(request, files)]
-        if request.lengths is not None or buckets is not None:
-            meter.begin("check", f"reading {request.path.name}")
-            by = by_length(request, files, buckets, snapshot.versions, work, limits)
-            parts = as_in_the_others(by, buckets, snapshot.versions, limits.model_mib)
-        found = [adding.prepare(one, of_it, work) for one, of_it in parts]
+        files = as_served(files, request.edges, work, limits)
+        request, files, said = adding.with_numbers(request, files, work)
+        parts = adding.by_length(request, files, work)
+        found = [adding.prepare(part.request, part.files, work) for part in parts]
         prepared = [one for each in found for one in each.prepared]
-        known = [one.task for one in found if one.task is not None]
-        nothing = [one.nothing for one in found if one.nothing is not None]
-        if nothing and not prepared and not any(one.repaired for one in found):
-            raise nothing[0]
         if prepared:
-            names = {one.name for one in known}
-            joins = all(one.registration.task.name in names for one in prepared)
-            write = partial(catalog.register, joins=joins)
-            commit(prepared, catalog, store, meter, write, notes, together=len(parts) > 1)
+            adding.write(prepared, found)
+        else:
+            _refuse_nothing_new(found)
+    known = [one.task for one in found if one.task is not None]
     return result_of(
         prepared,
         prepared[-1].registration.task if prepared else known[-1],
@@ -146,33 +122,6 @@ def register(
         unchanged=tuple(label for one in found for label in one.unchanged),
         repaired=tuple(one for each in found for one in each.repaired),
         said=said if prepared else (),
-    )
-
-
-def _text_before(
-    snapshot: CatalogSnapshot, buckets: BucketedTask | None, task: TaskName, file: ModelFile
-) -> TextInput | None:
-    """How texts become rows of the newest version of a model, where it has its own tokenizer."""
-    names = {task} if buckets is None else {one.name for one in buckets.buckets}
-    known = [v for v in snapshot.versions if v.task in names and v.model == file.model]
-    newest = max(known, key=lambda version: version.version, default=None)
-    return None if newest is None else newest.text
-
-
-def _of_tokenizers(
-    snapshot: CatalogSnapshot, buckets: BucketedTask | None, request: RegistrationRequest
-) -> tuple[str, ...]:
-    """What changes for clients where a task gets a second tokenizer."""
-    own, of_task = request.own_text, request.text
-    if own is None or (of_task is not None and own.tokenizer == of_task.tokenizer):
-        return ()
-    names = {request.task} if buckets is None else {one.name for one in buckets.buckets}
-    before = [v.text for v in snapshot.versions if v.task in names and v.text is not None]
-    if any(of_task is None or one.tokenizer != of_task.tokenizer for one in before):
-        return ()
-    return (
-        f"models of task {request.task} have different tokenizers now: texts are read by each;"
-        " numbers of tokens are taken only in queries that name a variant",
     )
 
 
@@ -184,22 +133,67 @@ class _Found(NamedTuple):
     prepared: list[Prepared]
     unchanged: tuple[str, ...]
     repaired: tuple[str, ...]
-    nothing: "NothingNew | None" = None
+    nothing_new: Conflict | None = None
     """Why nothing was prepared."""
 
 
 class _Adding(NamedTuple):
-    """What all requests of a registration have in common."""
+    """The steps of a registration, and what all of them need."""
 
     catalog: Catalog
     store: ArtifactStore
     snapshot: CatalogSnapshot
+    buckets: BucketedTask | None
+    """Those that the task has, if it is for rows of several lengths."""
     device_kinds: Sequence[DeviceKind]
     meter: Meter
     limits: RegistrationLimits
     cache: BuildCache | None
     scratch: Path | None
     notes: StoringNotes | None
+
+    def of_several_lengths(self, request: RegistrationRequest) -> bool:
+        """Whether the model becomes one for each of a few lengths of rows."""
+        return request.lengths is not None or self.buckets is not None
+
+    def check_batch(self, request: RegistrationRequest) -> None:
+        """
+        Raises:
+            InvalidInput: its number of rows is to be made free, which cannot be tried.
+        """
+        if request.edges.free_batch and self.of_several_lengths(request):
+            raise InvalidInput(
+                "--free-batch tries rows of one length, and this model is for several: export it"
+                " with any number of rows"
+            )
+
+    def with_numbers(
+        self, request: RegistrationRequest, files: tuple[ModelFile, ...], work: Path
+    ) -> WithTexts:
+        """The request and its files with rows of numbers, where they were given as texts."""
+        known = self._task(request.task) if self.buckets is None else self.buckets.buckets[-1]
+        if request.tokenizer is None and (known is None or known.text is None):
+            return WithTexts(request, files, ())
+        self.meter.begin("check", f"reading {request.evaluation.name}")
+        of_task = self._versions_of(request.task)
+        same_model = [one for one in of_task if one.model == files[0].model]
+        newest = max(same_model, key=lambda version: version.version, default=None)
+        made = with_texts(
+            request, files[0], known, None if newest is None else newest.text,
+            self.catalog.tokenizer, work, self.limits,
+        )  # fmt: skip
+        return made._replace(said=(*made.said, *_of_tokenizers(of_task, made.request)))
+
+    def by_length(
+        self, request: RegistrationRequest, files: tuple[ModelFile, ...], work: Path
+    ) -> list[Part]:
+        """What is registered for each length of rows; all as it is where these have one length."""
+        if not self.of_several_lengths(request):
+            return [Part(request, files)]
+        self.meter.begin("check", f"reading {request.path.name}")
+        versions, buckets = self.snapshot.versions, self.buckets
+        parts = by_length(request, files, buckets, versions, work, self.limits)
+        return as_in_the_others(parts, buckets, versions, self.limits.model_mib)
 
     def prepare(
         self, request: RegistrationRequest, files: Sequence[ModelFile], work: Path
@@ -211,13 +205,12 @@ class _Adding(NamedTuple):
         preparation = preparation_for(
             request, self.device_kinds, snapshot, self.store, meter, limits, cache=self.cache
         )
-        known = next((task for task in snapshot.tasks if task.name == task_name), None)
+        known = self._task(task_name)
         mending = Mending(snapshot, self.store, preparation, meter, limits, self.scratch)
         repaired = mending.mend(_known(files, digests, snapshot, task_name))
-        try:
-            new, unchanged = _sort_out(files, digests, snapshot, task_name)
-        except NothingNew as error:
-            return _Found(known, [], error.labels, repaired, error)
+        new, unchanged, nothing_new = _sort_out(files, digests, snapshot, task_name)
+        if nothing_new is not None:
+            return _Found(known, [], unchanged, repaired, nothing_new)
         for file in new:
             _refuse_removed(file, digests[file], task_name, catalog)
         if self.notes is not None:  # else all would be built and measured in vain
@@ -233,6 +226,47 @@ class _Adding(NamedTuple):
             prepared.append(preparation.prepare(version, file.path, task, folder))
             task = prepared[-1].registration.task
         return _Found(known, prepared, unchanged, repaired)
+
+    def write(self, prepared: Sequence[Prepared], found: Sequence[_Found]) -> None:
+        """Store what was prepared and write the catalog; the buckets of a task all at once."""
+        known = {one.task.name for one in found if one.task is not None}
+        joins = all(one.registration.task.name in known for one in prepared)
+        write = partial(self.catalog.register, joins=joins)
+        together = len(found) > 1
+        commit(prepared, self.catalog, self.store, self.meter, write, self.notes, together=together)
+
+    def _task(self, name: str) -> Task | None:
+        return next((task for task in self.snapshot.tasks if task.name == name), None)
+
+    def _versions_of(self, task: str) -> list[ModelVersion]:
+        """Of a task, or of all its buckets."""
+        names = {task} if self.buckets is None else {one.name for one in self.buckets.buckets}
+        return [version for version in self.snapshot.versions if version.task in names]
+
+
+def _of_tokenizers(known: Sequence[ModelVersion], request: RegistrationRequest) -> tuple[str, ...]:
+    """What changes for clients where a task, of which some versions are known, gets a second
+    tokenizer."""
+    own, of_task = request.own_text, request.text
+    if own is None or (of_task is not None and own.tokenizer == of_task.tokenizer):
+        return ()
+    before = [version.text for version in known if version.text is not None]
+    if any(of_task is None or one.tokenizer != of_task.tokenizer for one in before):
+        return ()
+    return (
+        f"models of task {request.task} have different tokenizers now: texts are read by each;"
+        " numbers of tokens are taken only in queries that name a variant",
+    )
+
+
+def _refuse_nothing_new(found: Sequence[_Found]) -> None:
+    """
+    Raises:
+        Conflict: all that was handed in is registered already, and nothing of it was repaired.
+    """
+    reasons = [one.nothing_new for one in found if one.nothing_new is not None]
+    if reasons and not any(one.repaired for one in found):
+        raise reasons[0]
 
 
 def _refuse_removed(file: ModelFile, digest: Digest, task: TaskName, catalog: Catalog) -> None:
@@ -267,14 +301,6 @@ def _version_of(
     )
 
 
-class NothingNew(Conflict):
-    """All that was handed in is registered already."""
-
-    def __init__(self, message: str, labels: tuple[str, ...]) -> None:
-        super().__init__(message)
-        self.labels = labels
-
-
 def _task_name(text: str) -> TaskName:
     """
     Raises:
@@ -293,13 +319,26 @@ def _limit_mib(path: Path, limits: RegistrationLimits) -> float:
     return limits.model_mib * (2 if path.suffix == ".pt2" else 1)
 
 
+class _Sorted(NamedTuple):
+    """Files by whether they are registered already, with the same bytes."""
+
+    new: list[ModelFile]
+    unchanged: tuple[str, ...]
+    """Labels of versions."""
+    nothing_new: Conflict | None
+    """Why none is new, where none is."""
+
+
 def _sort_out(
     files: Sequence[ModelFile],
     digests: Mapping[ModelFile, Digest],
     snapshot: CatalogSnapshot,
     task: TaskName,
-) -> tuple[list[ModelFile], tuple[str, ...]]:
-    """New files, and the labels of versions that are registered already with the same bytes."""
+) -> _Sorted:
+    """
+    Raises:
+        Conflict: a file has the number of a version with other bytes.
+    """
     new: list[ModelFile] = []
     unchanged: list[str] = []
     for file in files:
@@ -320,12 +359,11 @@ def _sort_out(
                 f"{file.path.name} is registered already, as {twin.label!r}; "
                 f"`{build}` adds kinds of variants that it lacks"
             )
-            raise NothingNew(message, (twin.label,))
+            return _Sorted([], (twin.label,), Conflict(message))
         new.append(file)
-    if not new:
-        message = f"{', '.join(unchanged)}: registered already, and nothing is new"
-        raise NothingNew(message, tuple(unchanged))
-    return new, tuple(unchanged)
+    labels = ", ".join(unchanged)
+    nothing_new = Conflict(f"{labels}: registered already, and nothing is new") if not new else None
+    return _Sorted(new, tuple(unchanged), nothing_new)
 
 
 def _known(

@@ -10,7 +10,7 @@ from variants.artifacts.protocol import ArtifactStore
 from variants.artifacts.storing_notes import Note, StoringNotes
 from variants.catalog.protocol import Catalog
 from variants.errors import InvalidArtifact, NotFound, StateUnavailable
-from variants.types import CatalogSnapshot, Task
+from variants.types import CatalogSnapshot, Digest, Task
 
 
 def commit(
@@ -27,7 +27,7 @@ def commit(
 
     Args:
         write: writes the versions that it is given, each with its variants, into ``catalog``.
-        together: it is given all of them at once.
+        together: whether it is given all of them at once, or one by one.
         notes: by them others find what this has stored where it is killed before the catalog is
             written.
 
@@ -36,31 +36,24 @@ def commit(
             interrupt included, the artifacts that were stored and that nothing in the catalog uses
             are removed again.
     """
-    named = [
-        {one.registration.version.source, *(v.artifact for v in one.registration.variants)}
-        for one in prepared
-    ]
     # Noted before the first byte is written: an interrupt can come at any point.
     present = set(store.digests())
-    added = set().union(*named) - present
+    added = set[Digest]().union(*map(_named, prepared)) - present
     noting: AbstractContextManager[Note | None] = nullcontext()
     if notes is not None and added:
         noting = notes.noted(added)
     with noting as note:
         try:
-            for one, digests in zip(prepared, named, strict=True):
-                version = one.registration.version
-                meter.begin("store", f"storing {version.label}")
-                stored = {store.put(path) for path in one.artifacts}
-                added |= stored - present
-                if not stored <= digests:
-                    raise InvalidArtifact(f"{version.label}: a file changed after it was measured")
-                if not together:
-                    write(one.registration)
-                    _store_again(one, store)
-            if together:
-                write(*(one.registration for one in prepared))
-                for one in prepared:
+            for group in [prepared] if together else [[one] for one in prepared]:
+                for one in group:
+                    meter.begin("store", f"storing {one.registration.version.label}")
+                    stored = {store.put(path) for path in one.artifacts}
+                    added |= stored - present
+                    if not stored <= _named(one):
+                        label = one.registration.version.label
+                        raise InvalidArtifact(f"{label}: a file changed after it was measured")
+                write(*(one.registration for one in group))
+                for one in group:
                     _store_again(one, store)
         except BaseException:
             # Where the catalog is away they stay, and so does the note.
@@ -74,12 +67,17 @@ def commit(
     meter.finish("store", "registered")
 
 
+def _named(one: Prepared) -> set[Digest]:
+    """The artifacts that the catalog has of a version once it is written."""
+    version, variants = one.registration.version, one.registration.variants
+    return {version.source, *(variant.artifact for variant in variants)}
+
+
 def _store_again(one: Prepared, store: ArtifactStore) -> None:
     """Put back what was freed between its storing and the catalog's writing: something that used
     the same bytes was removed. From now on this uses them, and they stay."""
-    version = one.registration.version
     try:
-        for digest in (version.source, *(v.artifact for v in one.registration.variants)):
+        for digest in _named(one):
             store.size_bytes(digest)
     except NotFound:
         for path in one.artifacts:

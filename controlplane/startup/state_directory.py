@@ -15,6 +15,8 @@ from controlplane.startup.processes import end_processes
 from variants.disk import FULL
 from variants.errors import InvalidInput, StateUnavailable
 
+LOOK_S = 0.3
+"""For how long somebody may hold a lock only to look."""
 ROOM_BYTES = 4 * 2**20
 """Free space that a start needs: the logs of Ray's processes, above all."""
 
@@ -65,13 +67,13 @@ def path_excess(settings: Settings) -> int:
     return len(os.fsencode(settings.run_dir / "w-cpu-256-xxxxxxxx.sock")) - 107
 
 
-def take_lock(path: Path, patience_s: float = 0.3) -> IO[str] | None:
+def take_lock(path: Path) -> IO[str] | None:
     """The lock file, held; None when another process keeps it.
 
     `modelless status` takes it for a moment to look, and must not make a start fail.
     """
     lock = path.open("a+")
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + LOOK_S
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

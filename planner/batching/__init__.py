@@ -7,9 +7,10 @@ Read ``protocol`` first (what any queue answers), then ``variant_queues`` (what 
 variant, and how long it takes) and ``waiting_queries`` (what waits on the slice, and what it adds
 up to). ``deadline_queue`` is the product's rule; behind it stand ``feasible_schedule`` with
 ``planned_batches`` (the proof that every query is in time), ``schedule_search`` (how such a
-schedule is found), ``tight_budgets``, ``fairness`` and ``refusal_order`` (who is refused first).
-``aimd``, with ``waiting_deadlines``, is the rule that needs no profile. ``registry`` names the
-rules.
+schedule is found), ``tight_budgets``, ``fairness``, ``refusal_order`` and ``queue_room`` (who is
+refused first), and ``live_costs`` (what its batches were seen to take). ``aimd``, with
+``waiting_deadlines``, is the rule that needs no profile. ``registry`` names the rules.
 
-May import: the planner's ``types``, and ``variants``. No clock: times are arguments, in ms.
+May import: the planner's ``types``, ``planning_settings`` and what knows how long batches take, and
+``variants``. No clock: times are arguments, in ms.
 """

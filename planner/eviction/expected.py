@@ -4,11 +4,12 @@ Workers and the simulator's devices have it from here, so that worth means the s
 rates are of queries, not of rows: a load, or a refusal, is of a query.
 """
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Hashable, Iterable
+from typing import Protocol, TypeVar
 
-from planner.eviction.popularity import KeyT_contra
 from planner.eviction.rules import KeyT
+
+KeyT_contra = TypeVar("KeyT_contra", bound=Hashable, contravariant=True)
 
 
 class Rates(Protocol[KeyT_contra]):

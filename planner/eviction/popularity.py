@@ -22,10 +22,9 @@ queries meets new keys for as long as variants move from one worker to another.
 from collections.abc import Hashable, Iterable
 from math import exp
 from operator import add, mul
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 KeyT = TypeVar("KeyT", bound=Hashable)
-KeyT_contra = TypeVar("KeyT_contra", bound=Hashable, contravariant=True)
 
 TIME_CONSTANTS_S = (1.0, 8.0, 64.0, 512.0, 4096.0, 32768.0)
 """From a burst to a working day, each eight times the one before."""
@@ -46,16 +45,6 @@ _HEAD_START_S = 1.0
 """Added to the age of a book: one query in no time is no infinite rate."""
 _LIMIT = 200.0
 """Counts are brought back to scale once a new query would count more than ``exp`` of this."""
-
-
-class Book(Protocol[KeyT_contra]):
-    """Is told of every query, and answers what is popular."""
-
-    def seen(self, key: KeyT_contra, now_s: float) -> None:
-        """A query for ``key`` has come."""
-
-    def rates(self, keys: Iterable[KeyT_contra], now_s: float) -> list[float]:
-        """Queries per second to expect for each of ``keys``, in their order."""
 
 
 class Popularity(Generic[KeyT]):

@@ -54,8 +54,6 @@ class EmpiricalQuantiles(Generic[KeyT]):
         point: what is forecast as one number; it has no rows yet.
         step_s: length of a bucket.
         horizon_s: how far ahead the mean rate is forecast; rounded to whole buckets.
-        window_s: how long errors are remembered.
-        share: of the rate; how much arrivals vary beyond what chance makes of a steady rate.
         guarded: if so, quantiles are moved until as many forecasts hold as they say, none is
             nearer to the point forecast than chance alone would have it, none rises far above what
             was seen of late, and a surge counts at once, before its bucket has ended.
@@ -67,13 +65,10 @@ class EmpiricalQuantiles(Generic[KeyT]):
         *,
         step_s: float,
         horizon_s: float,
-        window_s: float = WINDOW_S,
-        share: float = SHARE,
         guarded: bool = False,
     ) -> None:
         self._point = point
         self._guarded = guarded
-        self._share = share
         self._buckets: Buckets[KeyT] = Buckets(step_s)
         self._latest = LatestCounts()
         self._ahead = max(1, round(horizon_s / step_s))
@@ -86,8 +81,8 @@ class EmpiricalQuantiles(Generic[KeyT]):
         """The point forecast from the end of the last bucket on, shape ``(rows,)``."""
         self._peak = np.zeros(0)
         """The highest rate of a bucket seen, fading, shape ``(rows,)``."""
-        self._fading = exp(-step_s / window_s)
-        self._errors = np.full((0, max(PRIOR_ERRORS, int(window_s / step_s))), np.nan)
+        self._fading = exp(-step_s / WINDOW_S)
+        self._errors = np.full((0, max(PRIOR_ERRORS, int(WINDOW_S / step_s))), np.nan)
         """In units of the scale, shape ``(rows, errors)``; NaN where none was made yet."""
         self._made = np.zeros(0, np.int64)
         """Errors made so far, shape ``(rows,)``."""
@@ -158,7 +153,7 @@ class EmpiricalQuantiles(Generic[KeyT]):
         if not self._guarded:
             return usual
         point = np.where(known & self._slumped(usual), self._most_recent(), usual)
-        raised = np.sqrt(usual) * (1 + 2 * self._share)
+        raised = np.sqrt(usual) * (1 + 2 * SHARE)
         recent_s = np.full(len(point), self._latest.recent_s)
         counted = (
             (self._latest.recent, recent_s),
@@ -176,7 +171,7 @@ class EmpiricalQuantiles(Generic[KeyT]):
 
         What is asked for no longer goes at once: others come instead, and both would not fit.
         """
-        lowered = np.sqrt(usual) * (1 - 2 * self._share)
+        lowered = np.sqrt(usual) * (1 - 2 * SHARE)
         slumped: npt.NDArray[np.bool_] = (
             np.sqrt(self._latest.recent) < lowered - SLUMP_DEVIATIONS * self._recent_chance()
         )
@@ -193,7 +188,7 @@ class EmpiricalQuantiles(Generic[KeyT]):
 
     def _scale(self, point: Array) -> Array:
         """The unit of an error for each point forecast, as above; same shape as ``point``."""
-        scale: Array = np.sqrt(1.0 / self._horizon_s + self._share**2 * point) / 2
+        scale: Array = np.sqrt(1.0 / self._horizon_s + SHARE**2 * point) / 2
         return scale
 
     def _advance(self, slot: int, rates: Array) -> None:

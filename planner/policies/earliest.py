@@ -30,15 +30,8 @@ from planner.latency_table import LatencyTable
 class EarliestQueue:
     """The queue of one slice, earliest deadline first. Deterministic; knows no clock."""
 
-    def __init__(
-        self,
-        batch: Callable[[str, LatencyTable], int],
-        *,
-        waits: bool = True,
-        max_queue: int = MAX_QUEUE,
-    ) -> None:
+    def __init__(self, batch: Callable[[str, LatencyTable], int], *, waits: bool = True) -> None:
         """``batch`` gives the largest batch of a new queue, from its task and table."""
-        self.max_queue = max_queue
         self.busy_until_ms = 0.0
         self.count = 0
         self._batch = batch
@@ -84,7 +77,7 @@ class EarliestQueue:
         queue = item.queue
         if item.rows > queue.max_batch:
             return Verdict.TOO_MANY_ROWS
-        if self.count >= self.max_queue:
+        if self.count >= MAX_QUEUE:
             return Verdict.QUEUE_FULL
         if not queue.heap:
             self._active.append(queue)

@@ -22,11 +22,8 @@ from planner.latency_table import LatencyTable
 class FifoQueue:
     """The queue of one slice, in order of arrival. Deterministic; knows no clock."""
 
-    def __init__(
-        self, batch: Callable[[str, LatencyTable], int], max_queue: int = MAX_QUEUE
-    ) -> None:
+    def __init__(self, batch: Callable[[str, LatencyTable], int]) -> None:
         """``batch`` gives the largest batch of a variant's queue, from its task and table."""
-        self.max_queue = max_queue
         self.busy_until_ms = 0.0
         self.count = 0
         self._batch = batch
@@ -66,7 +63,7 @@ class FifoQueue:
         queue = item.queue
         if item.rows > queue.max_batch:
             return Verdict.TOO_MANY_ROWS
-        if self.count >= self.max_queue:
+        if self.count >= MAX_QUEUE:
             return Verdict.QUEUE_FULL
         waiting = self._waiting.get(queue)
         if waiting is None:

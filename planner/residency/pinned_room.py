@@ -5,14 +5,12 @@ with the least, and what is pinned to all of a kind takes none of it. What is pi
 only is counted twice where it is planned for: that wastes room on the others, and breaks none.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from planner.residency.pins import Held
 from planner.types import Snapshot, WorkerReport
 from variants.types import DeviceKindName, Route, VariantKey, WorkerId
-
-Sizes = Mapping[tuple[DeviceKindName, VariantKey], float]
 
 
 class PinnedRoom(NamedTuple):

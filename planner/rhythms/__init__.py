@@ -1,4 +1,5 @@
 """Rhythms: what a batch takes that follows on another, told from what it takes after a pause.
 
-It imports nothing of ours. Deterministic; knows no clock.
+Read ``busy_time``; ``bounded`` is a tool of it. It imports nothing of ours. Deterministic; knows no
+clock.
 """

@@ -11,7 +11,7 @@ is a plan): ``route_targets.py`` where it saves cost, ``prices.py`` with ``menus
 ``refusal_reasons.py`` and ``missing_workers.py``.
 
 It may import ``planner.types``, ``planner.latency_table``, ``planner.eviction``,
-``planner.sentences``, ``planner.worker_starts``, the SLO classes of
-``planner.forecasting.demand``, and ``variants``.
-``solver``, ``reconcile`` and ``policies`` build on it.
+``planner.sentences``, ``planner.worker_starts``, ``planner.energy``, ``planner.upper_hull``, the
+SLO classes of ``planner.forecasting.demand``, and ``variants``. ``solver``, ``reconcile`` and
+``policies`` build on it.
 """

@@ -22,11 +22,9 @@ class Program:
     _whole: list[bool] = field(default_factory=list)
     _rows: list[tuple[list[int], list[float], float, float]] = field(default_factory=list)
 
-    def variable(
-        self, *, low: float = 0.0, high: float = inf, cost: float = 0.0, whole: bool = False
-    ) -> int:
-        """Add a variable; return its index."""
-        self._low.append(low)
+    def variable(self, *, high: float = inf, cost: float = 0.0, whole: bool = False) -> int:
+        """Add a variable from 0; return its index."""
+        self._low.append(0.0)
         self._high.append(high)
         self._cost.append(cost)
         self._whole.append(whole)

@@ -4,5 +4,6 @@
 ``division`` divides the demand of each zone over the workers of that zone first, ``leaving`` says
 what a full one sends away, and ``zone_parts`` has what each of them serves meanwhile.
 
-It may import ``planner.types``, ``planner.zone_demand``, ``planner.selection`` and ``variants``.
+It may import ``planner.types``, ``planner.zone_demand``, ``planner.sentences``,
+``planner.selection`` and ``variants``.
 """

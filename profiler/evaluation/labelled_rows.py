@@ -188,16 +188,14 @@ def read_rows(
     return LabelledRows(inputs=rows, labels=labels, targets=targets)
 
 
-def check_rows(
-    path: Path, *, truth: str = LABELS, unlabelled: bool = False, max_mib: float = MAX_MIB
-) -> None:
+def check_rows(path: Path, *, truth: str = LABELS, unlabelled: bool = False) -> None:
     """Refuse a file that holds the rows of no task: what can be said before the task is known but
     for its metric, which judges by the array ``truth``.
 
     Raises:
         InvalidArtifact: one sentence with the first thing that is wrong; it names the file.
     """
-    names = read_arrays(path, max_mib).keys()
+    names = read_arrays(path).keys()
     has = ", ".join(sorted(names)) or "nothing"
     if not unlabelled and truth not in names:
         raise InvalidArtifact(f"{path.name} lacks the array {truth!r}; it has {has}")

@@ -55,14 +55,10 @@ class Search:
         self,
         space: Space,
         *,
-        share: float = SHARE,
-        slos_ms: tuple[float, ...] = SLOS_MS,
         history: History | None = None,
         model: Callable[[Sequence[Configuration], History], Model] = CostModel,
     ) -> None:
         self._space = space
-        self._share = share
-        self._slos_ms = slos_ms
         self._model = model(space.configurations, history or {})
         self._told: dict[Configuration, LatencyPoint] = {}
         self._left_out: set[Configuration] = set()
@@ -72,7 +68,7 @@ class Search:
     def left(self) -> int:
         """Measurements that may still be made; fewer are if all is clear before."""
         usable = len(self._space) - len(self._left_out)
-        most = max(int(self._share * usable + 1e-9), min(LEAST, usable))
+        most = max(int(SHARE * usable + 1e-9), min(LEAST, usable))
         return max(0, most - len(self._told))
 
     @property
@@ -169,7 +165,7 @@ class Search:
         tail = np.array([tails.ratios(each.kind)[0] for each in prediction.configurations])
         rows = np.log([each.batch_size for each in prediction.configurations])
         gains = []
-        for slo_ms in self._slos_ms:
+        for slo_ms in SLOS_MS:
             fitting = [throughput(each) for each in self._told.values() if each.p95_ms <= slo_ms]
             best = max(fitting, default=None)
             limit = log(slo_ms) - tail

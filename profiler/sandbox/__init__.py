@@ -3,9 +3,10 @@
 In: a method and its arguments as plain JSON values. Out: its result as plain JSON values, or one
 sentence about why the child refused, failed, crashed or took too much.
 
-Read ``sandbox`` (the parent's side), then ``child`` (the methods), then ``measure`` (one loaded
-variant, in the child, within the ``limits``) and ``probe`` (what the parent asks of it until a
-median is known).
+Read ``sandbox`` (the parent's side) with ``calls`` (what travels) and ``limits``; then ``child``
+(the process), ``file_methods`` (checking, changing and building) and ``held_variant`` with
+``measure`` (one loaded variant); and ``probe`` (what the parent asks of it until a median is
+known).
 
 Imports ``variants``, ``workers.runtimes`` and the other parts of ``profiler``.
 """

@@ -1,4 +1,5 @@
-"""How long measuring may go on. Registrations carry it, so nothing that measures is imported."""
+"""What trying and measuring foreign models may take. Registrations carry it, so nothing that
+measures is imported."""
 
 from dataclasses import dataclass
 
@@ -6,6 +7,19 @@ from variants.types import PROFILE_BATCH_SIZES
 
 PATIENCE = 2
 """Times as many rounds, where a median is not sure enough yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxLimits:
+    """What one call into a sandbox may take."""
+
+    memory_mib: float = 8192
+    """Beyond what the interpreter and its libraries need. On a CPU, of address space; with a GPU,
+    whose driver maps far more than it uses, of what is resident."""
+    libraries_mib: float = 2048
+    """With a GPU: memory that an interpreter and its back end may keep resident without a model."""
+    time_s: float = 600.0
+    """Wall-clock time of one call, or of what it does until it tells how far it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from profiler.evaluation.accuracy import BATCH, FIRST, Judgement
-from profiler.sandbox.limits import PATIENCE, MeasureLimits
+from profiler.sandbox.calls import Announce
+from profiler.sandbox.limits import PATIENCE, MeasureLimits, SandboxLimits
 from profiler.sandbox.measure import Weight
-from profiler.sandbox.sandbox import Announce, Sandbox, SandboxLimits, ignored
+from profiler.sandbox.sandbox import Sandbox, ignored
 from profiler.timing.contention import Contention
 from profiler.timing.statistics import Round, Sample
 from variants.errors import InvalidArtifact, TrialTimedOut, TrialTooLarge

@@ -16,10 +16,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
+from profiler.sandbox.calls import Announce
+from profiler.sandbox.limits import SandboxLimits
 from variants.errors import (
     InvalidArtifact,
     ModellessError,
@@ -30,8 +31,6 @@ from variants.errors import (
 )
 from workers.process.memory_kills import known_memory_kills
 
-Announce = Callable[[int, int], None]
-"""Called with how much of the work is done, and with how much there is."""
 _ROOT = Path(__file__).resolve().parents[2]
 _LONGEST_LINE = 1 << 24
 _KEPT_ENVIRONMENT = (
@@ -45,19 +44,6 @@ _ERRORS: Mapping[str, type[ModellessError]] = {
     "VariantNotBuilt": VariantNotBuilt,
     "TrialTooLarge": TrialTooLarge,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxLimits:
-    """What one call may take."""
-
-    memory_mib: float = 8192
-    """Beyond what the interpreter and its libraries need. On a CPU, of address space; with a GPU,
-    whose driver maps far more than it uses, of what is resident."""
-    libraries_mib: float = 2048
-    """With a GPU: memory that an interpreter and its back end may keep resident without a model."""
-    time_s: float = 600.0
-    """Wall-clock time of one call, or of what it does until it tells how far it is."""
 
 
 def ignored(done: int, total: int) -> None:

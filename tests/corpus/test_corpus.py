@@ -17,14 +17,14 @@ from typing import Any
 import psutil
 import pytest
 
-from controlplane.registry.registration import (
+from controlplane.building.types import (
     Progress,
     RegistrationLimits,
     RegistrationRequest,
     RegistrationResult,
-    register,
 )
-from profiler.sandbox.limits import MeasureLimits
+from controlplane.registry.registration import register
+from profiler.sandbox.limits import MeasureLimits, SandboxLimits
 from tests.corpus import pt2
 from tests.corpus.case import Case, Step, sound_model, sound_rows
 from tests.corpus.cases import CASES
@@ -72,7 +72,9 @@ class House:
             (CPU,),
             self.told.append,
             limits=RegistrationLimits(
-                model_mib=MODEL_MIB, trial_mib=700, trial_s=trial_s, measure=QUICK
+                model_mib=MODEL_MIB,
+                trial=SandboxLimits(memory_mib=700, time_s=trial_s),
+                measure=QUICK,
             ),
             scratch=self.scratch,
         )

@@ -339,7 +339,7 @@ def test_prometheus_takes_the_alerts() -> None:
 
 
 def test_alerts_ask_for_metrics_labels_and_codes_that_there_are() -> None:
-    families: list[Any] = list(GatewayCollector(Counters(), lambda: (), lambda: 0).collect())
+    families: list[Any] = list(GatewayCollector(Counters()).collect())
     labels = {
         f"{family.name}_total" if family.type == "counter" else family.name: set(family._labelnames)
         for family in families

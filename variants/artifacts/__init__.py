@@ -9,5 +9,5 @@ store has copies (``cache``), which it gets from a store elsewhere that answers 
 from a bucket (``s3``). ``storing_notes`` say what is being stored, for whoever comes after a writer
 that was killed.
 
-Imports ``variants.types`` and ``variants.errors``.
+Imports ``variants.types``, ``errors`` and ``disk``.
 """

@@ -6,9 +6,10 @@ about how it was made; or ``VariantNotBuilt`` with the reason.
 
 Read ``protocol`` (what a builder is), then ``registry`` (all kinds, with what each needs), then
 ``onnx_fp32`` (the model itself, where every other builder starts). ``quantisation`` makes 8-bit
-variants and ``compression`` smaller ones. ``processor`` and ``gpu_requirements`` say what this
-machine can run; ``activations``, ``calibration``, ``float16`` and ``prepared`` are tools of several
-builders.
+variants, ``compression`` smaller ones, ``onnx_open`` one file for several lengths, and
+``onnx_fp16``, ``onnx_gpu``, ``openvino``, ``pytorch`` and ``tensorrt`` those of other precisions
+and runtimes. ``processor`` and ``gpu_requirements`` say what this machine can run; ``activations``,
+``calibration``, ``float16`` and ``prepared`` are tools of several builders.
 
-Imports ``variants.types``, ``errors`` and ``registry``; heavy libraries only while it builds.
+Imports what stands before it in ``variants``; heavy libraries only while it builds.
 """

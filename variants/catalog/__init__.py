@@ -11,6 +11,8 @@ operators change of tasks and versions), ``sql_canaries`` and ``sql_planning``, 
 ``postgresql`` (a connection that does not wait without an end), ``turns`` (of writers to SQLite)
 and ``migrations``. ``sql_snapshot`` reads snapshots, after the first one by what ``changes`` has
 noted of each revision; ``known_objects`` has snapshots be made of the objects of the one before.
+``removal`` is what leaves it, and ``copying`` copies all of it.
 
-Imports ``variants.types`` and ``variants.errors``.
+Imports ``variants.types``, ``errors`` and ``figures``, and what a task may take and mean:
+``images``, ``buckets``, ``texts`` and ``metrics``.
 """

@@ -369,6 +369,14 @@ def _inferred(where: str, model: Any) -> Any:
 
 
 def _spec(file: str, side: str, value: Any) -> TensorSpec:
+    """What a model takes or gives under one name, without the batch axis.
+
+    Args:
+        side: ``input`` or ``output``.
+
+    Raises:
+        InvalidArtifact: it is no tensor of rows.
+    """
     if not value.name.isprintable() or not 0 < len(value.name) <= LONGEST_NAME:
         raise InvalidArtifact(f"{file} has an {side} with a name that cannot be shown")
     where = f"{file}: {side} {value.name!r}"
@@ -387,50 +395,65 @@ def _spec(file: str, side: str, value: Any) -> TensorSpec:
         fixed = f": --fix-inputs {value.name}=NUMBER gives it one value for good"
         hint = fixed if side == "input" else ""
         raise InvalidArtifact(f"{where} is a scalar; its first axis must be the batch{hint}")
-    inner = [place for place, axis in enumerate(axes) if place and axis.dim_value < 1]
-    if axes[0].HasField("dim_value") and inner and side == "input":
-        one = axes[0].dim_value == 1
-        free = (
-            " if they are along that one; --free-batch with --axis-sizes, if that is a row;" * one
-        )
-        raise InvalidArtifact(
-            f"{where} leaves axis {inner[0]} open, but its first has the size {axes[0].dim_value};"
-            f" rows are along the first axis: --batch-axes {value.name}={inner[0]} puts them there,"
-            f"{free} or export it with the batch first, as batch_first=True of PyTorch's recurrent"
-            " layers does"
-        )
-    if axes[0].HasField("dim_value") and side == "output":
-        raise InvalidArtifact(
-            f"{where} {FIXED} of {axes[0].dim_value} however many rows come in, and an answer has"
-            f" one for each; {LEAVE_OUT}"
-        )
-    if axes[0].HasField("dim_value"):
-        raise InvalidArtifact(
-            f"{where} {FIXED} of {axes[0].dim_value}; export it with a dynamic first"
-            " axis, or try --free-batch"
-        )
+    _check_batch_axis(where, side, value.name, axes)
     if len(axes) > MAX_AXES + 1:
         raise InvalidArtifact(f"{where} has {len(axes)} axes, more than the {MAX_AXES + 1} allowed")
-    shape: list[int] = []
-    for position, axis in enumerate(axes[1:], start=1):
-        if not axis.HasField("dim_value") or axis.dim_value < 1:
-            if side == "output":
-                raise InvalidArtifact(
-                    f"{where} leaves axis {position} open, and its size does not follow from the"
-                    f" inputs; only the batch axis may vary: {LEAVE_OUT}"
-                )
-            name = axis.dim_param or f"{value.name}:{position}"
-            raise InvalidArtifact(
-                f"{where} leaves axis {position} open; only the batch axis may vary: register it "
-                f"with --lengths 16,64,256 or --axis-sizes {name[:LONGEST_NAME]}=SIZE, or export it"
-                " with one size"
-            )
-        shape.append(int(axis.dim_value))
+    shape = _row_shape(where, side, value.name, axes)
     row_mib = math.prod(shape) * np.dtype(dtype).itemsize / 2**20
     if row_mib > MAX_ROW_MIB:
         row, limit = apart(row_mib, MAX_ROW_MIB)
         raise InvalidArtifact(f"{where} takes {row} MiB for one row, more than the {limit} allowed")
-    return TensorSpec(name=value.name, dtype=dtype, shape=tuple(shape))
+    return TensorSpec(name=value.name, dtype=dtype, shape=shape)
+
+
+def _check_batch_axis(where: str, side: str, name: str, axes: Sequence[Any]) -> None:
+    """
+    Raises:
+        InvalidArtifact: the first axis has a size, so that it is no batch.
+    """
+    if not axes[0].HasField("dim_value"):
+        return
+    size = axes[0].dim_value
+    inner = next((place for place, axis in enumerate(axes) if place and axis.dim_value < 1), None)
+    if inner is not None and side == "input":
+        one_row = " if they are along that one; --free-batch with --axis-sizes, if that is a row;"
+        raise InvalidArtifact(
+            f"{where} leaves axis {inner} open, but its first has the size {size}; rows are along"
+            f" the first axis: --batch-axes {name}={inner} puts them there,"
+            f"{one_row if size == 1 else ''} or export it with the batch first, as batch_first=True"
+            " of PyTorch's recurrent layers does"
+        )
+    if side == "output":
+        raise InvalidArtifact(
+            f"{where} {FIXED} of {size} however many rows come in, and an answer has one for each;"
+            f" {LEAVE_OUT}"
+        )
+    raise InvalidArtifact(
+        f"{where} {FIXED} of {size}; export it with a dynamic first axis, or try --free-batch"
+    )
+
+
+def _row_shape(where: str, side: str, name: str, axes: Sequence[Any]) -> tuple[int, ...]:
+    """The sizes of all axes but the first.
+
+    Raises:
+        InvalidArtifact: one is open.
+    """
+    for position, axis in enumerate(axes[1:], start=1):
+        if axis.HasField("dim_value") and axis.dim_value >= 1:
+            continue
+        if side == "output":
+            raise InvalidArtifact(
+                f"{where} leaves axis {position} open, and its size does not follow from the"
+                f" inputs; only the batch axis may vary: {LEAVE_OUT}"
+            )
+        called = axis.dim_param or f"{name}:{position}"
+        raise InvalidArtifact(
+            f"{where} leaves axis {position} open; only the batch axis may vary: register it "
+            f"with --lengths 16,64,256 or --axis-sizes {called[:LONGEST_NAME]}=SIZE, or export it"
+            " with one size"
+        )
+    return tuple(int(axis.dim_value) for axis in axes[1:])
 
 
 def _numeric(outputs: Sequence[Any]) -> Sequence[Any]:

@@ -72,6 +72,36 @@ def fix_axis(
             depends on it in another way than by being as long.
     """
     model = parse_model(where, data)
+    found = _open_inputs(model, where)
+    inputs = [(name, axis) for name, axis, _ in found]
+    symbol = found[0][2].dim_param
+    named = [
+        FollowingAxis(output=value.name, axis=axis - 1)
+        for value in model.graph.output
+        for axis, dim in _dims(value)
+        if axis and symbol and dim.dim_param == symbol
+    ]
+    for _, _, dim in found:
+        _set(dim, length)
+    if symbol:
+        _fix_everywhere(model, symbol, length)
+    # What was inferred for an open axis is inferred again.
+    model.graph.ClearField("value_info")
+    others = _as_long(model, inputs, length, where, max(length, longest), run)
+    return FixedAxis(
+        data=model.SerializeToString(deterministic=True),
+        inputs=inputs,
+        outputs=_one_each(model, [*named, *others], where),
+        first=next((str(value.name) for value in model.graph.output), ""),
+    )
+
+
+def _open_inputs(model: Any, where: str) -> list[tuple[str, int, Any]]:
+    """Inputs with the one axis of a row that they leave open, and its dimension.
+
+    Raises:
+        InvalidArtifact: there is none, an input has several, or they are not the same one.
+    """
     held = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in held]
     found = [(value.name, axis, dim) for value in inputs for axis, dim in _open(value)]
@@ -91,21 +121,15 @@ def fix_axis(
     if len(found) > 1 and (len(symbols) > 1 or "" in symbols):
         told = ", ".join(f"{name!r} {dim.dim_param or '?'}" for name, _, dim in found)
         raise InvalidArtifact(f"{where}: its inputs leave different axes open: {told}; {HOW}")
-    symbol = found[0][2].dim_param
-    following = [
-        FollowingAxis(output=value.name, axis=axis - 1)
-        for value in model.graph.output
-        for axis, dim in _dims(value)
-        if axis and symbol and dim.dim_param == symbol
-    ]
-    for _, _, dim in found:
-        _set(dim, length)
-    if symbol:
-        _fix_everywhere(model, symbol, length)
-    # What was inferred for an open axis is inferred again.
-    model.graph.ClearField("value_info")
-    inputs = [(name, axis) for name, axis, _ in found]
-    following += _as_long(model, inputs, length, where, max(length, longest), run)
+    return found
+
+
+def _one_each(model: Any, following: list[FollowingAxis], where: str) -> list[FollowingAxis]:
+    """The same in the order of the outputs.
+
+    Raises:
+        InvalidArtifact: an output has two of them.
+    """
     ordered = [
         one
         for value in model.graph.output
@@ -119,12 +143,7 @@ def fix_axis(
             f"{where}: output {twice!r} is as long as the rows along {names.count(twice)} axes, and"
             " one is possible: --keep-outputs leaves that output out"
         )
-    return FixedAxis(
-        data=model.SerializeToString(deterministic=True),
-        inputs=inputs,
-        outputs=ordered,
-        first=next((str(value.name) for value in model.graph.output), ""),
-    )
+    return ordered
 
 
 def _as_long(

@@ -11,5 +11,6 @@ Read ``frames`` (the bytes), ``messages`` (control messages as JSON), ``secret``
 ``pool`` (one connection to each worker that a process knows). The worker's side of the channel is
 ``workers.execution.server``.
 
-It may import ``variants``, ``workers.types`` and ``workers.runtimes.protocol``.
+It may import ``variants``, the planner's ``types``, ``workers.types``, ``workers.process`` and
+``workers.runtimes.protocol``.
 """

@@ -163,9 +163,7 @@ def checked_secret(secret: bytes, expected: str, where: str, node: str) -> bytes
     return secret
 
 
-def read_shared_secret(
-    path: str | Path, expected: str, node: str, visible_s: float = VISIBLE_S
-) -> bytes:
+def read_shared_secret(path: str | Path, expected: str, node: str) -> bytes:
     """The secret in ``path``, which has to be the one with the digest ``expected``.
 
     Raises:
@@ -173,7 +171,7 @@ def read_shared_secret(
         Forbidden: as ``read_secret``.
     """
     try:
-        secret = await_secret(path, visible_s)
+        secret = await_secret(path)
     except NotFound as error:
         raise Conflict(
             f"{error.message} on node {node}; run `modelless up` on the head of the cluster, or"

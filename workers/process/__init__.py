@@ -5,8 +5,10 @@ processes, so that they are kept out. The rest is set once, when a process start
 
 Read ``quarantine`` first (evidence about crashes, and when it leads to quarantine), then ``slot``
 (the page of a file that still holds the last entry when the process dies), and ``core_choice`` and
-``own_cores`` (cores of its own). ``niceness``, ``streams``, ``ordered_thread`` (a thread that takes
-the most urgent call first) and ``line`` (one look for all that wait) stand alone.
+``own_cores`` (cores of its own). Of a process that is gone, ``last_batch`` says what it ran, and
+``ending`` with ``memory_kills`` how it ended. ``release`` (which code runs), ``niceness``,
+``streams``, ``ordered_thread`` (a thread that takes the most urgent call first) and ``line`` (one
+look for all that wait) stand alone.
 
 May import: ``variants``. Nothing here knows queries, queues or Ray.
 """

@@ -91,17 +91,7 @@ class OnnxRuntime:
         shared = told.choice("session", ("own", "shared"), "own") == "shared" and not on_gpu
         import onnxruntime as ort
 
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-        options.log_severity_level = 3
-        # A pattern is a second copy of the activations, beside what its first run has left in the
-        # arena: twice the memory for a microsecond a run. docs/decisions/0015 has the figures, and
-        # 0029 those of a GPU.
-        options.enable_mem_pattern = False
-        options.add_session_config_entry("session.intra_op.spin_duration_us", str(SPIN_US))
-        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        options = _session_options(ort, threads)
         try:
             if on_gpu:
                 graphs = told.choice("graphs", ("0", "1"), "1") == "1"
@@ -109,19 +99,7 @@ class OnnxRuntime:
                     ort, self._spec, options, device=self._find_device, graphs=graphs
                 )
             else:
-                self._in_arena = ARENA.prepare(ort, options)
-
-                def make() -> Any:
-                    return ort.InferenceSession(
-                        self._spec.path,
-                        options,
-                        providers=[CPU],
-                        disabled_optimizers=crashing_optimisers(self._spec.path),
-                    )
-
-                made_of = (self._spec.artifact, threads)
-                session = OPEN.take(made_of, make) if shared else make()
-                self._shares = made_of if shared else None
+                session = self._cpu_session(ort, options, threads, shared=shared)
         except Exception as error:  # the binding raises a different type for each cause
             raise RuntimeFailed(f"{self._name} cannot be loaded: {_reason(error)}") from error
         try:
@@ -146,6 +124,25 @@ class OnnxRuntime:
             raise
         if self._later is not None and self._spec.latency:  # else it is being measured
             self._later.begin()
+
+    def _cpu_session(self, ort: Any, options: Any, threads: int, *, shared: bool) -> Any:
+        """A session of its own, or one that variants of the same artifact share."""
+        self._in_arena = ARENA.prepare(ort, options)
+
+        def make() -> Any:
+            return ort.InferenceSession(
+                self._spec.path,
+                options,
+                providers=[CPU],
+                disabled_optimizers=crashing_optimisers(self._spec.path),
+            )
+
+        if not shared:
+            return make()
+        made_of = (self._spec.artifact, threads)
+        session = OPEN.take(made_of, make)
+        self._shares = made_of
+        return session
 
     def finish_loading(self) -> None:
         """Record the batch sizes that ``load`` has left.
@@ -252,6 +249,22 @@ class OnnxRuntime:
 
     def _unloaded(self, *_: object) -> list[Tensor]:
         raise RuntimeFailed(f"{self._name} is not loaded")
+
+
+def _session_options(ort: Any, threads: int) -> Any:
+    """For one batch at a time; threads that wait spin for ``SPIN_US`` at most."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    options.log_severity_level = 3
+    # A pattern is a second copy of the activations, beside what its first run has left in the
+    # arena: twice the memory for a microsecond a run. docs/decisions/0015 has the figures, and
+    # 0029 those of a GPU.
+    options.enable_mem_pattern = False
+    options.add_session_config_entry("session.intra_op.spin_duration_us", str(SPIN_US))
+    options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    return options
 
 
 def _fits(tensor: Tensor, spec: TensorSpec) -> bool:

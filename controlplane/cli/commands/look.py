@@ -212,6 +212,11 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
             ("artifact", row["artifact"]),
         ]
     )
+    _points(profiles)
+
+
+def _points(profiles: list[Row]) -> None:
+    """What was measured and seen of each batch size, with the columns that have something."""
     points = [point for one in profiles for point in one["points"]]
     energy = any(point.get("energy_j") is not None for point in points)
     live = any(point.get("live_ms") is not None for point in points)

@@ -4,5 +4,5 @@ Read ``node`` (what is known of one), ``found_kinds`` (which kinds nodes are whe
 starts), ``joined_kinds`` (which those are that join or leave while it runs) and ``sightings``
 (which nodes have which kinds now, and what an operator could do about the others).
 
-It imports settings' slices and nothing of Ray.
+It imports slices and GPUs, and nothing of Ray.
 """

@@ -137,9 +137,8 @@ class KindsNow:
         kept = []
         for one in self._held_back(found, before, nodes):
             there = deployed.get(DeviceKindName(one.name))
-            if (
-                now := await self._bring_about(one, before.get(one.name), there, asked)
-            ) is not None:
+            now = await self._bring_about(one, before.get(one.name), there, asked)
+            if now is not None:
                 kept.append(now)
         calm = tuple(kept) == self._slices and not found.waiting and not self._settling
         self._looked_at, self._same = (looked_at if calm else None), 0

@@ -5,5 +5,6 @@ variants, and counts by version, for the control loop to judge.
 
 Read ``arms`` (what is counted) and ``diversions`` (which queries are diverted) first, then
 ``recent_answers`` (which answers may still be judged) and ``feedback`` (how a client's word finds
-the gateway that gave the answer, on this machine or, by ``feedback_elsewhere``, on another one).
+the gateway that gave the answer, on this machine or, by ``feedback_elsewhere``, on another one) by
+``feedback_routes``.
 """

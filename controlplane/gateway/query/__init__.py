@@ -6,10 +6,11 @@ what is known lies in memory, and ``QueryContext.update`` replaces it as a whole
 
 Read ``query_path`` (the entrance), ``parsing`` and ``v2_parsing`` with ``query_fields``,
 ``lean_json``, ``json_tensors`` and ``datatypes`` (bytes to a query), ``skimming`` (what is asked
-for, found without reading the numbers), ``query_context`` (what all queries share),
-``in_flight`` (choosing, sending, retrying), ``one_answer`` (how it ends), ``replies`` and
+for, found without reading the numbers) with ``early_refusals``, ``query_context`` (what all queries
+share), ``in_flight`` (choosing, sending, retrying), ``one_answer`` (how it ends), ``replies`` and
 ``query_errors`` (the answer's bytes), ``deadline_guard`` and ``waiting``.
 
-It may import ``planner``, ``workers.channel``, ``controlplane.http_errors``, and ``counters``,
-``overload`` and ``protection`` of the gateway, and nothing else of the control plane.
+It may import ``planner``, ``workers`` and ``variants``, of ``controlplane`` HTTP errors and the
+limits of ``files``, and of the gateway ``counters``, ``canaries``, ``lengths``, ``overload``,
+``protection`` and ``texts``.
 """

@@ -4,5 +4,6 @@ In come the counters of the query path (``controlplane.gateway.counters``), whic
 plain numbers for the live state. Read ``recent_outcomes`` (how the queries of the last minute
 ended), ``demand_report`` (what the control loop is told once a second, and ``GET /v1/slo`` shows),
 then ``history_samples`` (how ten seconds went, which ``GET /v1/history`` puts together). Of what is
-not counted here, ``control_loop`` and ``process_metrics`` make metrics.
+not counted here, ``control_loop``, ``fleet_metrics`` (workers), ``core_metrics`` and
+``process_metrics`` make metrics.
 """

@@ -1,6 +1,6 @@
 """DemandReport: what a gateway tells the control loop, once a second, of what was asked."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import monotonic, thread_time, time
 from typing import Any
 
@@ -26,19 +26,12 @@ seen the last of them by then."""
 class DemandReport:
     """Counters that grow from the start of the gateway; the control loop takes differences."""
 
-    def __init__(
-        self,
-        gateway: str,
-        path: QueryPath,
-        known: Knowledge,
-        used_s: Callable[[], float] = thread_time,
-    ) -> None:
-        """``used_s``: processor time of the event loop, in whose thread reports are made."""
+    def __init__(self, gateway: str, path: QueryPath, known: Knowledge) -> None:
         self._gateway = gateway
         self._path = path
-        self._used_s = used_s
         self._looked: tuple[float, float] | None = None
-        """Processor time and time when ``busy`` was last counted."""
+        """Processor time of the event loop, in whose thread reports are made, and time when
+        ``busy`` was last counted."""
         self._known = known
         self._demand: dict[str, int] = {}
         """Rows asked for, by counter."""
@@ -166,7 +159,7 @@ class DemandReport:
         return found
 
     def _busy(self, now_s: float) -> float:
-        used_s, before = self._used_s(), self._looked
+        used_s, before = thread_time(), self._looked
         self._looked = used_s, now_s
         if before is None or now_s <= before[1]:
             return 0.0

@@ -4,16 +4,16 @@ Of several gateways that share a port one answers: each names itself, so that no
 one process to another.
 """
 
-from collections.abc import Iterator
-
 from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric
 
 
-def process_metrics(gateway: str) -> Iterator[Metric]:
+def process_metrics(gateway: str) -> list[Metric]:
     """``process_*`` of this process, with the gateway's id; nothing where there is no ``/proc``."""
+    found = []
     for family in ProcessCollector(registry=None).collect():
         named = Metric(family.name, family.documentation, family.type)
         for sample in family.samples:
             named.add_sample(sample.name, {"gateway": gateway}, sample.value)
-        yield named
+        found.append(named)
+    return found

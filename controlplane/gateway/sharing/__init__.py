@@ -7,5 +7,5 @@ answer is kept. What equal means is one rule (``may_get``) and one hash (``conte
 Read ``content`` (when two queries are equal), ``kept_answers`` (what is kept, and how much of it),
 ``shared_flight`` (queries that share a run) and ``shares`` (which of the three it is).
 
-It may import ``controlplane.gateway.query`` and ``metrics``; nothing of the query path imports it.
+It may import ``controlplane.gateway.query`` and ``counters``; nothing of the query path imports it.
 """

@@ -179,16 +179,7 @@ def _rows(
         TokenizerLoading: one that may hold them is not there yet, and no other does.
     """
     face = asked.face if isinstance(asked, BucketedTask) else asked
-    text = face.text
-    if text is None:
-        raise InvalidInput(f"task {face.name!r} takes numbers, and no texts")
-    if text.pairs is not None and text.pairs is not isinstance(texts[0], tuple):
-        raise InvalidInput(
-            f"task {face.name!r} takes pairs of texts, such as ['a man eats', 'somebody eats']"
-            if text.pairs
-            else f"task {face.name!r} takes single texts, and no pairs of two: several texts are"
-            " one list, such as ['a text', 'another one']"
-        )
+    text = _read_by(face, texts)
     most = asked.lengths[-1] if isinstance(asked, BucketedTask) else longest_of(face)
     _check_size(texts, most, cut=cut)
     any_length = asked.buckets[0] if isinstance(asked, BucketedTask) else asked
@@ -214,14 +205,7 @@ def _rows(
         raise next((one for one in errors if isinstance(one, TokenizerLoading)), errors[0])
     most = max(len(one.ids) for tokens in found.values() for one in tokens)
     task = asked.holding(most) if isinstance(asked, BucketedTask) else face
-    size = len(found) * sum(
-        len(texts) * prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in task.inputs
-    )
-    if size > MOST_BYTES:
-        raise PayloadTooLarge(
-            f"{len(texts)} texts would take {size / 2**20:.0f} MiB once all are as long as the"
-            f" longest, more than the {MOST_BYTES >> 20} allowed: ask in parts"
-        )
+    _check_filled(len(texts), len(found), task)
     return _Rows(
         task,
         {
@@ -230,6 +214,39 @@ def _rows(
         },
         unread,
     )
+
+
+def _read_by(task: Task, texts: Sequence[Text]) -> TextInput:
+    """How a task reads texts.
+
+    Raises:
+        InvalidInput: it takes none, or pairs where these are none, or the other way round.
+    """
+    text = task.text
+    if text is None:
+        raise InvalidInput(f"task {task.name!r} takes numbers, and no texts")
+    if text.pairs is None or text.pairs is isinstance(texts[0], tuple):
+        return text
+    raise InvalidInput(
+        f"task {task.name!r} takes pairs of texts, such as ['a man eats', 'somebody eats']"
+        if text.pairs
+        else f"task {task.name!r} takes single texts, and no pairs of two: several texts are one"
+        " list, such as ['a text', 'another one']"
+    )
+
+
+def _check_filled(texts: int, tokenizers: int, task: Task) -> None:
+    """
+    Raises:
+        PayloadTooLarge: so many texts as rows of a task, for each of some tokenizers, are.
+    """
+    row = sum(prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in task.inputs)
+    size = tokenizers * texts * row
+    if size > MOST_BYTES:
+        raise PayloadTooLarge(
+            f"{texts} texts would take {size / 2**20:.0f} MiB once all are as long as the"
+            f" longest, more than the {MOST_BYTES >> 20} allowed: ask in parts"
+        )
 
 
 def _check_size(texts: Sequence[Text], longest: int, *, cut: bool) -> None:

@@ -15,9 +15,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from controlplane.building.types import Thoroughness
+from controlplane.building.types import RegistrationRequest, RegistrationResult, Thoroughness
 from controlplane.machine import machine_kinds
-from controlplane.registry.registration import RegistrationRequest, RegistrationResult, register
+from controlplane.registry.registration import register
 from controlplane.settings import load_settings
 from controlplane.views.catalog_views import dominated
 from profiler.sampling.space import precision_of, runtime_of

@@ -19,8 +19,6 @@ from tests.bench.chaos import models
 from tests.bench.chaos.installation import Installation
 from tests.disks import fill
 
-WORKER_S = 60.0
-"""A worker is started within this."""
 LOCKED_S = 30.0
 """Long enough for a worker to be started, and for its loads."""
 STOPPED_S, RUNNING_S = 0.045, 0.005

@@ -34,11 +34,11 @@ from math import inf
 from pathlib import Path
 from statistics import geometric_mean, median
 
-from planner.eviction.popularity import Book, Popularity
+from planner.eviction.popularity import Popularity
 from tests.bench.planning.cache_workloads import COSTS, KINDS, STEPS, Workload, workload
 from tests.bench.planning.hosts import HOSTS, Newcomer, chooser
 from tests.bench.planning.production_trace import production
-from tests.bench.planning.residency import Residency
+from tests.bench.planning.residency import Book, Residency
 
 SHARES = (0.10, 0.25, 0.50)
 """Memory, of what all variants need together."""

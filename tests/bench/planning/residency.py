@@ -1,17 +1,27 @@
 """What is loaded on one device: the account of a memory that the bench of eviction rules keeps."""
 
-from collections.abc import Container, Hashable, Iterator
+from collections.abc import Container, Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from planner.eviction.churn import Churn
 from planner.eviction.displacement import Rung, ladder
-from planner.eviction.popularity import Book
 from planner.eviction.registry import rule_named
 from planner.eviction.rules import Resident, absence_s
 from planner.eviction.victims import MIN_RESIDENCY_S, victims, worth
 
 Key = TypeVar("Key", bound=Hashable)
+Key_contra = TypeVar("Key_contra", bound=Hashable, contravariant=True)
+
+
+class Book(Protocol[Key_contra]):
+    """Is told of every query, and answers what is popular."""
+
+    def seen(self, key: Key_contra, now_s: float) -> None:
+        """A query for ``key`` has come."""
+
+    def rates(self, keys: Iterable[Key_contra], now_s: float) -> list[float]:
+        """Queries per second to expect for each of ``keys``, in their order."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -23,7 +23,8 @@ import numpy as np
 from controlplane.cluster.head import store_of
 from controlplane.load_specs import Specs
 from controlplane.settings import load_settings
-from profiler.sandbox.child import import_back_end, load_spec
+from profiler.sandbox.calls import load_spec
+from profiler.sandbox.child import import_back_end
 from profiler.sandbox.measure import resident_mib
 from tests.bench.machine import describe
 from variants.catalog.sql import open_catalog

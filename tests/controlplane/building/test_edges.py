@@ -1,13 +1,13 @@
 """Models that are registered in another form than their files have."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from controlplane.building import edges
 from controlplane.building.edges import in_plain_form
-from profiler.sandbox.sandbox import SandboxLimits
+from profiler.sandbox.limits import SandboxLimits
+from profiler.sandbox.sandbox import Sandbox
 from tests import onnx_models as models
 from tests.controlplane.registry.test_registration import QUICK
 from variants.model_files import ModelFile
@@ -23,13 +23,13 @@ def test_a_model_that_does_not_end_is_not_run_for_long_to_find_sizes(
     monkeypatch.setattr(edges, "may_be_unusual", lambda path: True)
     given_s: list[float] = []
 
-    def limited(**given: Any) -> SandboxLimits:
-        given_s.append(given["time_s"])
-        return SandboxLimits(**given)
+    def limited(limits: SandboxLimits) -> Sandbox:
+        given_s.append(limits.time_s)
+        return Sandbox(limits)
 
-    monkeypatch.setattr(edges, "SandboxLimits", limited)
+    monkeypatch.setattr(edges, "Sandbox", limited)
     path = models.write(tmp_path / "endless.onnx", models.endless(squeezes=True))
     file = ModelFile(model=ModelName("endless"), version=None, path=path)
     # It stays as it is, and is refused where it is judged.
     assert in_plain_form([file], tmp_path, QUICK) == [file]
-    assert given_s == [QUICK.trial_s, 0.5]
+    assert given_s == [QUICK.trial.time_s, 0.5]

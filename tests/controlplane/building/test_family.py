@@ -9,6 +9,7 @@ from controlplane.building.family import Building
 from controlplane.building.meter import Meter
 from controlplane.building.sources import Sources
 from controlplane.building.types import Progress, RegistrationLimits
+from profiler.sandbox.limits import SandboxLimits
 from tests import onnx_models as models
 from variants.types import Digest, ModelName, ModelVersion, Stage, TaskName
 
@@ -21,7 +22,7 @@ VERSION = ModelVersion(
     stage=Stage.LIVE,
     source=Digest("0" * 64),
 )
-LIMITS = RegistrationLimits(model_mib=1, trial_mib=1_000, trial_s=60)
+LIMITS = RegistrationLimits(model_mib=1, trial=SandboxLimits(memory_mib=1_000, time_s=60))
 
 
 def test_kinds_of_the_same_file_are_built_once(tmp_path: Path) -> None:

@@ -93,6 +93,20 @@ def test_a_model_is_sent_and_followed_to_its_end(folder: Path) -> None:
     }  # fmt: skip
 
 
+def test_options_may_be_the_texts_of_the_command_line(folder: Path) -> None:
+    there = There({"state": "succeeded", "result": RESULT})
+    register(
+        there, folder, labels="no,yes", lengths="16,64", variants="onnx-int8", image_mean="0.5",
+        axis_sizes={"h": 8, "w": 8}, fix_inputs="sr=16000", keep_outputs=("scores", "boxes"),
+    )  # fmt: skip
+    assert there.fields == {
+        "task": "churn", "name": "churn", "labels": "no,yes", "lengths": "16,64",
+        "variants": "onnx-int8", "image_mean": "0.5", "axis_sizes": "h=8,w=8",
+        "fix_inputs": "sr=16000", "keep_outputs": "scores,boxes", "model": "churn.onnx",
+        "evaluation": "rows.npz",
+    }  # fmt: skip
+
+
 def test_what_was_exported_brings_its_labels(folder: Path) -> None:
     exported = Exported(
         path=folder / "churn.onnx", inputs=(), outputs=(), labels=("a", "b"), rows=1, difference=0.0

@@ -19,9 +19,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
+from controlplane.building.types import RegistrationLimits, RegistrationRequest
 from controlplane.client import Exported, ExportError, export
 from controlplane.client.exporting.sklearn_onnx import compare
-from controlplane.registry.registration import RegistrationLimits, RegistrationRequest, register
+from controlplane.registry.registration import register
 from profiler.sandbox.limits import MeasureLimits
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.memory import MemoryCatalog

@@ -50,7 +50,7 @@ def test_panels_cover_each_other_nowhere() -> None:
 
 
 def test_it_asks_for_metrics_and_labels_that_there_are() -> None:
-    families: list[Any] = list(GatewayCollector(Counters(), lambda: (), lambda: 0).collect())
+    families: list[Any] = list(GatewayCollector(Counters()).collect())
     labels: dict[str, set[str]] = {}
     for family in families:
         names = {"counter": ["_total"], "histogram": ["_bucket", "_count"]}.get(family.type, [""])

@@ -9,9 +9,14 @@ import pytest
 
 from controlplane.building import known_builds
 from controlplane.building.build_cache import BuildCache
-from controlplane.building.types import RegistrationRequest, RegistrationResult, Thoroughness
+from controlplane.building.types import (
+    Progress,
+    RegistrationRequest,
+    RegistrationResult,
+    Thoroughness,
+)
 from controlplane.registry.extension import extend
-from controlplane.registry.registration import Progress, register
+from controlplane.registry.registration import register
 from profiler.sandbox.probe import Probe
 from tests import onnx_models as models
 from tests.controlplane.registry.test_registration import CPU, QUICK, BrokenCatalog, House

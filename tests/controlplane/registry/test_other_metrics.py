@@ -19,10 +19,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from controlplane.building.types import RegistrationRequest
+from controlplane.building.types import RegistrationRequest, RegistrationResult
 from controlplane.client import export
 from controlplane.registry.extension import extend
-from controlplane.registry.registration import RegistrationResult
 from tests import onnx_models as models
 from tests.controlplane.registry.test_registration import CPU, QUICK, House
 from variants.checks.edges import Edges
@@ -140,7 +139,7 @@ KINDS = (
 def test_all_kinds_of_variants_are_built_of_a_regressor_with_two_outputs(
     house: House, diabetes: tuple[Path, Path, Path]
 ) -> None:
-    roomy = replace(QUICK, trial_mib=4_000)
+    roomy = replace(QUICK, trial=replace(QUICK.trial, memory_mib=4_000))
     result = register_network(house, diabetes, training=diabetes[2], kinds=KINDS, limits=roomy)
     task = only_task(house)
     outputs = [(spec.name, spec.shape) for spec in task.outputs]

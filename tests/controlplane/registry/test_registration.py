@@ -11,17 +11,18 @@ import psutil
 import pytest
 from onnx import TensorProto, helper
 
-from controlplane.building.types import QUICK_ROWS, Thoroughness
-from controlplane.profiling.profiles import Cause, due_profiles
-from controlplane.profiling.workbench import Workbench
-from controlplane.registry.registration import (
+from controlplane.building.types import (
+    QUICK_ROWS,
     Progress,
     RegistrationLimits,
     RegistrationRequest,
     RegistrationResult,
-    register,
+    Thoroughness,
 )
-from profiler.sandbox.limits import MeasureLimits
+from controlplane.profiling.profiles import Cause, due_profiles
+from controlplane.profiling.workbench import Workbench
+from controlplane.registry.registration import register
+from profiler.sandbox.limits import MeasureLimits, SandboxLimits
 from profiler.sandbox.probe import Probe
 from profiler.timing.statistics import Sample
 from tests import onnx_models as models
@@ -49,10 +50,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
 CPU = DeviceKind(name=DeviceKindName("cpu-1"), cores=1, memory_mib=1_000.0, usd_per_hour=0.04)
 QUICK = RegistrationLimits(
     model_mib=1,
-    trial_mib=1_000,
-    trial_s=60,
+    trial=SandboxLimits(memory_mib=1_000, time_s=60),
     measure=MeasureLimits(batch_sizes=(1, 2, 4), point_s=0.004, min_runs=4),
 )
+BRIEF = replace(QUICK.trial, time_s=8)
 
 
 class House:
@@ -235,7 +236,7 @@ def test_a_batch_that_does_not_end_is_left_out_and_told_of(
     """Judging runs eight rows, then sixteen."""
     models.write(house.model, models.endless(rows=32))
     measure = replace(QUICK.measure, batch_sizes=(1, 2, 4, 8, 16, 32))
-    limits = replace(QUICK, measure=measure, trial_s=8)
+    limits = replace(QUICK, measure=measure, trial=BRIEF)
     house.register(kinds=(), measure=thoroughness, limits=limits)
     snapshot = house.catalog.snapshot()
     (variant,), (profile,) = snapshot.variants, snapshot.profiles
@@ -247,7 +248,7 @@ def test_a_batch_that_does_not_end_while_it_is_judged_is_left_out(house: House) 
     """Judging runs eight rows, then sixteen: these ended it, and the registration."""
     models.write(house.model, models.endless(rows=16))
     measure = replace(QUICK.measure, batch_sizes=(1, 2, 4, 8, 16, 32))
-    house.register(kinds=(), limits=replace(QUICK, measure=measure, trial_s=8))
+    house.register(kinds=(), limits=replace(QUICK, measure=measure, trial=BRIEF))
     (variant,), (profile,) = house.catalog.snapshot().variants, house.catalog.snapshot().profiles
     assert variant.accuracy_rows == 24
     assert profile.points[-1].batch_size == 8

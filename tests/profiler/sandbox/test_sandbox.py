@@ -7,7 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from profiler.sandbox.sandbox import Sandbox, SandboxLimits
+from profiler.sandbox.limits import SandboxLimits
+from profiler.sandbox.sandbox import Sandbox
 from tests import onnx_models as models
 from variants.errors import InvalidArtifact, TrialKilled, TrialTooLarge, VariantNotBuilt
 

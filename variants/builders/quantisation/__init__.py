@@ -7,6 +7,6 @@ Read ``onnx_int8`` (the builders with calibration), then what they call in order
 nodes are quantised), ``sensitivity`` (which of them lose too much and stay fp32) and ``qdq``
 (writing the file). ``onnx_dynamic`` quantises activations as they come, and needs no rows.
 
-Imports ``variants.builders``, ``types`` and ``errors``. The method and its numbers are in
+Imports ``variants.builders`` and what these may. The method and its numbers are in
 docs/decisions/0009-quantisation.md.
 """

@@ -1,2 +1,3 @@
 """Commands that ask or watch a running installation for a while, until they are done or
-interrupted."""
+interrupted: ``batch``, ``replay`` and ``top``.
+"""

@@ -1,6 +1,7 @@
 """Commands of a model's life.
 
-``register``, ``variants build``, ``profile``, ``repair`` and ``artifacts`` work on the state
-directory; ``stage`` (``promote``, ``retire``, ``remove`` and ``quarantine``) and ``canary`` (with
+``register``, ``build`` and ``judge`` (of ``variants``), ``tokenizer`` (of ``tasks``), ``profile``,
+``repair`` and ``artifacts`` work on the state directory; ``variant_table`` is what several print.
+``stage`` (``promote``, ``retire``, ``remove`` and ``quarantine``) and ``canary`` (with
 ``rollback``) ask a running gateway.
 """

@@ -86,7 +86,7 @@ class _Chosen:
 def _judged(asked: _Chosen, *, write: bool, fresh: bool, progress: ProgressStyle) -> "Judged":
     """Judge what is asked for, and write it into the catalog if that is wanted."""
     from controlplane.building.build_cache import cache_in
-    from controlplane.building.texts import rows_of_task
+    from controlplane.building.text_encoding import rows_of_task
     from controlplane.building.work_folder import work_folder
     from controlplane.cli.state_settings import installed
     from controlplane.cluster.head import store_of

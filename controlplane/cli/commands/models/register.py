@@ -139,61 +139,57 @@ def register(
     from controlplane.cli.state_settings import is_elsewhere
     from controlplane.settings import load_settings
 
-    parsed = None if labels is None else parse_labels(labels)
-    kinds_wanted = parse_kinds(kinds)
-    image = image_scale(image_mean, image_std)
-    edges = edges_of(
-        input_names, output_names, keep_outputs=keep_outputs, axis_sizes=axis_sizes,
-        fix_inputs=fix_inputs, batch_axes=batch_axes, free_batch=free_batch,
-        cast_float16=cast_float16,
-    )  # fmt: skip
-    sizes, pads = parse_lengths(lengths), parse_pads(pad)
-    if sizes is not None and (watch or path.is_dir()):
-        raise InvalidInput("--lengths is of a single .onnx file, not of a folder")
-    settings = load_settings()
-    if is_elsewhere(settings):
-        if watch or path.is_dir():
-            raise InvalidInput(
-                f"only a single file can be registered at {settings.url} (MODELLESS_URL); for a"
-                " folder, leave it out or run this where that gateway's state directory is"
-            )
-        options = {
-            "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
-            "variants": kinds_wanted, "metric": metric,
-            "stage": None if stage is None else stage.value,
-            "measure": None if measure is Thoroughness.AUTO else measure.value,
-            "labels": parsed, "name": model, "calibration": calibration, "training": training,
-            "fresh": fresh, "quick": quick, "image_mean": image_mean, "image_std": image_std,
-            "input_names": edges.input_names or None, "output_names": edges.output_names or None,
-            "keep_outputs": edges.keep_outputs or None, "axis_sizes": axis_sizes,
-            "fix_inputs": fix_inputs, "batch_axes": batch_axes,
-            "free_batch": free_batch, "cast_float16": cast_float16, "lengths": sizes, "pad": pad,
-            "tokenizer": tokenizer, "text_inputs": text_inputs,
-        }  # fmt: skip
-        _register_there(path, task, evaluation, options, output, progress)
-        return
+    classes = None if labels is None else parse_labels(labels)
     request = RegistrationRequest(
         path=path,
         task=task,
         evaluation=evaluation,
         calibration=calibration,
         training=training,
-        kinds=kinds_wanted,
+        kinds=parse_kinds(kinds),
         measure=measure,
-        labels=parsed,
+        labels=classes,
         model=model,
         metric=metric,
-        lengths=sizes,
-        pads=pads,
+        lengths=parse_lengths(lengths),
+        pads=parse_pads(pad),
         tokenizer=tokenizer,
         text_inputs=parse_text_inputs(text_inputs),
         slo=default_slo(latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer),
-        image=image,
+        image=image_scale(image_mean, image_std),
         stage=stage,
         quick=quick,
-        edges=edges,
-    )
-    _register(settings, request, interval_s if watch else None, output, progress, fresh=fresh)
+        edges=edges_of(
+            input_names, output_names, keep_outputs=keep_outputs, axis_sizes=axis_sizes,
+            fix_inputs=fix_inputs, batch_axes=batch_axes, free_batch=free_batch,
+            cast_float16=cast_float16,
+        ),
+    )  # fmt: skip
+    of_folder = watch or path.is_dir()
+    if of_folder and request.lengths is not None:
+        raise InvalidInput("--lengths is of a single .onnx file, not of a folder")
+    settings = load_settings()
+    if not is_elsewhere(settings):
+        _register(settings, request, interval_s if watch else None, output, progress, fresh=fresh)
+        return
+    if of_folder:
+        raise InvalidInput(
+            f"only a single file can be registered at {settings.url} (MODELLESS_URL); for a folder,"
+            " leave it out or run this where that gateway's state directory is"
+        )
+    # There the same options are read again.
+    options = {
+        "name": model, "calibration": calibration, "training": training, "tokenizer": tokenizer,
+        "labels": classes, "variants": kinds, "metric": metric, "stage": stage,
+        "measure": None if measure is Thoroughness.AUTO else measure, "fresh": fresh,
+        "quick": quick, "lengths": lengths, "pad": pad, "text_inputs": text_inputs,
+        "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
+        "image_mean": image_mean, "image_std": image_std, "input_names": input_names,
+        "output_names": output_names, "keep_outputs": keep_outputs, "axis_sizes": axis_sizes,
+        "fix_inputs": fix_inputs, "batch_axes": batch_axes, "free_batch": free_batch,
+        "cast_float16": cast_float16,
+    }  # fmt: skip
+    _register_there(path, task, evaluation, options, output, progress)
 
 
 def _register_there(

@@ -34,7 +34,6 @@ def task(name: str, *inputs: TensorSpec, **changes: Any) -> Task:
 PAIR = task("pair")
 WHOLE = task("whole", spec("x", "int32"))
 LONG = task("long", spec("x", "int64"))
-PREFERENCES = "slo.prefer must be one of: cost, accuracy, latency, energy"
 BYTES = task("bytes", spec("x", "uint8"))
 FLAGS = task("flags", spec("x", "bool"))
 DOUBLES = task("doubles", spec("x", "float64"))

@@ -8,7 +8,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from controlplane.building.texts import rows_of_task, text_of_task
+from controlplane.building.text_encoding import rows_of_task
+from controlplane.building.texts import text_of_task
 from controlplane.building.types import RegistrationRequest
 from controlplane.profiling.judging import by_text
 from controlplane.registry.extension import extend

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from controlplane.building.texts import rows_of_task
+from controlplane.building.text_encoding import rows_of_task
 from controlplane.building.types import RegistrationRequest
 from controlplane.registry.extension import extend
 from tests import onnx_models as models

@@ -1,0 +1,89 @@
+"""The variant that a child holds, to be measured and judged."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from profiler.evaluation.accuracy import answers, check_alone, judge
+from profiler.sandbox.calls import Announce, Arguments, load_spec
+from profiler.sandbox.measure import Trial, pin
+from workers.runtimes.protocol import Tensor
+
+TELL_EVERY_S = 0.5
+"""How far a call is, its caller hears so often."""
+
+
+class HeldVariant:
+    """The one variant that this process holds, for ``profiler.sandbox.probe``."""
+
+    def __init__(self) -> None:
+        self.import_s = 0.0
+        """How long the import of its back end took."""
+        self._trial: Trial
+        self._rows: list[Tensor]
+        self._data: dict[str, Tensor]
+
+    def load(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
+        """``spec``, ``threads``, ``data`` (npz), ``cores``, ``gpu`` to what loading cost."""
+        if arguments["cores"]:
+            pin(arguments["cores"])
+        spec = load_spec(arguments["spec"])
+        with np.load(arguments["data"], allow_pickle=False) as data:
+            self._data = {name: data[name] for name in data.files}
+        self._rows = [self._data[tensor.name] for tensor in spec.inputs]
+        self._trial = Trial(spec, int(arguments["threads"]), self._rows, gpu=arguments["gpu"])
+        found = self._trial.load()
+        cold_load_s = found.cold_load_s + self.import_s
+        return {"load_s": found.load_s, "cold_load_s": cold_load_s}
+
+    def turn(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
+        """The arguments of ``Trial.turn`` to the times of its runs."""
+        return asdict(self._trial.turn(**arguments))
+
+    def weigh(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
+        """``batch_sizes`` to the memory that serving them takes."""
+        weight = self._trial.weigh(arguments["batch_sizes"])
+        return {"memory_mib": None} if weight is None else weight._asdict()
+
+    def energy(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
+        """``batch_size`` and ``share`` to the joules that a batch takes, where they can be read."""
+        return {"energy_j": self._trial.energy(arguments["batch_size"], arguments["share"])}
+
+    def judge(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
+        """``truth`` (an array of the data), ``metric``, ``along``, ``reference`` and ``keep`` (npy
+        files).
+
+        The first output is compared with the reference's, and kept, where files are named.
+        """
+        truth = self._data[arguments["truth"]]
+        told = seldom(announce, len(truth))
+        scores = answers(
+            self._trial.runtime, self._rows, batch_size=arguments["batch_size"], told=told
+        )
+        if arguments["keep"]:
+            np.save(arguments["keep"], scores, allow_pickle=False)
+        reference = None
+        if not arguments["reference"]:  # the model itself: quantised ones scale by the whole batch
+            check_alone(self._trial.runtime, self._rows, scores)
+        else:
+            reference = np.load(arguments["reference"], allow_pickle=False)
+        return asdict(judge(scores, truth, arguments["metric"], reference, arguments["along"]))
+
+
+def seldom(announce: Announce, total: int) -> Callable[[int], None]:
+    """Announces that nothing is done yet and the first that is, and then every now and then."""
+    told_s, first = -inf, True
+
+    def told(done: int) -> None:
+        nonlocal told_s, first
+        now_s = time.monotonic()
+        if now_s - told_s >= TELL_EVERY_S or (first and done):
+            told_s, first = now_s, first and not done
+            announce(done, total)
+
+    told(0)
+    return told
