@@ -234,7 +234,9 @@ def _play(
     """Each policy on the whole trace, and with ``bound`` what none of them can beat."""
     from controlplane.files.demand import read_trace
     from planner.simulate import bound as bound_of
+    from planner.simulate import offers_of
     from planner.simulate import simulate as run
+    from planner.simulation.impossible import impossible
 
     queries = read_trace(trace, _tasks(setting), seed=setting.seed, catalog=catalog)
     reports, alone = [], []
@@ -254,6 +256,7 @@ def _play(
         [] if known is None else [known.beside(one) for one in reports],
         split=setting.split,
         alone=alone,
+        impossible=impossible(setting, offers_of(setting.catalog), queries),
     )
 
 
