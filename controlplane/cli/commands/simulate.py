@@ -182,6 +182,11 @@ def simulate(
         provision_s = START_S if layouts else PROVISION_S
     _check_times(tick_s, provision_s, failures_every_s, linger_s)
     error, noise = _factors("--latency-error", latency_error), _noise(latency_noise)
+    if instant and (failures_every_s is not None or error != (1.0, 1.0) or noise):
+        raise InvalidInput(
+            "--instant knows no time: it goes with none of --failures-every-s, --latency-error and "
+            "--latency-noise"
+        )
     if approximate:
         beyond = bound or peaks is not None
         _check_approximation(names, objective, tick_s, instant=instant, beyond=beyond)
