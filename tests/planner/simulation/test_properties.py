@@ -191,7 +191,8 @@ def test_the_currency_in_which_prices_are_does_not_matter(known: Setting, asked:
     """A power of two, so that nothing is rounded otherwise."""
     dearer = 2.0**14
     kinds = [
-        replace(kind, usd_per_hour=dearer * kind.usd_per_hour) for kind in known.catalog.device_kinds
+        replace(kind, usd_per_hour=dearer * kind.usd_per_hour)
+        for kind in known.catalog.device_kinds
     ]
     other = replace(
         known,
