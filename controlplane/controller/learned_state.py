@@ -137,8 +137,11 @@ class LearnedState:
             log.info("what epoch %d learned is not kept: another one leads", epoch)
         except (StateUnavailable, InvalidInput) as error:
             self._journal.trouble("learned", error)
+        except Exception as error:  # nobody awaits this
+            self._journal.unexpected("writing down of what was learned", error)
         else:
             self._journal.over("learned")
+            self._journal.over("writing down of what was learned")
 
 
 def encoded(memory: Memory) -> bytes:

@@ -150,8 +150,9 @@ def displaced_s(rungs: Ladder, need_mib: float) -> float:
         freed_mib += memory_mib
         cost_s += rung_s
         if freed_mib + ROUNDING_MIB >= need_mib:
-            spare = 1.0 - need_mib / freed_mib
-            return cost_s * (1.0 - CREDIT * (spare if spare > 0.0 else 0.0))
+            # What takes no memory frees none, and does where only rounding is missing.
+            spare = 1.0 - need_mib / freed_mib if freed_mib > need_mib else 0.0
+            return cost_s * (1.0 - CREDIT * spare)
     return inf
 
 

@@ -15,6 +15,9 @@ WEIGHT = 1.0 / 120
 SETTLED_S = 15.0
 """Before so much was seen nothing is said."""
 MOST = 1_000.0
+FORGOTTEN_QPS = 1e-6
+"""A task that is not counted any more, as it was removed, is forgotten once its mean has fallen
+below this: half an hour after the last row, of one a second."""
 
 
 class Dispersion:
@@ -45,6 +48,13 @@ class Dispersion:
                 self._mean[task], self._half_squares[task] = rate, rate
                 self._seen_s[task] = 0.0
             self._latest[task] = rate
+            if task not in rows and self._mean[task] < FORGOTTEN_QPS:
+                for known in (self._mean, self._half_squares, self._latest, self._seen_s):
+                    del known[task]
+
+    def __len__(self) -> int:
+        """Tasks that are remembered."""
+        return len(self._mean)
 
     def of_tasks(self) -> dict[TaskName, float]:
         """At least 1; of tasks that were watched for long enough."""

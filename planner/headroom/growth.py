@@ -66,7 +66,11 @@ def headroom(
     clock: Clock,
     limit_s: float = inf,
 ) -> Headroom | None:
-    """The headroom of a demand; None where nothing is asked, or zones divide the workers.
+    """The headroom of a demand; None where nothing is asked that could be served, or zones divide
+    the workers.
+
+    What no worker there may be could serve at any rate is left out, and so is a task of which
+    nothing else is asked. Without any worker the factor is 0.
 
     Args:
         observation: as a tick sees it. The workers are those of the inventory, or of the layout
@@ -82,6 +86,10 @@ def headroom(
         return None
     until_s = clock() + limit_s
     fleet = _Fleet.of(observation, planner, gateway_cores, dispersion or {})
+    if fleet.kinds:
+        asked = fleet.answerable(asked)
+    if not asked:
+        return None
     whole = fleet.most(lambda factor: [replace(d, qps=d.qps * factor) for d in asked], asked)
     rates: dict[TaskName, float] = {}
     for each in asked:
@@ -128,14 +136,21 @@ class _Fleet:
     ) -> "_Fleet":
         known = {kind.name: kind for kind in observation.catalog.device_kinds}
         counts = _counts(observation)
+        offered = available(known, counts, observation.interference, powered=True)
         return cls(
             build_snapshot(observation.catalog, (), transport_ms=observation.transport_ms),
-            available(known, counts, observation.interference, powered=True),
+            tuple(kind for kind in offered if kind.count),
             _cores(known, counts),
             planner,
             gateway_cores,
             dispersion,
         )
+
+    def answerable(self, asked: Iterable[Demand]) -> list[Demand]:
+        """The classes of a demand that some worker could serve, if they were asked for seldom."""
+        asked = list(asked)
+        never = set(build_problem(self.snapshot, self.kinds, asked).unanswerable)
+        return [each for each in asked if each.task in self.snapshot.tasks and each not in never]
 
     def most(self, grown: Callable[[float], list[Demand]], asked: Sequence[Demand]) -> _Most:
         """The largest factor that is served, within ``CLOSE``.
@@ -171,6 +186,8 @@ class _Fleet:
     def _serves(self, demand: Iterable[Demand], growth: float) -> float | None:
         """How unsure it is that all of a demand is served that any worker could; of so many times
         the rate. None where it is not."""
+        if not self.kinds:
+            return None
         load = MOST_LOAD
         if self.gateway_cores and self.cores:
             load *= 1.0 - growth * self.gateway_cores / self.cores

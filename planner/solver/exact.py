@@ -11,7 +11,7 @@ from math import fsum, inf
 
 from planner.solver.configurations import Configuration
 from planner.solver.device import ROUNDING, Room
-from planner.solver.milp import Answer, Program, solve
+from planner.solver.milp import SLACK, WIDER_SLACK, Answer, Program, solve
 from planner.solver.options import Options
 from planner.solver.partial_solution import PartialSolution
 from planner.types import Objective
@@ -45,6 +45,7 @@ class ConfigurationProgram:
 
     __slots__ = (
         "_demand",
+        "_kept",
         "_parts",
         "_total",
         "configurations",
@@ -59,6 +60,8 @@ class ConfigurationProgram:
         self.configurations = configurations
         self.program = Program()
         self._total = fsum(options.rates) or 1.0
+        self._kept: list[tuple[int, float]] = []
+        """Rows that keep what earlier stages reached, and what that was."""
         self.opened = [
             self.program.variable(high=float(options.counts[c.kind]), whole=True)
             for c in configurations
@@ -125,20 +128,26 @@ class ConfigurationProgram:
         for row, rate in zip(self._demand, self.options.rates, strict=True):
             self.program.limit(row, 1.0 if wanted and rate > 0 else 0.0, 1.0)
 
-    def at_least(self, coefficients: Sequence[float], value: float) -> int:
-        """Add a row that keeps what an earlier stage reached; return its index.
+    def at_least(self, coefficients: Sequence[float], value: float) -> None:
+        """Add a row that keeps what an earlier stage reached.
 
         ``coefficients`` has one entry per variable.
         """
         used = [(at, c) for at, c in enumerate(coefficients) if c]
-        return self.program.row(
-            [at for at, _ in used], [c for _, c in used], low=value - 1e-9 * abs(value)
+        row = self.program.row(
+            [at for at, _ in used], [c for _, c in used], low=value - SLACK * abs(value)
         )
+        self._kept.append((row, value))
 
     def stage(self, aim: Sequence[float], *, maximise: bool, left: Left, nodes: int) -> Answer:
         """Solve for one objective, ``aim``, with one coefficient per variable."""
         self.program.aim(aim, maximise=maximise)
-        return solve(self.program, time_limit_s=left(), nodes=nodes)
+        answer = solve(self.program, time_limit_s=left(), nodes=nodes)
+        if answer.infeasible and self._kept:
+            for row, value in self._kept:
+                self.program.limit(row, value - WIDER_SLACK * abs(value), inf)
+            answer = solve(self.program, time_limit_s=left(), nodes=nodes)
+        return answer
 
     def settled(
         self, numbers: Sequence[int], objective: Objective, left: Left

@@ -10,6 +10,14 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+INFINITE = 1e20
+"""What SCIP takes for infinite, and says where it has no bound."""
+SLACK = 1e-9
+"""Relative, of a row that keeps what was reached before."""
+WIDER_SLACK = 1e-8
+"""The same where SCIP finds no point although there is one: a row that leaves its variables no more
+than its own tolerance may look to it as if it left them nothing."""
+
 
 @dataclass(slots=True)
 class Program:
@@ -225,7 +233,8 @@ def _answer(solver: Any, status: int, *, mixed: bool, maximise: bool) -> Answer:
     objective = solver.Objective().Value() if found else -worst
     bound = worst
     if mixed and status != solver.INFEASIBLE:
-        bound = solver.Objective().BestBound()
+        best = solver.Objective().BestBound()
+        bound = best if abs(best) < INFINITE else worst
     elif status == solver.OPTIMAL:
         bound = objective
     values, duals = None, ()

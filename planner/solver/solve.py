@@ -137,6 +137,8 @@ class _Search:
 
     def learn(self, bound: float, served_qps: float) -> None:
         """Keep a bound if it is about plans like the best one, and the tightest so far."""
+        if self.objective is Objective.COST:
+            bound = max(bound, self._nothing)  # minus infinity where a search learned nothing
         if self._bounded > served_qps or bound == self._nothing:
             self._bound, self._bounded = bound, served_qps
         elif self.objective is Objective.COST:

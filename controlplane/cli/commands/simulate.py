@@ -182,6 +182,11 @@ def simulate(
         provision_s = START_S if layouts else PROVISION_S
     _check_times(tick_s, provision_s, failures_every_s, linger_s)
     error, noise = _factors("--latency-error", latency_error), _noise(latency_noise)
+    if instant and (failures_every_s is not None or error != (1.0, 1.0) or noise):
+        raise InvalidInput(
+            "--instant knows no time: it goes with none of --failures-every-s, --latency-error and "
+            "--latency-noise"
+        )
     if approximate:
         beyond = bound or peaks is not None
         _check_approximation(names, objective, tick_s, instant=instant, beyond=beyond)
@@ -234,7 +239,9 @@ def _play(
     """Each policy on the whole trace, and with ``bound`` what none of them can beat."""
     from controlplane.files.demand import read_trace
     from planner.simulate import bound as bound_of
+    from planner.simulate import offers_of
     from planner.simulate import simulate as run
+    from planner.simulation.impossible import impossible
 
     queries = read_trace(trace, _tasks(setting), seed=setting.seed, catalog=catalog)
     reports, alone = [], []
@@ -254,6 +261,7 @@ def _play(
         [] if known is None else [known.beside(one) for one in reports],
         split=setting.split,
         alone=alone,
+        impossible=impossible(setting, offers_of(setting.catalog), queries),
     )
 
 

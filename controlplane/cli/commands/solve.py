@@ -230,7 +230,7 @@ def why(problem: "Problem", demand: "Demand") -> str:
     kinds = {kind.name: kind for kind in problem.kinds if kind.count}
     offers = [one for one in offers if one.accuracy >= floor and one.device_kind in kinds]
     if not offers:
-        return "no device for a variant that accurate"
+        return "no device for a variant" + (" that accurate" if floor > 0.0 else "")
     # A query that just missed a batch waits for that one, and then takes its own.
     least_ms = min(2 * one.curve.latency_ms(1) + problem.overhead_ms for one in offers)
     if least_ms > demand.latency_ms:

@@ -11,6 +11,7 @@ from controlplane.cli.render import console, fits, ms, percent, seconds, table
 if TYPE_CHECKING:
     from planner.approximate.approximate import Approximation
     from planner.bounds.bound import Beside
+    from planner.simulation.impossible import Impossible
     from planner.simulation.results import EnergyUse, Report
     from planner.simulation.setting import Split
 
@@ -31,6 +32,8 @@ class Played:
     """How the machine may be split, where plans split one."""
     alone: "Sequence[Report]" = ()
     """What each of its layouts comes to by itself."""
+    impossible: "Impossible | None" = None
+    """What no policy could have answered; None where the trace was not looked through."""
 
     def as_json(self, seed: int) -> list[dict[str, Any]]:
         """The reports as plain JSON values."""
@@ -47,9 +50,13 @@ class Played:
         self._table(
             self.reports if self.split is None else [*self.reports, *titled(self.alone, self.split)]
         )
-        if early := refused_early(self.reports[0]):
-            print()
-            console().print(early, style="dim", soft_wrap=True, markup=False)
+        known, first = self.impossible, self.reports[0]
+        beyond = "" if known is None else beyond_all(known, first.requests)
+        hopeless = known is not None and known.total == first.requests
+        for said in (beyond, "" if hopeless else refused_early(first)):
+            if said:
+                print()
+                console().print(said, style="dim", soft_wrap=True, markup=False)
         if self.split is not None:
             show_changes(self.reports[0])
 
@@ -97,6 +104,20 @@ def _policies_below_each_other(rows: Sequence[Sequence[str]], policies: Sequence
         empty="",
         spare=[name for name in reversed(names) if name not in MATTER],
     )
+
+
+def beyond_all(found: "Impossible", requests: int) -> str:
+    """How many queries ask for what no variant can do, and why; empty if none does."""
+    reasons = (
+        (found.nowhere, "a task of which no device can hold a variant"),
+        (found.accuracy, "more accuracy than any has"),
+        (found.cost, "a lower cost than any has that is accurate enough"),
+        (found.latency, "less time than any takes that is accurate and cheap enough"),
+    )
+    said = "; ".join(f"{what} ({count:,})" for count, what in reasons if count)
+    if not said:
+        return ""
+    return f"{found.total:,} of the {requests:,} queries ask for what no variant can do: {said}."
 
 
 def refused_early(report: "Report") -> str:

@@ -196,7 +196,9 @@ def simulated(
 
 def lead_of(catalog: Iterable[Row]) -> float:
     """How long the simulated fleet may load before the first query, in s."""
-    loads = {(row["variant"], row["device_kind"]): row["load_s"] or 0.0 for row in catalog}
+    loads = {
+        (row["task"], row["variant"], row["device_kind"]): row["load_s"] or 0.0 for row in catalog
+    }
     return min(MOST_LEAD_S, max(LEAST_LEAD_S, float(sum(loads.values()))))
 
 

@@ -63,6 +63,8 @@ class SilentWorkers:
         self._looked_s = now_s
         silent = self._pool.silent()
         before, self._silent_s = self._silent_s, {}
+        for gone in {worker for worker, _ in before} - silent.keys():
+            self._journal.over(_ending(gone))
         for worker, (status, heard_s) in silent.items():
             # Reading a large model may hold up a whole process: that is left to Serve's patience.
             if any(one.state is ReplicaState.LOADING for one in status.replicas):
@@ -83,7 +85,7 @@ class SilentWorkers:
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     async def _end(self, worker: WorkerId, kind: str) -> None:
-        trouble = f"end of {worker}"
+        trouble = _ending(worker)
         why = (
             f"it said nothing for {END_AFTER_S:.0f} s and was ended, so that Ray Serve starts"
             " another one"
@@ -93,5 +95,12 @@ class SilentWorkers:
                 await self._cluster.end_worker(worker, kind)
         except ClusterUnavailable as error:
             self._journal.trouble(trouble, error)
+        except Exception as error:  # private parts of Ray are asked
+            self._journal.unexpected(trouble, error)
         else:
             self._journal.over(trouble)
+
+
+def _ending(worker: WorkerId) -> str:
+    """What cannot be done, as a trouble of the control loop."""
+    return f"end of {worker}"

@@ -35,7 +35,7 @@ def count_in(classes: Iterable[Watched], elapsed_s: float) -> None:
 
 def has_moved(qps: Mapping[KeyT, float], planned: Mapping[KeyT, float]) -> bool:
     """Whether rates differ markedly from those that were planned for."""
-    moved = sum(abs(qps.get(key, 0.0) - planned.get(key, 0.0)) for key in qps.keys() | planned)
+    moved = sum(abs(qps.get(key, 0.0) - planned.get(key, 0.0)) for key in {**qps, **planned})
     return moved > MARKED * sum(planned.values())
 
 

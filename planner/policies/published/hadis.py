@@ -97,7 +97,7 @@ class Hadis:
         self._planned: dict[ClassKey, float] = {}
         self._planned_s = -inf
         self._slots: tuple[Slot, ...] = ()
-        self._contents: dict[WorkerId, frozenset[VariantKey]] = {}
+        self._contents: dict[WorkerId, tuple[VariantKey, ...]] = {}
 
     def queue(self) -> Queue:
         return EarliestQueue(self._batch, waits=False)
@@ -231,11 +231,11 @@ class Hadis:
 
     def _assign(self) -> None:
         """Give devices that are there their part of the plan, with the least to load."""
-        left = [(slot.kind, frozenset(map(_tier, slot.shares))) for slot in self._slots]
-        found: dict[WorkerId, frozenset[VariantKey]] = {}
+        left = [(slot.kind, tuple(map(_tier, slot.shares))) for slot in self._slots]
+        found: dict[WorkerId, tuple[VariantKey, ...]] = {}
         workers = [w for w in self._fleet.workers.values() if not w.draining]
         pairs = sorted(
-            (-len(keys & worker.replicas.keys()), worker.id, at)
+            (-sum(key in worker.replicas for key in keys), worker.id, at)
             for worker in workers
             for at, (kind, keys) in enumerate(left)
             if worker.kind.name == kind
@@ -249,7 +249,7 @@ class Hadis:
 
     def _towards(self, worker: Worker) -> Iterable[Action]:
         """Load what is lacking; unload what is in the way of it, all else stays."""
-        keys = self._contents.get(worker.id, frozenset())
+        keys = self._contents.get(worker.id, ())
         lacking = [key for key in keys if key not in worker.replicas]
         need_mib = sum(self._fleet.offers[worker.kind.name][key].memory_mib for key in lacking)
         free_mib = worker.free_mib

@@ -115,7 +115,8 @@ class Waiting:
         for asked in self.asked(tasks):
             heap = self.heaps[asked]
             limit_ms = now_ms + self._least_ms[asked] - ROUNDING_MS
-            while heap and heap[0][0] < limit_ms:
+            # What is due now is given up however quick a device is: ``wake_ms`` is no later.
+            while heap and (heap[0][0] < limit_ms or heap[0][0] <= now_ms):
                 dropped.append(heappop(heap)[2])
         return dropped
 

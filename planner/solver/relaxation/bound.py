@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from math import floor, fsum, inf, isfinite
 
-from planner.solver.milp import Answer, Program, solve
+from planner.solver.milp import SLACK, WIDER_SLACK, Answer, Program, solve
 from planner.solver.options import Options
 from planner.solver.relaxation.useful_options import hull, useful
 from planner.types import Objective
@@ -223,13 +223,19 @@ class Relaxation:
         for row, opened, factor in zip(self._time, self.opened, factors, strict=True):
             self.program.coefficient(row, opened, -self.options.problem.load * factor)
 
-    def _demand_at_least(self, served_qps: float) -> None:
-        """Demand that all of every class with options is served, or at least this much in total."""
+    def _demand_at_least(self, served_qps: float, *, slack: float = SLACK) -> bool:
+        """Demand that all of every class with options is served, or at least this much in total;
+        whether it is the latter.
+
+        ``slack`` is the part of it that may be rounding.
+        """
         whole = served_qps >= self.options.reachable_qps * (1 - 1e-9)
         for row, serving in zip(self._demand, self.options.of_class, strict=True):
             self.program.limit(row, 1.0 if whole and serving else 0.0, 1.0)
-        part = -inf if whole or not served_qps else served_qps / self._total * (1 - 1e-9)
+        partly = served_qps > 0 and not whole
+        part = served_qps / self._total * (1 - slack) if partly else -inf
         self.program.limit(self._served, part, inf)
+        return partly
 
     def least_cost(
         self, served_qps: float, *, time_limit_s: Callable[[], float], gap: float, nodes: int
@@ -249,7 +255,7 @@ class Relaxation:
         """
 
         def solved() -> Answer:
-            self._demand_at_least(served_qps)
+            partly = self._demand_at_least(served_qps)
             costs = [0.0] * self.program.size
             if self.options.has_work:
                 for at, index in enumerate(self.columns):
@@ -258,7 +264,11 @@ class Relaxation:
             for opened, price in zip(self.opened, self.options.prices, strict=True):
                 costs[opened] = price
             self.program.aim(costs, maximise=False)
-            return solve(self.program, time_limit_s=time_limit_s(), gap=gap, nodes=nodes)
+            answer = solve(self.program, time_limit_s=time_limit_s(), gap=gap, nodes=nodes)
+            if answer.infeasible and partly:
+                self._demand_at_least(served_qps, slack=WIDER_SLACK)
+                answer = solve(self.program, time_limit_s=time_limit_s(), gap=gap, nodes=nodes)
+            return answer
 
         return self._settle(solved)
 

@@ -184,6 +184,15 @@ async def test_it_is_kept_once_a_minute_and_never_by_an_older_leader(tmp_path: P
     assert catalog.learned(NAME) == kept
 
 
+async def test_what_cannot_be_written_down_is_told(tmp_path: Path) -> None:
+    it = await Controller(MemoryCatalog(), tmp_path, NOW_S).lead()
+    it.turn(60)
+    it.estimator.memory = lambda: {"what": object()}  # type: ignore[method-assign]
+    it.learned.keep_on(it.epoch, it.estimator, it.calendar)
+
+    await eventually(lambda: it.journal.troubled("writing down of what was learned"))
+
+
 @pytest.mark.slow
 async def test_a_control_loop_that_takes_over_knows_the_demand(tmp_path: Path) -> None:
     async with (

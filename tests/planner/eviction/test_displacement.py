@@ -79,6 +79,14 @@ def test_more_memory_never_costs_less(
     assert displaced_s(rungs, less) <= displaced_s(rungs, more) + 1e-9
 
 
+def test_where_only_rounding_is_missing_what_takes_no_memory_suffices() -> None:
+    """Of 0.3 MiB 0.1 are taken, and 0.2 do not fit: 3e-17 are missing."""
+    missing_mib = 0.2 - (0.3 - 0.1)
+
+    assert missing_mib > 0.0
+    assert displaced_s(((0.0, 1.0), (100.0, 2.0)), missing_mib) == 1.0
+
+
 @pytest.mark.parametrize("rule", sorted(RULES))
 def test_every_rule_has_a_ladder(rule: str) -> None:
     losses_s = {"a": 1.0, "b": 2.0}

@@ -75,3 +75,12 @@ def test_no_time_is_no_count() -> None:
     seen.count({DIGITS: 5.0}, 0.0)
 
     assert seen.of_tasks() == {}
+
+
+def test_a_task_that_is_counted_no_more_is_forgotten() -> None:
+    seen = Dispersion()
+    seen.count({DIGITS: 1.0, LETTERS: 0.0}, 1.0)
+    for _ in range(1_800):
+        seen.count({LETTERS: 0.0}, 1.0)
+
+    assert len(seen) == 1

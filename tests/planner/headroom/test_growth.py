@@ -145,6 +145,30 @@ def test_without_demand_and_where_zones_divide_workers_there_is_none() -> None:
     assert headroom(zoned, greedy, clock=lambda: 0.0) is None
 
 
+def test_what_no_worker_could_serve_at_any_rate_has_no_headroom() -> None:
+    """A row takes more than 8 ms: nobody answers within 5, and how much more of it is asked does
+    not matter."""
+    both = known(
+        profile("a", ROW_MS),
+        profile("b", ROW_MS, task="texts"),
+        variants=(variant("a"), variant("b", task="texts")),
+    )
+    possible, never = demand(50.0, 2_000.0), demand(5.0, 5.0, task="texts")
+    alone = observation(both, report("w"), demand=[never], inventory={"cpu-1": 1})
+    beside = observation(both, report("w"), demand=[possible, never], inventory={"cpu-1": 1})
+
+    assert headroom(alone, greedy, clock=lambda: 0.0) is None
+    assert of(beside) == of(seen((50.0, "digits")))
+    assert of(seen((50.0, "digits"), (5.0, "unknown"))) == of(seen((50.0, "digits")))
+
+
+def test_without_any_worker_it_is_nothing() -> None:
+    found = of(seen((50.0, "digits"), workers=0))
+
+    assert found.factor == 0.0
+    assert [one.factor for one in found.tasks] == [0.0]
+
+
 def test_tasks_for_which_there_is_no_time_are_left_out_the_busiest_last() -> None:
     two = known(
         profile("a", ROW_MS),

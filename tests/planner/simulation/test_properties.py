@@ -185,6 +185,33 @@ def test_instantly_the_eviction_rules_answer_the_same_queries(known: Setting, as
     assert reports[0].late == 0
 
 
+@settings(max_examples=10, deadline=None)
+@given(known=grounds, asked=traces)
+def test_the_currency_in_which_prices_are_does_not_matter(known: Setting, asked: Trace) -> None:
+    """A power of two, so that nothing is rounded otherwise."""
+    dearer = 2.0**14
+    kinds = [
+        replace(kind, usd_per_hour=dearer * kind.usd_per_hour)
+        for kind in known.catalog.device_kinds
+    ]
+    other = replace(
+        known,
+        catalog=replace(known.catalog, device_kinds=tuple(kinds)),
+        kinds=tuple(replace(k, usd_per_hour=dearer * k.usd_per_hour) for k in known.kinds),
+    )
+    paid = replace(asked, max_cost=[dearer * ceiling for ceiling in asked.max_cost])
+
+    one = simulate(known, asked, "modelless", clock=_still)
+    two = simulate(other, paid, "modelless", clock=_still)
+
+    assert two.cost_usd == pytest.approx(dearer * one.cost_usd)
+    counts = [
+        (r.in_time, r.late, r.rejected, r.effective_accuracy, r.loads, r.evictions, r.busy_ratio)
+        for r in (one, two)
+    ]
+    assert counts[0] == counts[1]
+
+
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 @settings(max_examples=2, deadline=None)
 @given(known=grounds, asked=traces)

@@ -105,6 +105,25 @@ def test_what_cannot_be_served_is_served_as_far_as_it_goes() -> None:
     assert found.served_qps == pytest.approx(80.0)
 
 
+def test_that_full_devices_cannot_be_fewer_is_proven() -> None:
+    """What is served leaves the search no more room than its own rounding."""
+    four_rows = replace(offer("a", 5.0), curve=Curve([(4, 5.0)]))
+    problem = Problem(
+        offers=(four_rows, offer("b", 5.0, task=TaskName("other"))),
+        kinds=(kind(count=5, usd=0.5),),
+        demand=(
+            asked(100.0, task=TaskName("other")),
+            asked(5_000.0),
+            asked(5_000.0, latency_ms=10.0),
+        ),
+    )
+
+    found = solved(problem)
+
+    assert (found.feasible, found.objective, found.bound) == (False, 2.5, 2.5)
+    assert found.served_qps == pytest.approx(3_200.0)
+
+
 def test_no_demand_needs_nothing() -> None:
     problem = Problem(offers=(offer("a", 10.0),), kinds=(kind(),), demand=())
 

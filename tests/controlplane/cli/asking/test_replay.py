@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from controlplane.cli.commands.asking.replay import _of_nothing, rows_of
+from controlplane.cli.replaying.comparison import lead_of
 from controlplane.cli.replaying.replay_results import _differences
 from tests.controlplane.builders import variant
 from tests.controlplane.cli.asking.answering import Answering, Asked, until
@@ -347,3 +348,14 @@ def test_no_difference_has_no_sign_of_a_loss() -> None:
     assert _differences(counts | tiny) == [
         "", "+0", "+0", "+0", "+0.00 points", "+0.00 points", "+0.000000",
     ]  # fmt: skip
+
+
+def test_the_simulated_fleet_may_load_the_variants_of_all_tasks_first() -> None:
+    """Two tasks may have variants of one name, and each has a row for every size of batch."""
+    rows = [
+        {"task": task, "variant": "cnn", "device_kind": "cpu-2", "batch_size": size, "load_s": 10.0}
+        for task in ("digits", "letters")
+        for size in (1, 8)
+    ]
+    assert lead_of(rows) == 20.0
+    assert lead_of([{**row, "load_s": None} for row in rows]) == 5.0

@@ -164,6 +164,32 @@ def test_what_was_refused_before_there_was_any_device_is_told() -> None:
     assert refused_early(report("p", interval(devices=0, rejected=0), interval())) == ""
 
 
+@pytest.mark.parametrize(
+    "options",
+    [("--failures-every-s", "5"), ("--latency-error", "1:2"), ("--latency-noise", "0.1")],
+)
+def test_what_takes_time_does_not_go_with_instant(
+    options: tuple[str, str], shell: Shell, paths: dict[str, Path]
+) -> None:
+    ended = simulate(shell, paths, "--instant", *options)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("error: --instant knows no time: it goes with none of ")
+
+
+def test_what_no_variant_could_answer_is_told(shell: Shell, tmp_path: Path) -> None:
+    """An SLO in seconds, where milliseconds are meant."""
+    header = "arrival_s,task,latency_slo_ms,min_accuracy,max_cost_usd_per_1k\n"
+    paths = write_all(tmp_path, trace=f"{header}0,digits,0.05,,\n1,digits,100,0.999,\n")
+
+    said = simulate(shell, paths).out
+
+    assert said.endswith(
+        "\n\n2 of the 2 queries ask for what no variant can do: more accuracy than any has (1); "
+        "less time than any takes that is accurate and cheap enough (1).\n"
+    )
+
+
 def test_no_accuracy_is_shown_where_no_query_was_in_time(
     shell: Shell, paths: dict[str, Path]
 ) -> None:

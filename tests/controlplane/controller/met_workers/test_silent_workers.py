@@ -136,6 +136,20 @@ async def test_one_that_does_not_end_is_ended_again_later() -> None:
     assert not watch.journal.troubled("end of w1")
 
 
+async def test_what_ray_does_unexpectedly_is_told_until_the_worker_is_gone() -> None:
+    watch = Watch(Pool(here=False))
+
+    async def end_worker(worker: str, kind: str) -> None:
+        raise AttributeError("Ray is another one")
+
+    watch.cluster.end_worker = end_worker  # type: ignore[method-assign]
+    await watch.look(TURNS + 1)
+    assert "Ray is another one" in watch.journal.why("end of w1")
+    watch.pool.silences.clear()
+    await watch.look(1)
+    assert not watch.journal.troubled("end of w1")
+
+
 async def test_what_is_under_way_is_given_up_at_the_end() -> None:
     watch = Watch(Pool(here=False))
     hangs = asyncio.Event()

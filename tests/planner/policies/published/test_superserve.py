@@ -102,6 +102,21 @@ def test_what_nobody_can_answer_in_time_is_dropped() -> None:
     assert queue.wake_ms(0.0) == 30.0
 
 
+def test_what_is_woken_for_is_dropped_however_quick_a_variant_is() -> None:
+    """Or it would be woken for again at the same moment, for ever."""
+    instant = candidate("instant", 0.7, 1e-9)
+    waiting = Waiting(lambda query: [instant, GOOD])
+    worker = device(GOOD)
+    queue = worker.queue = SlackFitQueue(waiting)
+    good = worker.replicas[DIGITS, GOOD.variant]
+    good.queue = queue.add_variant(DIGITS, GOOD.table)
+    queue.belongs_to(worker)
+    queue.admit(ticket(good, 15.0), 0.0)
+    assert queue.next_batch(0.0) is None
+    wake_ms = queue.wake_ms(0.0)
+    assert [item.deadline_ms for item in queue.pop_expired(wake_ms)] == [15.0]
+
+
 def test_a_floor_is_kept_whatever_the_slack() -> None:
     worker = device(QUICK, GOOD)
     (queue,) = queues(worker)
