@@ -5,8 +5,8 @@ out comes a ``Solution`` with a bound that says how much better any plan could b
 
 Read ``problem`` first (the model), then ``solve`` (the steps), ``capacity`` and ``options`` (what
 may serve a class), ``device``, ``partial_solution``, ``best_fit`` and ``greedy`` (a plan at once),
-``packing`` and ``relaxation`` (large problems), ``columns`` (large ones where memory lets few
-variants share a device), ``configurations`` and ``exact`` (small ones).
+``least_devices``, ``packing`` and ``relaxation`` (large problems), ``columns`` (large ones where
+memory lets few variants share a device), ``configurations`` and ``exact`` (small ones).
 ``milp`` alone knows OR-tools; ``check`` verifies a solution and shares no code with the rest.
 
 May import: the planner's ``types`` and ``latency_curve``, the rule of ``selection.eligibility``,

@@ -80,22 +80,32 @@ def build(
     return partial
 
 
-def extend(partial: PartialSolution, ranking: Ranking, kinds: Sequence[int] | None = None) -> None:
-    """Serve what is missing: first on what is open, then on new devices."""
+def extend(
+    partial: PartialSolution,
+    ranking: Ranking,
+    kinds: Sequence[int] | None = None,
+    below_usd: float = inf,
+) -> None:
+    """Serve what is missing: first on what is open, then on new devices.
+
+    A plan that costs ``below_usd`` an hour or more is of no use: where all of what is missing would
+    take it there, not all of it is served.
+    """
     options = partial.options
     if partial.devices:
-        fill_open(partial, ranking)
+        fill_open(partial, ranking, whole=partial.usd_with_another >= below_usd)
     if kinds is None and is_large(options):
         _in_bulk(partial, ranking)
-    while not partial.complete:
+    while not partial.complete and partial.usd_with_another < below_usd:
         opened = next_device(partial, ranking, kinds)
         if opened is None:
             return
         _repeat(partial, opened)
 
 
-def fill_open(partial: PartialSolution, ranking: Ranking) -> None:
-    """Serve what is missing on devices that are open, the class with the tightest SLO first."""
+def fill_open(partial: PartialSolution, ranking: Ranking, *, whole: bool = False) -> None:
+    """Serve what is missing on devices that are open, the class with the tightest SLO first; where
+    that has to be the ``whole`` of it, until some of a class has no room."""
     options = partial.options
     classes = [c for c, missing in enumerate(partial.missing) if missing > 0]
     large = is_large(options)
@@ -116,6 +126,8 @@ def fill_open(partial: PartialSolution, ranking: Ranking) -> None:
                 partial.serve(partial.devices[at], index, room, partial.missing[demand])
             if partial.missing[demand] <= 0:
                 break
+        if whole and partial.missing[demand] > 0:
+            return
 
 
 def _in_bulk(partial: PartialSolution, ranking: Ranking) -> None:

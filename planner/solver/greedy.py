@@ -8,10 +8,11 @@ high price every class takes its fastest.
 
 from collections.abc import Callable, Sequence
 from itertools import product
+from math import fsum, inf
 
 from planner.solver.best_fit import Ranking, build, extend, fill_open, is_large, next_device
-from planner.solver.device import Device
-from planner.solver.options import Options
+from planner.solver.device import FULL, ROUNDING, Device
+from planner.solver.options import CLOSE, Options
 from planner.solver.partial_solution import PartialSolution, better, finish, nothing
 from planner.solver.power import by_power
 from planner.solver.problem import Problem, Solution
@@ -122,13 +123,14 @@ def _improve(
 
 def consolidate(partial: PartialSolution, stop: Stop) -> PartialSolution:
     """Do without devices that waste most, one at a time; for plans of many devices."""
-    ranking = Ranking(partial.options, cost=True)
-    prices = partial.options.prices
+    options = partial.options
+    ranking = Ranking(options, cost=True)
     tries = TRIES
     failed: set[int] = set()
+    most_usd, spare = _to_beat(partial, ranking), _spare(partial)
     while tries and not stop():
         wasteful = [
-            (-device.left * prices[device.kind], at)
+            (-device.left * options.prices[device.kind], at)
             for at, device in enumerate(partial.devices)
             if device.count == 1 and id(device) not in failed
         ]
@@ -136,15 +138,54 @@ def consolidate(partial: PartialSolution, stop: Stop) -> PartialSolution:
             break
         tries -= 1
         _, at = min(wasteful)
-        tried = partial.copy()
-        tried.close(tried.devices[at])
-        extend(tried, ranking, range(len(partial.options.counts)))
-        if better(tried, partial, Objective.COST):
+        tried = partial.without(at)
+        if tried.usd_with_another < most_usd or _may_fit(
+            partial.devices[at], fsum(spare) - spare[at], options
+        ):
+            tried = tried.copy()
+            extend(tried, ranking, range(len(options.counts)), below_usd=most_usd)
+        useful = tried.complete or tried.usd_with_another < most_usd
+        if useful and better(tried, partial, Objective.COST):
             partial = tried
             failed.clear()
+            most_usd, spare = _to_beat(partial, ranking), _spare(partial)
         else:
             failed.add(id(partial.devices[at]))
     return partial
+
+
+def _to_beat(partial: PartialSolution, ranking: Ranking) -> float:
+    """What a better plan has to cost less than, where all is served by this one; infinite where
+    that is not all that counts."""
+    alone = not partial.options.has_work and min(ranking.worth, default=0.0) > 0
+    return partial.usd_per_hour * (1 - 1e-9) if partial.complete and alone else inf
+
+
+def _spare(partial: PartialSolution) -> list[float]:
+    """Per device: the most of its time that it may have beside what it does, in any batches."""
+    options = partial.options
+    whole = options.problem.load * (1 + ROUNDING)
+    return [
+        0.0
+        if device.count > 1 or device.left <= FULL
+        else whole
+        - device.slowdown
+        * fsum([qps * options.needs[index][2].unit_ms for index, (_, qps) in device.parts.items()])
+        / 1_000
+        for device in partial.devices
+    ]
+
+
+def _may_fit(device: Device, spare: float, options: Options) -> bool:
+    """Whether what a device does may fit into so much time, on whatever kinds; quickly, and no
+    promise that it does."""
+    quickest = options.once("quickest", options.quickest)
+    least = 0.0
+    for index, (_, qps) in device.parts.items():
+        demand = options.all[index].demand
+        missed = qps - 2 * ROUNDING * options.rates[demand]  # may count as served
+        least += max(0.0, missed) * min(quickest[demand].values()) / 1_000
+    return least <= spare * (1 + CLOSE)
 
 
 def _without(partial: PartialSolution, out: Sequence[int]) -> PartialSolution:

@@ -35,6 +35,15 @@ class PartialSolution:
         made.missing = list(self.missing)
         return made
 
+    def without(self, at: int) -> "PartialSolution":
+        """This plan without one of its devices, which shares the others with it."""
+        made = PartialSolution(self.options)
+        made.devices = list(self.devices)
+        made.opened = list(self.opened)
+        made.missing = list(self.missing)
+        made.close(self.devices[at])
+        return made
+
     def open(self, kind: int) -> Device:
         """Open an empty device; counts and pools must allow it (``openable``)."""
         device = Device(self.options, kind)
@@ -99,6 +108,15 @@ class PartialSolution:
         """Price of the opened devices, and of what runs on them where that has a cost."""
         devices = zip(self.opened, self.options.prices, strict=True)
         return fsum(n * price for n, price in devices) + _work(self.options, self.devices)
+
+    @property
+    def usd_with_another(self) -> float:
+        """The least price with one more device; as it is, where none can be opened."""
+        prices = self.options.prices
+        least_usd = min(
+            [usd for kind, usd in enumerate(prices) if self.openable(kind)], default=0.0
+        )
+        return self.usd_per_hour + least_usd
 
     @property
     def weighed(self) -> float:
