@@ -5,11 +5,11 @@ beside it whatever fits, best first (greedy set cover; Chvatal, Math. Oper. Res.
 """
 
 from collections.abc import Callable, Sequence
-from math import inf
+from math import fsum, inf
 from typing import Any
 
-from planner.solver.device import FULL, Device
-from planner.solver.options import Options
+from planner.solver.device import FULL, ROUNDING, Device
+from planner.solver.options import CLOSE, Options
 from planner.solver.packing import pack
 from planner.solver.partial_solution import PartialSolution
 
@@ -93,14 +93,34 @@ def extend(
     """
     options = partial.options
     if partial.devices:
-        fill_open(partial, ranking, whole=partial.usd_with_another >= below_usd)
+        none_more = partial.usd_per_hour + partial.usd_of_another >= below_usd
+        fill_open(partial, ranking, whole=none_more)
     if kinds is None and is_large(options):
         _in_bulk(partial, ranking)
-    while not partial.complete and partial.usd_with_another < below_usd:
+    while not partial.complete and least_usd(partial, ranking) < below_usd:
         opened = next_device(partial, ranking, kinds)
         if opened is None:
             return
         _repeat(partial, opened)
+
+
+def least_usd(partial: PartialSolution, ranking: Ranking, spare_usd: float = 0.0) -> float:
+    """What a plan costs at least once what is missing is served as well, by a ranking for cost.
+
+    Args:
+        spare_usd: what the time is worth that devices have left for it.
+    """
+    options = partial.options
+    missing = [
+        (rate - 2 * ROUNDING * whole) * worth  # so little counts as served
+        for rate, whole, worth in zip(partial.missing, options.rates, ranking.worth, strict=True)
+        if rate > 0
+    ]
+    missing_usd = fsum(missing) / (1_000 * options.problem.load * (1 + ROUNDING))
+    more_usd = missing_usd * (1 - CLOSE) - spare_usd
+    if more_usd <= 0:
+        return partial.usd_per_hour
+    return partial.usd_per_hour + max(more_usd, partial.usd_of_another)
 
 
 def fill_open(partial: PartialSolution, ranking: Ranking, *, whole: bool = False) -> None:

@@ -10,9 +10,17 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from math import fsum, inf
 
-from planner.solver.best_fit import Ranking, build, extend, fill_open, is_large, next_device
+from planner.solver.best_fit import (
+    Ranking,
+    build,
+    extend,
+    fill_open,
+    is_large,
+    least_usd,
+    next_device,
+)
 from planner.solver.device import FULL, ROUNDING, Device
-from planner.solver.options import CLOSE, Options
+from planner.solver.options import Options
 from planner.solver.partial_solution import PartialSolution, better, finish, nothing
 from planner.solver.power import by_power
 from planner.solver.problem import Problem, Solution
@@ -127,7 +135,7 @@ def consolidate(partial: PartialSolution, stop: Stop) -> PartialSolution:
     ranking = Ranking(options, cost=True)
     tries = TRIES
     failed: set[int] = set()
-    most_usd, spare = _to_beat(partial, ranking), _spare(partial)
+    most_usd, spare_usd = _to_beat(partial, ranking), _spare_usd(partial)
     while tries and not stop():
         wasteful = [
             (-device.left * options.prices[device.kind], at)
@@ -139,16 +147,14 @@ def consolidate(partial: PartialSolution, stop: Stop) -> PartialSolution:
         tries -= 1
         _, at = min(wasteful)
         tried = partial.without(at)
-        if tried.usd_with_another < most_usd or _may_fit(
-            partial.devices[at], fsum(spare) - spare[at], options
-        ):
+        if least_usd(tried, ranking, fsum(spare_usd) - spare_usd[at]) < most_usd:
             tried = tried.copy()
             extend(tried, ranking, range(len(options.counts)), below_usd=most_usd)
-        useful = tried.complete or tried.usd_with_another < most_usd
+        useful = tried.complete or least_usd(tried, ranking) < most_usd
         if useful and better(tried, partial, Objective.COST):
             partial = tried
             failed.clear()
-            most_usd, spare = _to_beat(partial, ranking), _spare(partial)
+            most_usd, spare_usd = _to_beat(partial, ranking), _spare_usd(partial)
         else:
             failed.add(id(partial.devices[at]))
     return partial
@@ -161,31 +167,19 @@ def _to_beat(partial: PartialSolution, ranking: Ranking) -> float:
     return partial.usd_per_hour * (1 - 1e-9) if partial.complete and alone else inf
 
 
-def _spare(partial: PartialSolution) -> list[float]:
-    """Per device: the most of its time that it may have beside what it does, in any batches."""
+def _spare_usd(partial: PartialSolution) -> list[float]:
+    """Per device: what the time is worth that it may have left, whatever batches are on it."""
     options = partial.options
     whole = options.problem.load * (1 + ROUNDING)
-    return [
-        0.0
-        if device.count > 1 or device.left <= FULL
-        else whole
-        - device.slowdown
-        * fsum([qps * options.needs[index][2].unit_ms for index, (_, qps) in device.parts.items()])
-        / 1_000
-        for device in partial.devices
-    ]
-
-
-def _may_fit(device: Device, spare: float, options: Options) -> bool:
-    """Whether what a device does may fit into so much time, on whatever kinds; quickly, and no
-    promise that it does."""
-    quickest = options.once("quickest", options.quickest)
-    least = 0.0
-    for index, (_, qps) in device.parts.items():
-        demand = options.all[index].demand
-        missed = qps - 2 * ROUNDING * options.rates[demand]  # may count as served
-        least += max(0.0, missed) * min(quickest[demand].values()) / 1_000
-    return least <= spare * (1 + CLOSE)
+    found: list[float] = []
+    for device in partial.devices:
+        spare = 0.0
+        if device.count == 1 and device.left > FULL:
+            parts = device.parts.items()
+            ms = fsum([qps * options.needs[index][2].unit_ms for index, (_, qps) in parts])
+            spare = 1 - ms / 1_000 * device.slowdown / whole
+        found.append(spare * options.prices[device.kind])
+    return found
 
 
 def _without(partial: PartialSolution, out: Sequence[int]) -> PartialSolution:

@@ -110,13 +110,10 @@ class PartialSolution:
         return fsum(n * price for n, price in devices) + _work(self.options, self.devices)
 
     @property
-    def usd_with_another(self) -> float:
-        """The least price with one more device; as it is, where none can be opened."""
-        prices = self.options.prices
-        least_usd = min(
-            [usd for kind, usd in enumerate(prices) if self.openable(kind)], default=0.0
-        )
-        return self.usd_per_hour + least_usd
+    def usd_of_another(self) -> float:
+        """The price of the cheapest device that can be opened; none where there is no such."""
+        prices = enumerate(self.options.prices)
+        return min([usd for kind, usd in prices if self.openable(kind)], default=0.0)
 
     @property
     def weighed(self) -> float:
