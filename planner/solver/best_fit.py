@@ -45,13 +45,24 @@ class Ranking:
             )
         )
         """Per class and kind: indices of its options, the preferred one first."""
+        if thrifty:
+            self.worth = self._worth()
+        elif cost:
+            self.worth = options.once("worth", self._worth)
+
+    def _worth(self) -> list[float]:
+        options, every = self.options, self.options.all
+        worth = [1.0] * len(options.of_class)
         for demand, found in enumerate(options.of_class):
-            if cost and found:
-                self.worth[demand] = min(
-                    options.prices[options.all[i].kind] * options.all[i].alone.unit_ms
-                    + 1_000 * options.work(i, options.all[i].alone)
-                    for i in found
+            if found:
+                worth[demand] = min(
+                    [
+                        options.prices[every[i].kind] * every[i].alone.unit_ms
+                        + 1_000 * options.work(i, every[i].alone)
+                        for i in found
+                    ]
                 )
+        return worth
 
     def _ranked(self, key: Callable[[int], Any]) -> list[list[list[int]]]:
         made = []
