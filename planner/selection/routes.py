@@ -82,7 +82,7 @@ class RouteTable:
         self._basis = basis
         self.prefer = prefer
         """What the plan optimised; queries that prefer something else do not follow it."""
-        self.used = bool(by_class)
+        self.used = any(by_class.values())
         """Whether there is any route at all."""
         self._by_task = by_class
         self._known: dict[tuple[TaskName, float, float | None], RouteTargets] = {}
@@ -313,8 +313,8 @@ def resolve(
             slo: route_targets(ready, basis.rooms_ms, task, slo, parts, prefer)
             for slo, parts in classes.items()
         }
-        if any(made.values()):
-            by_class[task] = {slo: targets for slo, targets in made.items() if targets}
+        # Of a task of which nothing is ready there are none, until its view is another.
+        by_class[task] = {slo: targets for slo, targets in made.items() if targets}
     return RouteTable(by_class, prefer, basis)
 
 

@@ -6,8 +6,8 @@ for least power.
 
 Read ``problem`` first (the model), then ``solve`` (the steps), ``capacity`` and ``options`` (what
 may serve a class), ``device``, ``partial_solution``, ``best_fit`` and ``greedy`` (a plan at once),
-``packing`` and ``relaxation`` (large problems), ``columns`` (large ones where memory lets few
-variants share a device), ``configurations`` and ``exact`` (small ones).
+``least_devices``, ``packing`` and ``relaxation`` (large problems), ``columns`` (large ones where
+memory lets few variants share a device), ``configurations`` and ``exact`` (small ones).
 ``milp`` alone knows OR-tools; ``check`` verifies a solution and shares no code with the rest.
 
 May import: the planner's ``types``, ``latency_curve``, ``upper_hull`` and ``energy``, the rule of

@@ -5,11 +5,11 @@ beside it whatever fits, best first (greedy set cover; Chvatal, Math. Oper. Res.
 """
 
 from collections.abc import Callable, Sequence
-from math import inf
+from math import fsum, inf
 from typing import Any
 
-from planner.solver.device import FULL, Device
-from planner.solver.options import Options
+from planner.solver.device import FULL, ROUNDING, Device
+from planner.solver.options import CLOSE, Options
 from planner.solver.packing import pack
 from planner.solver.partial_solution import PartialSolution
 
@@ -45,13 +45,24 @@ class Ranking:
             )
         )
         """Per class and kind: indices of its options, the preferred one first."""
+        if thrifty:
+            self.worth = self._worth()
+        elif cost:
+            self.worth = options.once("worth", self._worth)
+
+    def _worth(self) -> list[float]:
+        options, every = self.options, self.options.all
+        worth = [1.0] * len(options.of_class)
         for demand, found in enumerate(options.of_class):
-            if cost and found:
-                self.worth[demand] = min(
-                    options.prices[options.all[i].kind] * options.all[i].alone.unit_ms
-                    + 1_000 * options.work(i, options.all[i].alone)
-                    for i in found
+            if found:
+                worth[demand] = min(
+                    [
+                        options.prices[every[i].kind] * every[i].alone.unit_ms
+                        + 1_000 * options.work(i, every[i].alone)
+                        for i in found
+                    ]
                 )
+        return worth
 
     def _ranked(self, key: Callable[[int], Any]) -> list[list[list[int]]]:
         made = []
@@ -80,22 +91,52 @@ def build(
     return partial
 
 
-def extend(partial: PartialSolution, ranking: Ranking, kinds: Sequence[int] | None = None) -> None:
-    """Serve what is missing: first on what is open, then on new devices."""
+def extend(
+    partial: PartialSolution,
+    ranking: Ranking,
+    kinds: Sequence[int] | None = None,
+    below_usd: float = inf,
+) -> None:
+    """Serve what is missing: first on what is open, then on new devices.
+
+    A plan that costs ``below_usd`` an hour or more is of no use: where all of what is missing would
+    take it there, not all of it is served.
+    """
     options = partial.options
     if partial.devices:
-        fill_open(partial, ranking)
+        none_more = partial.usd_per_hour + partial.usd_of_another >= below_usd
+        fill_open(partial, ranking, whole=none_more)
     if kinds is None and is_large(options):
         _in_bulk(partial, ranking)
-    while not partial.complete:
+    while not partial.complete and least_usd(partial, ranking) < below_usd:
         opened = next_device(partial, ranking, kinds)
         if opened is None:
             return
         _repeat(partial, opened)
 
 
-def fill_open(partial: PartialSolution, ranking: Ranking) -> None:
-    """Serve what is missing on devices that are open, the class with the tightest SLO first."""
+def least_usd(partial: PartialSolution, ranking: Ranking, spare_usd: float = 0.0) -> float:
+    """What a plan costs at least once what is missing is served as well, by a ranking for cost.
+
+    Args:
+        spare_usd: what the time is worth that devices have left for it.
+    """
+    options = partial.options
+    missing = [
+        (rate - 2 * ROUNDING * whole) * worth  # so little counts as served
+        for rate, whole, worth in zip(partial.missing, options.rates, ranking.worth, strict=True)
+        if rate > 0
+    ]
+    missing_usd = fsum(missing) / (1_000 * options.problem.load * (1 + ROUNDING))
+    more_usd = missing_usd * (1 - CLOSE) - spare_usd
+    if more_usd <= 0:
+        return partial.usd_per_hour
+    return partial.usd_per_hour + max(more_usd, partial.usd_of_another)
+
+
+def fill_open(partial: PartialSolution, ranking: Ranking, *, whole: bool = False) -> None:
+    """Serve what is missing on devices that are open, the class with the tightest SLO first; where
+    that has to be the ``whole`` of it, until some of a class has no room."""
     options = partial.options
     classes = [c for c, missing in enumerate(partial.missing) if missing > 0]
     large = is_large(options)
@@ -116,6 +157,8 @@ def fill_open(partial: PartialSolution, ranking: Ranking) -> None:
                 partial.serve(partial.devices[at], index, room, partial.missing[demand])
             if partial.missing[demand] <= 0:
                 break
+        if whole and partial.missing[demand] > 0:
+            return
 
 
 def _in_bulk(partial: PartialSolution, ranking: Ranking) -> None:

@@ -28,12 +28,22 @@ class Room(NamedTuple):
     """The rate that still fits, in queries per second."""
 
 
+class _Pace(NamedTuple):
+    """What is left of a device's time, and how quick it is: now, or once one more variant comes."""
+
+    left: float
+    slowdown: float
+    longest_ms: float
+    allowed_ms: float
+
+
 class Device:
     """An opened device, or many that are alike: their kind and what runs on each."""
 
     __slots__ = (
         "_noisy",
         "_options",
+        "_with_another",
         "allowed_ms",
         "count",
         "kind",
@@ -66,6 +76,8 @@ class Device:
         self.count = 1
         self.parts = {}
         self.offers: set[int] = set()
+        self._with_another: _Pace | None = None
+        """Its pace beside a second variant, once that was asked for."""
         self._measure()
 
     def _measure(self) -> None:
@@ -75,69 +87,79 @@ class Device:
         self.allowed_ms = inf
         self.memory_mib = options.problem.kinds[self.kind].memory_mib
         self.offers.clear()
+        self._with_another = None
         self.slowdown = self._slowdown(self.parts) if self._noisy else 1.0
         for index, (batch, qps) in self.parts.items():
             self._account(index, batch, qps)
 
     def _account(self, index: int, batch: SizedBatch, qps: float) -> None:
-        option = self._options.all[index]
+        offer, memory_mib, _, _, _, left_ms = self._options.needs[index]
+        self._with_another = None
         self.left -= qps * batch.unit_ms * self.slowdown / 1000
         self.longest_ms = max(self.longest_ms, batch.latency_ms)
-        left_ms = self._options.left_ms(option.demand) / self.slowdown
-        self.allowed_ms = min(self.allowed_ms, left_ms - batch.latency_ms)
-        if option.offer not in self.offers:
-            self.offers.add(option.offer)
-            self.memory_mib -= option.memory_mib
+        allowed_ms = left_ms / self.slowdown - batch.latency_ms
+        self.allowed_ms = min(self.allowed_ms, allowed_ms)
+        if offer not in self.offers:
+            self.offers.add(offer)
+            self.memory_mib -= memory_mib
 
     def _slowdown(self, indices: Iterable[int]) -> float:
         """Times what profiles say that batches take on this kind beside these options."""
-        offers = {self._options.all[index].offer for index in indices}
+        needs = self._options.needs
+        offers = {needs[index][0] for index in indices}
         return self._options.slowdown(self.kind, len(offers))
 
     def _begins(self, offer: int) -> bool:
         """Whether batches here become longer when this offer comes."""
         return self.slowdown == 1 and len(self.offers) == 1 and offer not in self.offers
 
-    def _shared(self, index: int) -> "Device | None":
-        """As slow as with one more option; None when what is there would be late or too much."""
-        slower = self.copy()
-        slower.slowdown = self._slowdown([*self.parts, index])
-        ratio = slower.slowdown / self.slowdown
-        load = self._options.problem.load * (1 + ROUNDING)
-        slower.left = load - (load - self.left) * ratio
-        slower.allowed_ms = min(
-            self._options.left_ms(self._options.all[i].demand) / slower.slowdown - batch.latency_ms
-            for i, (batch, _) in self.parts.items()
-        )
-        return slower if slower.longest_ms <= slower.allowed_ms and slower.left > 0 else None
+    def _beside_another(self) -> _Pace:
+        """Its pace once a second variant comes; without time where what is there would be late."""
+        if self._with_another is None:
+            needs, slowdown = self._options.needs, self._options.slowdown(self.kind, 2)
+            load = self._options.problem.load * (1 + ROUNDING)
+            left = load - (load - self.left) * (slowdown / self.slowdown)
+            allowed_ms = min(
+                [needs[i][5] / slowdown - batch.latency_ms for i, (batch, _) in self.parts.items()]
+            )
+            if self.longest_ms > allowed_ms:
+                left = 0.0
+            self._with_another = _Pace(left, slowdown, self.longest_ms, allowed_ms)
+        return self._with_another
 
     def room(self, index: int) -> Room | None:
         """The best batch of an option beside what is there, and the rate that still fits."""
-        if self.left <= NEGLIGIBLE:
+        left = self.left
+        if left <= NEGLIGIBLE:
             return None
-        options = self._options
-        demand, offer, _, _, memory_mib, alone, smallest_ms, *_ = options.all[index]
-        if self._noisy and self._begins(offer):
-            slower = self._shared(index)
-            return slower.room(index) if slower is not None else None
-        if offer not in self.offers and memory_mib > self.memory_mib * (1 + SLACK):
+        offer, memory_mib, alone, alone_ms, smallest_ms, left_ms = self._options.needs[index]
+        slowdown, longest_ms, allowed_ms = self.slowdown, self.longest_ms, self.allowed_ms
+        part = None
+        if offer in self.offers:
+            part = self.parts.get(index)
+        elif memory_mib > self.memory_mib * (1 + SLACK):
             return None
-        if (part := self.parts.get(index)) is not None:
+        elif self._noisy and slowdown == 1 and len(self.offers) == 1:
+            left, slowdown, longest_ms, allowed_ms = self._with_another or self._beside_another()
+            if left <= NEGLIGIBLE:
+                return None
+        if part is not None:
             batch: SizedBatch | None = part[0]
         else:
-            left_ms = options.left_ms(demand) / self.slowdown
+            left_ms /= slowdown
             # Half of what is left if that makes it the longest; else it bears the longest's wait.
             limit = left_ms / 2
-            if limit < self.longest_ms:
-                limit = left_ms - self.longest_ms
-            limit = min(limit, self.allowed_ms)
+            if limit < longest_ms:
+                limit = left_ms - longest_ms
+            limit = min(limit, allowed_ms)
             if limit <= 0 or limit < smallest_ms:
                 return None
-            batch = alone if limit >= alone.latency_ms else options.batch(index, limit)
+            batch = alone if limit >= alone_ms else self._options.batch(index, limit)
         if batch is None:
             return None
-        unit_ms = batch.unit_ms * self.slowdown
-        return Room(batch, self.left * 1000 / unit_ms if unit_ms > 0 else inf)
+        unit_ms = batch.unit_ms * slowdown
+        made = (batch, left * 1000 / unit_ms if unit_ms > 0 else inf)
+        return tuple.__new__(Room, made)  # its own constructor would take twice as long
 
     def put(self, index: int, batch: SizedBatch, qps: float) -> None:
         """Add a rate; it must fit (``room``)."""
@@ -162,8 +184,11 @@ class Device:
 
     def tighten(self) -> None:
         """Choose all batches on it anew, so that they take the least time."""
-        every = self._options.all
-        if all(batch == every[index].alone for index, (batch, _) in self.parts.items()):
+        needs = self._options.needs
+        for index, (batch, _) in self.parts.items():
+            if batch is not needs[index][2] and batch != needs[index][2]:
+                break
+        else:
             return
         busy = fsum(qps * batch.unit_ms for batch, qps in self.parts.values()) * self.slowdown
         found = min(self._arrangements(list(self.parts)), key=lambda one: one[0], default=None)
@@ -253,7 +278,10 @@ class Device:
 
     def copy(self) -> "Device":
         """A device that can be changed without changing this one."""
-        made = Device(self._options, self.kind)
+        made = Device.__new__(Device)
+        made._options, made._noisy = self._options, self._noisy
+        made._with_another = self._with_another
+        made.kind = self.kind
         made.count = self.count
         made.parts = dict(self.parts)
         made.offers = set(self.offers)

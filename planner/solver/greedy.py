@@ -8,9 +8,18 @@ high price every class takes its fastest.
 
 from collections.abc import Callable, Sequence
 from itertools import product
+from math import fsum, inf
 
-from planner.solver.best_fit import Ranking, build, extend, fill_open, is_large, next_device
-from planner.solver.device import Device
+from planner.solver.best_fit import (
+    Ranking,
+    build,
+    extend,
+    fill_open,
+    is_large,
+    least_usd,
+    next_device,
+)
+from planner.solver.device import FULL, ROUNDING, Device
 from planner.solver.options import Options
 from planner.solver.partial_solution import PartialSolution, better, finish, nothing
 from planner.solver.power import by_power
@@ -122,13 +131,14 @@ def _improve(
 
 def consolidate(partial: PartialSolution, stop: Stop) -> PartialSolution:
     """Do without devices that waste most, one at a time; for plans of many devices."""
-    ranking = Ranking(partial.options, cost=True)
-    prices = partial.options.prices
+    options = partial.options
+    ranking = Ranking(options, cost=True)
     tries = TRIES
     failed: set[int] = set()
+    most_usd, spare_usd = _to_beat(partial, ranking), _spare_usd(partial)
     while tries and not stop():
         wasteful = [
-            (-device.left * prices[device.kind], at)
+            (-device.left * options.prices[device.kind], at)
             for at, device in enumerate(partial.devices)
             if device.count == 1 and id(device) not in failed
         ]
@@ -136,15 +146,40 @@ def consolidate(partial: PartialSolution, stop: Stop) -> PartialSolution:
             break
         tries -= 1
         _, at = min(wasteful)
-        tried = partial.copy()
-        tried.close(tried.devices[at])
-        extend(tried, ranking, range(len(partial.options.counts)))
-        if better(tried, partial, Objective.COST):
+        tried = partial.without(at)
+        if least_usd(tried, ranking, fsum(spare_usd) - spare_usd[at]) < most_usd:
+            tried = tried.copy()
+            extend(tried, ranking, range(len(options.counts)), below_usd=most_usd)
+        useful = tried.complete or least_usd(tried, ranking) < most_usd
+        if useful and better(tried, partial, Objective.COST):
             partial = tried
             failed.clear()
+            most_usd, spare_usd = _to_beat(partial, ranking), _spare_usd(partial)
         else:
             failed.add(id(partial.devices[at]))
     return partial
+
+
+def _to_beat(partial: PartialSolution, ranking: Ranking) -> float:
+    """What a better plan has to cost less than, where all is served by this one; infinite where
+    that is not all that counts."""
+    alone = not partial.options.has_work and min(ranking.worth, default=0.0) > 0
+    return partial.usd_per_hour * (1 - 1e-9) if partial.complete and alone else inf
+
+
+def _spare_usd(partial: PartialSolution) -> list[float]:
+    """Per device: what the time is worth that it may have left, whatever batches are on it."""
+    options = partial.options
+    whole = options.problem.load * (1 + ROUNDING)
+    found: list[float] = []
+    for device in partial.devices:
+        spare = 0.0
+        if device.count == 1 and device.left > FULL:
+            parts = device.parts.items()
+            ms = fsum([qps * options.needs[index][2].unit_ms for index, (_, qps) in parts])
+            spare = 1 - ms / 1_000 * device.slowdown / whole
+        found.append(spare * options.prices[device.kind])
+    return found
 
 
 def _without(partial: PartialSolution, out: Sequence[int]) -> PartialSolution:

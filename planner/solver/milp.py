@@ -136,18 +136,64 @@ def solve(
     """
     from ortools.linear_solver import pywraplp
 
-    mixed = any(program._whole) and not relaxed
-    solver: Any = pywraplp.Solver.CreateSolver("SCIP" if mixed else "GLOP")
-    solver.LoadModelFromProto(_model(program, mixed=mixed))
-    solver.SetTimeLimit(max(1, int(time_limit_s * 1000)))
-    parameters = pywraplp.MPSolverParameters()
-    if mixed:
-        parameters.SetDoubleParam(parameters.RELATIVE_MIP_GAP, gap)
-        parameters.SetDoubleParam(parameters.PRIMAL_TOLERANCE, 1e-9)
-        if nodes:
-            solver.SetSolverSpecificParametersAsString(f"limits/nodes = {nodes}")
-    status = solver.Solve(parameters)
-    return _answer(solver, status, mixed=mixed, maximise=program.maximise)
+    if any(program._whole) and not relaxed:
+        return _mixed(program, time_limit_s=time_limit_s, gap=gap, nodes=nodes)
+    solver: Any = pywraplp.Solver.CreateSolver("GLOP")
+    solver.LoadModelFromProto(_model(program))
+    solver.SetTimeLimit(_ms(time_limit_s))
+    status = solver.Solve(pywraplp.MPSolverParameters())
+    return _answer(solver, status, maximise=program.maximise)
+
+
+def _mixed(program: Program, *, time_limit_s: float, gap: float, nodes: int) -> Answer:
+    """Solve with SCIP, handed over directly.
+
+    Through ``pywraplp``, SCIP is set up and taken down twice, which takes as long as solving a
+    program of a hundred variables.
+    """
+    from ortools.linear_solver.python import model_builder_helper
+
+    model: Any = model_builder_helper.ModelBuilderHelper()
+    for low, high, cost, whole in zip(
+        program._low, program._high, program._cost, program._whole, strict=True
+    ):
+        made = model.add_var()
+        model.set_var_lower_bound(made, low)
+        model.set_var_upper_bound(made, high)
+        if cost:
+            model.set_var_objective_coefficient(made, cost)
+        if whole:
+            model.set_var_integrality(made, True)
+    for variables, coefficients, low, high in program._rows:
+        row = model.add_linear_constraint()
+        model.set_constraint_lower_bound(row, low)
+        model.set_constraint_upper_bound(row, high)
+        for variable, coefficient in zip(variables, coefficients, strict=True):
+            model.add_term_to_constraint(row, variable, coefficient)
+    model.set_maximize(program.maximise)
+    parameters = [f"limits/gap = {gap}", "numerics/feastol = 1e-9"]
+    if nodes:
+        parameters.append(f"limits/nodes = {nodes}")
+    solver: Any = model_builder_helper.ModelSolverHelper("scip")
+    solver.set_solver_specific_parameters("\n".join(parameters))
+    solver.set_time_limit_in_seconds(_ms(time_limit_s) / 1_000)
+    solver.solve(model)
+    worst = inf if program.maximise else -inf
+    statuses, status = model_builder_helper.SolveStatus, solver.status()
+    found = status in {statuses.OPTIMAL, statuses.FEASIBLE}
+    bound = solver.best_objective_bound() if found else worst
+    return Answer(
+        values=tuple(solver.variable_values().tolist()) if found else None,
+        objective=solver.objective_value() if found else -worst,
+        bound=bound if abs(bound) < INFINITE else worst,
+        optimal=status == statuses.OPTIMAL,
+        infeasible=status == statuses.INFEASIBLE,
+    )
+
+
+def _ms(limit_s: float) -> int:
+    """A time limit in whole ms, at least one."""
+    return max(1, int(limit_s * 1000))
 
 
 class Growing:
@@ -194,29 +240,22 @@ class Growing:
         """The best point; the time limit is a guard."""
         from ortools.linear_solver import pywraplp
 
-        self._solver.SetTimeLimit(max(1, int(time_limit_s * 1000)))
+        self._solver.SetTimeLimit(_ms(time_limit_s))
         status = self._solver.Solve()
         if status == self._solver.ABNORMAL:  # its numbers went astray from where it stood before
             anew = pywraplp.MPSolverParameters()
             anew.SetIntegerParam(anew.INCREMENTALITY, anew.INCREMENTALITY_OFF)
             status = self._solver.Solve(anew)
-        return _answer(self._solver, status, mixed=False, maximise=False)
+        return _answer(self._solver, status, maximise=False)
 
 
-def _model(program: Program, *, mixed: bool) -> Any:
-    """The program as OR-tools reads it; if not ``mixed``, whole variables are continuous."""
+def _model(program: Program) -> Any:
+    """The program as OR-tools reads it, all of its variables continuous."""
     from ortools.linear_solver import linear_solver_pb2
 
     model = linear_solver_pb2.MPModelProto(maximize=program.maximise)
-    for low, high, cost, whole in zip(
-        program._low, program._high, program._cost, program._whole, strict=True
-    ):
-        model.variable.add(
-            lower_bound=low,
-            upper_bound=high,
-            objective_coefficient=cost,
-            is_integer=whole and mixed,
-        )
+    for low, high, cost in zip(program._low, program._high, program._cost, strict=True):
+        model.variable.add(lower_bound=low, upper_bound=high, objective_coefficient=cost)
     for variables, coefficients, low, high in program._rows:
         model.constraint.add(
             var_index=variables, coefficient=coefficients, lower_bound=low, upper_bound=high
@@ -224,25 +263,20 @@ def _model(program: Program, *, mixed: bool) -> Any:
     return model
 
 
-def _answer(solver: Any, status: int, *, mixed: bool, maximise: bool) -> Answer:
+def _answer(solver: Any, status: int, *, maximise: bool) -> Answer:
     """What a solver of OR-tools found, read out of it."""
     from ortools.linear_solver import linear_solver_pb2
 
     found = status in {solver.OPTIMAL, solver.FEASIBLE}
     worst = inf if maximise else -inf
     objective = solver.Objective().Value() if found else -worst
-    bound = worst
-    if mixed and status != solver.INFEASIBLE:
-        best = solver.Objective().BestBound()
-        bound = best if abs(best) < INFINITE else worst
-    elif status == solver.OPTIMAL:
-        bound = objective
+    bound = objective if status == solver.OPTIMAL else worst
     values, duals = None, ()
     if found:
         told = linear_solver_pb2.MPSolutionResponse()
         solver.FillSolutionResponseProto(told)
         values = tuple(told.variable_value)
-        if not mixed and status == solver.OPTIMAL:
+        if status == solver.OPTIMAL:
             duals = tuple(told.dual_value)
     return Answer(
         values=values,

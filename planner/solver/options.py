@@ -42,6 +42,12 @@ class Option(NamedTuple):
     """What a query per second costs at least beside the device's price, at any batch in time."""
 
 
+Need = tuple[int, float, SizedBatch, float, float, float]
+"""What a device has to have for an option: its offer and memory, the ``alone`` batch and what that
+takes, what the smallest one takes, and what the SLO leaves. It is looked up for every device that
+is tried, and a plain tuple is quicker to read."""
+
+
 class Options:
     """All options of a problem."""
 
@@ -52,6 +58,7 @@ class Options:
         "all",
         "counts",
         "has_work",
+        "needs",
         "of_class",
         "prices",
         "problem",
@@ -63,6 +70,8 @@ class Options:
     all: tuple[Option, ...]
     of_class: tuple[tuple[int, ...], ...]
     """Per class of demand: indices into ``all``. Empty for a class that nothing can serve."""
+    needs: tuple[Need, ...]
+    """Per option: what a device has to have for it."""
     counts: tuple[int, ...]
     """Per kind: how many can be opened, pools considered one kind at a time."""
     prices: tuple[float, ...]
@@ -99,8 +108,14 @@ class Options:
         for index, option in enumerate(self.all):
             of_class[option.demand].append(index)
         self.of_class = tuple(tuple(found) for found in of_class)
+        self.needs = tuple([self._needed(option) for option in self.all])
         if problem.common is not None:
             problem.common.options = self
+
+    def _needed(self, option: Option) -> Need:
+        _, offer, _, _, memory_mib, alone, smallest_ms, _, _ = option
+        left_ms = self._left_ms[option.demand]
+        return (offer, memory_mib, alone, alone.latency_ms, smallest_ms, left_ms)
 
     def _differs_in_rates_only(self, like: "Options") -> bool:
         """Whether all but the rates and the load are the same; work is never shared."""
@@ -119,7 +134,7 @@ class Options:
     def _take_over(self, like: "Options") -> None:
         """Use all that does not depend on rates."""
         self._batches, self._found = like._batches, like._found
-        self.all, self.of_class = like.all, like.of_class
+        self.all, self.of_class, self.needs = like.all, like.of_class, like.needs
 
     def once(self, what: Hashable, find: Callable[[], T]) -> T:
         """What ``find`` answers, found once for all problems that differ in rates and load only.
@@ -232,7 +247,7 @@ class Options:
         Whatever the time of each kind costs, all of it together has to be worth the least that
         every class can pay. It costs as much as the kind is quick.
         """
-        quickest = self.once("quickest", self._quickest)
+        quickest = self.once("quickest", self.quickest)
         asked = [number for number, rate in enumerate(self.rates) if rate > 0]
         if not all(quickest[number] for number in asked):
             return False
@@ -282,7 +297,7 @@ class Options:
             for found in self.of_class
         ]
 
-    def _quickest(self) -> list[dict[int, float]]:
+    def quickest(self) -> list[dict[int, float]]:
         """Per class: the least time per row in ms on each kind that can serve it."""
         made: list[dict[int, float]] = [{} for _ in self.of_class]
         for option in self.all:

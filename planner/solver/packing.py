@@ -4,6 +4,9 @@ Whole devices first, each for one option; what remains of every option shares de
 in the order of SLOs: neighbours bear nearly the same batches, so sharing costs them little. Where
 memory may be short that wastes it, because a device full of one option has memory left that is not
 used. There, small options are put beside a large one, which then fills the time they leave.
+
+Several ways to pack are tried where one needs more devices than the relaxation. Each is given up as
+soon as it cannot need fewer than the best one so far.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +14,7 @@ from math import floor, inf
 
 from planner.solver.capacity import SLACK
 from planner.solver.device import Device
+from planner.solver.least_devices import LeastDevices
 from planner.solver.options import Options
 from planner.solver.partial_solution import PartialSolution
 
@@ -60,6 +64,7 @@ def pack(
         if not rates:
             continue
         best = _apart(options, kind, rates, _tightest, _snug)
+        assert best is not None
         if given is not None:
             best = _fewest(options, kind, rates, best, given[kind])
         wanted[kind] += _size(best)
@@ -82,19 +87,20 @@ def _fewest(
     orders: tuple[Order, ...] = (_tightest,)
     if options.binds(kind):
         orders = (_tightest, _heaviest, _bulkiest)
+    least = LeastDevices(options, kind, rates).devices
     for order in orders:
         for choose in (_snug, _even, None):
-            if _size(best) <= given * CLOSE:
+            most = _size(best)
+            if most <= given * CLOSE or most <= least:
                 return best
             if order is _tightest and choose is _snug:
                 continue  # that is how the first was found
+            plan: list[Device] | None = None
             if choose is not None:
-                plan = _apart(options, kind, rates, order, choose)
+                plan = _apart(options, kind, rates, order, choose, fewer_than=most)
             elif options.binds(kind):
-                plan = _together(options, kind, rates, order)
-            else:
-                continue
-            if _size(plan) < _size(best):
+                plan = _together(options, kind, rates, order, fewer_than=most)
+            if plan is not None and _size(plan) < most:
                 best = plan
     return best
 
@@ -104,11 +110,17 @@ def _size(plan: Sequence[Device]) -> int:
 
 
 def _apart(
-    options: Options, kind: int, rates: Mapping[int, float], order: Order, choose: Choose
-) -> list[Device]:
-    """Whole devices for one option each, the rests on shared ones."""
+    options: Options,
+    kind: int,
+    rates: Mapping[int, float],
+    order: Order,
+    choose: Choose,
+    fewer_than: float = inf,
+) -> list[Device] | None:
+    """Whole devices for one option each, the rests on shared ones; None where that is not fewer."""
     made, rests = _whole(options, kind, rates)
-    return made + _shared(options, kind, order(options, rests), choose)
+    shared = _shared(options, kind, order(options, rests), choose, fewer_than - _size(made))
+    return None if shared is None else made + shared
 
 
 def _whole(
@@ -163,11 +175,16 @@ def _bulkiest(options: Options, rates: Mapping[int, float]) -> list[tuple[int, f
     return sorted(rates.items(), key=bulk)
 
 
-def _shared(options: Options, kind: int, order: Rests, choose: Choose) -> list[Device]:
-    """Fill devices one after the other with what remains."""
+def _shared(
+    options: Options, kind: int, order: Rests, choose: Choose, fewer_than: float
+) -> list[Device] | None:
+    """Fill devices one after the other with what remains; None where that is not fewer."""
     rests = list(order)
     made: list[Device] = []
+    least = None if fewer_than == inf else LeastDevices(options, kind, dict(rests))
     while rests:
+        if least is not None and least.devices >= fewer_than:
+            return None
         device = Device(options, kind)
         first, qps = rests.pop(0)
         _take(options, device, first, qps, rests, at=0)
@@ -180,6 +197,8 @@ def _shared(options: Options, kind: int, order: Rests, choose: Choose) -> list[D
             _take(options, device, index, qps, rests, at=found)
         device.tighten()
         made.append(device)
+        if least is not None:
+            least.filled(device)
     return made
 
 
@@ -257,14 +276,18 @@ def _even(options: Options, device: Device, rests: Rests) -> int | None:
 
 
 def _together(
-    options: Options, kind: int, rates: Mapping[int, float], order: Order
-) -> list[Device]:
-    """Small options beside large ones, as long as there are both; the rest apart."""
+    options: Options, kind: int, rates: Mapping[int, float], order: Order, fewer_than: int
+) -> list[Device] | None:
+    """Small options beside large ones, as long as there are both; the rest apart. None where that
+    is not fewer."""
     large = {i: rate for i, rate in rates.items() if rate >= _full_rate(options, i) * (1 - 1e-12)}
     small = order(options, {i: rate for i, rate in rates.items() if i not in large})
     made: list[Device] = []
     alone: dict[int, float] = {}
+    least = LeastDevices(options, kind, rates)
     while small:
+        if least.devices >= fewer_than:
+            return None
         index, rate = small[0]
         device, host = _hosted(options, kind, index, large)
         if device is None:
@@ -278,11 +301,13 @@ def _together(
             device.put(host, room.batch, filled)
         large[host] -= device.parts[host][1]
         made.append(device)
+        least.filled(device)
         if large[host] < _full_rate(options, host):
-            rest = large.pop(host)
-            if rest > DUST * options.rates[options.all[host].demand]:
-                small = order(options, {**dict(small), host: rest})
-    return made + _apart(options, kind, {**alone, **large}, order, _even)
+            qps = large.pop(host)
+            if qps > DUST * options.rates[options.all[host].demand]:
+                small = order(options, {**dict(small), host: qps})
+    rest = _apart(options, kind, {**alone, **large}, order, _even, fewer_than - len(made))
+    return None if rest is None else made + rest
 
 
 def _hosted(

@@ -35,6 +35,15 @@ class PartialSolution:
         made.missing = list(self.missing)
         return made
 
+    def without(self, at: int) -> "PartialSolution":
+        """This plan without one of its devices, which shares the others with it."""
+        made = PartialSolution(self.options)
+        made.devices = list(self.devices)
+        made.opened = list(self.opened)
+        made.missing = list(self.missing)
+        made.close(self.devices[at])
+        return made
+
     def open(self, kind: int) -> Device:
         """Open an empty device; counts and pools must allow it (``openable``)."""
         device = Device(self.options, kind)
@@ -99,6 +108,12 @@ class PartialSolution:
         """Price of the opened devices, and of what runs on them where that has a cost."""
         devices = zip(self.opened, self.options.prices, strict=True)
         return fsum(n * price for n, price in devices) + _work(self.options, self.devices)
+
+    @property
+    def usd_of_another(self) -> float:
+        """The price of the cheapest device that can be opened; none where there is no such."""
+        prices = enumerate(self.options.prices)
+        return min([usd for kind, usd in prices if self.openable(kind)], default=0.0)
 
     @property
     def weighed(self) -> float:

@@ -73,7 +73,7 @@ def aggregated(
             break
         relaxation.narrow(factors)
         # For cost it may be so; for accuracy only if a plan shows it.
-        hopeful = turn > 0 or cost or known.served_qps >= whole
+        hopeful = turn > 0 or known.served_qps >= whole or (cost and _may_serve(options))
         if turn == 0 and hopeful and known_answer is not None and known_answer.values is not None:
             answer, reached = known_answer, served
         else:
@@ -104,6 +104,11 @@ def aggregated(
         factors = [f * (1 - part * min(0.5, x)) for f, x in zip(factors, lost, strict=True)]
     relaxation.narrow([1.0] * len(options.counts))
     return Aggregated(partial=best, served_qps=served, bound=bound)
+
+
+def _may_serve(options: Options) -> bool:
+    """Whether there may be time for all that has options; quickly."""
+    return options.has_time or options.reachable_qps < fsum(options.rates)
 
 
 def _answer(

@@ -147,6 +147,21 @@ def test_targets_are_taken_over_where_nothing_changed() -> None:
     )
 
 
+def test_a_task_of_which_nothing_is_ready_is_not_looked_at_again_for_another_task() -> None:
+    known, plan = family(), (route("best"),)
+    view = build_snapshot(known, [(worker("w1"), [])])
+    first = resolve(plan, view, Prefer.COST)
+    assert not first.used
+    assert first.targets(query()) == ()
+    assert first.kept(first.basis(plan, view, Prefer.COST), Prefer.COST) == {DIGITS: {}}
+
+    ready = build_snapshot(known, [(view.workers[WorkerId("w1")], [key("best")])], before=view)
+    now = resolve(plan, ready, Prefer.COST, first)
+
+    assert now.used
+    assert named(now.targets(query())) == [("best", ["w1"])]
+
+
 def test_latencies_that_were_corrected_count_for_how_long_queues_may_be() -> None:
     """``best`` takes six times as long on ``w3`` as its profile says."""
     view, plan = fleet(), (*BUSY,)
