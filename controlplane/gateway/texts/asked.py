@@ -64,9 +64,14 @@ def check_numbers(task: Task, variant: str | None, tasks: Mapping[TaskName, Task
         return
     if any(one.tokenizer != task.text.tokenizer for one in tasks.texts.get(task.name, ())):
         name = asked_name(task)
+        what = f"the models of task {name!r} have different tokenizers"
+        to_whom = "to each"
+        if task.name in tasks.unread:
+            what = f"no model of task {name!r} that is live has the task's own tokenizer"
+            to_whom = "to others"
         raise InvalidInput(
-            f"the models of task {name!r} have different tokenizers, and numbers of tokens mean"
-            " something else to each: ask with texts, or name the 'variant' whose numbers they are"
+            f"{what}, and numbers of tokens mean something else {to_whom}: ask with texts, or name"
+            " the 'variant' whose numbers they are"
         )
 
 
