@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from controlplane.machine import rooms_here
 from controlplane.registry.operations import Operations, Registrations
 from controlplane.settings import Settings
-from controlplane.stamp_ages import StampAges
+from controlplane.timestamps import StampAges
 from controlplane.views.machines.certificate_status import CertificateStatus, certificate_status
 from controlplane.views.machines.core_shortage import CoreStatus, core_status
 from controlplane.views.machines.keys_file import KeysStatus, keys_status

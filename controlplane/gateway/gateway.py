@@ -49,8 +49,7 @@ from controlplane.live_state import ENDING, LiveState
 from controlplane.machine import rooms_here
 from controlplane.residency.standing import standings
 from controlplane.settings import Settings
-from controlplane.stamp_ages import StampAges
-from controlplane.timestamps import timestamp
+from controlplane.timestamps import StampAges, timestamp
 from controlplane.tls import FollowedCertificate
 from controlplane.views.machines.core_shortage import reading
 from controlplane.views.machines.keys_file import KeysStatus, keys_status

@@ -41,8 +41,7 @@ from controlplane.registry.uploads import (
     register_arguments,
 )
 from controlplane.settings import Settings
-from controlplane.stamp_ages import StampAges
-from controlplane.timestamps import timestamp
+from controlplane.timestamps import StampAges, timestamp
 from variants.disk import full_disk_explained
 from variants.errors import (
     Conflict,

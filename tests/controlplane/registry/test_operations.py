@@ -17,7 +17,7 @@ from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.registry.operations import STALE_S, Registrations
 from controlplane.settings import Settings, load_settings
-from controlplane.stamp_ages import StampAges
+from controlplane.timestamps import StampAges
 from tests.controlplane.builders import DictLive, digits_catalog
 from variants.artifacts.store import FileArtifactStore
 from variants.errors import RateLimited

@@ -1,6 +1,6 @@
 """Ages of stamps, while clocks are set."""
 
-from controlplane.stamp_ages import MOST_KNOWN, StampAges
+from controlplane.timestamps import MOST_KNOWN, StampAges
 
 HOUR_S = 3_600.0
 
