@@ -145,8 +145,8 @@ def as_running(settings: Settings) -> Settings:
     """The settings with what a live ``modelless up`` was told on its own command line.
 
     Its addresses, how it slices this machine, and the cluster that it has joined; without one they
-    stay as they are. Where MODELLESS_URL names a gateway, that is asked all the same, and commands that
-    work on the state directory measure for what runs on that.
+    stay as they are. Where MODELLESS_URL names a gateway, that is asked all the same, and commands
+    that work on the state directory measure for what runs on that.
     """
     state = running(settings)
     if state is None:
