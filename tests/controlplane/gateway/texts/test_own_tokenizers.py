@@ -389,6 +389,7 @@ async def test_who_does_not_hold_a_text_is_left_out(served: Served) -> None:
     assert cut.json["outputs"] == [[0, 0, 7, 7, 7, 7, 7, 2]]
     told = (await served.ask(long | accurate, path="/v1/explain")).json
     assert told["answer"]["variant"] == FAST
+    assert told["too_long_for"] == [SLOW]
     assert {one["variant"]: one["why"] for one in told["variants"]}[SLOW] == why
     assert told["plan"] == (
         "Not every model holds this: such queries take what they prefer of what fits, and plans"
