@@ -97,9 +97,12 @@ def check_form(face: Task, inputs: Any) -> None:
     names = [spec.name for spec in face.inputs]
     named = isinstance(inputs, dict)
     if inputs.keys() != set(names) if named else len(names) > 1:
+        what = 'a list of texts, such as ["a text"]'
+        if face.text is not None and face.text.pairs:
+            what = 'a list of pairs of texts, such as [["a text", "another one"]]'
         raise InvalidInput(
-            f"'inputs' of task {face.name!r} must be a list of texts, such as [\"a text\"], or an"
-            f" object with rows of numbers for each of: {', '.join(names)}"
+            f"'inputs' of task {face.name!r} must be {what}, or an object with rows of numbers for"
+            f" each of: {', '.join(names)}"
         )
 
 

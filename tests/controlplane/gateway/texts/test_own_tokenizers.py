@@ -9,6 +9,7 @@ import numpy as np
 import orjson
 import pytest
 
+from controlplane.gateway.lengths.named import at_other_lengths
 from controlplane.gateway.protection.body_frames import (
     described,
     own_texts_as_json,
@@ -27,6 +28,7 @@ from tests.controlplane.gateway.canaries.test_diversions import share
 from tests.controlplane.gateway.texts.test_reading import NAMES, TEXT, TOKENIZER, opinions
 from tests.controlplane.gateway.texts.test_reading import TAGS as TAGGING
 from tests.controlplane.serving import FAST, SLOW, Known, Served, serving, until
+from tests.planner.builders import catalog, kind, profile, snapshot, variant, worker
 from tests.texts import BEGIN, END, FILM, GOOD, PAD, other_tokenizer_json
 from tests.variants.catalog_builders import set_sharing
 from variants.buckets import TaskTable, own_texts_of, tasks_of_other_texts
@@ -44,6 +46,7 @@ from variants.types import (
     Task,
     TaskName,
     TensorSpec,
+    VariantName,
 )
 
 OTHER_TOKENIZER = other_tokenizer_json()
@@ -203,6 +206,25 @@ def test_where_no_version_may_answer_the_tokenizer_of_the_task_reads(
         assert tokenizers_read(tasks, versions) == named
     table = TaskTable(tasks, BOTH, own_texts_of([version]), tasks_of_other_texts([version]))
     assert list(asked(tokenisers, "good", tasks=table).read_as) == [None]
+
+
+def test_a_variant_of_a_shorter_length_may_hold_what_went_to_a_longer_one(
+    tokenisers: Tokenisers,
+) -> None:
+    """Four tokens by its own tokenizer, five by another: it was said that no shorter length holds
+    the text."""
+    parsed = asked(tokenisers, "good film", tasks=IN_BOTH, variant="view-v1-onnx-fp32")
+    name, shorter = "view-v1-onnx-fp32", "opinions.4"
+    known = catalog([variant(name, task=shorter)], [profile(name, task=shorter)], kinds=[kind()])
+    there = snapshot(known, (worker(), {(TaskName(shorter), VariantName(name))}))
+    error = at_other_lengths(IN_BOTH, there, parsed.query)
+    assert error is not None
+    assert error.message == (
+        "variant 'view-v1-onnx-fp32' is there for the length 4 of task 'opinions', and not for 8,"
+        " the shortest that holds this query by all tokenizers of the task that hold it: name"
+        " another variant, or none, or ask task 'opinions.4', which takes what is short enough for"
+        " this one"
+    )
 
 
 def test_where_tokens_stand_is_told_of_those_that_were_answered(tokenisers: Tokenisers) -> None:
