@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 
 from PIL import Image
 from sklearn.datasets import load_digits
@@ -26,10 +27,10 @@ from tests.integration.trace_player import Asked, play
 
 FILE = Path(__file__).parents[3] / "docs" / "page.png"
 WIDTH = 1_180
-LOWEST = "#variants"
+LOWEST = "#variants-part"
 """What stands below the part of the page that is kept."""
-COLOURS = 128
-"""Of the picture: more would make it larger, and nobody would see it."""
+CALM = "document.getElementById('banner').hidden && document.getElementById('notice').hidden"
+PATIENCE_S, DRAWN_S = 240.0, 3.0
 PERIOD_S, MEAN_QPS, SWING = 300.0, 60.0, 0.6
 NEEDS = (
     {"latency_ms": 50, "accuracy": 0.95},
@@ -51,19 +52,22 @@ def queries(seconds: float, seed: int = 1) -> Iterator[Asked]:
 
 
 def take(port: int, file: Path) -> None:
-    """Write the upper part of the page."""
+    """Write the upper part of the page, as soon as nothing stands above its tasks that the machine
+    itself is to blame for, such as other programs that take its cores; at the latest after
+    ``PATIENCE_S``."""
     with one_browser(), Driven(file.parent, width=WIDTH, height=900) as tab:
         tab.open(f"http://127.0.0.1:{port}/")
         tab.wait_for(f"document.querySelector('{LOWEST}') !== null")
-        time.sleep(3.0)
+        end_s = time.monotonic() + PATIENCE_S
+        time.sleep(DRAWN_S)
+        while time.monotonic() < end_s and not tab.value(CALM):
+            time.sleep(DRAWN_S)
         tab.picture(file)
         below = tab.value(
-            f"document.querySelector('{LOWEST}').closest('section').getBoundingClientRect().top"
-            " + window.scrollY"
+            f"document.querySelector('{LOWEST}').getBoundingClientRect().top + window.scrollY"
         )
     with Image.open(io.BytesIO(file.read_bytes())) as whole:
-        upper = whole.convert("RGB").crop((0, 0, WIDTH, round(below) - 4))
-        upper.quantize(COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
+        whole.convert("RGB").crop((0, 0, WIDTH, round(below) - 4)).save(file, optimize=True)
 
 
 @contextmanager
@@ -87,11 +91,11 @@ def main() -> None:
     asked.add_argument("--file", type=Path, default=FILE)
     chosen = asked.parse_args()
     with installation(chosen.port) as port:
-        told = asyncio.run(play(port, list(queries(chosen.seconds))))
+        trace = list(queries(chosen.seconds + PATIENCE_S + 30.0))
+        Thread(target=lambda: asyncio.run(play(port, trace)), daemon=True).start()
+        time.sleep(chosen.seconds)
         take(port, chosen.file)
-    met = sum(bool(one.body.get("slo_met")) for one in told)
-    size = chosen.file.stat().st_size / 1_024
-    print(f"{met:,} of {len(told):,} queries met their SLO; {chosen.file}: {size:.0f} KiB")
+    print(f"{chosen.file}: {chosen.file.stat().st_size / 1_024:.0f} KiB")
 
 
 if __name__ == "__main__":
