@@ -7,6 +7,7 @@ with the same settings; its progress lines become the operation that the caller 
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 import shutil
@@ -46,12 +47,16 @@ from variants.disk import full_disk_explained
 from variants.errors import (
     Conflict,
     DeadlineExceeded,
+    Internal,
     InvalidInput,
+    ModellessError,
     NotFound,
     RateLimited,
     ReplicaLost,
 )
 from variants.texts.inputs import MOST_BYTES
+
+log = logging.getLogger(__name__)
 
 AT_ONCE = 2
 WAITING = 8
@@ -74,6 +79,8 @@ SUFFIXES: Mapping[str, tuple[str, ...]] = {
 _KEPT_BYTES = 1024 * 1024
 """Most bytes of the child's output that are kept; a result takes a few KiB."""
 
+MOST_LOGGED = 4_000
+"""Characters of what a child says last before it fails in a way that nobody foresaw."""
 END = ":end"
 """Behind an operation's id, where the gateway that runs it looks whether it is to end."""
 ENDED = "it was ended on demand; what was built and measured until then is kept for another try"
@@ -273,6 +280,8 @@ class Registrations:
             if operation["id"] in self._ended:
                 outcome = _failed("CONFLICT", ENDED, operation)
         except Exception as error:
+            if not isinstance(error, ModellessError):
+                log.exception("request %s failed", operation["id"])
             outcome = {"state": "failed", "error": error_body(error, operation["id"])}
         finally:
             del self._children[operation["id"]]
@@ -326,6 +335,10 @@ class Registrations:
         finally:
             await end_group(child)
         outcome = _outcome(code, output, errors, operation)
+        if (error := outcome.get("error")) and error["code"] == Internal.code:
+            said = "\n".join(errors)[-MOST_LOGGED:] or "it said nothing"
+            id_, subject = operation["id"], operation["subject"]
+            log.error("request %s: registering %s ended with %d: %s", id_, subject, code, said)
         if error := outcome.get("error"):
             error["error"] = upload.as_called(error["error"])
         return outcome

@@ -56,7 +56,7 @@ REFUSES_ITS_FILES = """
     print(json.dumps({"error": error, "code": "INVALID_INPUT"}), file=sys.stderr)
     sys.exit(2)
 """
-CRASHES = "import os; os.abort()"
+CRASHES = "import os, sys; print('no luck', file=sys.stderr, flush=True); os.abort()"
 SLEEPS = """
     import os, pathlib, subprocess, sys, time
     grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -204,13 +204,20 @@ async def test_the_child_s_own_error_is_the_operation_s(room: Room) -> None:
     assert room.uploads() == []
 
 
-async def test_a_child_that_crashes_is_an_internal_error(room: Room) -> None:
+async def test_a_child_that_crashes_is_an_internal_error(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
     async with room.serve(CRASHES) as client:
         operation = await finished(client, await post(client))
 
     assert (operation["state"], operation["error"]["code"]) == ("failed", "INTERNAL")
     assert operation["error"]["error"] == "internal error"
     assert room.uploads() == []
+    # Who reads the log finds by its request what the client is not told.
+    [record] = [one for one in caplog.records if one.levelname == "ERROR"]
+    said = record.getMessage()
+    assert said.startswith(f"request {operation['id']}: registering digits/mlp ended with -6: ")
+    assert "no luck" in said
 
 
 PLODS = """
