@@ -29,16 +29,16 @@ EVENTS_HELD = 1_000
 
 TROUBLES = frozenset(
     {
-        "artifact_invalid", "canary_rolled_back", "catalog_lost", "catalog_slow",
-        "catalog_unwritable", "clock_set_back", "cores_short", "disk_nearly_full",
-        "forecast_forgotten", "gateway_lost", "layout_given_up", "live_state_lost", "live_state_slow", "load_failed",
-        "measuring_failed", "other_installation", "profile_check_failed", "quarantined",
-        "rebuild_failed", "scale_failed", "start_failed", "tell_failed", "unload_failed",
-        "worker_lost", "worker_warning",
+        "artifact_invalid", "canary_rolled_back", "catalog_slow", "clock_set_back",
+        "cores_short", "disk_nearly_full", "forecast_forgotten", "gateway_lost",
+        "layout_given_up", "live_state_slow", "load_failed", "measuring_failed",
+        "other_installation", "profile_check_failed", "quarantined", "rebuild_failed",
+        "scale_failed", "start_failed", "tell_failed", "unload_failed", "worker_lost",
+        "worker_warning",
     }
 )  # fmt: skip
-"""Kinds of events that are warnings in the log: who reads no more than these misses nothing that
-wants a hand."""
+"""Kinds of events that are warnings in the log: who reads no more than warnings misses nothing that
+wants a hand. Of what is away, ``Journal.trouble`` has warned already."""
 
 
 class Journal:
