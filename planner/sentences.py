@@ -6,6 +6,7 @@ them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from types import MappingProxyType
 
 from planner.types import Candidate, Query, Reason
@@ -14,6 +15,8 @@ from variants.types import DeviceKindName, Rule, Stage, Variant
 
 NAMED = 5
 """Names that a sentence lists at most."""
+LEAST_SAME = 2
+"""Characters from the beginning that make two names alike."""
 
 CHOSEN: Mapping[str, str] = {
     Reason.PLANNED: "the plan sends such queries there",
@@ -156,15 +159,28 @@ def not_in_service(variant: Variant, stage: Stage) -> str:
 
 
 def there_are(known: Iterable[str], asked: str) -> str:
-    """What there is instead of a name that is none: those that begin with it, else the first.
+    """What there is instead of a name that is none: first those that are the same for longest from
+    their beginning on, and how many more there are.
 
     It follows a sentence without its end: ``; there are: cnn-v1-fp32, cnn-v1-int8 and 3 more``.
     """
     names = sorted(known)
-    near = [name for name in names if name.startswith(asked)] or names
-    if not near:
+    if not names:
         return ""
-    return f"; there are: {some_of(near, NAMED)}"
+    same = [_same_from_beginning(name, asked) for name in names]
+    most = max(same)
+    near = names
+    if most >= LEAST_SAME:
+        near = [name for name, length in zip(names, same, strict=True) if length == most]
+    shown = near[:NAMED]
+    more = f" and {left} more" if (left := len(names) - len(shown)) else ""
+    return f"; there are: {', '.join(shown)}{more}"
+
+
+def _same_from_beginning(one: str, other: str) -> int:
+    """So many characters are the same before the first that differs."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def some_of(names: Sequence[str], most: int) -> str:

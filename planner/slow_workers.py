@@ -105,10 +105,10 @@ class _Known:
         """Whether it was found to be slow, and not quick since: spared, or asked again."""
         return self.strikes > 0 and self.quick_s == inf and now_s < self.until_s + FORGOTTEN_S
 
-    def begin(self, now_s: float) -> Episode:
-        """Others hear of the episode."""
+    def begin(self, now_s: float, *, spared: bool) -> Episode:
+        """Others hear of the episode; ``spared``: it has begun to be spared before."""
         self.told, self.began_s, self.most_times = True, now_s, self.times
-        self.pauses, self.paused_s = 0, 0.0
+        self.pauses, self.paused_s = int(spared), 0.0
         return Episode(self.times, 0.0, 0, 0.0)
 
     def end(self, now_s: float) -> Episode | None:
@@ -194,7 +194,7 @@ class SlowWorkers:
         self.begun, self.ended = {}, {}
         for worker, known in self._known.items():
             if worker in found and not known.told:
-                self.begun[worker] = known.begin(now_s)
+                self.begun[worker] = known.begin(now_s, spared=worker in self.spared)
             if worker in found:
                 known.most_times = max(known.most_times, known.times)
             if worker in self.spared:

@@ -169,6 +169,7 @@ EVENT_MODULES = (
     "plan_events",
     "storage_watch",
     "core_watch",
+    "clock_watch",
 )
 """Modules that decide what happened: tuples of kind, subject and message."""
 

@@ -5,7 +5,7 @@ length. Shorter rows are filled up to it. What buckets share is the name that cl
 a ``BucketedTask``, which is made of the buckets that there are and kept nowhere.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -84,13 +84,14 @@ class TaskTable(dict[TaskName, Task]):
     tokenizers that tasks and versions name, as ``variants.texts.inputs.packed`` makes them, and
     which versions have their own."""
 
-    __slots__ = ("bucketed", "own_texts", "texts", "tokenizers")
+    __slots__ = ("bucketed", "own_texts", "texts", "tokenizers", "unread")
 
     def __init__(
         self,
         tasks: Iterable[Task],
         tokenizers: Mapping[Digest, bytes] | None = None,
         own_texts: OwnTexts | None = None,
+        unread: Collection[TaskName] = (),
     ) -> None:
         super().__init__((task.name, task) for task in tasks)
         self.bucketed = bucketed_tasks(self.values())
@@ -103,6 +104,8 @@ class TaskTable(dict[TaskName, Task]):
             name: tuple(texts.values()) for name, texts in found.items()
         }
         """By which versions of a task read texts that do not read them as the task says."""
+        self.unread = frozenset(unread)
+        """Tasks by whose own tokenizer nobody reads, as ``tasks_of_other_texts`` has them."""
 
 
 def own_texts_of(versions: Iterable[ModelVersion]) -> OwnTexts:
@@ -111,6 +114,15 @@ def own_texts_of(versions: Iterable[ModelVersion]) -> OwnTexts:
         (one.task, one.label): one.text
         for one in versions
         if one.text is not None and one.stage in (Stage.LIVE, Stage.CANARY)
+    }
+
+
+def tasks_of_other_texts(versions: Iterable[ModelVersion]) -> frozenset[TaskName]:
+    """Tasks of which all versions that may answer have their own tokenizer, and there are some: no
+    text has to be read by that of the task."""
+    answering = [one for one in versions if one.stage in (Stage.LIVE, Stage.CANARY)]
+    return frozenset(one.task for one in answering) - {
+        one.task for one in answering if one.text is None
     }
 
 

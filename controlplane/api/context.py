@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from controlplane.machine import rooms_here
 from controlplane.registry.operations import Operations, Registrations
 from controlplane.settings import Settings
+from controlplane.timestamps import StampAges
 from controlplane.views.machines.certificate_status import CertificateStatus, certificate_status
 from controlplane.views.machines.core_shortage import CoreStatus, core_status
 from controlplane.views.machines.keys_file import KeysStatus, keys_status
@@ -110,6 +111,7 @@ class ApiContext:
     """Whether the file of clients' keys can be read."""
     _seen: Mapping[str, Any] | None = None
     """What the control loop told last of the nodes: it holds while nobody can say it."""
+    _ages: StampAges = field(default_factory=StampAges)
     _snapshot: CatalogSnapshot = field(default_factory=lambda: CatalogSnapshot(revision=-1))
 
     async def snapshot(self) -> CatalogSnapshot:
@@ -146,17 +148,23 @@ class ApiContext:
     async def control_loop(self) -> LoopStatus:
         """Whether the control loop turns."""
         with contextlib.suppress(StateUnavailable):
-            return loop_status((await self.live.controller() or {}).get("turned_s"), time())
-        return loop_status(None, time())
+            return loop_status(self._silent_s(await self.live.controller() or {}))
+        return loop_status(None)
 
     async def headroom(self) -> Mapping[str, Any] | None:
         """What the control loop says of how much more could be served; None where it does not."""
         with contextlib.suppress(StateUnavailable):
             told = await self.live.controller()
-            if told and time() - float(told.get("turned_s") or 0.0) < OLD_S:
+            silent_s = self._silent_s(told or {})
+            if told and silent_s is not None and silent_s < OLD_S:
                 found: Mapping[str, Any] | None = told.get("headroom")
                 return found
         return None
+
+    def _silent_s(self, told: Mapping[str, Any]) -> float | None:
+        """How long ago the control loop turned last; None where it has not said."""
+        turned_s = told.get("turned_s")
+        return None if turned_s is None else self._ages.age_s("control loop", float(turned_s))
 
     def _read(self) -> CatalogSnapshot:
         if self.catalog.revision() != self._snapshot.revision:

@@ -22,7 +22,8 @@ def table(
     """Print rows below their columns; a column whose name starts with ``>`` is right-aligned.
 
     On a terminal that is too narrow for them a last column of sentences goes below the others;
-    where these do not fit either, each row is a paragraph.
+    where these do not fit either, each row is a paragraph. A pipe or a file gets one line for each
+    row, however long, and one with the columns' names, for who searches and counts lines.
 
     Args:
         alike: columns that are told below the table there, where all their cells are the same.
@@ -92,6 +93,10 @@ def _lay_out(screen: "Console", columns: Sequence[str], cells: list[list[str]]) 
             for row in cells:
                 _paragraph(screen, names, row)
         return
+    if not screen.is_terminal:
+        whole_rows = [[cell.replace("\n", " ") for cell in row] for row in cells]
+        print("\n".join(_lines(columns, whole_rows)[1]))
+        return
     if _print_lines(screen, columns, cells):
         return
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
@@ -127,15 +132,25 @@ def _fitting(
 def _print_lines(screen: "Console", columns: Sequence[str], rows: list[list[str]]) -> bool:
     """Print what needs neither fold nor crop, line for line as Rich would lay it out, which is slow
     for thousands of rows; whether it was so."""
-    from rich.cells import cell_len
     from rich.text import Text
+
+    if any("\n" in cell for row in rows for cell in row):
+        return False
+    width, lines = _lines(columns, rows)
+    if width > screen.width:
+        return False
+    screen.print(Text(lines[0], style="dim"))
+    print("\n".join(["─" * width, *lines[1:]]))
+    return True
+
+
+def _lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[int, list[str]]:
+    """How wide a table is, and its lines: one of names and one for each row."""
+    from rich.cells import cell_len
 
     names = [column.removeprefix(">") for column in columns]
     lengths = [[cell_len(cell) for cell in row] for row in (names, *rows)]
     widths = [max(column) for column in zip(*lengths, strict=True)]
-    whole = sum(widths) + APART * (len(widths) - 1)
-    if whole > screen.width or any("\n" in cell for row in rows for cell in row):
-        return False
     right = [column.startswith(">") for column in columns]
     lines = [
         (" " * APART)
@@ -146,9 +161,7 @@ def _print_lines(screen: "Console", columns: Sequence[str], rows: list[list[str]
         .rstrip()
         for row, own in zip((names, *rows), lengths, strict=True)
     ]
-    screen.print(Text(lines[0], style="dim"))
-    print("\n".join(["─" * whole, *lines[1:]]))
-    return True
+    return sum(widths) + APART * (len(widths) - 1), lines
 
 
 APART = 3

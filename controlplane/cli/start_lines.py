@@ -114,13 +114,13 @@ def hello(
     """
     token = ' -H "Authorization: Bearer $MODELLESS_API_TOKEN"' if settings.api_token else ""
     err.print(f"\nReady in {seconds:.1f} s")
-    err.print(f"  Gateway     [bold]{url}[/]")
+    err.print(f"  Gateway     [bold]{url}[/]", soft_wrap=True)
     if settings.grpc_port:
         where = urlsplit(url).netloc.rpartition(":")[0]
-        err.print(f"  gRPC        {where}:{settings.grpc_port}")
-    err.print(f"  Dashboard   {url}/")
-    err.print(f"  API         {url}/docs")
-    err.print(f"  Metrics     {url}/metrics")
+        err.print(f"  gRPC        {where}:{settings.grpc_port}", soft_wrap=True)
+    err.print(f"  Dashboard   {url}/", soft_wrap=True)
+    err.print(f"  API         {url}/docs", soft_wrap=True)
+    err.print(f"  Metrics     {url}/metrics", soft_wrap=True)
     if EXAMPLE in tasks:
         err.print("\nAsk a task:")
         _paste(example_command(url, bool(settings.api_token)))
@@ -134,7 +134,7 @@ def hello(
         err.print("\nWhat a task takes, to be asked at /v1/query:")
         _paste(f"  curl -s{token} {url}/v2/models/{min(tasks)}")
     else:
-        err.print(f"\n{NOTHING_YET}", markup=False)
+        err.print(f"\n{NOTHING_YET}", markup=False, soft_wrap=True)
     err.print(f"\n{'Ctrl-C' if at_terminal else '`modelless down`'} stops everything.")
 
 

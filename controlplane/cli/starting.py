@@ -60,7 +60,9 @@ def start_and_serve(settings: Settings, example: str | None) -> None:
     forgive()  # `--detach` writes what is said here into a file
     began = time.monotonic()
     keeper = Supervisor(settings, step, warn)
-    err.print(f"[bold]modelless[/] {_version()}   [dim]state in {settings.state_dir}[/]\n")
+    err.print(
+        f"[bold]modelless[/] {_version()}   [dim]state in {settings.state_dir}[/]\n", soft_wrap=True
+    )
     for oversight in oversights(settings):
         warn(str(oversight))
     keeper.claim()

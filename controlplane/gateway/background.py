@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
@@ -32,12 +33,24 @@ async def in_turns(steps: Iterable[None], clock_ms: Callable[[], float] = _clock
             until_ms = clock_ms() + TURN_MS
 
 
+@dataclass(slots=True, kw_only=True)
+class _Away:
+    """For want of what work cannot go on."""
+
+    since_s: float
+    failed_s: float = 0.0
+    """When work failed last."""
+    names: set[str] = field(default_factory=set)
+    """Of that work."""
+
+
 class Background:
     """Tasks that run until they end or ``cancel`` is called."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
+        self._away: dict[str, _Away] = {}
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Begin work that ends by itself."""
@@ -75,18 +88,35 @@ class Background:
             _, under_way = await asyncio.wait(under_way, timeout=1)
 
     async def _repeated(self, work: Callable[[], Awaitable[None]]) -> None:
-        logged = ""
+        logged, name = "", getattr(work, "__name__", repr(work))
         while True:
+            begun_s = monotonic()
             try:
                 await work()
+                self._answered(name, begun_s)
                 logged = ""
                 continue
             except StateUnavailable as error:
-                if logged != "gone":
-                    log.warning("going on with what is known: %s", error)
-                logged = "gone"
+                self._failed(name, error)
             except Exception as error:
                 if logged != repr(error):
-                    log.exception("%s failed", getattr(work, "__name__", work))
+                    log.exception("%s failed", name)
                 logged = repr(error)
             await asyncio.sleep(AGAIN_S)
+
+    def _failed(self, name: str, error: StateUnavailable) -> None:
+        """Work cannot go on. That is logged once, though several wait for the same."""
+        what, now_s = error.message.partition(":")[0], monotonic()
+        if what not in self._away:
+            log.warning("going on with what is known: %s", error)
+            self._away[what] = _Away(since_s=now_s)
+        self._away[what].failed_s = now_s
+        self._away[what].names.add(name)
+
+    def _answered(self, name: str, begun_s: float) -> None:
+        """Work that began then has gone on: what it lacked is there again, if nothing has failed
+        for want of that since."""
+        for what, away in tuple(self._away.items()):
+            if name in away.names and begun_s > away.failed_s:
+                del self._away[what]
+                log.info("over after %.0f s: %s", begun_s - away.since_s, what)

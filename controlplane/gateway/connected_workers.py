@@ -336,7 +336,11 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
         if self.connections.get(worker) is not connection or connection.heard_s != heard_s:
             return
         self.silent.add(worker)
-        log.warning("worker %s says nothing: queries go elsewhere", worker)
+        silent_s = asyncio.get_running_loop().time() - heard_s
+        log.warning(
+            "worker %s has said nothing for %.1f s: queries go to others where they can",
+            worker, silent_s,
+        )  # fmt: skip
         self._renewal.soon(partial(self._hand_back, worker, connection))
         self._listen(worker, connection, heard_s)
 
@@ -351,11 +355,19 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
         if worker not in self.silent or self.connections.get(worker) is not connection:
             return
         if connection.heard_s != heard_s:
-            self.silent.discard(worker)
+            self._heard(worker)
             self._renewal.soon()
             return
         loop = asyncio.get_running_loop()
         loop.call_later(CONFIRM_S, self._listen, worker, connection, heard_s)
+
+    def _heard(self, worker: WorkerId) -> bool:
+        """A worker has said something; whether it was silent until then."""
+        if worker not in self.silent:
+            return False
+        self.silent.discard(worker)
+        log.info("worker %s says something again: it gets queries as before", worker)
+        return True
 
     def close(self) -> None:
         """Close all connections; queries in flight on them are answered as lost."""
@@ -369,8 +381,7 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
         self._renewal.soon()
 
     def reported(self, worker: WorkerId, status: WorkerStatus) -> None:
-        heard = worker in self.silent
-        self.silent.discard(worker)
+        heard = self._heard(worker)
         if self._workers[worker].learn(status) or heard:
             self._renewal.soon()
 

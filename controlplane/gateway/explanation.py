@@ -4,7 +4,7 @@
 that comes now, by the same functions; nothing is sent to a worker.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from math import isnan
 
 from controlplane.gateway.accuracy_doubt import accuracy_doubt
@@ -91,8 +91,15 @@ def explained(
         plan=plan_words(snapshot, routes, query, found) + canary_words(canary),
         doubt=accuracy_doubt(verdicts, query),
         cores="",
+        too_long_for=_too_long_for(verdicts, query),
         variants=verdicts,
     )
+
+
+def _too_long_for(verdicts: Iterable[VerdictSchema], query: Query) -> list[str]:
+    """The variants that do not hold the texts of a query, by what was said of their versions."""
+    said = {why for _, why in query.unread}
+    return sorted({row.variant for row in verdicts if row.why in said})
 
 
 def _answer(found: Choice, query: Query, now_ms: float) -> AnswerSchema:

@@ -51,7 +51,7 @@ from controlplane.live_state import ENDING, LiveState
 from controlplane.machine import rooms_here
 from controlplane.residency.standing import standings
 from controlplane.settings import Settings
-from controlplane.timestamps import timestamp
+from controlplane.timestamps import StampAges, timestamp
 from controlplane.tls import FollowedCertificate
 from controlplane.views.machines.core_shortage import reading
 from controlplane.views.machines.keys_file import KeysStatus, keys_status
@@ -110,6 +110,7 @@ class Gateway:
         self._answering = {"catalog": True, "live_state": True}
         """As they did when they were last asked."""
         self._told: Mapping[str, Any] | None = None
+        self._ages = StampAges()
         """What the control loop told last of itself."""
         self._background = Background()
         self._limits = limits or ClientLimits(idle_s=settings.idle_connection_s)
@@ -347,11 +348,17 @@ class Gateway:
         return ControlLoopSeen(
             told=self._told or {},
             now_s=now_s,
+            silent_s=self._silent_s(),
             frozen=known.frozen,
             rules_not_kept=sum(
                 not kept[rule.id].kept for rule in catalog.rules if rule.kind is not RuleKind.FREEZE
             ),
         )
+
+    def _silent_s(self) -> float | None:
+        """How long ago the control loop turned last; None where it has not said."""
+        turned_s = (self._told or {}).get("turned_s")
+        return None if turned_s is None else self._ages.age_s("control loop", float(turned_s))
 
     # -- what others ask ------------------------------------------------------------------------
 
@@ -466,7 +473,7 @@ class Gateway:
             if sample := self._report.sample():
                 await self.live.put_history(sample)
             self._told = told or self._told
-        self.known.meeting.hear_of_starts(self._told or {}, time())
+        self.known.meeting.hear_of_starts(self._told or {}, self._silent_s())
         self.known.hear_of_measuring(self._told or {})
         await asyncio.sleep(REPORT_S)
 

@@ -28,10 +28,10 @@ from planner.slow_workers import SlowWorkers, WorkerTimes
 from planner.types import TRANSPORT_MS, ProfileKey, Snapshot
 from planner.zones.rings import Rings
 from variants.artifacts.protocol import ArtifactStore
-from variants.buckets import TaskTable, own_texts_of
+from variants.buckets import TaskTable, own_texts_of, tasks_of_other_texts
 from variants.catalog.known_objects import keeping
 from variants.catalog.protocol import Catalog, Marks
-from variants.catalog.validity.texts import tokenizers_of
+from variants.catalog.validity.texts import tokenizers_read
 from variants.errors import NotFound, SloInfeasible
 from variants.figures import counted
 from variants.texts.inputs import packed
@@ -138,7 +138,10 @@ class Knowledge:
             return False
         known = self.tasks.tokenizers
         self.catalog, tokenizers = await asyncio.to_thread(self._read_catalog, known)
-        self.tasks = TaskTable(self.catalog.tasks, tokenizers, own_texts_of(self.catalog.versions))
+        versions = self.catalog.versions
+        self.tasks = TaskTable(
+            self.catalog.tasks, tokenizers, own_texts_of(versions), tasks_of_other_texts(versions)
+        )
         self.specs = Specs(self.catalog, self._store)
         self.accuracies = accuracies_of(self.catalog)
         self.variants = frozenset(variant.key for variant in self.catalog.variants)
@@ -262,10 +265,10 @@ class Knowledge:
     def _read_catalog(
         self, known: Mapping[Digest, bytes]
     ) -> tuple[CatalogSnapshot, Mapping[Digest, bytes]]:
-        """The catalog as it is now and the tokenizers of its tasks, in another thread than queries
-        are answered in; ``known`` are those that were read before."""
+        """The catalog as it is now and the tokenizers by which texts are read, in another thread
+        than queries are answered in; ``known`` are those that were read before."""
         catalog = keeping(self._source.snapshot(), self.catalog)
-        named = tokenizers_of(catalog.tasks, catalog.versions)
+        named = tokenizers_read(catalog.tasks, catalog.versions)
         if named == known.keys():
             return catalog, known
         found = {name: known[name] for name in named & known.keys()}

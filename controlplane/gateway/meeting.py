@@ -91,15 +91,15 @@ class Meeting:
             self._counts = counts
             self._changed()
 
-    def hear_of_starts(self, told: Mapping[str, Any], now_s: float) -> None:
+    def hear_of_starts(self, told: Mapping[str, Any], silent_s: float | None) -> None:
         """Take in which workers do not start; what was told long ago says nothing.
 
         Args:
             told: by the control loop, of itself (``controller.events.loop_report``).
-            now_s: Unix time.
+            silent_s: how long ago its last turn ended; None where it has not said.
         """
         said = told.get("failed_starts") or {}
-        fresh = now_s - (told.get("turned_s") or 0.0) < FRESH_S
+        fresh = silent_s is not None and silent_s < FRESH_S
         failed = frozenset(map(DeviceKindName, said)) if fresh else frozenset()
         if failed != self._failed:
             self._failed = failed

@@ -7,6 +7,7 @@ with the same settings; its progress lines become the operation that the caller 
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 import shutil
@@ -41,17 +42,21 @@ from controlplane.registry.uploads import (
     register_arguments,
 )
 from controlplane.settings import Settings
-from controlplane.timestamps import timestamp
+from controlplane.timestamps import StampAges, timestamp
 from variants.disk import full_disk_explained
 from variants.errors import (
     Conflict,
     DeadlineExceeded,
+    Internal,
     InvalidInput,
+    ModellessError,
     NotFound,
     RateLimited,
     ReplicaLost,
 )
 from variants.texts.inputs import MOST_BYTES
+
+log = logging.getLogger(__name__)
 
 AT_ONCE = 2
 WAITING = 8
@@ -62,7 +67,8 @@ SILENT_S = 3_600.0
 """How long a registration may tell of nothing new, four times what a model may take for one step;
 while it goes on it may take as long as it needs."""
 BEAT_S = 5.0
-STALE = timedelta(seconds=30)
+STALE_S = 30.0
+"""A gateway that has not said for so long that an operation still runs is gone."""
 EVALUATION_MIB = 512
 SUFFIXES: Mapping[str, tuple[str, ...]] = {
     "model": (".onnx", ".pt2"),
@@ -73,6 +79,8 @@ SUFFIXES: Mapping[str, tuple[str, ...]] = {
 _KEPT_BYTES = 1024 * 1024
 """Most bytes of the child's output that are kept; a result takes a few KiB."""
 
+MOST_LOGGED = 4_000
+"""Characters of what a child says last before it fails in a way that nobody foresaw."""
 END = ":end"
 """Behind an operation's id, where the gateway that runs it looks whether it is to end."""
 ENDED = "it was ended on demand; what was built and measured until then is kept for another try"
@@ -110,11 +118,13 @@ class Registrations:
         operations: Operations,
         command: Sequence[str] = (sys.executable, "-m", "controlplane.cli.main"),
         silent_s: float = SILENT_S,
+        ages: StampAges | None = None,
     ) -> None:
         self._settings = settings
         self._operations = operations
         self._command = tuple(command)
         self._silent_s = silent_s
+        self._ages = ages or StampAges()
         self._places = asyncio.Semaphore(AT_ONCE)
         self._spool = Spool(AT_ONCE * largest_form(self._limits()))
         self._tasks: set[asyncio.Task[None]] = set()
@@ -191,13 +201,24 @@ class Registrations:
         found = None if id.endswith(END) else await self._operations.operation(id)
         if found is None:
             raise NotFound(f"there is no operation {id[:128]!r}")
-        return _as_now(found)
+        return self._as_now(found)
 
     async def all(self) -> list[dict[str, Any]]:
         """Those of the last day, the newest first."""
         found = await self._operations.all_operations()
-        known = (_as_now(one) for id, one in found.items() if not id.endswith(END))
+        known = (self._as_now(one) for id, one in found.items() if not id.endswith(END))
         return sorted(known, key=lambda one: str(one["created_at"]), reverse=True)
+
+    def _as_now(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        """An operation as it was stored, or lost with the gateway that ran it."""
+        operation = dict(found)
+        if operation["state"] != "running":
+            return operation
+        told_s = datetime.fromisoformat(operation["updated_at"]).timestamp()
+        if self._ages.age_s(operation["id"], told_s) > STALE_S:
+            lost = ReplicaLost(LOST)
+            operation |= {"state": "failed", "error": error_body(lost, operation["id"])}
+        return operation
 
     async def end(self, id: str) -> dict[str, Any]:
         """Have a registration end, whichever gateway runs it; return its state until then.
@@ -259,6 +280,8 @@ class Registrations:
             if operation["id"] in self._ended:
                 outcome = _failed("CONFLICT", ENDED, operation)
         except Exception as error:
+            if not isinstance(error, ModellessError):
+                log.exception("request %s failed", operation["id"])
             outcome = {"state": "failed", "error": error_body(error, operation["id"])}
         finally:
             del self._children[operation["id"]]
@@ -312,6 +335,10 @@ class Registrations:
         finally:
             await end_group(child)
         outcome = _outcome(code, output, errors, operation)
+        if (error := outcome.get("error")) and error["code"] == Internal.code:
+            said = "\n".join(errors)[-MOST_LOGGED:] or "it said nothing"
+            id_, subject = operation["id"], operation["subject"]
+            log.error("request %s: registering %s ended with %d: %s", id_, subject, code, said)
         if error := outcome.get("error"):
             error["error"] = upload.as_called(error["error"])
         return outcome
@@ -378,16 +405,6 @@ def _new_operation(form: Form) -> dict[str, Any]:
         "created_at": now,
         "updated_at": now,
     }
-
-
-def _as_now(found: Mapping[str, Any]) -> dict[str, Any]:
-    """An operation as it was stored, or lost with the gateway that ran it."""
-    operation = dict(found)
-    silent = datetime.now(UTC) - datetime.fromisoformat(operation["updated_at"])
-    if operation["state"] == "running" and silent > STALE:
-        lost = ReplicaLost(LOST)
-        operation |= {"state": "failed", "error": error_body(lost, operation["id"])}
-    return operation
 
 
 def _failed(code: str, message: str, operation: Mapping[str, Any]) -> dict[str, Any]:

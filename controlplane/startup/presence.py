@@ -144,11 +144,15 @@ def already_running(settings: Settings, state: Mapping[str, object] | None) -> s
 def as_running(settings: Settings) -> Settings:
     """The settings with what a live ``modelless up`` was told on its own command line.
 
-    Its addresses, how it slices this machine, and the cluster that it has joined; without one, or
-    where MODELLESS_URL names another gateway, they stay as they are.
+    Its addresses, how it slices this machine, and the cluster that it has joined; without one they
+    stay as they are. Where MODELLESS_URL names a gateway, that is asked all the same, and commands
+    that work on the state directory measure for what runs on that.
     """
-    state = None if settings.url else running(settings)
-    return settings if state is None else as_told(settings, state)
+    state = running(settings)
+    if state is None:
+        return settings
+    told = as_told(settings, state)
+    return told.model_copy(update={"url": settings.url}) if settings.url else told
 
 
 def as_told(settings: Settings, state: dict[str, object]) -> Settings:

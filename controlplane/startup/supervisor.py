@@ -306,7 +306,9 @@ class Supervisor:
 
     def _restart_valkey(self, valkey: EmbeddedValkey) -> None:
         """Start it again; queries go on without it, so a failure is told and tried again."""
-        what = "embedded Valkey's socket was removed" if valkey.alive() else "embedded Valkey died"
+        what = "embedded Valkey's socket was removed"
+        if ended_by := valkey.ended_by():
+            what = f"embedded Valkey ended {ended_by}"
         try:
             valkey.start()
         except ClusterUnavailable as error:
@@ -316,7 +318,10 @@ class Supervisor:
         else:
             self._remember()
             self._said = ""
-            self._say(f"the {what}; it was started again, nothing is lost")
+            self._say(
+                f"the {what}; it was started again, and is filled again but for the charts of the"
+                " last hour and the outcomes of registrations over REST; no query was lost"
+            )
 
     def _ray_has_ended(self) -> bool:
         return self._raylet is not None and self._raylet.has_ended()

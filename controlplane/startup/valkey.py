@@ -5,7 +5,9 @@ import shutil
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 from redis import Redis
 from redis.backoff import NoBackoff
@@ -15,6 +17,8 @@ from redis.retry import Retry
 from variants.errors import ClusterUnavailable
 
 START_S = 10.0
+MOST_LOG_BYTES = 2**20
+"""Of the log, from which on a start begins it anew. It has some lines for each start."""
 
 
 class EmbeddedValkey:
@@ -30,10 +34,23 @@ class EmbeddedValkey:
         self.socket = run_dir / "valkey.sock"
         self._log = run_dir / "valkey.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._started = False
 
     @property
     def url(self) -> str:
         return f"unix://{self.socket}"
+
+    def ended_by(self) -> str:
+        """How it ended, where it has by itself: by which signal, or with which exit code."""
+        code = None if self._process is None else self._process.poll()
+        if code is None:
+            return ""
+        if code >= 0:
+            return f"with exit code {code}"
+        try:
+            return f"by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"by signal {-code}"
 
     @property
     def pid(self) -> int | None:
@@ -64,7 +81,7 @@ class EmbeddedValkey:
         arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
         binary = self._binary or find_binary()
         try:
-            with self._log.open("wb") as log:
+            with self._log.open(self._log_mode()) as log:
                 # Its own session: Ctrl-C at the terminal must not end it before the workers left.
                 self._process = subprocess.Popen(
                     [binary, *arguments],
@@ -78,6 +95,14 @@ class EmbeddedValkey:
                 f"the embedded Valkey cannot be run from {binary}: {error.strerror}"
             ) from error
         self._wait_until_it_answers()
+
+    def _log_mode(self) -> Literal["ab", "wb"]:
+        """What one that died has said last stays, unless there is too much of it."""
+        with suppress(OSError):
+            if self._started and self._log.stat().st_size < MOST_LOG_BYTES:
+                return "ab"
+        self._started = True
+        return "wb"
 
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None

@@ -102,6 +102,11 @@ class ExplanationSchema(Schema):
         description="Why an answer may be late nevertheless: the cores of some machine are short; "
         "empty where they are not, or nothing tells.",
     )
+    too_long_for: list[str] = Field(
+        default_factory=list,
+        description="Of texts: the variants whose tokenizer makes more tokens of them than they"
+        " take; the others answer.",
+    )
     variants: list[VerdictSchema] = Field(
         description="The chosen one, then those that fit, then those that do not."
     )

@@ -6,7 +6,8 @@ the page and ``GET /v1/history``.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from controlplane.views.service_status import Outcomes, outcomes_by_task
@@ -15,6 +16,9 @@ STEP_S = 10.0
 LONGEST_S = 3600.0
 SETTLE_S = 3.0
 """So long after ten seconds are over, all gateways have told of them."""
+LATE_SLOTS = 3
+"""A sample of so many tens of seconds before another one may come after it: clocks differ a little,
+and gateways do not write at the same moment."""
 
 Latencies = Mapping[tuple[float, float | None], int]
 """How many answers took from so many ms to so many."""
@@ -31,7 +35,8 @@ def history(
     """Put samples together.
 
     Args:
-        samples: what gateways left, in any order; several of one moment are added up.
+        samples: what gateways left, oldest first; several of one moment are added up. Where a clock
+            was set back, those of before count up to the new time.
         now_s: Unix time.
         seconds: how far back to go, at most ``LONGEST_S``.
         task: this one only; None for all that were asked.
@@ -43,7 +48,7 @@ def history(
     end = slot_of(now_s - SETTLE_S)
     begin = end - max(1, round(min(seconds, LONGEST_S) / STEP_S))
     by_slot: dict[int, list[Mapping[str, Mapping[str, Any]]]] = defaultdict(list)
-    for sample in samples:
+    for sample in _before_set_back(list(samples)):
         if begin <= int(sample["slot"]) < end:
             by_slot[int(sample["slot"])].append(sample["tasks"])
     names = {name for told in by_slot.values() for tasks in told for name in tasks if name}
@@ -56,6 +61,16 @@ def history(
             for name in wanted
         ],
     }
+
+
+def _before_set_back(samples: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Samples without those of moments that come once more, because a clock was set back."""
+    first = inf
+    for sample in reversed(samples):
+        slot = int(sample["slot"])
+        if slot <= first + LATE_SLOTS:
+            yield sample
+            first = min(first, slot)
 
 
 def _columns(moments: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -23,3 +23,19 @@ def test_a_price_is_above_its_ceiling_also_where_both_are_nearly_equal() -> None
         explain.above_ceiling(candidate, 0.00099999)
         == "a row alone costs 1 > 0.99999 USD per million"
     )
+
+
+def test_in_place_of_a_name_that_is_none_stand_those_most_like_it_and_how_many_others() -> None:
+    names = ["cnn-v1-fp32", "cnn-v1-int8", "mlp-v1-fp32", "mlp-v1-int8", "mlp-v2-int8"]
+
+    def said(asked: str, known: list[str] = names) -> str:
+        return explain.there_are(known, asked)
+
+    assert said("mlp-v1-int9") == "; there are: mlp-v1-int8 and 4 more"
+    assert said("mlp-v1") == "; there are: mlp-v1-fp32, mlp-v1-int8 and 3 more"
+    assert said("mlp") == "; there are: mlp-v1-fp32, mlp-v1-int8, mlp-v2-int8 and 2 more"
+    everything = ", ".join(names)
+    assert said("nope") == said("") == f"; there are: {everything}"
+    assert said("nope", [*names, "tree"]) == f"; there are: {everything} and 1 more"
+    assert said("mlp", ["mlp-v1"]) == "; there are: mlp-v1"
+    assert said("nope", []) == ""

@@ -211,6 +211,25 @@ def test_one_that_is_not_asked_any_more_is_told_as_over_too() -> None:
     assert over == pytest.approx((TIMES, lasted_s, 1, lasted_s))
 
 
+def test_one_that_was_spared_before_it_is_told_was_spared_once_at_least() -> None:
+    """Of two workers both count as slow for a while, so neither is told: it said of the second
+    that queries were kept from it 0 times, for 1 s in all."""
+    fleet = Fleet(a=10.0, b=30.0)
+    fleet.look()
+    fleet.means_ms = {"a": 40.0, "b": 10.0}
+    fleet.answers["a"] += ANSWERS
+    fleet.look(after_s=FIRST_S, ran=0)  # b is not asked yet, and a is slow
+    assert list(fleet.workers.spared) == ["a"]
+    assert not fleet.workers.slow
+    fleet.answers["b"] += ANSWERS
+    fleet.look(ran=0)  # b is quick
+    assert fleet.workers.begun.keys() == {"a"}
+    fleet.look(after_s=FIRST_S + FORGOTTEN_S, ran=0)
+    over = fleet.workers.ended[WorkerId("a")]
+    assert over.pauses == 1
+    assert over.paused_s > 0
+
+
 def test_one_near_the_bound_does_not_come_and_go() -> None:
     """Of two workers, one takes 1.9 to 2.1 times as long; each time in turn."""
     fleet = Fleet(a=10.0, b=21.5)

@@ -111,7 +111,10 @@ class ConnectionPool:
             nonlocal lost
             lost = True
             if is_pooled():
-                log.warning("worker %s is gone: %s", worker, reason)
+                if connection is not None and connection.status.draining:
+                    log.info("worker %s has left: it had drained", worker)
+                else:
+                    log.warning("worker %s is gone: %s", worker, reason)
                 self._remove(worker, reason or "its connection broke")
 
         self._opening.add(worker)
@@ -130,7 +133,7 @@ class ConnectionPool:
             return
         except ModellessError as error:
             if worker not in self._unreachable:
-                log.info("worker %s cannot be reached yet: %s", worker, error)
+                log.info("worker %s cannot be reached now: %s", worker, error)
             self._unreachable.add(worker)
             return
         finally:

@@ -17,6 +17,7 @@ EVENT_KINDS = frozenset(
         "catalog_slow",
         "catalog_unwritable",
         "catalog_writable",
+        "clock_set_back",
         "controller_started",
         "controller_stopped",
         "cores_short",

@@ -18,6 +18,10 @@ from planner.sentences import there_are
 from variants.errors import InvalidInput, NotFound, StateUnavailable, TaskNotFound
 from variants.types import EventFilter
 
+NEAR = 10
+"""Kinds that are named in place of one that is none."""
+ALIKE = 0.75
+"""Of two names, how alike they are from which on one may be mistyped, by ``difflib``."""
 SECOND = len("2026-01-31T23:59:59")
 KindName = Annotated[str, StringConstraints(max_length=64)]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="At most so many, newest first.")]
@@ -85,16 +89,26 @@ async def _check_kinds(context: ApiContext, kinds: Iterable[str]) -> None:
     for kind in kinds:
         if kind in EVENT_KINDS or await _any(context, EventFilter(kinds=frozenset({kind}))):
             continue
-        known = sorted(EVENT_KINDS)
-        near = [one for one in known if kind in one] or get_close_matches(kind, known, 5)
-        raise InvalidInput(
-            f"there is no kind of event {kind!r}; there are: {_listed(near or known)}"
-        )
+        raise InvalidInput(f"there is no kind of event {kind!r}; {_kinds_like(kind)}")
 
 
-def _listed(kinds: list[str]) -> str:
-    more = f" and {left} more" if (left := len(EVENT_KINDS) - len(kinds)) else ""
-    return f"{', '.join(kinds)}{more}"
+def _kinds_like(kind: str) -> str:
+    """Which kinds may be meant, and where all are; all themselves where nothing is like it."""
+    known = sorted(EVENT_KINDS)
+    asked = kind.lower().replace("-", "_")
+    words = set(asked.split("_"))
+    near = (
+        [one for one in known if asked and asked in one]
+        or get_close_matches(asked, known, NEAR, cutoff=ALIKE)
+        or [one for one in known if words & set(one.split("_"))]
+    )
+    if not near:
+        return f"there are: {', '.join(known)}"
+    named = near[:NEAR]
+    return (
+        f"there are: {', '.join(named)} and {len(known) - len(named)} others, which /docs lists"
+        " under GET /v1/events"
+    )
 
 
 async def _tasks(context: ApiContext, task: str) -> frozenset[str]:

@@ -16,6 +16,7 @@ from controlplane.cli.batching.row import Row
 from controlplane.cli.batching.rows_query import (
     DEADLINE_MS,
     Batched,
+    about_row,
     error_line,
     query_of,
     read_answer,
@@ -168,7 +169,7 @@ class Asker:
         elif refused.code not in OF_ROWS:
             raise refused
         elif len(rows) == 1:
-            self._refuse(rows[0], refused.code, refused.message)
+            self._refuse(rows[0], refused.code, about_row(rows[0], refused.message))
             progress()
         else:
             half = len(rows) // 2

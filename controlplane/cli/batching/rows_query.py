@@ -3,6 +3,7 @@
 This protocol is what has a priority, and it takes and gives numbers as raw bytes.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -244,6 +245,12 @@ def _read(answer: Answer) -> tuple[dict[str, Any], dict[str, Any]]:
 def numbered(row: Row) -> dict[str, Any]:
     """How the line of a row begins: with its number, and of a picture the name of its file."""
     return {"row": row.number, **({"file": row.file} if row.file else {})}
+
+
+def about_row(row: Row, said: str) -> str:
+    """What was said of a query with this row alone, of its row or text 0, with the row's number in
+    the file."""
+    return re.sub(r"\b(row|text) 0\b", rf"\1 {row.number}", said)
 
 
 def error_line(row: Row, code: str, text: str) -> bytes:

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from controlplane.cli.asking.rows import QueryRows
 from controlplane.cli.commands.export import device_rows, known_catalog, planning_text
 from controlplane.cli.gateway_client import Client, at
+from controlplane.cli.replaying.held_texts import held_by_some
 from planner.eviction.registry import RULES
 from planner.planning_settings import DEFAULTS
 from planner.types import Objective
@@ -85,11 +87,18 @@ def _why_not_known(client: Client, task: str) -> str:
     )
 
 
-def known_of(client: Client, asked: Iterable[str]) -> Known:
+def known_of(
+    client: Client,
+    asked: Iterable[str],
+    tasks: Mapping[str, Row],
+    rows: Mapping[str, QueryRows],
+) -> Known:
     """What an installation says of itself.
 
     Args:
         asked: the tasks that the trace asks for.
+        tasks: all, by name.
+        rows: what each task is asked with.
 
     Raises:
         InvalidInput: nothing could be simulated with it.
@@ -110,7 +119,10 @@ def known_of(client: Client, asked: Iterable[str]) -> Known:
         fleet=fleet,
         objective=objective,
         eviction=eviction,
-        notes=tuple(_notes(client, inventory, set(asked), objective)),
+        notes=(
+            *_notes(client, inventory, set(asked), objective),
+            *filter(None, (held_by_some(client, tasks[one], rows[one]) for one in sorted(rows))),
+        ),
     )
 
 

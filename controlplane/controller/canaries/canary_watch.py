@@ -50,7 +50,7 @@ class CanaryWatch:
         """By the number of the share."""
         self._told: set[str] = set()
         """The numbers of those that were told to be good."""
-        self._kept_s = clock_s()
+        self._kept_s, self._told_kept = clock_s(), frozenset[str]()
         self._published = False
 
     async def recall(self) -> None:
@@ -67,7 +67,7 @@ class CanaryWatch:
             counted, told = dict(kept["counted"]), set(kept["told"])
             for of_share in counted.values():
                 evidence_of(of_share.values())
-            self._counted, self._told = counted, told
+            self._counted, self._told, self._told_kept = counted, told, frozenset(told)
 
     def count(self, reports: Mapping[str, Mapping[str, Any]]) -> None:
         """Take in what gateways have counted."""
@@ -136,11 +136,12 @@ class CanaryWatch:
         )
 
     async def _keep(self, epoch: int) -> None:
-        """Write down what was counted, if that is due."""
+        """Write down what was counted, if that is due; at once what was told, which a successor
+        would tell again."""
         now_s = self._clock_s()
-        if now_s - self._kept_s < KEEP_EVERY_S:
+        if now_s - self._kept_s < KEEP_EVERY_S and self._told == self._told_kept:
             return
-        self._kept_s = now_s
+        self._kept_s, self._told_kept = now_s, frozenset(self._told)
         body = json.dumps({"counted": self._counted, "told": sorted(self._told)}).encode()
         at_s = self._wall_s()
         await asyncio.to_thread(lambda: self._catalog.put_learned(NAME, at_s, body, epoch=epoch))

@@ -27,6 +27,20 @@ EVENTS_HELD = 1_000
 """Events that wait for the database to come back; the oldest go first."""
 
 
+TROUBLES = frozenset(
+    {
+        "artifact_invalid", "canary_rolled_back", "catalog_slow", "clock_set_back",
+        "cores_short", "disk_nearly_full", "forecast_forgotten", "gateway_lost",
+        "layout_given_up", "live_state_slow", "load_failed", "measuring_failed",
+        "other_installation", "profile_check_failed", "quarantined", "rebuild_failed",
+        "scale_failed", "start_failed", "tell_failed", "unload_failed", "worker_lost",
+        "worker_warning",
+    }
+)  # fmt: skip
+"""Kinds of events that are warnings in the log: who reads no more than warnings misses nothing that
+wants a hand. Of what is away, ``Journal.trouble`` has warned already."""
+
+
 class Journal:
     """Keeps events and troubles, and stores events and ticks when the database answers."""
 
@@ -69,7 +83,8 @@ class Journal:
 
     def tell(self, kind: str, subject: str, message: str) -> None:
         """Note an event; this turn or the next one stores it."""
-        log.info("%s %s: %s", kind, subject, message)
+        level = logging.WARNING if kind in TROUBLES else logging.INFO
+        log.log(level, "%s %s: %s", kind, subject, message)
         self.told[kind] += 1
         # What a worker says of an error may hold anything.
         subject, message = storable(subject), storable(message)

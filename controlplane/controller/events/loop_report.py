@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 from controlplane.controller.events.answer_pace import AnswerPace
+from controlplane.controller.events.clock_watch import ClockWatch
 from controlplane.controller.events.core_watch import CoreWatch
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.storage_watch import StorageWatch
@@ -48,6 +49,7 @@ class LoopReport:
         """What ``look_at_disks`` saw since the last turn ended."""
         self._turned_s: float | None = None
         self._storage = StorageWatch()
+        self._clock = ClockWatch()
         self._cores = CoreWatch()
         self._core_times: tuple[tuple[CoreTime, ...], tuple[CoreTime, ...]] = ((), ())
         """Of workers, and of gateways."""
@@ -77,7 +79,7 @@ class LoopReport:
         self._seen = self._rooms()
 
     async def turned(self, plan: Plan | None) -> None:
-        """Tell events of disks, of cores and of the catalog, and gateways how things are.
+        """Tell events of disks, of clock and cores and of the catalog, and gateways how things are.
 
         They are told ``turned_s``, when the last turn that did not fail ended (Unix time; null
         before any), ``plan_at``, when the newest plan was made, ``events``, how many of each kind
@@ -97,6 +99,7 @@ class LoopReport:
         slow_ms, live_slow_ms = self.catalog_pace.slow_ms(), self.live_pace.slow_ms()
         now_s = self._clock_s()
         found = list(self._storage.rooms(rooms))
+        found += self._clock.look(self._wall_s())
         found += self._cores.look(chain(*self._core_times), now_s)
         found += self._storage.live_state_answered(live_slow_ms, now_s)
         if self._journal.troubled("catalog"):  # nothing was written: `catalog_lost` tells of it

@@ -54,6 +54,7 @@ function findings({ lately, rows, workers, kinds, frozen, cores, events, explana
   const missing = kinds.reduce((sum, kind) => sum + kind.missing, 0), wanted = kinds.reduce((sum, kind) => sum + kind.wanted, 0);
   if (!workers.length) say("No worker is running.");
   else if (missing) say(missing + " of " + wanted + (wanted === 1 ? " worker " : " workers ") + (missing === 1 ? "is" : "are") + " missing: the others get their queries.");
+  if (workers.length && !rows.length) say("No worker has a variant of it, and the plan wants none: a query has one loaded, or is refused until it is (COLD).");
   const lost = [...new Set(events.filter(one => one.kind === "worker_lost").map(one => one.subject))];
   if (lost.length) say((lost.length === 1 ? "A worker was" : lost.length + " workers were") + " lost since then: " + someOf(lost) + ".");
   const gone = rows.filter(row => row.state === "missing" || row.state === "worker_gone"), loading = rows.filter(row => row.state === "loading");

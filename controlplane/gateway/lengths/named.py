@@ -30,10 +30,17 @@ def at_other_lengths(
     plural = "s" if len(there) > 1 else ""
     longer = next((one for one in there if bucket_of(one).length > own), None)
     advice = "name another variant, or none"
+    # Texts go where the tokenizer that makes most tokens of them holds them, if any does.
+    several = any(tasks.texts.get(one.name) for one in tasks.bucketed[task.bucket.of].buckets)
+    why_there = "the shortest that holds this query"
+    if several:
+        why_there += " by all tokenizers of the task that hold it"
     if longer is not None:
         filled = "" if task.text else f" with rows filled up to {bucket_of(longer).length}"
         advice += f", or ask task {longer.name!r}{filled}"
+    elif several:
+        advice += f", or ask task {there[-1].name!r}, which takes what is short enough for this one"
     return InvalidInput(
         f"variant {query.variant!r} is there for the length{plural} {some_of(lengths, NAMED)} of"
-        f" task {task.bucket.of!r}, and not for {own}, the shortest that holds this query: {advice}"
+        f" task {task.bucket.of!r}, and not for {own}, {why_there}: {advice}"
     )

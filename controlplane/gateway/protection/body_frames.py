@@ -6,7 +6,7 @@ are new, who answers once these are loaded; and what is to be read, with the bod
 reader answers with the query and the bytes of its tensors, or with an error.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from struct import Struct
 from typing import Any
@@ -70,10 +70,18 @@ def own_texts_as_json(texts: OwnTexts) -> list[Any]:
     return [[task, version, asdict(text)] for (task, version), text in texts.items()]
 
 
-def tasks_of(values: Iterable[Mapping[str, Any]], own_texts: Iterable[Any] = ()) -> TaskTable:
-    """Tasks by name, from what ``tasks_as_json`` and ``own_texts_as_json`` made."""
+def tasks_of(
+    values: Iterable[Mapping[str, Any]],
+    own_texts: Iterable[Any] = (),
+    unread: Collection[TaskName] = (),
+) -> TaskTable:
+    """Tasks by name, from what ``tasks_as_json`` and ``own_texts_as_json`` made.
+
+    Args:
+        unread: tasks by whose own tokenizer nobody reads.
+    """
     own = {(task, version): TextInput(**text) for task, version, text in own_texts}
-    return TaskTable(map(_task, values), own_texts=own)
+    return TaskTable(map(_task, values), own_texts=own, unread=unread)
 
 
 def _task(value: Mapping[str, Any]) -> Task:

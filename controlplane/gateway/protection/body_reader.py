@@ -251,6 +251,7 @@ class BodyReader(asyncio.BufferedProtocol):
             told["tokenizers"] = {name: len(data) for name, data in packed.items()}
             told["named"] = list(there)
             told["own_texts"] = own_texts_as_json(tasks.own_texts)
+            told["unread"] = list(tasks.unread)
             self._to_load += 1
             self._loading_s = LOAD_S if packed else self._loading_s
             self._tokenizers = frozenset(there)

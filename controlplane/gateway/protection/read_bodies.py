@@ -182,7 +182,7 @@ def serve(connection: socket.socket) -> None:
         asked = orjson.loads(_exactly(came, described_bytes))
         body = _exactly(came, body_bytes)
         if "tasks" in asked:
-            tasks = tasks_of(asked["tasks"], asked.get("own_texts", ()))
+            tasks = tasks_of(asked["tasks"], asked.get("own_texts", ()), asked.get("unread", ()))
             if "tokenizers" in asked:
                 tokenisers = tokenisers or import_module(TEXTS).Tokenisers()
                 tokenisers.follow(asked["named"], _apart(body, asked["tokenizers"]))

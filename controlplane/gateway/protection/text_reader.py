@@ -90,7 +90,7 @@ class TextReader:
             self._drop_next(self._serving)
             return
         known = {name: data for name, data in tasks.tokenizers.items() if name in has}
-        self._there = TaskTable(tasks.values(), known, tasks.own_texts)
+        self._there = TaskTable(tasks.values(), known, tasks.own_texts, tasks.unread)
         if self._next is None:
             self._next = BodyReader(texts=True, loaded=self._change_over)
             loop = asyncio.get_running_loop()

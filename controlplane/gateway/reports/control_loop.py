@@ -26,6 +26,8 @@ class ControlLoopSeen:
     """What it told last of itself; empty where it never did."""
     now_s: float = 0.0
     """Unix time."""
+    silent_s: float | None = None
+    """How long ago the last turn ended that did not fail; None where it has not said."""
     frozen: bool = False
     """Whether an operator has the plan stay as it is."""
     rules_not_kept: int = 0
@@ -37,8 +39,8 @@ def control_loop_metrics(seen: ControlLoopSeen) -> Iterator[Metric]:
     tick = GaugeMetricFamily(
         "modelless_tick_age_seconds", "Since the last turn of the control loop that did not fail"
     )
-    if told.get("turned_s") is not None:
-        tick.add_metric([], max(0.0, seen.now_s - float(told["turned_s"])))
+    if seen.silent_s is not None:
+        tick.add_metric([], seen.silent_s)
     plan = GaugeMetricFamily("modelless_plan_age_seconds", "Since the newest plan was made")
     if told.get("plan_at"):
         made_s = datetime.fromisoformat(str(told["plan_at"])).timestamp()

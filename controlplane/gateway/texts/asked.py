@@ -64,9 +64,14 @@ def check_numbers(task: Task, variant: str | None, tasks: Mapping[TaskName, Task
         return
     if any(one.tokenizer != task.text.tokenizer for one in tasks.texts.get(task.name, ())):
         name = asked_name(task)
+        what = f"the models of task {name!r} have different tokenizers"
+        to_whom = "to each"
+        if task.name in tasks.unread:
+            what = f"no model of task {name!r} that is live has the task's own tokenizer"
+            to_whom = "to others"
         raise InvalidInput(
-            f"the models of task {name!r} have different tokenizers, and numbers of tokens mean"
-            " something else to each: ask with texts, or name the 'variant' whose numbers they are"
+            f"{what}, and numbers of tokens mean something else {to_whom}: ask with texts, or name"
+            " the 'variant' whose numbers they are"
         )
 
 
@@ -92,9 +97,12 @@ def check_form(face: Task, inputs: Any) -> None:
     names = [spec.name for spec in face.inputs]
     named = isinstance(inputs, dict)
     if inputs.keys() != set(names) if named else len(names) > 1:
+        what = 'a list of texts, such as ["a text"]'
+        if face.text is not None and face.text.pairs:
+            what = 'a list of pairs of texts, such as [["a text", "another one"]]'
         raise InvalidInput(
-            f"'inputs' of task {face.name!r} must be a list of texts, such as [\"a text\"], or an"
-            f" object with rows of numbers for each of: {', '.join(names)}"
+            f"'inputs' of task {face.name!r} must be {what}, or an object with rows of numbers for"
+            f" each of: {', '.join(names)}"
         )
 
 

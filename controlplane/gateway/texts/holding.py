@@ -82,7 +82,7 @@ class HoldingVersions:
                 f"variant {variant!r} {why}; 'truncate' cuts texts off, and other variants hold"
                 f" {what}"
             )
-        whom = f"variant {variant!r}" if len(whys) == 1 else f"all variants, as {variant!r}"
+        whom = f"variant {variant!r}" if len(whys) == 1 else f"all variants, such as {variant!r}"
         raise InvalidInput(f"too long for {whom}, which {why}; 'truncate' cuts texts off")
 
     def why_not(self, query: Query, version: str) -> str:

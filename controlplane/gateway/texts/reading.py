@@ -168,8 +168,8 @@ def _rows(
     tokenisers: Tokenisers,
     cut: bool,
 ) -> _Rows:
-    """The rows of texts, filled up to what the task takes, for each tokenizer of its versions that
-    holds them. All go to the same bucket, that which holds the longest.
+    """The rows of texts, filled up to what the task takes, for each tokenizer of versions that may
+    answer which holds them. All go to the same bucket, that which holds the longest.
 
     Args:
         cut: whether texts that are too long are cut off.
@@ -188,7 +188,7 @@ def _rows(
     read: dict[tuple[str, int], list[Tokens]] = {}
     unread: dict[str | None, str] = {}
     errors: list[Unheld | TokenizerLoading] = []
-    for one in (text, *_others(asked, tasks)):
+    for one in _ways(asked, text, tasks):
         longest = _longest(asked, one, tasks)
         try:
             if (one.tokenizer, longest) not in read:
@@ -271,22 +271,30 @@ def _longest(asked: Task | BucketedTask, text: TextInput, tasks: Mapping[TaskNam
     """Tokens of a row of the longest bucket in which a version reads texts so."""
     if not isinstance(asked, BucketedTask):
         return longest_of(asked)
-    if text == asked.face.text or not isinstance(tasks, TaskTable):
+    if not isinstance(tasks, TaskTable):
         return asked.lengths[-1]
-    return max(
-        longest_of(bucket)
-        for bucket in asked.buckets
-        if any(one.way == text.way for one in tasks.texts.get(bucket.name, ()))
-    )
+    by = [one for one in asked.buckets if _is_read_by(one, text, asked.face.text, tasks)]
+    return longest_of(by[-1]) if by else asked.lengths[-1]
 
 
-def _others(asked: Task | BucketedTask, tasks: Mapping[TaskName, Task]) -> list[TextInput]:
-    """How versions of a task read texts that do not read them as the task says, each way once."""
+def _is_read_by(task: Task, text: TextInput, own: TextInput | None, tasks: TaskTable) -> bool:
+    """Whether a version of a task may answer that reads texts so; ``own`` is how the task says."""
+    if text == own:
+        return task.name not in tasks.unread
+    return any(one.way == text.way for one in tasks.texts.get(task.name, ()))
+
+
+def _ways(
+    asked: Task | BucketedTask, own: TextInput, tasks: Mapping[TaskName, Task]
+) -> list[TextInput]:
+    """How versions of a task that may answer read texts, each way once: as the task says, which is
+    ``own``, where one does or none may answer, and in ways of their own."""
     if not isinstance(tasks, TaskTable) or not tasks.texts:
-        return []
+        return [own]
     buckets = asked.buckets if isinstance(asked, BucketedTask) else (asked,)
     found = {one.way: one for task in buckets for one in tasks.texts.get(task.name, ())}
-    return list(found.values())
+    as_task = any(_is_read_by(task, own, own, tasks) for task in buckets)
+    return [*([own] if as_task or not found else []), *found.values()]
 
 
 def _filled(tokens: list[Tokens], text: TextInput, task: Task, *, follows: bool) -> ReadRows:

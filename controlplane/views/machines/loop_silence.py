@@ -29,19 +29,19 @@ class LoopStatus:
     """Empty where it does."""
 
 
-def loop_status(turned_s: float | None, now_s: float) -> LoopStatus:
+def loop_status(silent_s: float | None) -> LoopStatus:
     """Judge by the end of the last turn that did not fail.
 
     Args:
-        turned_s: Unix time; None where it has not said, as while the live state is empty.
-        now_s: Unix time.
+        silent_s: how long ago that was; None where it is not known, as while the live state is
+            empty.
     """
-    if turned_s is None or now_s - turned_s <= SILENT_S:
+    if silent_s is None or silent_s <= SILENT_S:
         return LoopStatus(level=LoopLevel.TURNS, sentence="")
     return LoopStatus(
         level=LoopLevel.SILENT,
         sentence=(
-            f"The control loop has made no turn for {now_s - turned_s:.0f} s: queries go on by the"
+            f"The control loop has made no turn for {silent_s:.0f} s: queries go on by the"
             " last plan, and nothing is replaced, loaded or planned until it does. Ray Serve starts"
             " it again where it ends or hangs; if that does not help, its log says why."
         ),

@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
 from controlplane.api.context import ApiContext
+from controlplane.api.reading.event_kinds import EVENT_KINDS
 from controlplane.api.routes import build_api
 from controlplane.dashboard.pages import ICONS, PAGES
 from controlplane.registry.uploads import FIELDS, ROWS, SWITCHES, TOKENIZER
@@ -509,6 +510,19 @@ async def test_events_that_are_asked_for(api: httpx.AsyncClient, catalog: Memory
         ),
         ("kind=worker_lots", "INVALID_INPUT", "'worker_lots'; there are: worker_lost, "),
         ("kind=zzzzz", "INVALID_INPUT", ", worker_told_to_leave, worker_warning"),
+        # Too unlike any: all are named, so that who asks can choose.
+        ("kind=nope", "INVALID_INPUT", "'nope'; there are: abandoned_artifacts_freed, "),
+        (
+            "kind=Catalog-Lots",
+            "INVALID_INPUT",
+            f"'Catalog-Lots'; there are: catalog_lost, catalog_slow and {len(EVENT_KINDS) - 2}"
+            " others, which /docs lists under GET /v1/events",
+        ),
+        (
+            "kind=disk_full",
+            "INVALID_INPUT",
+            "'disk_full'; there are: disk_has_room, disk_nearly_full and ",
+        ),
         ("task=digitz", "TASK_NOT_FOUND", "there is no task 'digitz'; there are: "),
         (
             "worker=cpu-4-q",

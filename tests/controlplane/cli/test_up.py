@@ -128,4 +128,7 @@ def test_in_the_background_a_command_stops_it(
 ) -> None:
     settings = load_settings(state_dir=tmp_path)
     hello(settings, "http://127.0.0.1:8000", 9.0, (), at_terminal=False)
-    assert capfd.readouterr().err.endswith("\n`modelless down` stops everything.\n")
+    said = capfd.readouterr().err
+    assert said.endswith("\n`modelless down` stops everything.\n")
+    # A log breaks no command in two.
+    assert "`modelless register MODEL.onnx --task NAME --eval ROWS.npz`\n" in said

@@ -12,7 +12,7 @@ from tests.controlplane.builders import CPU, worker
 from tests.controlplane.dashboard.driven import Driven
 from tests.controlplane.dashboard.served import FP32, INT8, Page
 from variants.core_time import CoreTime
-from variants.types import Event, Rule, RuleKind
+from variants.types import Event, Plan, Rule, RuleKind
 
 pytestmark = pytest.mark.slow
 
@@ -83,6 +83,25 @@ def test_where_nothing_stands_out_the_page_says_so(page: Page, tab: Driven) -> N
 
     page.live.slo = missed(late=0, refused=0)
     tab.wait_for("$('cause-part').hidden")
+
+
+def test_where_no_worker_has_a_variant_and_none_is_planned_it_is_said(
+    page: Page, tab: Driven
+) -> None:
+    page.catalog.put_plan(
+        Plan(
+            version=0,
+            epoch=page.catalog.acquire_leadership("test"),
+            placements=(),
+            workers={CPU.name: 1},
+        )
+    )
+    page.live.statuses = [worker("w1")]
+
+    shown = opened(tab, page)
+
+    assert "No worker has a variant of it, and the plan wants none: a query has one loaded" in shown
+    assert "Nothing of the fleet stands out" not in shown
 
 
 def test_a_lost_worker_and_a_plan_without_room_are_told(page: Page, tab: Driven) -> None:

@@ -163,7 +163,7 @@ def test_the_control_loop_is_told_by_what_it_told_last() -> None:
     told = {
         "turned_s": 990.0, "plan_at": "1970-01-01T00:15:00+00:00", "events": {"worker_lost": 2},
     }  # fmt: skip
-    seen = ControlLoopSeen(told=told, now_s=1_000.0, frozen=True, rules_not_kept=3)
+    seen = ControlLoopSeen(told=told, now_s=1_000.0, silent_s=10.0, frozen=True, rules_not_kept=3)
     quarantined = worker("w1", "mlp")
     kept_out = replace(quarantined.replicas[0], state=ReplicaState.QUARANTINED)
     workers = [replace(quarantined, worker=id_, replicas=(kept_out,)) for id_ in ("w1", "w2")]

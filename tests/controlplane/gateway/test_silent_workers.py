@@ -1,6 +1,8 @@
 """A worker that is stopped, and closes no connection, gets no queries until it is heard again."""
 
 import asyncio
+import logging
+import re
 import signal
 import time
 
@@ -15,7 +17,10 @@ PATIENCE_S = 60.0
 SHORT = {"latency_ms": 200}
 
 
-async def test_a_stopped_worker_gets_no_queries_until_it_goes_on(served: Served) -> None:
+async def test_a_stopped_worker_gets_no_queries_until_it_goes_on(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "controlplane.gateway.connected_workers")
     await served.process("w1", FAST)
     stopped = await served.process("w2", FAST)
     known, end_s = served.gateway.known.workers, time.monotonic() + PATIENCE_S
@@ -33,6 +38,9 @@ async def test_a_stopped_worker_gets_no_queries_until_it_goes_on(served: Served)
 
     stopped.send_signal(signal.SIGCONT)
     await until(lambda: not known.silent)
+    begun, over = [record.getMessage() for record in caplog.records]
+    assert re.fullmatch(r"worker w2 has said nothing for \d+\.\d s: queries go to others .*", begun)
+    assert over == "worker w2 says something again: it gets queries as before"
     workers: set[str] = set()
     while len(workers) < 2 and time.monotonic() < end_s:
         workers.add((await served.ask(query(2))).json["worker"])

@@ -15,8 +15,9 @@ from starlette.requests import ClientDisconnect
 
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
-from controlplane.registry.operations import Registrations
+from controlplane.registry.operations import STALE_S, Registrations
 from controlplane.settings import Settings, load_settings
+from controlplane.timestamps import StampAges
 from tests.controlplane.builders import DictLive, digits_catalog
 from variants.artifacts.store import FileArtifactStore
 from variants.errors import RateLimited
@@ -55,7 +56,7 @@ REFUSES_ITS_FILES = """
     print(json.dumps({"error": error, "code": "INVALID_INPUT"}), file=sys.stderr)
     sys.exit(2)
 """
-CRASHES = "import os; os.abort()"
+CRASHES = "import os, sys; print('no luck', file=sys.stderr, flush=True); os.abort()"
 SLEEPS = """
     import os, pathlib, subprocess, sys, time
     grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -77,7 +78,7 @@ class Room:
         self.live = DictLive()
         self.registrations: Registrations | None = None
 
-    def serve(self, script: str, **options: float) -> httpx.AsyncClient:
+    def serve(self, script: str, **options: Any) -> httpx.AsyncClient:
         path = self.tmp_path / "child.py"
         path.write_text(textwrap.dedent(script))
         self.registrations = Registrations(
@@ -203,13 +204,20 @@ async def test_the_child_s_own_error_is_the_operation_s(room: Room) -> None:
     assert room.uploads() == []
 
 
-async def test_a_child_that_crashes_is_an_internal_error(room: Room) -> None:
+async def test_a_child_that_crashes_is_an_internal_error(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
     async with room.serve(CRASHES) as client:
         operation = await finished(client, await post(client))
 
     assert (operation["state"], operation["error"]["code"]) == ("failed", "INTERNAL")
     assert operation["error"]["error"] == "internal error"
     assert room.uploads() == []
+    # Who reads the log finds by its request what the client is not told.
+    [record] = [one for one in caplog.records if one.levelname == "ERROR"]
+    said = record.getMessage()
+    assert said.startswith(f"request {operation['id']}: registering digits/mlp ended with -6: ")
+    assert "no luck" in said
 
 
 PLODS = """
@@ -352,6 +360,32 @@ async def test_a_gateway_that_went_away_fails_its_operations(room: Room) -> None
         body = (await client.get("/v1/operations/a")).json()
 
     assert (body["state"], body["error"]["code"]) == ("failed", "REPLICA_LOST")
+
+
+async def test_a_clock_that_is_set_fails_no_operation(room: Room) -> None:
+    """An hour ahead, those that run seemed to have lost their gateway until they said more; an hour
+    back, those whose gateway was gone seemed to run for an hour."""
+    now_s, ahead_s = 0.0, 1_000_000.0
+    ages = StampAges(lambda: now_s, lambda: now_s + ahead_s)
+
+    def told() -> dict[str, Any]:
+        at = datetime.fromtimestamp(now_s + ahead_s, UTC).isoformat()
+        named = {"id": "a", "kind": "register", "subject": "digits/mlp"}
+        return {**named, "state": "running", "created_at": at, "updated_at": at}
+
+    async def state() -> str:
+        return str((await client.get("/v1/operations/a")).json()["state"])
+
+    async with room.serve(SUCCEEDS, ages=ages) as client:
+        for set_s in (3_600.0, -3_600.0):
+            room.live.operations["a"] = told()
+            assert await state() == "running"
+            ahead_s, now_s = ahead_s + set_s, now_s + 4.0
+            assert await state() == "running"
+            [row] = (await client.get("/v1/operations")).json()["operations"]
+            assert row["state"] == "running"
+            now_s += STALE_S
+            assert await state() == "failed"
 
 
 async def test_an_unknown_operation_is_not_found(room: Room) -> None:

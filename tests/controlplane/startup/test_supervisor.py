@@ -34,6 +34,7 @@ from controlplane.startup.presence import (
 from controlplane.startup.processes import deaf_to_hang_ups, end_processes, is_alive
 from controlplane.startup.state_directory import clear_files, clear_leftovers, prepare
 from controlplane.startup.supervisor import Supervisor, _announce_end
+from controlplane.startup.valkey import EmbeddedValkey
 from tests.ports import free_port
 from variants.errors import ClusterUnavailable, Conflict, InvalidInput, StateUnavailable
 
@@ -185,6 +186,29 @@ def test_a_template_of_workers_that_runs_again_is_told_once(
     assert line.endswith(" the process that workers are forked from was killed; it runs again")
 
 
+def test_what_is_lost_with_the_live_state_is_told(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    keeper = supervisor(settings, said)
+    valkey = EmbeddedValkey(settings.run_dir)
+    valkey.start()
+    try:
+        assert valkey.pid is not None
+        os.kill(valkey.pid, signal.SIGKILL)
+        while valkey.reachable():
+            pass
+        keeper._restart_valkey(valkey)
+        assert valkey.reachable()
+    finally:
+        valkey.stop()
+    [line] = said
+    assert line.startswith(
+        "the embedded Valkey ended by SIGKILL; it was started again, and is filled again but for"
+        " the charts of the last hour"
+    )
+
+
 def test_commands_learn_what_the_running_one_was_told(settings: Settings, port: int) -> None:
     told = settings.model_copy(update={"port": port, "cores": 6, "workers": 3})
     keeper = supervisor(told)
@@ -197,7 +221,8 @@ def test_commands_learn_what_the_running_one_was_told(settings: Settings, port: 
 
     assert (found.gateway_url, found.kinds[0].name, found.workers) == (base_url(told), "cpu-2", 3)
     assert found.port == port
-    assert other == elsewhere
+    # Where commands ask is another thing than for which workers they measure.
+    assert (other.url, other.kinds[0].name, other.workers) == ("http://other:8000", "cpu-2", 3)
     assert (after.url, after.workers) == ("", 1)
 
 

@@ -89,6 +89,26 @@ def test_a_second_start_replaces_the_server(valkey: EmbeddedValkey) -> None:
     assert process_of(valkey).pid != first.pid
 
 
+def test_what_one_that_was_killed_had_said_stays_in_its_log(
+    valkey: EmbeddedValkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = valkey.socket.with_name("valkey.log")
+    valkey.start()
+    assert valkey.ended_by() == ""
+    first = process_of(valkey)
+    first.kill()
+    while valkey.alive():
+        pass
+    assert valkey.ended_by() == "by SIGKILL"
+    valkey.start()
+    for process in (first, process_of(valkey)):
+        assert f"pid={process.pid}, just started" in log.read_text()
+    # Not without end.
+    monkeypatch.setattr("controlplane.startup.valkey.MOST_LOG_BYTES", 100)
+    valkey.start()
+    assert log.read_text().count("just started") == 1
+
+
 def test_a_hanging_server_is_killed_in_the_end(tmp_path: Path) -> None:
     valkey = EmbeddedValkey(tmp_path / "run", patience_s=0.5)
     valkey.start()

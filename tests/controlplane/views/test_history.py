@@ -54,6 +54,17 @@ def test_what_is_older_or_not_over_yet_is_left_out() -> None:
     assert history([], NOW_S, 30, "a")["tasks"][0]["met"] == [None] * 3
 
 
+def test_moments_that_come_once_more_because_a_clock_was_set_back_count_once() -> None:
+    before = [sample(slot, met=100) for slot in range(90, 102)]
+    again = [sample(slot, met=7) for slot in (96, 97, 98)]  # set back by a minute
+    (row,) = history([*before, *again], NOW_S - 10.0, 60)["tasks"]
+    # Up to the tolerance between gateways nothing tells the two apart.
+    assert row["met"] == [100, 100, 100, 107, 107, 107]
+    again = [sample(slot, met=7) for slot in (90, 91, 92, 93, 94, 95, 96, 97, 98)]
+    (row,) = history([*before, *again], NOW_S - 10.0, 60)["tasks"]
+    assert row["met"] == [107, 7, 7, 7, 7, 7]
+
+
 def test_one_task_is_picked() -> None:
     found = history([sample(99), sample(98, "b")], NOW_S, 20, "b")
 

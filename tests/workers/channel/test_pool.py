@@ -90,6 +90,25 @@ async def test_a_killed_worker_leaves_with_a_reason_and_is_connected_to_again(
         assert pool.update({W: address}) == {W: address}
 
 
+async def test_a_worker_that_leaves_when_it_has_drained_is_no_warning(
+    tmp_path: Path,
+    pool: ConnectionPool,
+    listener: Listener,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "workers.channel.pool")
+    async with running(config(tmp_path)) as (_, other):
+        await pool.open(W, other.address)
+        await pool.connections[W].drain(60.0)
+        await until(lambda: listener.statuses[-1].draining)
+    await until(lambda: listener.said == [("joined", W), ("left", W)])
+    [record] = caplog.records
+    assert (record.levelname, record.getMessage()) == (
+        "INFO",
+        f"worker {W} has left: it had drained",
+    )
+
+
 async def test_a_worker_that_has_moved_is_closed_and_connected_to_where_it_is(
     tmp_path: Path, pool: ConnectionPool, listener: Listener
 ) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
+from variants.buckets import own_texts_of, tasks_of_other_texts
 from variants.errors import InvalidInput
 from variants.texts.inputs import MOST_BYTES, check_pad, digest_of_text, names_of
 from variants.types import Digest, ModelVersion, Registration, Task
@@ -11,6 +12,14 @@ def tokenizers_of(tasks: Iterable[Task], versions: Iterable[ModelVersion]) -> fr
     """The names of the tokenizers of tasks and of versions that have their own."""
     texts = (one.text for each in (tasks, versions) for one in each)
     return frozenset(text.tokenizer for text in texts if text is not None)
+
+
+def tokenizers_read(tasks: Iterable[Task], versions: Collection[ModelVersion]) -> frozenset[Digest]:
+    """Those of them by which texts are read: not of versions that may not answer, nor of tasks all
+    versions of which have their own."""
+    unread = tasks_of_other_texts(versions)
+    own = {text.tokenizer for text in own_texts_of(versions).values()}
+    return tokenizers_of((one for one in tasks if one.name not in unread), ()) | own
 
 
 def check_version_text(version: ModelVersion, task: Task) -> None:

@@ -105,7 +105,7 @@ def replay(
         if input is None:
             words = _of_nothing(tasks[name] for name in asked)
             print(f"no --input: asking with {words}", file=sys.stderr)
-        known = known_of(client, asked) if compare else None
+        known = known_of(client, asked, tasks, rows) if compare else None
         fleet = fleet_of(client) if known is None else known.fleet
     bodies = Bodies(played, rows, {name: row["slo"] for name, row in tasks.items()})
     player = Player(played, bodies, access, connections)

@@ -63,7 +63,8 @@ def delete(
     confirm(f"Delete {model}-v{version} of {task}?", yes)
     with connect(url) as client:
         row = client.delete(at("v1", "models", task, model, "versions", str(version)))
-    emit(row, output, lambda: typer.echo(printable(f"{model}-v{version}: {removed_words(row)}")))
+    words = f"{model}-v{version} is deleted: {removed_words(row)}"
+    emit(row, output, lambda: typer.echo(printable(words)))
 
 
 def _move(

@@ -130,6 +130,26 @@ def test_a_row_that_is_refused_stands_alone_with_its_error(
     assert set(refused) == {5, 8}
 
 
+def test_what_is_said_of_a_row_has_its_number_in_the_file(
+    gateway: Answering, shell: Shell, tmp_path: Path
+) -> None:
+    async def decide(number: int, asked: Asked) -> dict[str, Any] | ModellessError:
+        numbered = [at for at, value in enumerate(asked["rows"]) if value in (5, 6)]
+        if not numbered:
+            return ANSWER
+        return InvalidInput(f"text {numbered[0]} has 9 tokens; row {numbered[0]} of text 07")
+
+    gateway.decide = decide
+    rows = rows_jsonl(tmp_path, *[row(number) for number in range(8)])
+    answers = tmp_path / "answers.jsonl"
+
+    assert batch(shell, gateway, rows, answers, "--rows-per-query", "8").code == 1
+
+    assert {one["row"]: one["error"] for one in answers_of(answers) if "error" in one} == {
+        number: f"text {number} has 9 tokens; row {number} of text 07" for number in (5, 6)
+    }
+
+
 def picture(folder: Path, name: str, grey: int) -> None:
     Image.new("RGB", (20, 30), (grey, grey, grey)).save(folder / name)
 

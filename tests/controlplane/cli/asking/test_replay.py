@@ -4,15 +4,19 @@ import asyncio
 import json
 import os
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from controlplane.cli.asking.rows import QueryRows
 from controlplane.cli.commands.asking.replay import _of_nothing, rows_of
+from controlplane.cli.gateway_client import Client
 from controlplane.cli.replaying.comparison import lead_of
+from controlplane.cli.replaying.held_texts import MOST_LOOKED_AT, held_by_some
 from controlplane.cli.replaying.replay_results import _differences
 from tests.controlplane.builders import variant
 from tests.controlplane.cli.asking.answering import Answering, Asked, until
@@ -268,6 +272,39 @@ def test_tasks_of_texts_are_asked_with_texts(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidInput, match=said):
             rows_of([str(file)], {"opinions"}, tasks)
+
+
+class Explaining:
+    """A gateway of which a model takes no text of more than ten characters, and none one of 20."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    def post(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(document)
+        [text] = document["inputs"]
+        if len(text) > 20:
+            raise InvalidInput("text 0 has 21 tokens")
+        return {"too_long_for": ["small-v1-fp32"] if len(text) > 10 else []}
+
+
+def test_texts_that_only_some_models_hold_are_told_where_it_is_compared() -> None:
+    def said(texts: list[str], others: Sequence[str] = ("d1",)) -> str:
+        task = {"name": "opinions", "text": {"pairs": False, "others": list(others)}}
+        return held_by_some(cast("Client", client), task, QueryRows({"text": texts}))
+
+    client = Explaining()
+    assert said(["x" * 12], others=()) == ""
+    assert client.asked == []
+    assert said(["x" * 3, "x" * 21]) == ""
+    assert said(["x" * 3, "x" * 12, "x" * 11]) == (
+        "Of 3 texts, 2 of opinions are held by some of its variants only, and not by small-v1-fp32."
+        " The simulator has every variant answer every query, so it may find room that there is"
+        " not."
+    )
+    client.asked.clear()
+    assert said(["x" * 12] * 250).startswith("Of 84 texts that were looked at, of 250, 84 of opini")
+    assert len(client.asked) == 84 <= MOST_LOOKED_AT
 
 
 def test_without_a_gateway_nothing_is_played(shell: Shell, tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_the_bound_stands_beside_every_policy_and_none_beats_it(
 def test_one_policy_is_two_columns(shell: Shell, paths: dict[str, Path]) -> None:
     said = simulate(shell, paths, "--policy", "static-cheapest", "--objective", "accuracy").out
 
-    header, _, *rows = said.partition("\n\n")[0].splitlines()
+    header, *rows = said.partition("\n\n")[0].splitlines()
     assert header.split() == ["POLICY", "static-cheapest"]
     assert [row.split()[0] for row in rows] == [
         "requests", "in", "late", "rejected", "violations", "accuracy", "cost", "busy", "loads",

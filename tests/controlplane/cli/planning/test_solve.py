@@ -193,7 +193,7 @@ def test_people_read_what_is_not_served_and_why(shell: Shell, tmp_path: Path) ->
 
     said = solve(shell, paths).out
 
-    rows = said[said.index("NOT SERVED") :].splitlines()[2:]
+    rows = said[said.index("NOT SERVED") :].splitlines()[1:]
     assert [re.split(r"\s{2,}", row.strip()) for row in rows] == [
         ["digits", "100.0", "-", "200", "1,000", "the devices are full"],
         ["digits", "100.0", "99.00 %", "4", "4", "the most accurate variant has 95.00 %"],

@@ -41,15 +41,37 @@ def as_rich_has_it(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> lis
 def test_what_needs_no_fold_is_laid_out_as_rich_does(
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    head, rule, *lines = as_rich_has_it(columns, rows)
     table(columns, rows, empty="")
-    assert capsys.readouterr().out.splitlines() == as_rich_has_it(columns, rows)
+    assert capsys.readouterr().out.splitlines() == [head, *lines]
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    table(columns, rows, empty="")
+    shown = STYLES.sub("", capsys.readouterr().out).splitlines()
+    assert [line.rstrip() for line in shown] == [head, rule, *lines]
 
 
-def test_a_cell_of_two_lines_has_them_below_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cell_of_two_lines_has_them_below_each_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
     table(("NAME", "WHY"), [("a", "one\ntwo")], empty="")
-    assert capsys.readouterr().out.splitlines()[2:] == ["a      one", "       two"]
+    shown = STYLES.sub("", capsys.readouterr().out).splitlines()
+    assert [line.rstrip() for line in shown[2:]] == ["a      one", "       two"]
+
+
+def test_a_pipe_gets_a_line_for_each_row_and_one_of_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sentence = "it ended " * 200
+    table(("NO", "WHY"), [("1", sentence), ("2", "one\ntwo")], empty="")
+    assert capsys.readouterr().out.splitlines() == [
+        "NO   WHY",
+        f"1    {sentence.rstrip()}",
+        "2    one two",
+    ]
 
 
 def test_on_a_narrow_terminal_sentences_go_below_their_rows(

@@ -143,6 +143,15 @@ async def test_a_successor_goes_on_from_what_was_counted() -> None:
     assert loop.events == ["canary_good"]
 
 
+async def test_what_was_told_is_not_told_again_by_a_successor_soon_after() -> None:
+    loop = Loop()
+    await loop.turn(a=(0, 2_000))
+    loop.watch = loop.another()
+    await loop.watch.recall()
+    await loop.turn(a=(0, 2_001))
+    assert loop.events == ["canary_good"]
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -1,8 +1,11 @@
 """Events that wait for the database, and texts that it cannot store."""
 
+import logging
+
 import pytest
 
-from controlplane.controller.events.journal import EVENTS_HELD, Journal
+from controlplane.api.reading.event_kinds import EVENT_KINDS
+from controlplane.controller.events.journal import EVENTS_HELD, TROUBLES, Journal
 from variants.catalog.memory import MemoryCatalog
 from variants.errors import StateUnavailable
 from variants.types import Event
@@ -72,3 +75,15 @@ async def test_what_cannot_be_stored_of_a_text_is_replaced() -> None:
 
     [event] = catalog.events(10)
     assert event.message == "no node \ufffd nor \ufffd in the graph"
+
+
+def test_what_wants_a_hand_is_a_warning_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "controlplane.controller.events.journal")
+    journal = Journal(MemoryCatalog())
+    journal.tell("worker_joined", "w1", "it takes up to 6,026 MiB of variants")
+    journal.tell("disk_nearly_full", "state", "free some space")
+    assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
+        ("INFO", "worker_joined w1: it takes up to 6,026 MiB of variants"),
+        ("WARNING", "disk_nearly_full state: free some space"),
+    ]
+    assert TROUBLES < EVENT_KINDS

@@ -9,6 +9,7 @@ import numpy as np
 import orjson
 import pytest
 
+from controlplane.gateway.lengths.named import at_other_lengths
 from controlplane.gateway.protection.body_frames import (
     described,
     own_texts_as_json,
@@ -27,9 +28,11 @@ from tests.controlplane.gateway.canaries.test_diversions import share
 from tests.controlplane.gateway.texts.test_reading import NAMES, TEXT, TOKENIZER, opinions
 from tests.controlplane.gateway.texts.test_reading import TAGS as TAGGING
 from tests.controlplane.serving import FAST, SLOW, Known, Served, serving, until
+from tests.planner.builders import catalog, kind, profile, snapshot, variant, worker
 from tests.texts import BEGIN, END, FILM, GOOD, PAD, other_tokenizer_json
 from tests.variants.catalog_builders import set_sharing
-from variants.buckets import TaskTable, own_texts_of
+from variants.buckets import TaskTable, own_texts_of, tasks_of_other_texts
+from variants.catalog.validity.texts import tokenizers_read
 from variants.errors import InvalidInput, ModellessError
 from variants.texts.inputs import digest_of_text, packed
 from variants.types import (
@@ -43,6 +46,7 @@ from variants.types import (
     Task,
     TaskName,
     TensorSpec,
+    VariantName,
 )
 
 OTHER_TOKENIZER = other_tokenizer_json()
@@ -155,6 +159,74 @@ def test_a_model_of_fewer_lengths_holds_what_these_do(tokenisers: Tokenisers) ->
     assert found.query.unread == ((OTHER.tokenizer, why),)
 
 
+def test_nobody_reads_by_a_tokenizer_of_no_version_that_may_answer(tokenisers: Tokenisers) -> None:
+    names = [TaskName("opinions.4"), TaskName("opinions.8")]
+
+    def left(*unread: TaskName) -> TaskTable:
+        tasks, own_texts = THE_OTHER_WAY_ROUND.values(), THE_OTHER_WAY_ROUND.own_texts
+        return TaskTable(tasks, BOTH, own_texts, unread)
+
+    # By the task's own tokenizer five tokens, which take the longer bucket; by the others' four.
+    assert asked(tokenisers, "good film", tasks=left()).task.name == "opinions.8"
+    found = asked(tokenisers, "good film", tasks=left(*names))
+    assert found.task.name == "opinions.4"
+    assert list(found.read_as) == [TEXT.way]
+    # By the task's own nine tokens, of which nobody has to be told.
+    assert asked(tokenisers, "good " * 6, tasks=left(*names)).query.unread == ()
+    # Where somebody reads by it at the shorter length alone, it takes no more than that.
+    found = asked(tokenisers, "good film", tasks=left(names[1]))
+    assert found.task.name == "opinions.4"
+    assert found.query.unread == ((None, "makes 5 tokens of text 0, and takes 4 at most"),)
+    tasks = left(*names)
+    with pytest.raises(InvalidInput, match="no model of task 'opinions' that is live has the task"):
+        check_numbers(tasks[names[0]], None, tasks)
+    told = orjson.loads(orjson.dumps(list(tasks.unread)))
+    assert tasks_of([], unread=told).unread == tasks.unread
+
+
+def test_where_no_version_may_answer_the_tokenizer_of_the_task_reads(
+    tokenisers: Tokenisers,
+) -> None:
+    version = ModelVersion(
+        task=TaskName("opinions.4"), model=ModelName("view"), version=1, stage=Stage.RETIRED,
+        source=Digest("0" * 64), text=OTHER,
+    )  # fmt: skip
+    tasks, other = [opinions(4)], replace(version, model=ModelName("look"), text=None)
+    cases: list[tuple[list[ModelVersion], set[str], set[Digest]]] = [
+        ([version], set(), {TEXT.tokenizer}),
+        ([replace(version, stage=Stage.LIVE), other], {"opinions.4"}, {OTHER.tokenizer}),
+        (
+            [replace(version, stage=Stage.CANARY), replace(other, stage=Stage.LIVE)],
+            set(),
+            set(BOTH),
+        ),
+    ]
+    for versions, unread, named in cases:
+        assert tasks_of_other_texts(versions) == unread
+        assert tokenizers_read(tasks, versions) == named
+    table = TaskTable(tasks, BOTH, own_texts_of([version]), tasks_of_other_texts([version]))
+    assert list(asked(tokenisers, "good", tasks=table).read_as) == [None]
+
+
+def test_a_variant_of_a_shorter_length_may_hold_what_went_to_a_longer_one(
+    tokenisers: Tokenisers,
+) -> None:
+    """Four tokens by its own tokenizer, five by another: it was said that no shorter length holds
+    the text."""
+    parsed = asked(tokenisers, "good film", tasks=IN_BOTH, variant="view-v1-onnx-fp32")
+    name, shorter = "view-v1-onnx-fp32", "opinions.4"
+    known = catalog([variant(name, task=shorter)], [profile(name, task=shorter)], kinds=[kind()])
+    there = snapshot(known, (worker(), {(TaskName(shorter), VariantName(name))}))
+    error = at_other_lengths(IN_BOTH, there, parsed.query)
+    assert error is not None
+    assert error.message == (
+        "variant 'view-v1-onnx-fp32' is there for the length 4 of task 'opinions', and not for 8,"
+        " the shortest that holds this query by all tokenizers of the task that hold it: name"
+        " another variant, or none, or ask task 'opinions.4', which takes what is short enough for"
+        " this one"
+    )
+
+
 def test_where_tokens_stand_is_told_of_those_that_were_answered(tokenisers: Tokenisers) -> None:
     found = asked(tokenisers, "good film", name="tags")
     assert found.lengths == (4,)
@@ -260,6 +332,26 @@ async def test_each_model_is_asked_with_its_own_numbers(served: Served) -> None:
 
 
 @pytest.mark.slow
+async def test_a_task_whose_first_models_are_retired_is_read_by_the_others_alone(
+    served: Served,
+) -> None:
+    await served.worker("w1", FAST, SLOW)
+    served.gateway.catalog.set_stage(ECHOED.name, ModelName("fast"), 1, Stage.RETIRED)
+    await until(lambda: bool(served.gateway.path.tasks.unread))  # type: ignore[attr-defined]
+    tokenizers = served.gateway.path.tasks.tokenizers  # type: ignore[attr-defined]
+    assert list(tokenizers) == [OTHER.tokenizer]
+    assert (await served.ask(good())).json["outputs"] == [SECOND]
+    # By the task's own tokenizer it has eight tokens.
+    refused = await served.ask({"task": "opinions", "inputs": ["good " * 6]})
+    assert refused.error[:2] == (400, "INVALID_INPUT")
+    assert refused.error[2].startswith("text 0 has 9 tokens, and at most 8 are taken")
+    # It is read by both again once the first is back.
+    served.gateway.catalog.set_stage(ECHOED.name, ModelName("fast"), 1, Stage.LIVE)
+    await until(lambda: not served.gateway.path.tasks.unread)  # type: ignore[attr-defined]
+    assert (await served.ask(good())).json["outputs"] == [FIRST]
+
+
+@pytest.mark.slow
 async def test_equal_texts_share_an_answer_whoever_reads_them(served: Served) -> None:
     await served.worker("w1", FAST, SLOW)
     sharing = Sharing(ttl_s=60.0, memory_mib=8.0)
@@ -319,6 +411,7 @@ async def test_who_does_not_hold_a_text_is_left_out(served: Served) -> None:
     assert cut.json["outputs"] == [[0, 0, 7, 7, 7, 7, 7, 2]]
     told = (await served.ask(long | accurate, path="/v1/explain")).json
     assert told["answer"]["variant"] == FAST
+    assert told["too_long_for"] == [SLOW]
     assert {one["variant"]: one["why"] for one in told["variants"]}[SLOW] == why
     assert told["plan"] == (
         "Not every model holds this: such queries take what they prefer of what fits, and plans"

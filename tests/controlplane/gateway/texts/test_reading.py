@@ -385,6 +385,16 @@ def test_who_sends_neither_texts_nor_rows_is_told_of_both(inputs: Any) -> None:
         )
 
 
+def test_who_asks_a_task_of_pairs_with_neither_is_told_of_pairs() -> None:
+    pairs = opinions(6, name="six", bucket=None, text=replace(TEXT, pairs=True))
+    with pytest.raises(InvalidInput) as raised:
+        parse_v1(orjson.dumps({"task": "six", "inputs": [5]}), TaskTable([pairs]), 5.0, 9)
+    assert raised.value.message.startswith(
+        "'inputs' of task 'six' must be a list of pairs of texts, such as [[\"a text\", \"another"
+        ' one"]], or an object with rows of numbers for each of: input_ids'
+    )
+
+
 def test_texts_of_another_datatype_are_told_theirs() -> None:
     body = orjson.dumps({"inputs": [entry([1], ["good"]) | {"datatype": "FP32"}]})
     for name in ("opinions", "six"):
