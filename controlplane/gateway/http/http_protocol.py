@@ -135,6 +135,7 @@ class Front(ClientConnection):
             self.arrived_ms,
             self._back_too_soon_ms(),
             known.client,
+            self._lain_ms,
         )
 
     def _lain_ms(self) -> float:
