@@ -10,9 +10,10 @@ becomes of queries, how long the core did what, and what batches were like.
 
 import argparse
 import asyncio
-from collections import Counter, deque
-from collections.abc import Callable, Generator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple, cast
 
@@ -30,96 +31,30 @@ from planner.latency_table import latency_table
 from planner.live_model import LiveModel
 from planner.selection.routes import EMPTY
 from planner.types import ANYBODY, DEFAULT_PRIORITY, Choice, Query, Refusal
-from tests.planner.builders import NOW_MS, catalog, key, profile, snapshot, task, variant, worker
+from tests.bench.fronts.virtual_core import Core, Loop, Steps, Thread
+from tests.planner.builders import catalog, key, profile, snapshot, task, variant, worker
 from variants.types import LatencyPoint, TaskName, TensorSpec, WorkerId
 from workers.channel.client import WorkerConnection
 from workers.channel.reply import Reply
 from workers.types import ReplyCode
 
 SLO_MS = 30.0
-SLICE_MS = 2.8
-"""For so long a thread that got the core keeps it while others want it."""
 TICK_MS = 4.0
 """In which the kernel says when bytes came."""
 AT_ONCE_MS, AGAIN_MS, LOOKED_MS, SENT_MS, REPLY_MS = 0.028, 0.04, 0.12, 0.19, 0.08
+GIVEN_MS = 0.02
 TURN_MS, SUBMIT_MS, REFUSE_MS, FINISH_MS = 0.015, 0.02, 0.06, 0.17
 """Processor time of a refusal at once, one in the ordinary way, one after a look at workers, a
-query that is sent, a reply that is read and answered; of a turn; of a query at the worker, taken or
-refused, and of a batch's answers."""
+query that is sent, a reply that is read and answered; of a refusal that was held; of a turn; of a
+query at the worker, taken or refused, and of a batch's answers."""
 ONE_MS, ROW_MS = 0.25, 2.0
 """Of a batch, and of each row in it."""
 SIZES = (1, 2, 4, 8, 16)
-CLIENT_MS = 0.2
+CLIENT_MS = 0.45
 """From a client to the gateway's socket, and back."""
+RETRYING = 32
 
 SCORES = [np.full((1, 10), 0.1, np.float32)]
-
-Steps = Generator[float | None, None, None]
-"""A thread: it computes for so many ms, or waits for ``Thread.wake`` where it gives None."""
-
-
-@dataclass(slots=True, eq=False)
-class Thread:
-    name: str
-    steps: Steps
-    used_ms: float = 0.0
-    """Of the core, and what it was given for the time that it slept."""
-    left_ms: float = 0.0
-    asleep: bool = True
-    woken: bool = False
-    total_ms: float = 0.0
-
-
-class Core:
-    """One core, and the events that come from elsewhere."""
-
-    def __init__(self) -> None:
-        self.now_ms = NOW_MS
-        self.threads: list[Thread] = []
-        self.events: deque[tuple[float, Callable[[], None]]] = deque()
-        self._running: Thread | None = None
-        self._since_ms = 0.0
-
-    def wake(self, thread: Thread) -> None:
-        thread.woken = True
-        if thread.asleep:
-            thread.asleep = False
-            awake = [one.used_ms for one in self.threads if not one.asleep and one is not thread]
-            if awake:  # who has slept is not owed all of that time
-                thread.used_ms = max(thread.used_ms, min(awake) - SLICE_MS / 2)
-
-    def run(self, until_ms: float) -> None:
-        while self.now_ms < until_ms:
-            event_ms = self.events[0][0] if self.events else until_ms
-            if event_ms <= self.now_ms:
-                self.events.popleft()[1]()
-                continue
-            ready = [one for one in self.threads if not one.asleep]
-            if not ready:
-                self.now_ms = event_ms
-                continue
-            running = self._running
-            over = self.now_ms - self._since_ms >= SLICE_MS
-            if running is None or running.asleep or (over and len(ready) > 1):
-                running = self._running = min(ready, key=lambda one: one.used_ms)
-                self._since_ms = self.now_ms
-            if running.left_ms <= 0.0:
-                self._next(running)
-                continue
-            slice_ms = max(1e-6, self._since_ms + SLICE_MS - self.now_ms) if len(ready) > 1 else 1e9
-            passed_ms = min(running.left_ms, event_ms - self.now_ms, slice_ms)
-            self.now_ms += passed_ms
-            running.left_ms -= passed_ms
-            running.used_ms += passed_ms
-            running.total_ms += passed_ms
-
-    def _next(self, thread: Thread) -> None:
-        thread.woken = False
-        step = next(thread.steps)
-        if step is not None:
-            thread.left_ms = step
-        elif not thread.woken:
-            thread.asleep = True
 
 
 class Sent(NamedTuple):
@@ -141,21 +76,23 @@ class Job(Item):
 @dataclass(slots=True)
 class Counts:
     ends: Counter[str] = field(default_factory=Counter)
+    """What became of queries."""
+    ways: Counter[str] = field(default_factory=Counter)
+    """How they were taken."""
     batches: list[int] = field(default_factory=list)
-    took_ms: list[float] = field(default_factory=list)
-    kinds: Counter[str] = field(default_factory=Counter)
-    idle_ms: float = 0.0
-    """The worker ran no batch though queries were at the gateway's socket or on their way."""
+    """Rows of each."""
 
 
-class Loop:
-    """What ``TurnClock`` asks of an event loop."""
+class Client:
+    """Who asks, one query after the other."""
 
-    def __init__(self) -> None:
-        self.soon: list[Callable[[], None]] = []
+    told_ms = 0.0
+    """When he was told to come back; 0 of one whose next query has nothing to do with the last."""
 
-    def call_soon(self, call: Callable[[], None]) -> None:
-        self.soon.append(call)
+    def __init__(self, again_ms: Callable[[float], float] | None = None) -> None:
+        """``again_ms``: how long after an answer he asks again, of how long he was told to wait;
+        None: he does not."""
+        self.again_ms = again_ms
 
 
 class Model:
@@ -165,8 +102,8 @@ class Model:
         self.core = core = Core()
         self.random = Random(seed)
         self.counts = Counts()
-        self.arrived: deque[tuple[float, int]] = deque()
-        """When queries came to the gateway's socket, and by which client."""
+        self.arrived: list[tuple[float, Client]] = []
+        """When queries came to the gateway's socket, and whose."""
         self.outbox: list[Sent] = []
         self.frames: list[Sent] = []
         """In the worker's socket."""
@@ -176,10 +113,9 @@ class Model:
         """Batches that ran, when they began and what they took."""
         self.batch: list[Job] | None = None
         self.clock = lambda: core.now_ms
-        self.loop = Loop()
+        self.loop = Loop(core, lambda: core.wake(self.gateway))
         self.turn = TurnClock(self.clock)
         self.turn._loop = cast(Any, self.loop)
-        self.asked: dict[int, Callable[[float, int, float], None]] = {}
         self._make_path()
         self.queue = DeadlineQueue()
         points = tuple((rows, ONE_MS + ROW_MS * rows) for rows in SIZES)
@@ -238,11 +174,14 @@ class Model:
     def _gateway(self) -> Steps:
         core = self.core
         while True:
-            if not self.arrived and not self.replies:
+            if not (self.arrived or self.replies or self.loop.due):
                 yield None
                 continue
-            taken = [self.arrived.popleft() for _ in range(len(self.arrived))]
-            self.random.shuffle(taken)
+            while self.loop.due:
+                self.loop.due.popleft()()
+                yield GIVEN_MS
+            taken, self.arrived = self.arrived, []
+            self.random.shuffle(taken)  # as the kernel lists connections
             self.turn.arrived_ms()
             paced_ms = core.now_ms
             yield from self._hear()
@@ -270,14 +209,14 @@ class Model:
             self.outbox = []
             self.core.wake(self.worker)
 
-    def _read(self, came_ms: float, client: int) -> float:
+    def _read(self, came_ms: float, client: Client) -> float:
         """Look at a query; what that takes."""
         path, turn, core = self.path, self.turn, self.core
         arrived_ms = turn.arrived_ms()
-        seen_ms = core.now_ms
+        told_ms = client.told_ms if client.told_ms > arrived_ms else 0.0
 
         def respond(status: int, _body: bytes, headers: bytes) -> None:
-            self._answered(came_ms, client, status, told_wait_ms(status, headers), seen_ms)
+            self._answered(came_ms, client, status, told_wait_ms(status, headers))
 
         def lain_ms() -> float:
             ticks = core.now_ms // TICK_MS - came_ms // TICK_MS
@@ -285,26 +224,29 @@ class Model:
 
         chosen, sent = self.chosen, len(self.outbox)
         if path.under_pressure() and path.refuse_at_once(
-            self.outline, respond, arrived_ms, 0.0, ANYBODY, lain_ms
+            self.outline, respond, arrived_ms, told_ms, ANYBODY, lain_ms
         ):
-            kind, takes_ms = "at once", AT_ONCE_MS
+            way, takes_ms = "at once", AT_ONCE_MS
         else:
-            path.handle_v1(self.body, arrived_ms, respond, lain_ms=lain_ms)
-            kind, takes_ms = "again", AGAIN_MS
+            path.handle_v1(self.body, arrived_ms, respond, told_ms=told_ms, lain_ms=lain_ms)
+            way, takes_ms = "ordinary", AGAIN_MS
             if len(self.outbox) > sent:
-                kind, takes_ms = "sent", SENT_MS
+                way, takes_ms = "sent", SENT_MS
             elif self.chosen > chosen:
-                kind, takes_ms = "looked", LOOKED_MS
-        self.counts.kinds[kind] += 1
+                way, takes_ms = "looked", LOOKED_MS
+        self.counts.ways[way] += 1
         return takes_ms
 
-    def _answered(
-        self, came_ms: float, client: int, status: int, wait_ms: float, seen_ms: float
-    ) -> None:
-        del client, wait_ms, seen_ms
-        took_ms = self.core.now_ms - came_ms + 2 * CLIENT_MS
-        in_time = "in time" if took_ms <= SLO_MS else "late for the client"
-        self.counts.ends[in_time if status == 200 else str(status)] += 1
+    def _answered(self, came_ms: float, client: Client, status: int, wait_ms: float) -> None:
+        now_ms = self.core.now_ms
+        in_time = now_ms - came_ms + 2 * CLIENT_MS <= SLO_MS
+        ended = ("in time" if in_time else "late") if status == 200 else "refused"
+        self.counts.ends[ended] += 1
+        if client.again_ms is not None:
+            client.told_ms = now_ms + wait_ms if wait_ms else 0.0
+            self.core.at(
+                now_ms + 2 * CLIENT_MS + client.again_ms(wait_ms), partial(self.ask, client)
+            )
 
     # -- the worker -------------------------------------------------------------------------------
 
@@ -341,7 +283,6 @@ class Model:
                 ),
             )
         late = sum(job.deadline_ms < now_ms for job in jobs)
-        self.counts.ends["late at the worker"] += late
         self.costs.ran(
             self.variant, self.learned, len(jobs), began_ms, took_ms,
             kept_waiting=kept_waiting, queries=len(jobs), late=late,
@@ -355,7 +296,7 @@ class Model:
         verdict = self.queue.admit(job, now_ms)
         if verdict is Verdict.ADMITTED:
             return SUBMIT_MS
-        self.counts.kinds["refused by the worker"] += 1
+        self.counts.ways["refused by the worker"] += 1
         backlog_us = int(1_000 * self.queue.backlog_ms(now_ms))
         self._reply(sent, Reply(ReplyCode.OVERLOADED, 0, 0, 0, backlog_us, verdict.value, []))
         return REFUSE_MS
@@ -365,7 +306,6 @@ class Model:
         expired = self.queue.pop_expired(now_ms)
         self.costs.gave_up(len(expired))
         for item in expired:
-            self.counts.kinds["expired at the worker"] += 1
             backlog_us = int(1_000 * self.queue.backlog_ms(now_ms))
             self._reply(cast(Job, item).sent, Reply(ReplyCode.EXPIRED, 0, 0, 0, backlog_us, "", []))
         batch = self.queue.next_batch(now_ms)
@@ -380,10 +320,8 @@ class Model:
                 continue
             jobs, began_ms = self.batch, self.core.now_ms
             yield (ONE_MS + ROW_MS * len(jobs)) * self.random.lognormvariate(0.0, 0.05)
-            took_ms = self.core.now_ms - began_ms
             self.counts.batches.append(len(jobs))
-            self.counts.took_ms.append(took_ms)
-            self.done.append((jobs, began_ms, took_ms))
+            self.done.append((jobs, began_ms, self.core.now_ms - began_ms))
             self.core.wake(self.worker)
             yield None
 
@@ -393,46 +331,93 @@ class Model:
 
     # -- clients ----------------------------------------------------------------------------------
 
-    def ask(self, client: int) -> None:
+    def ask(self, client: Client) -> None:
         """A query reaches the gateway's socket."""
         self.arrived.append((self.core.now_ms, client))
         self.core.wake(self.gateway)
 
     def poisson(self, qps: float, until_ms: float) -> None:
-        at_ms = self.core.now_ms
+        """Have others ask so often, whatever becomes of it."""
+        at_ms, client = self.core.now_ms, Client()
         while at_ms < until_ms:
             at_ms += 1_000 * self.random.expovariate(qps)
-            self.core.events.append((at_ms, lambda: self.ask(0)))
+            self.core.at(at_ms, partial(self.ask, client))
+
+    def closed(self, clients: int, again_ms: Callable[[float], float]) -> None:
+        """Have so many clients ask, each as soon as he was answered and has waited."""
+        for _ in range(clients):
+            self.ask(Client(again_ms))
 
 
-async def play(qps: float, seconds: float, seed: int) -> Model:
+class Load(NamedTuple):
+    name: str
+    begin: Callable[[Model, float], None]
+    """Given until when it lasts."""
+
+
+async def play(load: Load, seconds: float, seed: int) -> Model:
     made = Model(seed)
     warm_ms = made.core.now_ms + 1_000.0
     until_ms = warm_ms + 1_000 * seconds
-    made.poisson(qps, until_ms)
-    made.core.run(warm_ms)
-    made.counts = Counts()
-    for thread in made.core.threads:
-        thread.total_ms = 0.0
-    made.core.run(until_ms)
+    running = asyncio.get_running_loop()
+    asyncio.events._set_running_loop(cast(Any, made.loop))
+    try:
+        load.begin(made, until_ms)
+        made.core.run(warm_ms)
+        made.counts = Counts()
+        for thread in made.core.threads:
+            thread.total_ms = 0.0
+        made.core.run(until_ms)
+    finally:
+        asyncio.events._set_running_loop(running)
     return made
+
+
+def loads(capacity: float, times: Iterable[float]) -> Iterator[Load]:
+    def poisson(qps: float, made: Model, until_ms: float) -> None:
+        made.poisson(qps, until_ms)
+
+    for each in times:
+        yield Load(f"{each:g} times the capacity", partial(poisson, each * capacity))
+    yield Load(
+        f"{RETRYING} that retry at once", lambda made, _: made.closed(RETRYING, lambda _: 0.0)
+    )
+    yield Load(f"{RETRYING} that wait as told", lambda made, _: made.closed(RETRYING, float))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.fronts.overload_model")
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--times", default="0.8,1,1.5,2,3,5,10", metavar="X,...")
-    parser.add_argument("--capacity", type=float, default=420.0)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--times", default="0.9,1.5,2,3,5,10", metavar="X,...")
+    parser.add_argument("--capacity", type=float, default=400.0, help="queries per second")
+    parser.add_argument("--seeds", type=int, default=3)
     given = parser.parse_args()
-    for times in map(float, given.times.split(",")):
-        made = asyncio.run(play(times * given.capacity, given.seconds, given.seed))
-        counts, seconds = made.counts, given.seconds
-        ends = {name: round(number / seconds) for name, number in sorted(counts.ends.items())}
-        kinds = {name: round(number / seconds) for name, number in sorted(counts.kinds.items())}
-        used = {one.name: round(one.total_ms / 1e3 / seconds, 3) for one in made.core.threads}
-        rows = sum(counts.batches)
-        print(f"{times:g} times: {ends} {kinds} {used} batches of {rows / len(counts.batches):.2f}")
+    print(
+        "| per second | in time | late for the client | refused | at once | in the ordinary way |",
+        end="",
+    )
+    print(" after a look | sent | refused by the worker | rows in a batch | gateway's share |")
+    print("|---" + "|--:" * 10 + "|")
+    for load in loads(given.capacity, map(float, given.times.split(","))):
+        ends: Counter[str] = Counter()
+        ways: Counter[str] = Counter()
+        batches: list[int] = []
+        gateway_ms = 0.0
+        for seed in range(given.seeds):
+            made = asyncio.run(play(load, given.seconds, seed))
+            ends += made.counts.ends
+            ways += made.counts.ways
+            batches += made.counts.batches
+            gateway_ms += made.gateway.total_ms
+        seconds = given.seconds * given.seeds
+        counts = [ends[each] for each in ("in time", "late", "refused")]
+        counts += [
+            ways[each]
+            for each in ("at once", "ordinary", "looked", "sent", "refused by the worker")
+        ]
+        cells = [f"{each / seconds:.0f}" for each in counts]
+        cells += [f"{sum(batches) / max(1, len(batches)):.1f}", f"{gateway_ms / 1e3 / seconds:.2f}"]
+        print(f"| {load.name} | " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":
