@@ -244,7 +244,7 @@ class Front(ClientConnection):
             self._refuse(exchange, misplaced(map(bytes.decode, fields), v2=target != V1))
             return
         asked = asked_in_headers(target, fields)
-        if asked is None and exchange.keep_alive and self.unknown < TRIES:
+        if exchange.keep_alive and self.unknown < TRIES:
             self.unknown += 1
             known = known_head(self.piece, target, fields, client)
             if known is not None:
