@@ -88,14 +88,14 @@ class TurnClock:
         Args:
             told_ms: how long ago they came, as the kernel says it in its ticks.
 
-        The true time is up to a tick more or less, which is told apart by the mean of all: where
-        bytes lie until the turn before them ends, they lie for up to twice the mean, and that is
-        taken; where they are read as they come, for next to nothing. What the turn before did not
-        find came after it.
+        The true time is up to a tick more or less, seldom half of one more. The mean of all tells
+        it apart: where bytes lie until the turn before them ends, they lie for up to twice the
+        mean, and that is taken; where they are read as they come, for next to nothing. What the
+        turn before did not find came after it.
         """
         most_ms = 2.0 * self._mean_ms
         self._mean_ms += MEAN_WEIGHT * (min(told_ms, TICK_MS) - self._mean_ms)
-        lain_ms = min(max(most_ms, told_ms - TICK_MS), told_ms + TICK_MS)
+        lain_ms = min(max(most_ms, told_ms - TICK_MS), told_ms + TICK_MS / 2)
         began_ms = self.arrived_ms()
         return max(0.0, began_ms - max(self._before_ms, self._clock_ms() - lain_ms))
 
