@@ -256,6 +256,20 @@ def room_at_ms(snapshot: Snapshot, query: Query, refused: Collection[WorkerId]) 
     return soonest_ms + snapshot.transport_ms - query.latency_ms
 
 
+def is_only_choice(snapshot: Snapshot, query: Query, workers: Collection[WorkerId]) -> bool:
+    """Whether nothing could be chosen for a query but one variant on these workers.
+
+    Args:
+        query: when it came plays no part.
+    """
+    obstacle = profile_rule(query, snapshot.transport_ms)
+    candidates = snapshot.tasks[query.task].pinned_to(query.variant)
+    fitting = [each for each in candidates if obstacle(each) is None]
+    if len(fitting) != 1 or len(fitting[0].ready) > COMPARED:
+        return False
+    return {worker.id for worker in fitting[0].ready} <= set(workers)
+
+
 def load_wait_ms(snapshot: Snapshot, candidate: Candidate, host: WorkerView) -> float:
     """Until a candidate is loaded on a host, by the profiles of what comes before it.
 

@@ -135,6 +135,7 @@ class Front(ClientConnection):
             self.arrived_ms,
             self._back_too_soon_ms(),
             known.client,
+            self._lain_ms,
         )
 
     def _lain_ms(self) -> float:
@@ -243,7 +244,7 @@ class Front(ClientConnection):
             self._refuse(exchange, misplaced(map(bytes.decode, fields), v2=target != V1))
             return
         asked = asked_in_headers(target, fields)
-        if asked is None and exchange.keep_alive and self.unknown < TRIES:
+        if exchange.keep_alive and self.unknown < TRIES:
             self.unknown += 1
             known = known_head(self.piece, target, fields, client)
             if known is not None:

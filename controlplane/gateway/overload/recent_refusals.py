@@ -8,10 +8,11 @@ had, each query that was taken though it had hardly more for a little less.
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
 from planner.batching.refusal_order import Standing
-from planner.types import DEFAULT_PRIORITY, Candidate, Query
+from planner.types import DEFAULT_PRIORITY, Candidate, Choice, Query
 from variants.types import WorkerId
 
 FIRST: Standing = (False, False, DEFAULT_PRIORITY)
@@ -138,6 +139,27 @@ class RecentRefusals:
                 return None
             until_ms = min(now_ms + one_more_ms, known_until_ms)
         return Said(last.why, until_ms, before_ms - query.latency_ms)
+
+    def expected_of_all(
+        self, asked: Sequence[Choice], query: Query, now_ms: float, standing: Standing
+    ) -> Said | None:
+        """What the last of these would say, where all of them would refuse a query.
+
+        Args:
+            asked: variants at workers, at least one.
+        """
+        until_ms, before_ms, why = inf, inf, ""
+        for choice in asked:
+            worker = choice.worker
+            said = self.expected(
+                worker.id, choice.candidate, query, now_ms, worker.busy_until_ms, standing
+            )
+            if said is None:
+                return None
+            why = said.why
+            until_ms = said.until_ms if said.until_ms < until_ms else until_ms
+            before_ms = said.before_ms if said.before_ms < before_ms else before_ms
+        return Said(why, until_ms, before_ms)
 
 
 def _one_more_ms(ms: Sequence[float], rows: int, longest_ms: float) -> float:

@@ -14,8 +14,9 @@ import numpy as np
 import orjson
 
 from controlplane.http_errors import error_body, status_of
-from planner.types import Query
+from planner.types import Choice, Query
 from variants.errors import ModellessError, Overloaded
+from variants.slots import tuple_of
 from variants.types import WorkerId
 
 LONGEST_MS = 20.0
@@ -77,6 +78,11 @@ class Holds(NamedTuple):
     """For those that came before."""
     workers: tuple[WorkerId, ...]
     """Those that have refused the query, or would: the window of congestion narrows by each."""
+    asked: tuple[Choice, ...] = ()
+    """What was chosen at each of these, where nothing else could be and it was for what they said;
+    then they are enough to know whether it still holds."""
+    why: str = ""
+    """What the last of them said."""
 
 
 class Repeated(NamedTuple):
@@ -88,6 +94,8 @@ class Repeated(NamedTuple):
     holds: Holds
     outdated: int
     """How often there had been room sooner than was thought."""
+    last_ms: float
+    """From then on it is not given again, whatever is known."""
 
 
 class RepeatedRefusals:
@@ -126,10 +134,31 @@ class RepeatedRefusals:
             return
         if len(self._kept) >= MOST:
             self._kept.clear()
-        until_ms = min(holds.until_ms, now_ms + LONGEST_MS, now_ms + PART * query.latency_ms)
+        last_ms = now_ms + min(LONGEST_MS, PART * query.latency_ms)
+        until_ms = min(holds.until_ms, last_ms)
         full = self.wording(error) if type(error) is Overloaded and until_ms > now_ms else None
         holds = holds._replace(until_ms=until_ms)
-        self._kept[outline] = Repeated(query, full, holds, self._outdated)
+        self._kept[outline] = Repeated(query, full, holds, self._outdated, last_ms)
+
+    def may_hold(self, found: Repeated, now_ms: float) -> bool:
+        """Whether it is known by those alone who have refused if the next one would be refused.
+
+        Not where there may be more room than was thought, nor without end: what else decides about
+        a query may be another by then.
+        """
+        if found.full is None or not found.holds.asked or self.is_outdated(found):
+            return False
+        return now_ms < found.last_ms
+
+    def is_outdated(self, found: Repeated) -> bool:
+        """Whether there may be room again since it was kept."""
+        return found.outdated != self._outdated
+
+    def renew(self, outline: Outline, found: Repeated, until_ms: float, before_ms: float) -> None:
+        """Its reason was found to hold now, for so long and for those that came before then."""
+        until_ms = until_ms if until_ms < found.last_ms else found.last_ms
+        fields = (until_ms, before_ms, *found.holds[2:])
+        self._kept[outline] = found._replace(holds=tuple_of(Holds, fields))
 
     def wording(self, error: ModellessError) -> Wording:
         """How a refusal for want of time is written; most say what the last ones said."""

@@ -22,7 +22,7 @@ from controlplane.gateway.query.in_flight import OTHERS_FIRST, TRIES
 from controlplane.gateway.query.query_context import QueryContext, Respond
 from controlplane.gateway.query.query_errors import refusal_error, worker_error
 from controlplane.gateway.query.skimming import asked_by_headers
-from planner.selection.refusal import room_at_ms
+from planner.selection.refusal import is_only_choice, room_at_ms
 from planner.types import ANYBODY, Choice, Client, Query, Refusal, RefusalCode
 from variants.errors import ModellessError, Overloaded
 from variants.types import TaskName, WorkerId
@@ -72,6 +72,10 @@ class _Expected(NamedTuple):
     """For so long they would, ..."""
     before_ms: float
     """... if it came before this."""
+    asked: tuple[Choice, ...] = ()
+    """What was chosen at each of them, where it is for what they would say, ..."""
+    why: str = ""
+    """... and what the last of them would."""
 
 
 class _Look(NamedTuple):
@@ -83,14 +87,19 @@ class _Look(NamedTuple):
     """The worker may take it."""
     for_others: bool = False
     """It has to leave the room to others."""
-    refused: tuple[WorkerId, ...] = ()
-    """Workers that would refuse it, ..."""
+    asked: tuple[Choice, ...] = ()
+    """What was chosen at workers that would refuse it, ..."""
     why: str = ""
     """... and what the last of them would say, ..."""
     until_ms: float = inf
     """... for so long, ..."""
     before_ms: float = inf
     """... if it came before this."""
+
+    @property
+    def refused(self) -> tuple[WorkerId, ...]:
+        """The workers that would refuse it."""
+        return tuple([each.worker.id for each in self.asked])
 
     @property
     def short(self) -> bool:
@@ -111,21 +120,30 @@ class EarlyRefusals(QueryContext):
         received_ms: float,
         told_ms: float,
         client: Client,
+        lain_ms: LainMs = known_to_be_new,
     ) -> bool:
-        """Answer a query that asks for what was refused a moment ago, whenever its bytes came.
+        """Answer a query that asks for what was refused a moment ago, if it still would be.
+
+        Args:
+            lain_ms: asked once, unless it is refused whenever it came.
 
         Returns:
             Whether it was answered; else it has to be looked at, or its answer be held.
         """
         outline = asked_by(client, outline)
-        found = None if outline is None else self.repeated.find(outline)
-        if found is None:
+        if outline is None or (found := self.repeated.find(outline)) is None:
             return False
         now_ms = self.clock_ms()
         latency_ms = found.query.latency_ms
         wording = self.repeated.again(found, received_ms, now_ms)
-        if wording is None and now_ms - received_ms >= LAG_PART * latency_ms:
-            wording = found.full if now_ms < found.holds.until_ms + latency_ms else None
+        if wording is None:
+            if now_ms - received_ms >= LAG_PART * latency_ms:
+                wording = found.full if now_ms < found.holds.until_ms + latency_ms else None
+            elif not self.repeated.is_outdated(found):
+                came_ms = received_ms - lain_ms()
+                wording = self.repeated.again(found, came_ms, now_ms)
+                if wording is None:
+                    wording = self._still(outline, found, came_ms, now_ms)
         due_ms = received_ms + latency_ms
         if wording is None or self._held_until_ms(wording, due_ms, told_ms, now_ms):
             return False
@@ -234,9 +252,12 @@ class EarlyRefusals(QueryContext):
         if expected is None:
             return False
         if outline is not None:
-            room_ms = room_at_ms(self.snapshot, query, expected.workers)
-            before_ms = min(expected.before_ms, room_ms)
-            holds = Holds(expected.until_ms, before_ms, expected.workers)
+            workers = expected.workers
+            before_ms = min(expected.before_ms, room_at_ms(self.snapshot, query, workers))
+            asked = expected.asked
+            if asked and not is_only_choice(self.snapshot, query, workers):
+                asked = ()
+            holds = Holds(expected.until_ms, before_ms, workers, asked, expected.why)
             self.repeated.add(outline, query, expected.error, holds, now_ms)
         self.count_demand(query)
         worded = self.repeated.wording(expected.error)
@@ -260,14 +281,15 @@ class EarlyRefusals(QueryContext):
         Returns:
             As ``turn_away_by_outline``; ``None`` if nothing is known of what it asks for.
         """
-        found = None if outline is None else self.repeated.find(outline)
-        if found is None:
+        if outline is None or (found := self.repeated.find(outline)) is None:
             return None, received_ms - lain_ms()
         now_ms = self.clock_ms()
         wording = self.repeated.again(found, received_ms, now_ms)
         if wording is None:
             received_ms -= lain_ms()
             wording = self.repeated.again(found, received_ms, now_ms)
+            if wording is None:
+                wording = self._still(outline, found, received_ms, now_ms)
         if wording is None:
             query = found.query._replace(received_ms=received_ms, draw=draw)
             return self.turn_away(query, respond, given_id, told_ms, outline), received_ms
@@ -277,6 +299,27 @@ class EarlyRefusals(QueryContext):
         answer = partial(self.refuse, wording, respond, query.task, given_id)
         self._give(answer, held_ms)
         return True, received_ms
+
+    def _still(
+        self, outline: Outline, found: Repeated, received_ms: float, now_ms: float
+    ) -> Wording | None:
+        """A refusal of a moment ago that may not hold any more, if its workers would say it again.
+
+        That takes a tenth of a whole look.
+        """
+        if not self.repeated.may_hold(found, now_ms):
+            return None
+        query, holds = found.query._replace(received_ms=received_ms), found.holds
+        standing = self.standing(query, now_ms)
+        for choice in holds.asked:
+            if self.lately.is_before(standing, choice.worker.id, now_ms):
+                return None  # others come first, which reads otherwise
+        said = self.refusals.expected_of_all(holds.asked, query, now_ms, standing)
+        if said is None or said.why != holds.why:
+            return None
+        self.lately.add(query.task, standing, now_ms)
+        self.repeated.renew(outline, found, said.until_ms, said.before_ms)
+        return found.full
 
     def _count_again(self, found: Repeated, wording: Wording, now_ms: float) -> None:
         """Count a query that is refused as the one before was."""
@@ -317,7 +360,7 @@ class EarlyRefusals(QueryContext):
             self.lately.add(query.task, self.standing(query, now_ms), now_ms)
         if refused and look.short:
             error = worker_error(ReplyCode.OVERLOADED, look.why, query, None)
-            return _Expected(error, refused, look.until_ms, look.before_ms)
+            return _Expected(error, refused, look.until_ms, look.before_ms, look.asked, look.why)
         assert isinstance(found, Refusal)
         return _Expected(refusal_error(found), refused, look.until_ms, look.before_ms)
 
@@ -347,13 +390,13 @@ class EarlyRefusals(QueryContext):
                 )
             if said is None:
                 return look._replace(found=found, taken=True)
-            refused = (*look.refused, worker)
+            asked = (*look.asked, found)
             look = _Look(
-                found, refused=refused, why=said.why,
+                found, asked=asked, why=said.why,
                 until_ms=min(look.until_ms, said.until_ms),
                 before_ms=min(look.before_ms, said.before_ms),
             )  # fmt: skip
-            if len(refused) == TRIES:
+            if len(asked) == TRIES:
                 break
             query = query._replace(avoid=worker)
             look = look._replace(found=self.choose(query, now_ms))

@@ -25,6 +25,7 @@ from planner.selection.eligibility import (
 from planner.selection.open_batches import OpenBatches
 from planner.selection.plan_following import follow
 from planner.selection.prices import UsualFills, exhausted, priced, quickest
+from planner.selection.refusal import is_only_choice
 from planner.selection.refusal_reasons import Reasons
 from planner.selection.routes import resolve
 from planner.selection.select import load_or_refuse, select
@@ -339,3 +340,15 @@ def test_a_canary_is_offered_to_the_solver_only_for_classes_that_name_it() -> No
 
     assert offered(demand(1)) == {"old"}
     assert offered(demand(1), demand(1, variant="new")) == {"old", "new"}
+
+
+def test_what_could_be_chosen_alone_is_known() -> None:
+    both = (worker("w1"), {key("a")}), (worker("w2"), {key("a")})
+    one = snapshot(catalog([variant("a")], [profile("a")]), *both)
+    assert is_only_choice(one, query(), (WorkerId("w1"), WorkerId("w2")))
+    assert not is_only_choice(one, query(), (WorkerId("w1"),))
+    two = snapshot(catalog([variant("a"), variant("b", 0.5)], [profile("a"), profile("b")]), *both)
+    workers = (WorkerId("w1"), WorkerId("w2"))
+    assert not is_only_choice(two, query(), workers)  # the other could be loaded
+    assert is_only_choice(two, query(variant="a"), workers)
+    assert is_only_choice(two, query(accuracy=0.8), workers)

@@ -387,6 +387,31 @@ async def test_what_headers_ask_for_is_refused_before_the_body_and_the_connectio
     assert served.in_flight == 0
 
 
+async def test_headers_that_say_what_is_asked_are_not_parsed_again_where_the_body_is_there(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed = []
+    begin = Front.on_message_begin
+
+    def counted(self: Front) -> None:
+        parsed.append(1)
+        begin(self)
+
+    monkeypatch.setattr(Front, "on_message_begin", counted)
+    view = served.gateway.known.workers[WorkerId("w1")].view
+    view.busy_until_ms = monotonic_ms() + 3_600_000.0
+    client = await served.client()
+    for number in range(4):
+        client.send(post(query(number), headers=HINTS["/v1/query"]))
+        assert (await client.answer()).error[:2] == (503, "OVERLOADED")
+        assert len(parsed) == 1
+    whole = post(query(4), headers=HINTS["/v1/query"])
+    client.send(whole[:-9])  # the headers are enough
+    assert (await client.answer()).error[:2] == (503, "OVERLOADED")
+    client.send(whole[-9:])
+    assert len(parsed) == 2
+
+
 async def test_a_body_of_unknown_length_is_read_before_it_is_refused(served: Served) -> None:
     served.gateway.known.workers[WorkerId("w1")].view.busy_until_ms = monotonic_ms() + 3_600_000.0
     client = await served.client()

@@ -4,6 +4,8 @@ import asyncio
 import socket
 import sys
 import time
+from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -39,7 +41,43 @@ async def test_what_the_turn_before_did_not_find_came_after_it() -> None:
     now_ms += TICK_MS / 2
     await asyncio.sleep(0)
     turn.arrived_ms()
-    assert turn.lain_ms(told_ms=TICK_MS / 4) == TICK_MS / 4
+    assert turn.lain_ms(told_ms=400.0) == TICK_MS / 2
+
+
+async def lain(
+    turns: int, gap_ms: float, aged: Callable[[float], float]
+) -> list[tuple[float, float]]:
+    """What a clock says after turns that come so often, and what is true of each of them.
+
+    Args:
+        aged: how old bytes are, of a number in [0, 1).
+    """
+    random, now_ms, found = Random(1), 1_000.0, []
+    turn = TurnClock(lambda: now_ms)
+    for _ in range(turns):
+        now_ms += gap_ms * random.uniform(0.8, 1.2)
+        turn.arrived_ms()
+        true_ms = aged(random.random())
+        ticks = now_ms // TICK_MS - (now_ms - true_ms) // TICK_MS
+        found.append((turn.lain_ms(ticks * TICK_MS), true_ms))
+        await asyncio.sleep(0)
+    return found[turns // 2 :]
+
+
+@pytest.mark.parametrize("gap_ms", [2.0, 3.5, 20.0])
+async def test_what_is_read_as_it_comes_is_hardly_thought_older(gap_ms: float) -> None:
+    """The kernel tells a tick of those between which and their reading one began."""
+    found = await lain(2_000, gap_ms, lambda part: 0.1 * part)
+    assert max(thought_ms for thought_ms, _ in found) < 1.5
+    assert sum(thought_ms for thought_ms, _ in found) / len(found) < 0.3
+
+
+@pytest.mark.parametrize("gap_ms", [1.0, 2.0, 3.5, 7.0])
+async def test_what_lies_until_a_turn_ends_is_hardly_thought_younger(gap_ms: float) -> None:
+    found = await lain(2_000, gap_ms, lambda part: 0.8 * gap_ms * part)
+    younger = [true_ms - thought_ms for thought_ms, true_ms in found if thought_ms < true_ms]
+    assert len(younger) < 0.25 * len(found)
+    assert max(younger, default=0.0) < 0.5 * gap_ms
 
 
 async def test_a_long_turn_catches_up_at_its_pace() -> None:

@@ -1,5 +1,6 @@
 """Repeated refusals: whom a refusal of a moment ago is given again, and that it reads the same."""
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -357,6 +358,82 @@ async def test_where_others_might_take_it_every_query_has_its_own_choice() -> No
     assert path.asked >= 3
     (kept,) = path.path.repeated._kept.values()
     assert path.path.repeated.again(kept, NOW_MS, NOW_MS) is None
+
+
+class Looking(Path):
+    """Counts choices; its workers have work for as long as ``later`` says."""
+
+    def __init__(self, *codes: ReplyCode, variants: Sequence[str] = ("a",)) -> None:
+        super().__init__(*codes)
+        one = catalog([*map(variant, variants)], [*map(profile, variants)])
+        held = {key(name) for name in variants}
+        self.path.update(
+            snapshot=snapshot(one, *((worker(name), held) for name in self.workers)),
+            routes=EMPTY,
+            tasks=self.path.tasks,
+            connections=self.path.connections,
+        )
+        self.looks = 0
+        choose = self.path.choose
+
+        def counted(query: Query, now_ms: float) -> Any:
+            self.looks += 1
+            return choose(query, now_ms)
+
+        self.path.choose = counted  # type: ignore[method-assign]
+
+    def later(self, ms: float, busy_ms: float = 10_000.0) -> int:
+        """Ask so long after the last one; how many choices that took."""
+        self.now_ms += ms
+        for one in self.path.snapshot.workers.values():
+            one.busy_until_ms = self.now_ms + busy_ms
+        before = self.looks
+        self.ask()
+        return self.looks - before
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_what_its_only_workers_would_say_again_needs_no_choice(workers: int) -> None:
+    path = Looking(*[ReplyCode.OVERLOADED] * workers)
+    path.ask()
+    assert path.later(0.0) > 0
+    windows = [path.path.congestion.at(NOW_MS)]
+    for _ in range(3):
+        assert path.later(5.1) == 0
+        windows.append(path.path.congestion.at(NOW_MS))
+    assert path.later(5.1) > 0  # after ``LONGEST_MS`` what else decides is looked at
+    assert path.asked == workers
+    assert path.answers == [path.answers[0]] * 6
+    assert path.path.take_demand() == {(DIGITS, LATENCY_MS, None, None): 6}
+    assert windows == sorted(windows, reverse=True)
+    assert len(set(windows)) == 4
+    assert path.later(12.0, busy_ms=0.0) > 0  # it is quicker than it expected
+    assert path.asked > workers
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        lambda: Looking(ReplyCode.OVERLOADED, variants=("a", "b")),
+        lambda: Looking(*[ReplyCode.OVERLOADED] * 3),
+    ],
+    ids=["variants", "workers"],
+)
+async def test_where_something_else_may_be_chosen_it_is_looked_at_again(
+    path: Callable[[], Looking],
+) -> None:
+    made = path()
+    made.ask()
+    made.later(0.0)
+    assert made.later(15.1) > 0
+
+
+async def test_it_reads_otherwise_where_others_come_first_by_now() -> None:
+    path = Looking(ReplyCode.OVERLOADED)
+    path.ask()
+    path.later(0.0)
+    path.path.lately.add(DIGITS, (False, False, 1), path.now_ms)
+    assert path.later(12.0) > 0
 
 
 def test_it_is_given_for_no_longer_than_its_reason_holds() -> None:
