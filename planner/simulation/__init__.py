@@ -7,7 +7,8 @@ Read ``setting``, ``trace`` and ``queries`` (what goes in), ``policy`` (the prot
 (devices and replicas), ``memory`` (what leaves a full one) with ``loads`` (what comes), ``devices``
 (they come, go and fail), ``played_latencies`` (they take other times than profiles say) with
 ``shared_cores`` and ``energy_meter``, ``engine`` (arrivals, batches and ticks, one event after the
-other), ``tally`` and ``results`` (what comes out).
+other), ``tally`` and ``results`` (what comes out) with ``impossible`` (what no policy could have
+answered).
 
 May import all of ``planner`` but ``planner.policies``: policies import this package. No clock, no
 disk, no network; randomness comes from the setting's seed.

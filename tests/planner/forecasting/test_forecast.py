@@ -253,7 +253,7 @@ def test_what_comes_back_is_known_as_quickly() -> None:
 def test_chance_is_no_slump(seed: int) -> None:
     """Ten minutes of a steady rate, looked at each second."""
     random = np.random.default_rng(seed)
-    forecaster = adaptive()
+    forecaster: Forecaster[str] = adaptive()
     said = []
     for second in range(600):
         forecaster.observe(second + 1.0, 1.0, {"a": float(random.poisson(50.0))})
@@ -266,7 +266,7 @@ def test_chance_is_no_slump(seed: int) -> None:
 def test_queries_of_many_rows_are_no_slump_each_time_that_none_comes() -> None:
     """One query of 64 rows a second: of two seconds one in seven has none."""
     random = np.random.default_rng(0)
-    forecaster = adaptive()
+    forecaster: Forecaster[str] = adaptive()
     said = []
     for second in range(600):
         forecaster.observe(second + 1.0, 1.0, {"a": 64.0 * float(random.poisson(1.0))})

@@ -1,0 +1,1 @@
+"""Following the plan: route targets, their kinds, and where queries without room go."""
