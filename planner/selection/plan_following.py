@@ -205,9 +205,10 @@ def _elsewhere(
 
 def _beside(routes: RouteTable, targets: RouteTargets) -> Pick:
     """Picks the worker that is free first, for queries that found no room where they were planned:
-    none that is busy with planned batches, unless queries of this class have a part in them."""
+    none that is busy with planned batches, unless queries of this class have a part in them. What
+    has no place in the plan may go anywhere."""
     batching = routes.batching
-    if not batching:
+    if not batching or not targets:
         return least_busy
 
     def pick(

@@ -198,7 +198,7 @@ def _unloadable(
 
 
 def crowded(snapshot: Snapshot, query: Query, now_ms: float) -> Refusal:
-    """For a query whose planned workers have too long a queue, while others are refused as well."""
+    """For a query whose planned workers have too long a queue, and that keeps off the others."""
     message = (
         "more is asked than can be served: the workers that the plan gives to queries like "
         "this have too long a queue, and the others are kept for theirs"

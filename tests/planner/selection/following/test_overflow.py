@@ -114,6 +114,11 @@ def test_it_is_refused_rather_than_run_between_batches() -> None:
     assert chosen(fleet(20.0, 95.0, 95.0), "b") == RefusalCode.OVERLOADED
 
 
+def test_what_has_no_place_in_the_plan_may_go_anywhere() -> None:
+    """A class that is asked for once a minute is in no plan."""
+    assert chosen(fleet(20.0, 95.0, 95.0), "b", PLAN[:1], refusals=1) == "gpu"
+
+
 def test_a_worker_that_runs_row_by_row_is_open_to_all() -> None:
     rows = (route("a", "gpu", 60.0, 1), PLAN[1])
     assert chosen(fleet(20.0, 95.0, 60.0), "b", rows) == "gpu"
