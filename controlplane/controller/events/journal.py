@@ -83,11 +83,11 @@ class Journal:
 
     def tell(self, kind: str, subject: str, message: str) -> None:
         """Note an event; this turn or the next one stores it."""
+        # What a worker says of an error may hold anything.
+        subject, message = storable(subject), storable(message)
         level = logging.WARNING if kind in TROUBLES else logging.INFO
         log.log(level, "%s %s: %s", kind, subject, message)
         self.told[kind] += 1
-        # What a worker says of an error may hold anything.
-        subject, message = storable(subject), storable(message)
         self._events.append(Event(at=timestamp(), kind=kind, subject=subject, message=message))
 
     async def end_freeze(self, rules: Iterable[Rule], wall_s: float) -> None:

@@ -32,6 +32,8 @@ class Case:
     energy: bool = False
     """Whether its catalog says what devices and batches take (``tests.bench.planning.energies``).
     """
+    tick_s: float = 10.0
+    """Between two plans; the product makes one each second."""
 
     def title(self) -> str:
         """A heading, and how large it is."""
@@ -55,6 +57,7 @@ def cases(
     count: int,
     energy: bool = False,
     seconds: int | None = None,
+    tick_s: float = 10.0,
 ) -> list[Case]:
     """The cases of a catalog, seed by seed.
 
@@ -66,6 +69,7 @@ def cases(
         count: how many of the random ones.
         energy: with what devices and batches take.
         seconds: of those that are ten minutes long otherwise.
+        tick_s: between two plans.
 
     Raises:
         LookupError: the catalog needs data that is not there.
@@ -82,6 +86,7 @@ def cases(
                     quick=quick,
                     energy=energy,
                     seconds=seconds,
+                    tick_s=tick_s,
                 )
                 for name in _names(each, quick, count)
                 if wanted is None or name in wanted

@@ -172,6 +172,7 @@ def setting_of(case: Case, objective: Objective, wrong: Wrong = RIGHT) -> Settin
         kinds=ground.kinds,
         objective=objective,
         seed=case.seed,
+        tick_s=case.tick_s,
         failures_every_s=workload.failures_every_s,
         latency_error=wrong.latency_error,
         latency_noise=wrong.latency_noise,
@@ -382,6 +383,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = cases(
             asked.catalog, seeds, asked.only,
             quick=asked.quick, count=asked.draws, energy=energy, seconds=asked.seconds,
+            tick_s=asked.tick_s,
         )  # fmt: skip
     except LookupError as error:
         sys.exit(str(error))
@@ -436,6 +438,7 @@ def _parser() -> argparse.ArgumentParser:
         "--quick", action="store_true", help="about three minutes of simulated time"
     )
     parser.add_argument("--seconds", type=int, help="of workloads that are ten minutes long")
+    parser.add_argument("--tick-s", type=float, default=10.0, help="between two plans")
     parser.add_argument("--after", default=f"{FIRST_S:g}", help="seconds told apart, by commas")
     parser.add_argument("--only", help="names of workloads, by commas")
     parser.add_argument("--policies", help="names of policies, by commas")

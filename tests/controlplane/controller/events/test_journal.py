@@ -66,8 +66,10 @@ async def test_events_that_wait_are_stored_at_once() -> None:
     assert (newest.kind, before.subject) == ("newest", str(EVENTS_HELD - 1))
 
 
-async def test_what_cannot_be_stored_of_a_text_is_replaced() -> None:
-    """The event was lost, and the turn that stored it failed."""
+async def test_what_cannot_be_stored_of_a_text_is_replaced(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The event was lost, and the turn that stored it failed. A log cannot take it either."""
     catalog = MemoryCatalog()
     journal = Journal(catalog)
     journal.tell("load_failed", "digits/a on w1", "no node \x00 nor \ud800 in the graph")
@@ -75,6 +77,7 @@ async def test_what_cannot_be_stored_of_a_text_is_replaced() -> None:
 
     [event] = catalog.events(10)
     assert event.message == "no node \ufffd nor \ufffd in the graph"
+    assert caplog.messages == ["load_failed digits/a on w1: no node \ufffd nor \ufffd in the graph"]
 
 
 def test_what_wants_a_hand_is_a_warning_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
