@@ -354,7 +354,7 @@ def test_an_infeasible_query_is_told_in_one_sentence_what_is_in_its_way(
         ([], "v", ""),
         (["b", "a"], "v", "; there are: a, b"),
         (["cnn-v1-int8", "mlp-v1-fp32", "cnn-v1-fp32"], "cnn-v1",
-         "; there are: cnn-v1-fp32, cnn-v1-int8"),
+         "; there are: cnn-v1-fp32, cnn-v1-int8 and 1 more"),
         ([*"gfedcba"], "v", "; there are: a, b, c, d, e and 2 more"),
     ],
 )  # fmt: skip
