@@ -7,7 +7,7 @@ that large variants run where they take long, and tight queries find no time the
 better, and so a kind that it does not use for a class is dearer while congestion lasts. Where it
 saves cost, the targets of the query's class are tried in order, each on the less busy of two
 workers of one kind, drawn in proportion to their rates. A query that finds no room goes wherever it
-is predicted to complete first.
+is predicted to complete first, but not between the batches that a busy worker is planned to run.
 """
 
 from bisect import bisect_right
