@@ -14,7 +14,7 @@ that joins the backlog of a loose class would else bar the tight ones; and less 
 one forming batch would keep planned batches from forming.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate, groupby
 from math import inf
 from typing import NamedTuple
@@ -82,11 +82,7 @@ def rooms_ms(
     """
     half_ms: dict[WorkerId, float] = {}
     batch_ms = dict.fromkeys(snapshot.workers, 0.0)
-    for route in routes:
-        worker, view = snapshot.workers.get(route.worker), snapshot.tasks.get(route.task)
-        if worker is None or view is None:
-            continue
-        candidate = view.of(route.variant, worker.device_kind)
+    for route, worker, candidate in _known(routes, snapshot):
         if candidate is not None:
             size = min(route.batch_size, candidate.table.max_batch)
             batch_ms[worker.id] = max(batch_ms[worker.id], candidate.table.ms[size])
@@ -97,6 +93,16 @@ def rooms_ms(
     return {id_: ROOM[prefer] * ms for id_, ms in longest_ms.items() if ms > 0.0}
 
 
+def _known(
+    routes: Iterable[Route], snapshot: Snapshot
+) -> Iterator[tuple[Route, WorkerView, Candidate | None]]:
+    """The routes of workers and tasks that are there, with what they would run, if there is one."""
+    for route in routes:
+        worker, view = snapshot.workers.get(route.worker), snapshot.tasks.get(route.task)
+        if worker is not None and view is not None:
+            yield route, worker, view.of(route.variant, worker.device_kind)
+
+
 def batching(routes: Iterable[Route], snapshot: Snapshot) -> frozenset[WorkerId]:
     """The workers that are planned to answer more than ``DISPLACED`` rows in the time that one row
     takes there by itself.
@@ -105,11 +111,7 @@ def batching(routes: Iterable[Route], snapshot: Snapshot) -> frozenset[WorkerId]
     """
     time_ms: dict[WorkerId, float] = {}
     alone_ms: dict[WorkerId, float] = {}
-    for route in routes:
-        worker, view = snapshot.workers.get(route.worker), snapshot.tasks.get(route.task)
-        if worker is None or view is None:
-            continue
-        candidate = view.of(route.variant, worker.device_kind)
+    for route, worker, candidate in _known(routes, snapshot):
         if candidate is not None:
             ms = candidate.table.ms
             size = min(route.batch_size, candidate.table.max_batch)
