@@ -250,6 +250,7 @@ class EarlyRefusals(QueryContext):
         now_ms = self.clock_ms()
         expected = self._expected_error(query, now_ms)
         if expected is None:
+            self.looked_in_vain()
             return False
         if outline is not None:
             workers = expected.workers

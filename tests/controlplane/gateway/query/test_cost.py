@@ -15,6 +15,8 @@ import pytest
 
 from controlplane.gateway.overload.repeated_refusals import outline_of
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
+from controlplane.gateway.query.query_context import VAIN_LOOKS
+from controlplane.gateway.query.query_errors import expired_error
 from controlplane.gateway.query.query_path import QueryPath
 from planner.selection.routes import EMPTY
 from planner.types import ANYBODY, Choice, Query
@@ -124,6 +126,25 @@ async def test_one_in_bytes_costs_so_many(answered: Asked) -> None:
     assert answered.statuses == {200: WARM + 1}
     assert python <= 83, f"{python} calls of Python's functions"
     assert builtin <= 90, f"{builtin} calls of built-in ones"
+
+
+async def test_one_that_was_late_makes_few_of_the_next_ones_dearer(answered: Asked) -> None:
+    """A stall of the machine must not make what is asked after it take half as long again."""
+    path = answered.path
+    late = expired_error(Query(TaskName("digits"), 1, NOW_MS, 20.0))
+    for _ in range(WARM):
+        answered.ask()
+    ordinary = calls(answered.ask)
+    path.fail(late, answered.respond)
+    assert calls(answered.ask) > ordinary, "the next one is not looked at"
+    for _ in range(VAIN_LOOKS):
+        answered.ask()
+    assert calls(answered.ask) <= ordinary
+    for _ in range(4):  # while some are refused the others are looked at
+        path.fail(late, answered.respond)
+        for _ in range(VAIN_LOOKS - 1):
+            answered.ask()
+        assert path.under_pressure()
 
 
 @pytest.fixture
