@@ -165,6 +165,8 @@ class QueryContext:
         self._pressed_until_ms = -inf
         self._vain_looks = 0
         """In a row, since a query could not be answered in time."""
+        self._short_until_ms = -inf
+        """The same as for pressure, but of queries that were refused for want of room alone."""
         self._free_ms: dict[str, tuple[float, float]] = {}
         """By task, when it was found and when the first of its workers is expected to be free."""
 
@@ -368,6 +370,7 @@ class QueryContext:
             now_ms = self.clock_ms()
             self._pressed_until_ms, self._vain_looks = now_ms + PRESSED_MS, 0
             if isinstance(error, Overloaded):
+                self._short_until_ms = self._pressed_until_ms
                 error.retry_after_s = (
                     self.advice.wait_ms(self._least_queue_ms(task, now_ms), now_ms) / 1e3
                 )
@@ -391,6 +394,7 @@ class QueryContext:
         self._pressed_until_ms, self._vain_looks = now_ms + PRESSED_MS, 0
         wait_s = 0.0
         if wording.waits:
+            self._short_until_ms = self._pressed_until_ms
             wait_s = self.advice.wait_ms(self._least_queue_ms(task, now_ms), now_ms) / 1e3
         self.counters.task(task).failed(wording.code)
         body, headers = wording.written(id_, wait_s)

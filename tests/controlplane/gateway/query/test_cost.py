@@ -21,6 +21,7 @@ from controlplane.gateway.query.query_path import QueryPath
 from planner.selection.routes import EMPTY
 from planner.types import ANYBODY, Choice, Query
 from tests.planner.builders import NOW_MS, catalog, key, profile, snapshot, task, variant, worker
+from variants.errors import Overloaded
 from variants.types import TaskName, TensorSpec, WorkerId
 from workers.channel.client import WorkerConnection
 from workers.channel.reply import Reply
@@ -145,6 +146,24 @@ async def test_one_that_was_late_makes_few_of_the_next_ones_dearer(answered: Ask
         for _ in range(VAIN_LOOKS - 1):
             answered.ask()
         assert path.under_pressure()
+
+
+async def test_where_others_were_late_and_none_refused_workers_are_not_looked_at(
+    answered: Asked,
+) -> None:
+    path, body = answered.path, answered.v1
+    for _ in range(WARM):
+        answered.ask()
+    ordinary = calls(answered.ask)[0]
+    for _ in range(2):  # with the first, what it asks for is known
+        path.fail(expired_error(Query(TaskName("digits"), 1, NOW_MS, 20.0)), answered.respond)
+        path.handle_v1(body, NOW_MS - 5_000.0, answered.respond)
+    assert answered.statuses == {200: WARM + 1, 504: 4}
+    late = calls(answered.ask)[0]
+    assert late <= ordinary + 15, f"{late} calls of Python's functions"
+    path.fail(Overloaded("no room"), answered.respond)
+    assert calls(answered.ask)[0] > late
+    assert answered.statuses == {200: WARM + 3, 503: 1, 504: 4}
 
 
 @pytest.fixture
