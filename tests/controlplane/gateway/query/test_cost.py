@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from controlplane.gateway.canaries.recent_answers import RecentAnswers
 from controlplane.gateway.overload.repeated_refusals import outline_of
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
 from controlplane.gateway.query.query_context import VAIN_LOOKS
@@ -118,6 +119,16 @@ async def test_an_answered_query_costs_so_many_calls(answered: Asked) -> None:
     assert answered.statuses == {200: WARM + 1}
     assert python <= 66, f"{python} calls of Python's functions"
     assert builtin <= 56, f"{builtin} calls of built-in ones"
+
+
+async def test_an_answer_in_the_place_of_an_older_one_costs_no_more(answered: Asked) -> None:
+    """Most are, once as many were given as are remembered."""
+    answered.path.answers = RecentAnswers(most=WARM // 2)
+    for _ in range(WARM):
+        answered.ask()
+    python, builtin = calls(answered.ask)
+    assert python <= 66, f"{python} calls of Python's functions"
+    assert builtin <= 57, f"{builtin} calls of built-in ones"
 
 
 async def test_one_in_bytes_costs_so_many(answered: Asked) -> None:
