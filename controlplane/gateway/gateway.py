@@ -176,6 +176,8 @@ class Gateway:
             self._background.repeat(certificate.follow)
         max_body = int(self.settings.max_body_mib * 2**20)
         caps = ConnectionCaps.of(self.settings)
+        if self.settings.grpc_port:
+            self._grpc = self._made_grpc(access, max_body, caps.alike(), certificate)
         server = await self._serve_http(access, max_body, caps, certificate, listening)
         self._neighbours = Neighbourhood(
             self.settings.run_dir,
@@ -184,14 +186,13 @@ class Gateway:
             self.path.counters,
             lambda: self.path.counters.busy.get(self.id, 0.0),
         )
-        if self.settings.grpc_port:
-            await self._serve_grpc(access, max_body, caps.alike(), certificate)
+        if self._grpc is not None:
+            await self._grpc.start()
         await self._siblings.start()
         await self._feedback.start()
         if self._feedback.elsewhere is not None:
             self._background.repeat(self._feedback.elsewhere.follow)
         await self._neighbours.start()
-        settle_memory()
         where = f"{self.settings.host}:{self.settings.port}"
         if self.settings.grpc_port:
             where += f", for gRPC on port {self.settings.grpc_port}"
@@ -215,6 +216,7 @@ class Gateway:
             certificate.context if certificate is not None else None,
             self._limits,
         )
+        settle_memory()  # all stands still meanwhile, and nobody waits for an answer yet
         self._serving = asyncio.create_task(self._server.run_here())
         while not self._server.started:
             if self._serving.done():
@@ -223,22 +225,21 @@ class Gateway:
             await asyncio.sleep(0.005)
         return self._server
 
-    async def _serve_grpc(
+    def _made_grpc(
         self,
         access: Access,
         max_body: int,
         caps: ConnectionCaps,
         certificate: FollowedCertificate | None,
-    ) -> None:
-        """Listen for gRPC, too. Only then is its library imported."""
+    ) -> "GrpcServer":
+        """What answers gRPC, where it is asked for. Only then is its library imported."""
         from controlplane.gateway.grpc.answers import Answers
         from controlplane.gateway.grpc.grpc_server import GrpcServer
         from controlplane.gateway.grpc.service import Service
 
         answers = Answers(self.views, self._repository).table()
         service = Service(self.path, access, answers, self._inflater)
-        self._grpc = GrpcServer(self.settings, service, self._limits, max_body, caps, certificate)
-        await self._grpc.start()
+        return GrpcServer(self.settings, service, self._limits, max_body, caps, certificate)
 
     def check(self) -> None:
         """Raise when this gateway cannot answer any more."""

@@ -99,17 +99,23 @@ class RecentAnswers:
         """
         id_ = request_id(given_id)
         at = self._next
-        if self._ids[at] is not None:
-            self._forget(at)
+        before, scores = self._ids[at], self._scores[at]
+        if before is not None:  # it is forgotten, and all that is kept of it written over
             self._oldest = (at + 1) % self._most
-        first = outputs[0]
-        if best_classes(task.metric) and first.ndim == 2:
-            scores = self._scores[at] = _by_itself(first)
+            if self._at.get(before) == at:
+                del self._at[before]
+            if scores is not None:
+                self._size_bytes -= scores.nbytes
+        first, scores = outputs[0], None
+        if first.ndim == 2 and best_classes(task.metric):
+            scores = _by_itself(first)
             self._size_bytes += scores.nbytes
+        self._scores[at] = scores
         self._ids[at] = id_
         self._tasks[at] = task
         self._variants[at] = variant
         self._arms[at] = arm
+        self._given[at] = None
         self._at_ms[at] = now_ms
         self._at[id_] = at
         self._next = (at + 1) % self._most

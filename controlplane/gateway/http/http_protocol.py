@@ -76,12 +76,16 @@ class Front(ClientConnection):
         """Heads of queries that were parsed since one was known."""
         self.received = 0
         """Bytes in all."""
+        self.lain_ms: float | None = None
+        """For how long the bytes that are read now lay there when this turn of the event loop
+        began; None: that was not asked yet."""
         self.watch = Watch()
 
     def data_received(self, data: bytes) -> None:
         if self.deaf:
             return
         self.arrived_ms = self.turn.arrived_ms()
+        self.lain_ms = None
         self.received += len(data)
         if self.between and not self.rest and self._idle():
             known = self.known if self.known_by is self.access.clients else None
@@ -139,8 +143,10 @@ class Front(ClientConnection):
         )
 
     def _lain_ms(self) -> float:
-        """For how long the bytes that are read now lay there when this turn of the loop began."""
-        return self.turn.lain_ms(self.arrival.waited_ms())
+        """``lain_ms``; the kernel is asked once."""
+        if self.lain_ms is None:
+            self.lain_ms = self.turn.lain_ms(self.arrival.waited_ms())
+        return self.lain_ms
 
     def _back_too_soon_ms(self) -> float:
         """Until when its client was told to wait, where it did not; 0 where nothing follows."""

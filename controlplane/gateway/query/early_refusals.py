@@ -250,6 +250,7 @@ class EarlyRefusals(QueryContext):
         now_ms = self.clock_ms()
         expected = self._expected_error(query, now_ms)
         if expected is None:
+            self.looked_in_vain()
             return False
         if outline is not None:
             workers = expected.workers
@@ -290,6 +291,9 @@ class EarlyRefusals(QueryContext):
             wording = self.repeated.again(found, received_ms, now_ms)
             if wording is None:
                 wording = self._still(outline, found, received_ms, now_ms)
+        if wording is None and now_ms >= self._short_until_ms:
+            self.looked_in_vain()  # others were late here, and nobody was refused
+            return False, received_ms
         if wording is None:
             query = found.query._replace(received_ms=received_ms, draw=draw)
             return self.turn_away(query, respond, given_id, told_ms, outline), received_ms

@@ -60,7 +60,9 @@ Respond = Callable[[int, bytes, bytes], None]
 PRESSED_MS = 1_000.0
 """How long after a query that could not be answered in time others are looked at before their
 bodies are read. Where none is refused, the look would be in vain."""
-
+VAIN_LOOKS = 64
+"""So many in a row that found no refusal end that sooner. A look takes as long as all else that is
+done for a short query, and what it spares where it finds one is about ten times that."""
 
 FREE_MS = 20.0
 """For so long it is not looked anew which worker is free first: there may be a thousand."""
@@ -161,6 +163,10 @@ class QueryContext:
         self._ids: dict[tuple[str, str], int] = {}
         self._demand: dict[DemandKey, int] = {}
         self._pressed_until_ms = -inf
+        self._vain_looks = 0
+        """In a row, since a query could not be answered in time."""
+        self._short_until_ms = -inf
+        """The same as for pressure, but of queries that were refused for want of room alone."""
         self._free_ms: dict[str, tuple[float, float]] = {}
         """By task, when it was found and when the first of its workers is expected to be free."""
 
@@ -362,8 +368,9 @@ class QueryContext:
         code = error.code if isinstance(error, ModellessError) else "INTERNAL"
         if isinstance(error, Overloaded | DeadlineExceeded):
             now_ms = self.clock_ms()
-            self._pressed_until_ms = now_ms + PRESSED_MS
+            self._pressed_until_ms, self._vain_looks = now_ms + PRESSED_MS, 0
             if isinstance(error, Overloaded):
+                self._short_until_ms = self._pressed_until_ms
                 error.retry_after_s = (
                     self.advice.wait_ms(self._least_queue_ms(task, now_ms), now_ms) / 1e3
                 )
@@ -384,9 +391,10 @@ class QueryContext:
         id_ = request_id(given_id).encode()
         if now_ms is None:
             now_ms = self.clock_ms()
-        self._pressed_until_ms = now_ms + PRESSED_MS
+        self._pressed_until_ms, self._vain_looks = now_ms + PRESSED_MS, 0
         wait_s = 0.0
         if wording.waits:
+            self._short_until_ms = self._pressed_until_ms
             wait_s = self.advice.wait_ms(self._least_queue_ms(task, now_ms), now_ms) / 1e3
         self.counters.task(task).failed(wording.code)
         body, headers = wording.written(id_, wait_s)
@@ -473,6 +481,12 @@ class QueryContext:
             return True
         self._pressed_until_ms = -inf
         return False
+
+    def looked_in_vain(self) -> None:
+        """A query was looked at before it was read, and would not be refused."""
+        self._vain_looks += 1
+        if self._vain_looks >= VAIN_LOOKS:
+            self._pressed_until_ms = -inf
 
     def id_of(self, task: str, variant: str) -> int:
         """The number by which the channel names a variant of a task."""

@@ -97,7 +97,8 @@ class QueryPath(EarlyRefusals):
                 )
                 if told:
                     return
-                asking = asking._replace(unseen=told is None)
+                if told is None:
+                    asking = asking._replace(unseen=True)
             if self.reader is not None and len(body) > LONG_BYTES:
                 raise LongBody
             most = inf if self.reader is None else UNUSUAL_BYTES
@@ -173,7 +174,8 @@ class QueryPath(EarlyRefusals):
                 )
                 if told:
                     return
-                asking = asking._replace(unseen=told is None, outline=outline)
+                if told is None:
+                    asking = asking._replace(unseen=True, outline=outline)
             if self.reader is not None and json_bytes(body, json_header) > LONG_BYTES:
                 raise LongBody
             most = inf if self.reader is None else UNUSUAL_BYTES

@@ -173,11 +173,14 @@ def _name_positions(
 
 
 def _as_dict(metadata: ReplyMetadata) -> dict[str, Any]:
-    """``metadata._asdict()`` in half its time."""
-    return dict(zip(_METADATA_FIELDS, metadata, strict=True))
-
-
-_METADATA_FIELDS = ReplyMetadata._fields
+    """``metadata._asdict()``, without looking up what its fields are called."""
+    (variant, model_version, worker, batch_size, queue_ms, run_ms, accuracy, cost_usd_per_1k,
+     slo_met) = metadata  # fmt: skip
+    return {
+        "variant": variant, "model_version": model_version, "worker": worker,
+        "batch_size": batch_size, "queue_ms": queue_ms, "run_ms": run_ms, "accuracy": accuracy,
+        "cost_usd_per_1k": cost_usd_per_1k, "slo_met": slo_met,
+    }  # fmt: skip
 
 
 def encode_v2(

@@ -1,7 +1,7 @@
 """Us beside the model server that comes nearest, in one run: ``make bench-peers``.
 
 ``python -m tests.bench.peers [--models tiny,small,resnet] [--rounds 1] [--seconds 4]`` takes some
-five minutes for each model and round. Both servers have the same ONNX file as it is, and the
+seven minutes for each model and round. Both servers have the same ONNX file as it is, and the
 client is the same: JSON bodies of one row over connections that stay open. They run one after the
 other, in turns, on the same cores as the client.
 
@@ -16,8 +16,9 @@ On a machine with more cores, ``--server-cores N`` gives N cores to the servers,
 included, and another one to the client. Mosec's processes, threads and batch are then the best of
 some that fill these cores, by what 32 clients get. ``--own-client`` leaves LoadGen and
 perf_analyzer out. ``--warm-up S`` has 32 clients ask each server for S seconds before anything is
-measured: ours starts gateways by what is asked. ``--slices`` divides our cores otherwise than by
-default, as ``modelless up --slices`` does.
+measured (40 by default): ours starts gateways by what is asked, twice as many every 15 s where all
+are full, and a rate that did not hold while one of them was being started is not tried again.
+``--slices`` divides our cores otherwise than by default, as ``modelless up --slices`` does.
 """
 
 import argparse
@@ -46,6 +47,7 @@ from tests.integration.deployment import short_directory
 
 CLIENTS = 32
 CONNECTIONS = 128
+WARM_UP_S = 40.0
 MOST_QPS = 500.0
 """Of LoadGen's Server scenario: its client is written in Python."""
 Found = dict[str, float]
@@ -223,7 +225,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--server-cores", type=int, default=0, metavar="N")
     parser.add_argument("--own-client", action="store_true")
-    parser.add_argument("--warm-up", type=float, default=0.0, metavar="S")
+    parser.add_argument("--warm-up", type=float, default=WARM_UP_S, metavar="S")
     parser.add_argument("--slices", default="")
     given = parser.parse_args()
     chosen = [model for model in MODELS if model.name in given.models.split(",")]

@@ -1,11 +1,12 @@
 """The gateway over real workers, a real control loop and a real Valkey."""
 
 import asyncio
+import gc
 import os
 import signal
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -367,6 +368,27 @@ async def test_a_worker_lost_during_a_load_ends_the_load(tmp_path: Path, port: i
         with pytest.raises(ReplicaLost):
             await asyncio.wait_for(load, SILENCE_S)
         await eventually(lambda: of.known.workers == {})
+
+
+async def test_it_takes_connections_once_its_memory_is_in_order(tmp_path: Path, port: int) -> None:
+    """Collecting what its start has left stops everything for a while."""
+    taken: list[bool] = []
+
+    def collects(phase: str, of: Mapping[str, int]) -> None:
+        if phase == "start" and of["generation"] == 2:
+            with socket.socket() as probe:
+                taken.append(probe.connect_ex(("127.0.0.1", port)) == 0)
+
+    async with fleet(tmp_path, port=port) as it:
+        gc.disable()  # no other collection than that
+        gc.callbacks.append(collects)
+        try:
+            async with gateway(it) as (_, client):
+                await client.get("/v2/health/live")
+        finally:
+            gc.callbacks.remove(collects)
+            gc.enable()
+    assert taken == [False]
 
 
 async def test_stopping_leaves_no_task_and_frees_the_port(tmp_path: Path, port: int) -> None:

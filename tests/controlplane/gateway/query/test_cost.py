@@ -13,12 +13,16 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from controlplane.gateway.canaries.recent_answers import RecentAnswers
 from controlplane.gateway.overload.repeated_refusals import outline_of
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
+from controlplane.gateway.query.query_context import VAIN_LOOKS
+from controlplane.gateway.query.query_errors import expired_error
 from controlplane.gateway.query.query_path import QueryPath
 from planner.selection.routes import EMPTY
 from planner.types import ANYBODY, Choice, Query
 from tests.planner.builders import NOW_MS, catalog, key, profile, snapshot, task, variant, worker
+from variants.errors import Overloaded
 from variants.types import TaskName, TensorSpec, WorkerId
 from workers.channel.client import WorkerConnection
 from workers.channel.reply import Reply
@@ -117,6 +121,16 @@ async def test_an_answered_query_costs_so_many_calls(answered: Asked) -> None:
     assert builtin <= 56, f"{builtin} calls of built-in ones"
 
 
+async def test_an_answer_in_the_place_of_an_older_one_costs_no_more(answered: Asked) -> None:
+    """Most are, once as many were given as are remembered."""
+    answered.path.answers = RecentAnswers(most=WARM // 2)
+    for _ in range(WARM):
+        answered.ask()
+    python, builtin = calls(answered.ask)
+    assert python <= 66, f"{python} calls of Python's functions"
+    assert builtin <= 57, f"{builtin} calls of built-in ones"
+
+
 async def test_one_in_bytes_costs_so_many(answered: Asked) -> None:
     for _ in range(WARM):
         answered.ask_in_bytes()
@@ -124,6 +138,43 @@ async def test_one_in_bytes_costs_so_many(answered: Asked) -> None:
     assert answered.statuses == {200: WARM + 1}
     assert python <= 83, f"{python} calls of Python's functions"
     assert builtin <= 90, f"{builtin} calls of built-in ones"
+
+
+async def test_one_that_was_late_makes_few_of_the_next_ones_dearer(answered: Asked) -> None:
+    """A stall of the machine must not make what is asked after it take half as long again."""
+    path = answered.path
+    late = expired_error(Query(TaskName("digits"), 1, NOW_MS, 20.0))
+    for _ in range(WARM):
+        answered.ask()
+    ordinary = calls(answered.ask)
+    path.fail(late, answered.respond)
+    assert calls(answered.ask) > ordinary, "the next one is not looked at"
+    for _ in range(VAIN_LOOKS):
+        answered.ask()
+    assert calls(answered.ask) <= ordinary
+    for _ in range(4):  # while some are refused the others are looked at
+        path.fail(late, answered.respond)
+        for _ in range(VAIN_LOOKS - 1):
+            answered.ask()
+        assert path.under_pressure()
+
+
+async def test_where_others_were_late_and_none_refused_workers_are_not_looked_at(
+    answered: Asked,
+) -> None:
+    path, body = answered.path, answered.v1
+    for _ in range(WARM):
+        answered.ask()
+    ordinary = calls(answered.ask)[0]
+    for _ in range(2):  # with the first, what it asks for is known
+        path.fail(expired_error(Query(TaskName("digits"), 1, NOW_MS, 20.0)), answered.respond)
+        path.handle_v1(body, NOW_MS - 5_000.0, answered.respond)
+    assert answered.statuses == {200: WARM + 1, 504: 4}
+    late = calls(answered.ask)[0]
+    assert late <= ordinary + 15, f"{late} calls of Python's functions"
+    path.fail(Overloaded("no room"), answered.respond)
+    assert calls(answered.ask)[0] > late
+    assert answered.statuses == {200: WARM + 3, 503: 1, 504: 4}
 
 
 @pytest.fixture
