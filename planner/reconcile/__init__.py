@@ -7,9 +7,10 @@ it.
 Read ``tick.py``, the pipeline, and then its steps: ``sizing.py`` (how many workers, or
 which layout), ``division.py`` with ``kept`` (whether the division that is there stays) and
 ``demand_assignment.py`` with ``problem_builder.py`` and ``matching.py`` (which worker serves what),
-``placement.py`` with ``demand_and_offers.py``, ``worker_memory.py`` and ``task_shares.py`` (what
-each worker holds), ``replica_targets.py`` (what each replica is told of it), ``diff.py`` (the
-actions), ``explanation.py`` (why) and ``unchanged.py`` (when there is nothing to decide).
+``placement.py`` with ``demand_and_offers.py``, ``worker_memory.py``, ``task_shares.py`` and
+``placing`` (what each worker holds), ``replica_targets.py`` (what each replica is told of it),
+``diff.py`` (the actions), ``explanation.py`` (why) and ``unchanged.py`` (when there is nothing to
+decide).
 ``live_corrections.py`` with ``live_profiles.py`` is what is decided by while live latency
 contradicts profiles, ``assigning`` how a solution becomes a division over workers, ``by_zone`` and
 ``by_layout`` what there is to do where there are zones or layouts.

@@ -161,4 +161,4 @@ def _default_class(view: TaskView) -> Demand:
 
 def first_held(suitable: Iterable[Candidate], held: Holdings) -> Candidate | None:
     """The first of the candidates that some worker is to hold."""
-    return next((c for c in suitable if (c.device_kind, c.task, c.variant) in held), None)
+    return next((c for c in suitable if (c.task, c.variant) in held.get(c.device_kind, ())), None)

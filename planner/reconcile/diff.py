@@ -6,6 +6,7 @@ found again at the next tick.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from planner.eviction.rules import absence_s, per_mib
@@ -33,6 +34,9 @@ class Pace(NamedTuple):
     """What a load takes on a device kind, in seconds; 0 where that is not known."""
     forbidden: Callable[[VariantKey, DeviceKindName], bool]
     """What must not run, and leaves at once."""
+
+
+_key = attrgetter("task", "variant")
 
 
 def diff(
@@ -71,6 +75,8 @@ def diff(
     for worker in sorted(workers, key=lambda report: report.id):
         if not worker.draining:
             placed = wanted.get(worker.id, [])
+            if set(map(_key, placed)) == set(map(_key, worker.replicas)):
+                continue  # as mostly: there is nothing to load, and nothing else to leave
             leaving = _unloads(worker, placed)
             if pinned:
                 leaving += _making_room(worker, placed, memory_mib, pinned, leaving)

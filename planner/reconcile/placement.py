@@ -24,16 +24,13 @@ Without an assignment, the plan before, filled up in the same way, stays unless 
 because a move costs a load and gains nothing by itself.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from math import inf, sqrt
+from math import inf
 from typing import NamedTuple
 
-from planner.eviction.churn import pays_ahead
-from planner.forecasting.estimator_of import DEMAND_WEIGHT
 from planner.reconcile.demand_and_offers import DemandAndOffers, first_held
-from planner.reconcile.diff import free
+from planner.reconcile.placing.copies import SPARE, copy
 from planner.reconcile.task_shares import by_worker, planned_shares, shares
 from planner.reconcile.worker_memory import (
     Holdings,
@@ -45,7 +42,7 @@ from planner.reconcile.worker_memory import (
 )
 from planner.residency.pins import Held
 from planner.selection.eligibility import ProfileRule, answers, profile_rule
-from planner.types import Candidate, Demand, Snapshot, WorkerReport
+from planner.types import Demand, Snapshot, WorkerReport
 from variants.slots import puts_of
 from variants.types import (
     DeviceKindName,
@@ -55,14 +52,8 @@ from variants.types import (
     WorkerId,
 )
 
-VARIANCE_S = DEMAND_WEIGHT / (2.0 - DEMAND_WEIGHT)
-"""Variance of a class's rate over the rate: Poisson arrivals, averaged with this weight for each
-second."""
 WORTH_MOVING = 0.9
 """Demand that is met equally well has to become cheaper by this factor to justify moves."""
-SPARE = 0.7
-"""At a planned load below this other copies have time mostly, and one more has to pay for its load
-(docs/decisions/0005-eviction.md)."""
 ELSEWHERE = 0.05
 """Part of the demand that looks elsewhere, where routes are followed and no worker has time to
 spare: for it variants stay beside the plan (docs/decisions/0007-planning.md)."""
@@ -135,8 +126,10 @@ def _emptied(
     memories: Iterable[WorkerMemory], given: DemandAndOffers, pinned: Held | None
 ) -> list[WorkerMemory]:
     """The workers as they are at the beginning of a placement: with what is pinned to them."""
-    together: Holdings = set()
-    empty = [memory.emptied(together) for memory in memories]
+    together: dict[DeviceKindName, set[VariantKey]] = {}
+    empty = [
+        memory.emptied(together.setdefault(memory.report.device_kind, set())) for memory in memories
+    ]
     for memory in empty if pinned else ():
         for key in (pinned or {}).get(memory.report.id, ()):
             memory.take(key, given.offers[memory.report.device_kind][key])
@@ -156,7 +149,7 @@ def _around(
 ) -> None:
     """Hold what was planned, what else is asked for, and what else the memory has room for."""
     served = {task for work in planned.values() for task, _ in work}
-    there = {(memory.report.device_kind, key) for memory in memories for key in memory.there}
+    there = _There(memories)
     coming: dict[tuple[DeviceKindName, VariantKey], float] = {}
     for memory in memories:
         for key, part in planned.get(memory.report.id, {}).items():
@@ -192,7 +185,7 @@ def _around(
         if full:
             work = {key: _needed(part) for key, part in work.items()}
         memory.take_each(memory.fresh(), offers)
-        memory.take_each(order(offers, memory, work, beside_qps, there), offers)
+        memory.take_each(order(offers, memory, work, beside_qps, there.has), offers)
     _fill(given, memories, before, planned, fallback=fallback, busy=busy)
 
 
@@ -284,11 +277,11 @@ def _fill(
         else:
             memory.take_each(offers, offers)
     calm = [memory for memory in short if not memory.contested]
-    there = {(memory.report.device_kind, *key) for memory in calm for key in memory.there}
+    there = _There(calm)
     hosts = Hosts(short)
     for wanted in given.demand:
         _cover(wanted, given, hosts, held, there)
-    _copy(given, short if fallback else calm, memories, busy)
+    copy(given, short if fallback else calm, memories, busy)
     _take_asked(given, short)
     hosts = Hosts(calm)
     for wanted in given.defaults:
@@ -310,82 +303,6 @@ def _fill(
     _fill_up(given, calm, before)
 
 
-def _copy(
-    given: DemandAndOffers,
-    hosts: Sequence[WorkerMemory],
-    memories: Iterable[WorkerMemory],
-    busy: float | None = None,
-) -> None:
-    """Place the variant of each class of the demand on every host of its kind that has room.
-
-    A copy gets its part of the class's queries, and without it those that find the others full are
-    refused. Where queries had something loaded lately, one that is not there has to pay by that. So
-    it has wherever the plan leaves workers time: then the others are seldom all full, and each
-    tick would load others for a demand that differs by chance.
-
-    Args:
-        memories: of all workers: the copies there get their part, too.
-        busy: the part of their time that the plan gives to its demand; None where that is all.
-    """
-    needed = {
-        kind: [(key, c, qps, qps + sqrt(qps * VARIANCE_S)) for key, c, qps in given.needed(kind)]
-        for kind in {m.report.device_kind for m in hosts}
-    }
-    least_mib = {
-        kind: min([candidate.memory_mib for _, candidate, *_ in found], default=inf)
-        for kind, found in needed.items()
-    }
-    counts: dict[DeviceKindName, Counter[VariantKey]] = {}
-    for memory in memories:
-        counts.setdefault(memory.report.device_kind, Counter()).update(
-            {*memory.held, *memory.there}
-        )
-    for memory in hosts:
-        kind = memory.report.device_kind
-        if least_mib[kind] > memory.left_mib:
-            continue
-        free_mib = free(memory.report) if busy is not None and busy < SPARE else 0.0
-        copies, left_mib, held, there = counts[kind], memory.left_mib, memory.held, memory.there
-        churn_per_s = memory.copy_churn_per_s
-        for key, candidate, qps, _ in _by_rate(needed[kind], memory):
-            if candidate.memory_mib > left_mib or key in held:
-                continue
-            count, here = copies[key], key in there
-            part_qps = qps / (1 + count)
-            if here:
-                pays = True
-            elif candidate.memory_mib <= free_mib:
-                pays = True
-                free_mib -= candidate.memory_mib
-            elif busy is not None and busy < SPARE:
-                # For that part of the queries for which no other copy has time.
-                pays = pays_ahead(part_qps, candidate.load_ms / 1_000, busy**count, churn_per_s)
-            else:
-                pays = memory.pays_ahead(candidate, part_qps, 1.0)
-            if pays and memory.take(key, candidate):
-                copies[key] += not here
-                left_mib = memory.left_mib
-                if least_mib[kind] > left_mib:
-                    break  # nothing has room any more
-
-
-_Needed = tuple[VariantKey, Candidate, float, float]
-"""A variant, the rate of its class in queries per second, and a standard deviation more of it."""
-
-
-def _by_rate(needed: Sequence[_Needed], memory: WorkerMemory) -> list[_Needed]:
-    """The variants of the classes that have room here and are not held yet, the most wanted first.
-
-    For one that is here, chance may have been against it: it counts with a standard deviation more.
-    Otherwise two classes whose rates are nearly the same take turns in the last place.
-    """
-    there, held, left_mib = memory.there, memory.held, memory.left_mib
-    some = [one for one in needed if one[1].memory_mib <= left_mib and one[0] not in held]
-    rates = [more_qps if key in there else qps for key, _, qps, more_qps in some]
-    order = sorted(range(len(rates)), key=rates.__getitem__, reverse=True)
-    return [some[at] for at in order]
-
-
 def _fill_up(
     given: DemandAndOffers, memories: Sequence[WorkerMemory], before: PlacedBefore
 ) -> None:
@@ -402,7 +319,23 @@ def _fill_up(
 
 def _held(memories: Sequence[WorkerMemory]) -> Holdings:
     """What the workers of a placement are to hold; it grows with them."""
-    return memories[0].together if memories else set()
+    return {memory.report.device_kind: memory.together for memory in memories}
+
+
+class _There:
+    """What is loaded on some workers, or being loaded, found once that is asked for."""
+
+    def __init__(self, memories: Sequence[WorkerMemory]) -> None:
+        self._memories = memories
+        self._keys: dict[DeviceKindName, set[VariantKey]] = {}
+
+    def has(self, kind: DeviceKindName, key: VariantKey) -> bool:
+        """Whether it is on some worker of a kind."""
+        found = self._keys.get(kind)
+        if found is None:
+            those = [each.there for each in self._memories if each.report.device_kind == kind]
+            found = self._keys[kind] = set().union(*those)
+        return key in found
 
 
 def _cover(
@@ -410,7 +343,7 @@ def _cover(
     given: DemandAndOffers,
     short: Hosts,
     held: Holdings,
-    there: Holdings,
+    there: "_There",
 ) -> None:
     """Place one variant that meets a class, unless one is placed already.
 
@@ -424,7 +357,7 @@ def _cover(
     if first_held(suitable, held) is not None:
         return
     if wanted.qps == 0.0:
-        suitable = sorted(suitable, key=lambda c: (c.device_kind, c.task, c.variant) not in there)
+        suitable = sorted(suitable, key=lambda c: not there.has(c.device_kind, (c.task, c.variant)))
     for candidate in suitable:
         key = (candidate.task, candidate.variant)
         hosts = short.with_room(candidate)

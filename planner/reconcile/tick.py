@@ -279,9 +279,12 @@ def _same(one: Sequence[Placement], other: Sequence[Placement]) -> bool:
     """Whether the same is placed, in whatever order."""
     if len(one) != len(other) or one == other:
         return len(one) == len(other)
-    known = set(map(_placed, one))
-    # Mostly nearly all shares are others: the first that differs ends it.
-    return all(map(known.__contains__, map(_placed, other))) and known == set(map(_placed, other))
+    # What stays is the same object, which mostly is all: only the rest is compared.
+    were, are = set(map(id, one)), set(map(id, other))
+    left = {_placed(each) for each in one if id(each) not in are}
+    # Where it is not, mostly nearly all shares are others: the first that differs ends it.
+    come = map(_placed, [each for each in other if id(each) not in were])
+    return all(map(left.__contains__, come))
 
 
 def _differs(plan: Plan, before: Plan | None) -> bool:

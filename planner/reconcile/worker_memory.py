@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
@@ -12,9 +12,9 @@ from planner.eviction.churn import pays_ahead
 from planner.eviction.expected import expected_qps
 from planner.eviction.rules import absence_s, per_mib
 from planner.eviction.victims import HYSTERESIS
-from planner.selection.eligibility import kept_out
+from planner.selection.eligibility import LOADING, READY, kept_out
 from planner.types import Candidate, ReplicaReport, WorkerReport
-from variants.types import DeviceKindName, ReplicaState, TaskName, VariantKey, VariantName
+from variants.types import DeviceKindName, VariantKey
 
 RECENT_S = 300.0
 """A replica idle for less than this is kept before variants that no query asked for."""
@@ -27,8 +27,8 @@ counted and assigned first."""
 COPY_STAYS_S = 60.0
 """For how long a copy may be expected to stay where memory is short."""
 
-Holdings = set[tuple[DeviceKindName, TaskName, VariantName]]
-"""What some worker of a kind is to hold."""
+Holdings = Mapping[DeviceKindName, Collection[VariantKey]]
+"""What some worker of each kind is to hold."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,31 +45,44 @@ class WorkerMemory:
     contested: bool = False
     """Whether queries had to load here within the last minute."""
     held: dict[VariantKey, Candidate] = field(default_factory=dict)
-    together: Holdings = field(default_factory=set)
-    """What it and the other workers of the same placement are to hold."""
+    together: set[VariantKey] = field(default_factory=set)
+    """What it and the other workers of its kind, of the same placement, are to hold."""
 
     @classmethod
     def of(cls, report: WorkerReport) -> "WorkerMemory":
-        ready, loading = ReplicaState.READY, ReplicaState.LOADING
+        replicas = {(replica.task, replica.variant): replica for replica in report.replicas}
+        there: Collection[VariantKey] = replicas.keys()
+        kept: Collection[VariantKey] = ()
+        if [replica for replica in report.replicas if replica.state is not READY]:
+            there = frozenset(
+                [key for key, one in replicas.items() if one.state is READY or one.state is LOADING]
+            )
+            kept = kept_out(report)
         made = cls(
             report=report,
             left_mib=report.memory_mib,
-            replicas={(replica.task, replica.variant): replica for replica in report.replicas},
-            there=frozenset(
-                [
-                    (replica.task, replica.variant)
-                    for replica in report.replicas
-                    if replica.state is ready or replica.state is loading
-                ]
-            ),
-            kept_out=kept_out(report),
+            replicas=replicas,
+            there=there,
+            kept_out=kept,
         )
-        made.contested = bool(made.fresh(CONTESTED_S))
+        made.contested = bool(made._loaded_within(CONTESTED_S))
         return made
 
-    def emptied(self, together: Holdings) -> "WorkerMemory":
-        """The same worker holding nothing, as one of a placement that is begun anew."""
-        return replace(self, left_mib=self.report.memory_mib, held={}, together=together)
+    def emptied(self, together: set[VariantKey]) -> "WorkerMemory":
+        """The same worker holding nothing, as one of a placement that is begun anew.
+
+        Args:
+            together: what the workers of its kind are to hold; it grows with what is taken here.
+        """
+        return WorkerMemory(
+            report=self.report,
+            left_mib=self.report.memory_mib,
+            replicas=self.replicas,
+            there=self.there,
+            kept_out=self.kept_out,
+            contested=self.contested,
+            together=together,
+        )
 
     def size_mib(self, key: VariantKey, candidate: Candidate) -> float:
         """What it takes here: the larger of its profile and what the worker reports."""
@@ -102,7 +115,7 @@ class WorkerMemory:
         if size_mib > self.left_mib:
             return False
         self.held[key] = candidate
-        self.together.add((candidate.device_kind, candidate.task, candidate.variant))
+        self.together.add(key)
         self.left_mib -= size_mib
         return True
 
@@ -129,26 +142,28 @@ class WorkerMemory:
                 size_mib = replica.memory_mib
             if size_mib <= left_mib:
                 held[key] = candidate
-                self.together.add((candidate.device_kind, *key))
                 left_mib -= size_mib
         self.left_mib = left_mib
+        self.together.update(held)
 
     def is_there(self, key: VariantKey) -> bool:
         """Whether it is loaded here, or being loaded."""
         return key in self.there
 
-    def fresh(self, within_s: float = SETTLING_S) -> list[VariantKey]:
+    def fresh(self) -> list[VariantKey]:
         """What was loaded for queries a moment ago."""
-        there, loading = self.there, ReplicaState.LOADING
-        return sorted(
-            [
-                key
-                for key, replica in self.replicas.items()
-                if replica.asked
-                and key in there
-                and (replica.state is loading or replica.loaded_for_s < within_s)
-            ]
-        )
+        return sorted(self._loaded_within(SETTLING_S)) if self.contested else []
+
+    def _loaded_within(self, within_s: float) -> list[VariantKey]:
+        """What was loaded for queries within so long, or is being loaded."""
+        there = self.there
+        return [
+            key
+            for key, replica in self.replicas.items()
+            if replica.asked
+            and key in there
+            and (replica.state is LOADING or replica.loaded_for_s < within_s)
+        ]
 
     def pays_ahead(self, candidate: Candidate, qps: float, urgent: float) -> bool:
         """Whether something is worth loading here before a query asks for it.
@@ -220,7 +235,7 @@ def by_worth(
     memory: WorkerMemory,
     work: Mapping[VariantKey, PlannedWork],
     beside_qps: Callable[[DeviceKindName, VariantKey], float],
-    held: Collection[tuple[DeviceKindName, VariantKey]],
+    held: Callable[[DeviceKindName, VariantKey], bool],
 ) -> list[VariantKey]:
     """What is planned, and what is there and asked for beside the plan.
 
@@ -230,35 +245,37 @@ def by_worth(
     worker of the kind counts by its share of the time: without it queries are refused only where
     the other has no time for them.
     """
-    kind, replicas, there = memory.report.device_kind, memory.replicas, memory.there
+    kind, there = memory.report.device_kind, memory.there
     ranked: list[tuple[float, bool, VariantKey]] = []
-    for key in {*work, *memory.asked()}:
-        candidate, part = offers.get(key), work.get(key)
+    for key, replica in memory.replicas.items():
+        part = work.get(key)
+        if (part is None and not replica.asked) or key not in there:
+            continue
+        candidate = offers.get(key)
         if candidate is None:
             continue
-        here = key in there
-        if not here:
-            part = part or PlannedWork(0.0)
-            qps, urgent, times = part.qps, part.urgent, 1.0
-            if (kind, key) in held:
-                qps *= min(1.0, part.share)
-            if not memory.pays_ahead(candidate, qps, urgent):
-                continue
-        elif part is not None:
-            replica, times = replicas[key], HYSTERESIS
-            qps = expected_qps(replica.rate_qps, part.qps)
-            urgent = max(part.urgent, replica.urgent)
-        else:
-            replica, times = replicas[key], HYSTERESIS
-            qps, urgent = replica.rate_qps, replica.urgent
-            most_qps = beside_qps(kind, key) if qps > 0.0 else 0.0
+        qps, urgent = replica.rate_qps, replica.urgent
+        if part is not None:
+            qps, urgent = expected_qps(qps, part.qps), max(part.urgent, urgent)
+        elif qps > 0.0:
+            most_qps = beside_qps(kind, key)
             qps = most_qps if most_qps < qps else qps
-        loss_s = absence_s(qps, candidate.load_ms / 1_000, urgent)
-        worth = times * per_mib(loss_s, candidate.memory_mib)
-        if worth > 0.0 or key in work:
-            ranked.append((-worth, not here, key))
+        worth = HYSTERESIS * _worth(candidate, qps, urgent)
+        if worth > 0.0 or part is not None:
+            ranked.append((-worth, False, key))
+    for key, part in work.items():
+        candidate = None if key in there else offers.get(key)
+        if candidate is not None:
+            qps = part.qps * min(1.0, part.share) if held(kind, key) else part.qps
+            if memory.pays_ahead(candidate, qps, part.urgent):
+                ranked.append((-_worth(candidate, qps, part.urgent), True, key))
     ranked.sort()
     return [key for *_, key in ranked]
+
+
+def _worth(candidate: Candidate, qps: float, urgent: float) -> float:
+    """What the absence of a variant costs per MiB."""
+    return per_mib(absence_s(qps, candidate.load_ms / 1_000, urgent), candidate.memory_mib)
 
 
 def as_it_came(
@@ -266,7 +283,7 @@ def as_it_came(
     memory: WorkerMemory,
     work: Mapping[VariantKey, PlannedWork],
     beside_qps: Callable[[DeviceKindName, VariantKey], float],
-    held: Collection[tuple[DeviceKindName, VariantKey]],
+    held: Callable[[DeviceKindName, VariantKey], bool],
 ) -> list[VariantKey]:
     """Under a published rule: what is there and asked for, then what is planned and missing.
 

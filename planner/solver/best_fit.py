@@ -6,7 +6,7 @@ beside it whatever fits, best first (greedy set cover; Chvatal, Math. Oper. Res.
 
 from collections.abc import Callable, Sequence
 from math import fsum, inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.solver.device import FULL, ROUNDING, Device
 from planner.solver.options import CLOSE, Options
@@ -19,10 +19,37 @@ SMALL = 2_000
 """Classes x devices up to which devices are opened one by one."""
 
 
+class _Filled(NamedTuple):
+    """A device of its own, filled with what is missing."""
+
+    device: Device
+    worth: float
+    """Of what it serves."""
+    score: tuple[float, float]
+    """Its worth for its price, then its worth alone."""
+    looked_at: Sequence[int]
+    """The classes that were looked at, until it was full or there were no more."""
+    taken: Sequence[tuple[int, float, float]]
+    """Of each class that had room: which one, the rate that it had room for, and the rate that was
+    missing."""
+
+    def again(self, order: Sequence[int], missing: Sequence[float]) -> bool:
+        """Whether the same comes of these classes in this order, of which so much is missing."""
+        seen = self.looked_at
+        if len(order) < len(seen) or (len(order) > len(seen) and self.device.left > FULL):
+            return False
+        if order[: len(seen)] != seen:
+            return False
+        return all(
+            missing[demand] == was or (missing[demand] >= room_qps and was >= room_qps)
+            for demand, room_qps, was in self.taken
+        )
+
+
 class Ranking:
     """Which option of a class is preferred on a kind, and what serving the class is worth."""
 
-    __slots__ = ("by_kind", "options", "worth")
+    __slots__ = ("_orders", "by_kind", "filled", "options", "worth")
 
     def __init__(self, options: Options, *, cost: bool, time_price: float = inf) -> None:
         """Rank by accuracy less time at a price.
@@ -33,6 +60,10 @@ class Ranking:
             time_price: accuracy per ms of device time; at an infinite price, time alone counts.
         """
         self.options = options
+        self._orders: dict[int, tuple[list[int], list[int]]] = {}
+        self.filled: dict[tuple[int, int], _Filled] = {}
+        """By kind and the class to begin with: the device that was filled so last. From one opened
+        device to the next most classes miss more than one has room for."""
         self.worth = [1.0] * len(options.of_class)
         """Per class: the worth of a query."""
         thrifty = cost and options.has_work
@@ -49,6 +80,21 @@ class Ranking:
             self.worth = self._worth()
         elif cost:
             self.worth = options.once("worth", self._worth)
+
+    def orders(self, kind: int) -> tuple[Sequence[int], Sequence[int]]:
+        """The classes that a kind can serve: those worth most for its time first, and the same, the
+        tightest SLO first."""
+        found = self._orders.get(kind)
+        if found is None:
+            options, worth = self.options, self.worth
+            first = {c: some[kind][0] for c, some in enumerate(self.by_kind) if some[kind]}
+            density = {
+                c: worth[c] / max(options.all[index].alone.unit_ms, 1e-9)
+                for c, index in first.items()
+            }
+            dense = sorted(density, key=lambda c: (-density[c], options.left_ms(c), c))
+            found = self._orders[kind] = (dense, sorted(dense, key=options.left_ms))
+        return found
 
     def _worth(self) -> list[float]:
         options, every = self.options, self.options.all
@@ -197,57 +243,57 @@ def next_device(
 ) -> Device | None:
     """Open the device that serves most worth for its price; None when none serves anything."""
     options = partial.options
-    missing = [c for c, rate in enumerate(partial.missing) if rate > 0]
-    best: tuple[float, float] | None = None
-    chosen: Device | None = None
+    missing = partial.missing
+    best: _Filled | None = None
     for kind in range(len(options.counts)) if kinds is None else kinds:
         if not partial.openable(kind):
             continue
-        able = [c for c in missing if ranking.by_kind[c][kind]]
-        density = {
-            c: ranking.worth[c] / max(options.all[ranking.by_kind[c][kind][0]].alone.unit_ms, 1e-9)
-            for c in able
-        }
-        order = sorted(able, key=lambda c: (-density[c], options.left_ms(c), c))
-        for seed in _seeds(options, order):
-            device = Device(options, kind)
-            worth = _fill(partial, ranking, device, [seed, *(c for c in order if c != seed)])
-            # What is free is best of all, and among the free the one that serves most.
-            price = options.prices[kind] + sum(
-                qps * options.work(index, batch) for index, (batch, qps) in device.parts.items()
-            )
-            score = (worth / price if price > 0 else inf, worth)
-            if worth > 0 and (best is None or score > best):
-                best, chosen = score, device
-    if chosen is None:
+        dense, tight = ranking.orders(kind)
+        order = [c for c in dense if missing[c] > 0]
+        seeds = order
+        if len(order) > SEEDS:
+            by_slo = [c for c in tight if missing[c] > 0]
+            seeds = list(dict.fromkeys([*order[: SEEDS // 2], *by_slo[: SEEDS // 2]]))
+        for seed in seeds:
+            filled = _filled(partial, ranking, kind, [seed, *(c for c in order if c != seed)])
+            if filled.worth > 0 and (best is None or filled.score > best.score):
+                best = filled
+    if best is None:
         return None
+    chosen = best.device.copy()
     partial.take_in(chosen)
     return chosen
 
 
-def _seeds(options: Options, order: Sequence[int]) -> Sequence[int]:
-    if len(order) <= SEEDS:
-        return order
-    by_slo = sorted(order, key=options.left_ms)
-    return list(dict.fromkeys([*order[: SEEDS // 2], *by_slo[: SEEDS // 2]]))
-
-
-def _fill(
-    partial: PartialSolution, ranking: Ranking, device: Device, order: Sequence[int]
-) -> float:
-    """Fill a device that is not yet opened; the worth of what it serves."""
-    worth = 0.0
+def _filled(partial: PartialSolution, ranking: Ranking, kind: int, order: Sequence[int]) -> _Filled:
+    """A device that is not yet opened, filled with what is missing of these classes."""
+    options, missing = partial.options, partial.missing
+    known = ranking.filled.get((kind, order[0]))
+    if known is not None and known.again(order, missing):
+        return known
+    device = Device(options, kind)
+    worth, looked_at = 0.0, 0
+    taken: list[tuple[int, float, float]] = []
     for demand in order:
-        for index in ranking.by_kind[demand][device.kind]:
+        looked_at += 1
+        for index in ranking.by_kind[demand][kind]:
             room = device.make_room(index)
             if room is not None:
-                taken = min(room.qps, partial.missing[demand])
-                device.put(index, room.batch, taken)
-                worth += taken * ranking.worth[demand]
+                qps = min(room.qps, missing[demand])
+                device.put(index, room.batch, qps)
+                worth += qps * ranking.worth[demand]
+                taken.append((demand, room.qps, missing[demand]))
                 break
         if device.left <= FULL:
             break
-    return worth
+    # What is free is best of all, and among the free the one that serves most.
+    price = options.prices[kind] + sum(
+        qps * options.work(index, batch) for index, (batch, qps) in device.parts.items()
+    )
+    score = (worth / price if price > 0 else inf, worth)
+    found = _Filled(device, worth, score, order[:looked_at], taken)
+    ranking.filled[kind, order[0]] = found
+    return found
 
 
 def _repeat(partial: PartialSolution, device: Device) -> None:

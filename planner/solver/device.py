@@ -216,6 +216,8 @@ class Device:
             return None
         most, chosen = 0.0, None
         slowdown = self._slowdown([*self.parts, index]) if self._noisy else 1.0
+        if self._busy_ms_at_least() * slowdown >= self._options.problem.load * 1000:
+            return None  # as mostly, and there are many ways to choose the batches
         for busy_ms, batches in self._arrangements([*self.parts, index]):
             unit_ms = max(batches[index].unit_ms * slowdown, 1e-12)
             qps = (self._options.problem.load * 1000 - busy_ms) / unit_ms
@@ -225,6 +227,11 @@ class Device:
             return None
         self._rebatch(chosen)
         return self.room(index)
+
+    def _busy_ms_at_least(self) -> float:
+        """What is on it takes at least, in ms/s, by profiles: each in its best batch."""
+        needs = self._options.needs
+        return fsum([qps * needs[index][2].unit_ms for index, (_, qps) in self.parts.items()])
 
     def _arrangements(self, indices: list[int]) -> Iterator[tuple[float, dict[int, SizedBatch]]]:
         """Batches of these options for some longest batches, with the time of those here in ms/s.
