@@ -168,7 +168,7 @@ def test_where_nothing_is_live_or_known_there_is_no_way_back(catalog: Catalog) -
     with pytest.raises(NotFound, match="has no model 'cnn'"):
         catalog.roll_back([DIGITS], CNN)
     catalog.set_stage(DIGITS, MLP, 1, Stage.RETIRED)
-    with pytest.raises(Conflict, match="neither a canary nor a live version"):
+    with pytest.raises(Conflict, match="neither a canary with a share nor a live version"):
         catalog.roll_back([DIGITS], MLP)
 
 
