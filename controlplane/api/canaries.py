@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
@@ -13,9 +13,10 @@ from controlplane.timestamps import timestamp
 from controlplane.views import catalog_views
 from controlplane.views.canary_schemas import Canaries, CanarySchema, CanaryShare, RollbackSchema
 from variants.buckets import in_order
+from variants.catalog.validity.canaries import RolledBack, check_may_share
 from variants.errors import NotFound, StateUnavailable
 from variants.figures import percent
-from variants.types import Canary, Event, ModelName, Stage, TaskName
+from variants.types import Canary, CatalogSnapshot, Event, ModelName, Stage, TaskName
 
 VersionPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of a version.")]
 
@@ -46,8 +47,10 @@ def canary_routes(context: ApiContext) -> APIRouter:
     async def share(
         task: TaskPath, model: ModelPath, version: VersionPath, change: CanaryShare
     ) -> CanarySchema:
-        parts = catalog_views.named_tasks(await context.snapshot(), task, model)
-        rows = [await _share(context, part, model, version, change) for part in parts]
+        known = await context.snapshot()
+        parts = catalog_views.named_tasks(known, task, model, version)
+        asked = [_asked(part, model, version, change) for part in parts]
+        rows = await (_give(context, known, asked) if change.share else _end(context, known, asked))
         return rows[0].model_copy(update={"task": task})
 
     @routes.post(
@@ -59,56 +62,92 @@ def canary_routes(context: ApiContext) -> APIRouter:
     )
     async def roll_back(task: TaskPath, model: ModelPath) -> RollbackSchema:
         parts = catalog_views.named_tasks(await context.snapshot(), task, model)
-        rows = [await _roll_back(context, part, model) for part in parts]
-        return rows[0].model_copy(update={"task": task})
+        return await _roll_back(context, task, parts, model)
 
     return routes
 
 
-async def _share(
-    context: ApiContext, task: TaskName, model: str, version: int, change: CanaryShare
-) -> CanarySchema:
-    """Give a version of one task its share, or end that.
+def _asked(task: TaskName, model: str, version: int, change: CanaryShare) -> Canary:
+    """The share of a version of one task, as it is asked for."""
+    return Canary(
+        task=task, model=ModelName(model), version=version, share=change.share,
+        after=change.after, promote=change.promote, set_at=timestamp(),
+    )  # fmt: skip
+
+
+async def _give(
+    context: ApiContext, known: CatalogSnapshot, asked: Sequence[Canary]
+) -> list[CanarySchema]:
+    """Give a version of one task, or of each of its buckets, its share.
+
+    Raises:
+        Conflict, NotFound: one of them cannot have it; then none gets it.
+    """
+    versions = {(one.task, one.label): one for one in known.versions}
+    sharing = {one.task: one for one in known.canaries}
+    for one in asked:
+        check_may_share(one, versions.get(_key(one)), sharing.get(one.task))
+    rows = []
+    for one in asked:
+        stored = await asyncio.to_thread(context.catalog.set_canary, one)
+        words = f"it gets {percent(one.share)} % of the queries that name no variant"
+        await _tell("canary_set", f"{one.task}/{one.label}", words, context)
+        rows.append(CanarySchema.of(stored, None))
+    return rows
+
+
+async def _end(
+    context: ApiContext, known: CatalogSnapshot, asked: Sequence[Canary]
+) -> list[CanarySchema]:
+    """End the share of a version of one task, or of each of its buckets in which it has one.
 
     Raises:
         NotFound: it has none that could be ended.
     """
-    asked = Canary(
-        task=task, model=ModelName(model), version=version, share=change.share,
-        after=change.after, promote=change.promote, set_at=timestamp(),
-    )  # fmt: skip
-    subject = f"{task}/{asked.label}"
-    if not change.share:
-        known = next((c for c in (await context.snapshot()).canaries if c.task == task), None)
-        if known is None or known.label != asked.label or not known.share:
-            raise NotFound(f"{asked.label[:140]} of task {task!r} has no share of its queries")
-        await asyncio.to_thread(context.catalog.end_canary, known.task, known.model)
-        await _tell("canary_ended", subject, "its share was ended", context)
-        return CanarySchema.of(asked, (await _judged(context)).get(str(known.number)))
-    stored = await asyncio.to_thread(context.catalog.set_canary, asked)
-    words = f"it gets {percent(asked.share)} % of the queries that name no variant"
-    await _tell("canary_set", subject, words, context)
-    return CanarySchema.of(stored, None)
+    sharing = {_key(one): one for one in known.canaries if one.share}
+    ending = [(one, sharing[_key(one)]) for one in asked if _key(one) in sharing]
+    if not ending:
+        first = asked[0]
+        raise NotFound(f"{first.label[:140]} of task {first.task!r} has no share of its queries")
+    rows = []
+    for one, share in ending:
+        await asyncio.to_thread(context.catalog.end_canary, share.task, share.model)
+        await _tell("canary_ended", f"{one.task}/{one.label}", "its share was ended", context)
+        rows.append(CanarySchema.of(one, (await _judged(context)).get(str(share.number))))
+    return rows
 
 
-async def _roll_back(context: ApiContext, task: TaskName, model: str) -> RollbackSchema:
-    """Take back what was done last for a model of one task."""
-    done = await asyncio.to_thread(context.catalog.roll_back, task, ModelName(model))
-    if done.canary is not None:
-        subject = f"{task}/{done.canary.label}"
-        await _tell("canary_ended", subject, "it was rolled back", context)
-    for version, stage in ((done.restored, Stage.LIVE), (done.retired, Stage.RETIRED)):
-        if version is not None and version.stage is not stage:
-            subject = f"{task}/{version.label}"
-            words = f"{version.stage} -> {stage}, rolled back"
-            await _tell("stage_changed", subject, words, context)
+def _key(canary: Canary) -> tuple[TaskName, str]:
+    return canary.task, canary.label
+
+
+async def _roll_back(
+    context: ApiContext, task: str, parts: Sequence[TaskName], model: str
+) -> RollbackSchema:
+    """Take back what was done last for a model, in one task or in all buckets of one at once."""
+    done = await asyncio.to_thread(context.catalog.roll_back, parts, ModelName(model))
+    with contextlib.suppress(StateUnavailable):  # who asks again would go back further
+        await _tell_back(context, done)
+    first = done[0]
     return RollbackSchema(
         task=task,
         model=model,
-        ended=None if done.canary is None else done.canary.label,
-        retired=None if done.retired is None else done.retired.label,
-        live=None if done.restored is None else done.restored.label,
+        ended=None if first.canary is None else first.canary.label,
+        retired=None if first.retired is None else first.retired.label,
+        live=None if first.restored is None else first.restored.label,
     )
+
+
+async def _tell_back(context: ApiContext, done: Sequence[RolledBack]) -> None:
+    for one in done:
+        if one.canary is not None:
+            subject = f"{one.canary.task}/{one.canary.label}"
+            await _tell("canary_ended", subject, "it was rolled back", context)
+        for version, stage in ((one.restored, Stage.LIVE), (one.retired, Stage.RETIRED)):
+            if version is not None and version.stage is not stage:
+                subject = f"{version.task}/{version.label}"
+                words = f"{version.stage} -> {stage}, rolled back"
+                await _tell("stage_changed", subject, words, context)
 
 
 async def _judged(context: ApiContext) -> Mapping[str, Any]:

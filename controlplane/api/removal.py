@@ -65,7 +65,7 @@ def removal_routes(context: ApiContext) -> APIRouter:
         task: TaskPath, model: ModelPath, version: VersionPath
     ) -> RemovedSchema:
         gone = []
-        for part in catalog_views.named_tasks(await context.snapshot(), task, model):
+        for part in catalog_views.named_tasks(await context.snapshot(), task, model, version):
             removed = await asyncio.to_thread(
                 context.catalog.remove_version, part, ModelName(model), version
             )

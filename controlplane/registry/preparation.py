@@ -9,8 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from controlplane.building.build_cache import BuildCache
 from controlplane.building.digests import copied
 from controlplane.building.doubt import doubt
@@ -389,15 +387,9 @@ def _unseen(
     Raises:
         InvalidArtifact: none is left.
     """
-
-    def keys(rows: LabelledRows) -> list[bytes]:
-        arrays = [rows.inputs[name] for name in sorted(rows.inputs)]
-        return [b"".join(array[i].tobytes() for array in arrays) for i in range(len(rows))]
-
-    seen = set(keys(evaluation))
-    kept = [index for index, key in enumerate(keys(others)) if key not in seen]
-    if not kept:
+    kept = others.without(evaluation)
+    if not len(kept):
         raise InvalidArtifact(
             f"{path.name}: all its rows are evaluation rows, which would {consequence}"
         )
-    return others.take(np.array(kept, dtype=np.int64))
+    return kept

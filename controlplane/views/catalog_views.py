@@ -81,12 +81,13 @@ def find_task(snapshot: CatalogSnapshot, name: str) -> Task:
 
 
 def named_tasks(
-    snapshot: CatalogSnapshot, name: str, model: str | None = None
+    snapshot: CatalogSnapshot, name: str, model: str | None = None, version: int | None = None
 ) -> tuple[TaskName, ...]:
     """The task of that name, or the buckets of the task for rows of several lengths.
 
     Args:
         model: only the buckets that have it, where any does.
+        version: of the model, which a bucket may lack that has others of it.
 
     Raises:
         TaskNotFound: there is none.
@@ -94,7 +95,11 @@ def named_tasks(
     of_lengths = bucketed_named(snapshot.tasks, name)
     if of_lengths is None:
         return (find_task(snapshot, name).name,)
-    have = {version.task for version in snapshot.versions if version.model == model}
+    have = {
+        one.task
+        for one in snapshot.versions
+        if one.model == model and version in (None, one.version)
+    }
     parts = tuple(one.name for one in of_lengths.buckets)
     return tuple(one for one in parts if one in have) or parts
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 
 import numpy as np
 
@@ -82,7 +82,19 @@ def answers(
         InvalidArtifact: an output is not finite, or has another number of rows.
         RuntimeFailed: the runtime failed.
     """
-    scores: list[Tensor] = []
+    (first,) = _outputs(runtime, rows, 1, batch_size, told)
+    return first
+
+
+def _outputs(
+    runtime: Runtime,
+    rows: Sequence[Tensor],
+    most: int | None,
+    batch_size: int,
+    told: Callable[[int], None] = lambda _: None,
+) -> list[Tensor]:
+    """As ``answers``, of the first ``most`` outputs; None: of all."""
+    kept: list[list[Tensor]] = []
     start, count, size = 0, len(rows[0]), min(FIRST, batch_size)
     while start < count:
         began_s = time.perf_counter()
@@ -97,43 +109,65 @@ def answers(
         expected = len(batch[0])
         for output in outputs:
             _check(output, expected, start)
-        scores.append(np.array(outputs[0]))
+        kept.append([np.array(output) for output in outputs[:most]])
         start += expected
         told(start)
         if time.perf_counter() - began_s <= SLOW_S:
             size = batch_size
-    return np.concatenate(scores)
+    return [np.concatenate(parts) for parts in zip(*kept, strict=True)]
 
 
-def check_alone(runtime: Runtime, rows: Sequence[Tensor], scores: Tensor) -> None:
+def check_alone(
+    runtime: Runtime, rows: Sequence[Tensor], names: Sequence[str], batch_size: int = BATCH
+) -> None:
     """Refuse a model whose answer to a row depends on the rows that share its batch.
 
-    Rows of different clients share batches: none may see or change another's.
+    Rows of different clients share batches: none may see or change another's, in no output.
 
     Args:
         runtime: loaded.
         rows: as for ``answers``, each ``(rows, *shape)``.
-        scores: ``(rows, *shape)`` that ``answers`` gave, from batches of more than one row.
+        names: of the outputs.
 
     Raises:
         InvalidArtifact: a row on its own is answered otherwise.
         RuntimeFailed: the runtime failed.
     """
-    count = min(ALONE, len(scores))
-    alone = answers(runtime, [tensor[:count] for tensor in rows], batch_size=1)
-    differences = np.abs(alone - scores[:count]).reshape(count, -1).max(1)
-    worst = int(differences.argmax())
-    if differences[worst] > ALONE_SHARE * np.abs(scores[:count]).max():
-        again = answers(runtime, [tensor[:count] for tensor in rows], batch_size=1)
-        if np.abs(again - alone).max() > ALONE_SHARE * np.abs(scores[:count]).max():
+    few = [tensor[:ALONE] for tensor in rows]
+    together = _outputs(runtime, few, None, batch_size)
+    alone = _outputs(runtime, few, None, 1)
+    for at, name in enumerate(names):
+        differences, allowed = _differences(alone[at], together[at])
+        worst = int(differences.argmax())
+        if differences[worst] <= allowed:
+            continue
+        again, _ = _differences(_outputs(runtime, few, None, 1)[at], alone[at])
+        of = "" if len(names) == 1 else f" in output {name!r}"
+        advice = "; --keep-outputs leaves it out" if at else ""
+        if again.max() > allowed:
             raise InvalidArtifact(
-                "the model answers the same row with other numbers each time, by up to "
-                f"{np.abs(again - alone).max():.3g}: an answer may depend on nothing but its row"
+                f"the model answers the same row with other numbers each time{of}, by up to "
+                f"{again.max():.3g}: an answer may depend on nothing but its row{advice}"
             )
         raise InvalidArtifact(
-            "the model's answer to a row depends on the other rows in a batch: alone, evaluation "
-            f"row {worst} is answered with numbers that differ by up to {differences[worst]:.3g}"
+            f"the model's answer to a row depends on the other rows in a batch{of}: alone, "
+            f"evaluation row {worst} is answered with numbers that differ by up to "
+            f"{differences[worst]:.3g}{advice}"
         )
+
+
+def _differences(alone: Tensor, together: Tensor) -> tuple[Tensor, float]:
+    """By how much an output differs in each row ``(rows,)``, and what rounding may do.
+
+    Whole numbers are often the place of a largest one, and of two that are nearly as large rounding
+    decides: they have to differ in half of the rows, and there in more than a few places.
+    """
+    one, other = (each.reshape(len(each), -1).astype(np.float64) for each in (alone, together))
+    found = np.abs(one - other).max(axis=1, initial=0.0)
+    if alone.dtype.kind == "f":
+        return found, ALONE_SHARE * float(np.abs(other).max(initial=0.0))
+    others = np.count_nonzero(one != other, axis=1) > ALONE_SHARE * one.shape[1]
+    return found, 0.0 if 2 * np.count_nonzero(others) >= len(others) else inf
 
 
 def judge(

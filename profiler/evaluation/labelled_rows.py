@@ -91,6 +91,21 @@ class LabelledRows:
             targets=None if self.targets is None else self.targets[chosen],
         )
 
+    def without(self, others: "LabelledRows") -> "LabelledRows":
+        """Those whose inputs are not the same as those of any of the others."""
+        seen = set(others._contents())
+        kept = [index for index, one in enumerate(self._contents()) if one not in seen]
+        return self.take(np.array(kept, dtype=np.int64))
+
+    def _contents(self) -> Iterator[bytes]:
+        """A digest of the inputs of each row."""
+        arrays = [np.ascontiguousarray(self.inputs[name]) for name in sorted(self.inputs)]
+        for index in range(len(self)):
+            digest = hashlib.blake2b(digest_size=16)
+            for array in arrays:
+                digest.update(array[index].tobytes())
+            yield digest.digest()
+
     def sample(self, most: int) -> "LabelledRows":
         """At most so many of them, drawn at random: the same ones of the same rows."""
         if len(self) <= most:
@@ -206,6 +221,9 @@ def check_rows(path: Path, *, truth: str = LABELS, unlabelled: bool = False) -> 
 def split_for_calibration(rows: LabelledRows, path: Path) -> tuple[LabelledRows, LabelledRows]:
     """Calibration rows and evaluation rows, disjoint; the same split for the same file.
 
+    Data sets repeat rows: copies of evaluation rows do not calibrate. Where more than half of the
+    calibration rows are such, they do: then rows are few different ones, which queries are as well.
+
     Raises:
         InvalidArtifact: there are too few to split.
     """
@@ -216,7 +234,9 @@ def split_for_calibration(rows: LabelledRows, path: Path) -> tuple[LabelledRows,
         )
     order = np.random.default_rng(0).permutation(len(rows))
     count = min(CALIBRATION_ROWS, int(len(rows) * CALIBRATION_SHARE))
-    return rows.take(np.sort(order[:count])), rows.take(np.sort(order[count:]))
+    drawn, rest = rows.take(np.sort(order[:count])), rows.take(np.sort(order[count:]))
+    own = drawn.without(rest)
+    return (own if 2 * len(own) >= len(drawn) else drawn), rest
 
 
 def read_arrays(

@@ -7,7 +7,6 @@ has ``words`` and ``labels``, two lists: the first token of a word gets its labe
 What comes out is an ``.npz`` as all rows are read from.
 """
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -163,7 +162,7 @@ def _read(path: Path) -> tuple[list[Any], dict[str, Any]]:
         columns = _columns(path)
     except InvalidArtifact:
         raise
-    except (UnicodeDecodeError, ValueError, csv.Error) as error:
+    except (UnicodeDecodeError, ValueError) as error:
         raise InvalidArtifact(f"{path.name} cannot be read: {str(error)[:200]}") from error
     if WORDS in columns:
         return _of_words(path, columns), {LABELS: columns[LABELS]} if LABELS in columns else {}

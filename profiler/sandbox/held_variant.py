@@ -25,6 +25,7 @@ class HeldVariant:
         """How long the import of its back end took."""
         self._trial: Trial
         self._rows: list[Tensor]
+        self._names: list[str]
         self._data: dict[str, Tensor]
 
     def load(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
@@ -35,6 +36,7 @@ class HeldVariant:
         with np.load(arguments["data"], allow_pickle=False) as data:
             self._data = {name: data[name] for name in data.files}
         self._rows = [self._data[tensor.name] for tensor in spec.inputs]
+        self._names = [tensor.name for tensor in spec.outputs]
         self._trial = Trial(spec, int(arguments["threads"]), self._rows, gpu=arguments["gpu"])
         found = self._trial.load()
         cold_load_s = found.cold_load_s + self.import_s
@@ -68,7 +70,8 @@ class HeldVariant:
             np.save(arguments["keep"], scores, allow_pickle=False)
         reference = None
         if not arguments["reference"]:  # the model itself: quantised ones scale by the whole batch
-            check_alone(self._trial.runtime, self._rows, scores)
+            size = arguments["batch_size"]
+            check_alone(self._trial.runtime, self._rows, self._names, size)
         else:
             reference = np.load(arguments["reference"], allow_pickle=False)
         return asdict(judge(scores, truth, arguments["metric"], reference, arguments["along"]))

@@ -106,8 +106,8 @@ def settle_canary(of: str, promote: bool, epoch: int) -> Step:
     return step
 
 
-def roll_back(of: str, model: str) -> Step:
-    return lambda catalog: catalog.roll_back(TaskName(of), ModelName(model))
+def roll_back(tasks: list[str], model: str) -> Step:
+    return lambda catalog: catalog.roll_back([TaskName(one) for one in tasks], ModelName(model))
 
 
 def free() -> Step:
@@ -152,7 +152,7 @@ steps = st.one_of(
     st.builds(set_canary, of, model, number, st.sampled_from([0.0, 0.05, 1.0])),
     st.builds(end_canary, of, model),
     st.builds(settle_canary, of, st.booleans(), st.integers(0, 2)),
-    st.builds(roll_back, of, model),
+    st.builds(roll_back, st.lists(of, min_size=1, unique=True), model),
     st.builds(free),
     st.builds(rule, of, model, number, cpu, st.integers(0, 2), st.sampled_from(RuleKind)),
     st.builds(remove_rule, st.integers(0, 3)),

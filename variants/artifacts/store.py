@@ -187,7 +187,7 @@ class FileArtifactStore:
         for first in _names(self.root, "[0-9a-f]{2}"):
             for second in _names(first, "[0-9a-f]{2}"):
                 for path in _names(second, f"{first.name}{second.name}[0-9a-f]{{60}}"):
-                    if stat.S_ISREG(path.lstat().st_mode):
+                    if _is_plain(path):
                         yield Digest(path.name)
 
     def _publish(self, name: str, size_bytes: int, digest: Digest) -> None:
@@ -378,6 +378,14 @@ def _sweep(incoming: int) -> None:
             pass
         finally:
             os.close(file)
+
+
+def _is_plain(path: Path) -> bool:
+    """Whether a plain file is there still: another process may have deleted it since."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _names(folder: Path, pattern: str) -> Iterator[Path]:

@@ -245,18 +245,19 @@ class MemoryCatalog:
                 self._move({}, (*others, replace(known, share=0.0, ended=why)))
             return True
 
-    def roll_back(self, task: TaskName, model: ModelName) -> RolledBack:
+    def roll_back(self, tasks: Collection[TaskName], model: ModelName) -> tuple[RolledBack, ...]:
         with self._writing:
-            if self._canary_of(task, model) is not None:
-                return RolledBack(canary=self._end_canary(task, model))
-            old = self._snapshot
-            newest, before = versions_to_swap(task, model, old.versions, self._lived)
-            stages = {
-                (task, model, newest.version): Stage.RETIRED,
-                (task, model, before.version): Stage.LIVE,
-            }
+            old, sharing = self._snapshot, [self._canary_of(task, model) for task in tasks]
+            if ended := [one for one in sharing if one is not None]:
+                self._move({}, (one for one in old.canaries if one not in ended))
+                return tuple(RolledBack(canary=one) for one in ended)
+            swaps = [versions_to_swap(task, model, old.versions, self._lived) for task in tasks]
+            stages: dict[VersionKey, Stage] = {}
+            for newest, before in swaps:
+                stages[newest.task, model, newest.version] = Stage.RETIRED
+                stages[before.task, model, before.version] = Stage.LIVE
             self._move(stages, old.canaries)
-            return RolledBack(retired=newest, restored=before)
+            return tuple(RolledBack(retired=newest, restored=before) for newest, before in swaps)
 
     def remove_task(self, task: TaskName) -> Removed:
         with self._writing:

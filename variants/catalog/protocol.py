@@ -139,16 +139,24 @@ class Catalog(Protocol):
             StaleEpoch: ``epoch`` is not the newest one. Nothing was written then.
         """
 
-    def roll_back(self, task: TaskName, model: ModelName) -> RolledBack:
-        """Take back what was done last for a model: the share of its canary; where it has none,
+    def roll_back(self, tasks: Collection[TaskName], model: ModelName) -> tuple[RolledBack, ...]:
+        """Take back what was done last for a model: the shares of its canaries; where it has none,
         its newest live version is retired, and the one that was live before is live again.
 
-        Both happen at once. Versions are tried by their numbers: the one before is the newest one
-        below it that was ever live. Advances the revision.
+        All of it happens at once. Versions are tried by their numbers: the one before is the newest
+        one below it that was ever live. Advances the revision.
+
+        Args:
+            tasks: one, or all buckets of one. Where a canary has a share in some of them, only
+                these shares end; else the versions change places in all of them.
+
+        Returns:
+            What was taken back of each task in which something was.
 
         Raises:
-            Conflict: there is no version to go back to. Nothing was written then.
-            NotFound: there is no such model. Nothing was written then.
+            Conflict: there is no version to go back to, in one of the tasks. Nothing was written
+                then.
+            NotFound: one of the tasks has no such model. Nothing was written then.
         """
 
     def remove_task(self, task: TaskName) -> Removed:

@@ -1,6 +1,6 @@
 """Canaries and the way back, in a SQL catalog: shares of queries, and stages that follow."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, replace
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select, update
@@ -65,22 +65,26 @@ class SqlCanaryTables(SqlPlanningTables):
                 connection.execute(ended.values(share=0.0, ended=why))
             return True
 
-    def roll_back(self, task: TaskName, model: ModelName) -> RolledBack:
+    def roll_back(self, tasks: Collection[TaskName], model: ModelName) -> tuple[RolledBack, ...]:
         with self._transaction(self._writer) as connection:
-            advance_revision(connection, [task])
-            known = _sharing(connection, task, model)
-            if known is not None:
-                _forget(connection, task)
-                return RolledBack(canary=known)
+            advance_revision(connection, tasks)
+            sharing = [_sharing(connection, task, model) for task in tasks]
+            if ended := [one for one in sharing if one is not None]:
+                for one in ended:
+                    _forget(connection, one.task)
+                return tuple(RolledBack(canary=one) for one in ended)
             lived = {
                 (row.task, row.model, row.version)
                 for row in connection.execute(select(tables.lived_versions))
             }
-            own = _versions(connection, task, model)
-            newest, before = versions_to_swap(task, model, own, lived)
-            move_version(connection, (task, model, newest.version), Stage.RETIRED)
-            move_version(connection, (task, model, before.version), Stage.LIVE)
-            return RolledBack(retired=newest, restored=before)
+            swaps = [
+                versions_to_swap(task, model, _versions(connection, task, model), lived)
+                for task in tasks
+            ]
+            for newest, before in swaps:
+                move_version(connection, (newest.task, model, newest.version), Stage.RETIRED)
+                move_version(connection, (before.task, model, before.version), Stage.LIVE)
+            return tuple(RolledBack(retired=newest, restored=before) for newest, before in swaps)
 
 
 def read_canaries(

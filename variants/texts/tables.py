@@ -30,13 +30,17 @@ def rows_in(path: Path, file: TextIO) -> Iterator[Mapping[str, Any]]:
 def _table(path: Path, file: TextIO) -> Iterator[Mapping[str, Any]]:
     csv.field_size_limit(LARGEST_FIELD)
     reader = csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
-    for number, row in enumerate(reader):
-        if None in row or None in row.values():
-            raise InvalidArtifact(
-                f"{path.name}: row {number} has another number of columns than its first line; a"
-                ' text with a comma stands in quotes: "good, and cheap"'
-            )
-        yield row
+    number = -1
+    try:
+        for number, row in enumerate(reader):
+            if None in row or None in row.values():
+                raise InvalidArtifact(
+                    f"{path.name}: row {number} has another number of columns than its first line;"
+                    ' a text with a comma stands in quotes: "good, and cheap"'
+                )
+            yield row
+    except csv.Error as error:
+        raise InvalidArtifact(f"{path.name}: row {number + 1} cannot be read: {error}") from error
 
 
 def _objects(path: Path, file: TextIO) -> Iterator[Mapping[str, Any]]:
@@ -45,8 +49,9 @@ def _objects(path: Path, file: TextIO) -> Iterator[Mapping[str, Any]]:
             continue
         try:
             found = json.loads(line)
-        except ValueError as error:
-            raise InvalidArtifact(f"{path.name}: line {number + 1} is no JSON: {error}") from error
+        except (ValueError, RecursionError) as error:
+            why = "it nests too deeply" if isinstance(error, RecursionError) else error
+            raise InvalidArtifact(f"{path.name}: line {number + 1} is no JSON: {why}") from error
         if not isinstance(found, dict):
             raise InvalidArtifact(f"{path.name}: line {number + 1} is no object")
         yield found

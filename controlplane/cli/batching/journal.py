@@ -11,10 +11,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import orjson
 
+from variants.disk import full_disk_explained
 from variants.errors import InvalidInput
 
 
@@ -48,6 +49,7 @@ class Journal:
             InvalidInput: an interrupted run has left its lines, and they are not to be gone on
                 with, or belong to other rows or another query; another run writes there now; or no
                 file can be there.
+            StateUnavailable: the disk is full.
         """
         self.path = output.with_name(output.name + ".part")
         self._about = output.with_name(output.name + ".part.about")
@@ -55,7 +57,8 @@ class Journal:
         self.refused = 0
         """Of them those whose row has an error."""
         try:
-            self._file: IO[bytes] = self.path.open("ab")
+            # Without a buffer: what did not find room is not written again when it is closed.
+            self._file = self.path.open("ab", buffering=0)
         except OSError as error:
             raise InvalidInput(f"{output} cannot be written: {error.strerror}") from error
         try:
@@ -67,7 +70,8 @@ class Journal:
     def _begin(self, about: Mapping[str, Any], *, resume: bool) -> None:
         self._lock()
         if not self.path.stat().st_size:
-            self._about.write_bytes(orjson.dumps(about))
+            with full_disk_explained(self._about):
+                self._about.write_bytes(orjson.dumps(about))
             return
         if not resume:
             raise InvalidInput(
@@ -94,7 +98,8 @@ class Journal:
             before = orjson.loads(self._about.read_bytes())
         except (OSError, orjson.JSONDecodeError):
             before = {}
-        if other := [name for name in about if before.get(name) != about[name]]:
+        names = dict.fromkeys((*about, *before))
+        if other := [name for name in names if before.get(name) != about.get(name)]:
             raise InvalidInput(
                 f"{self.path} is of another run ({', '.join(other)}): ask as it did, or remove it"
                 " to begin anew"
@@ -119,9 +124,15 @@ class Journal:
             file.truncate(whole)
 
     def note(self, numbers: Sequence[int], lines: Sequence[bytes]) -> None:
-        """Keep the lines of these rows: they are in the file when this returns."""
-        self._file.write(b"".join(line + b"\n" for line in lines))
-        self._file.flush()
+        """Keep the lines of these rows: they are in the file when this returns.
+
+        Raises:
+            StateUnavailable: the disk is full.
+        """
+        left = memoryview(b"".join(line + b"\n" for line in lines))
+        with full_disk_explained(self.path):
+            while left:
+                left = left[self._file.write(left) :]
         for number in numbers:
             self.done.add(number)
 

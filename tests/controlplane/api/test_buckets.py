@@ -6,8 +6,9 @@ import httpx
 import pytest
 
 from tests.variants.buckets import bucket
-from tests.variants.catalog_builders import registration, variant
+from tests.variants.catalog_builders import registration, variant, version
 from variants.catalog.memory import MemoryCatalog
+from variants.errors import StateUnavailable
 from variants.types import ModelName, Stage, TaskName
 
 BUCKETS = ["texts.4", "texts.8"]
@@ -162,3 +163,78 @@ async def test_a_model_of_some_lengths_changes_where_it_is(
     await api.post(f"{path}/stage", json={"stage": "retired"})
     reply = await api.delete(path)
     assert (reply.status_code, reply.json()["versions"]) == (200, ["small-v2"])
+
+
+def third_version(texts: MemoryCatalog, name: str) -> None:
+    """One that is a canary in one bucket alone: the length of the other was added later."""
+    of = TaskName(name)
+    texts.register(
+        registration(
+            number=3,
+            of=of,
+            task=bucket(int(name.rpartition(".")[2])),
+            version=version(number=3, of=of, stage=Stage.CANARY),
+            variants=(variant(number=3, of=of),),
+        ),
+        joins=True,
+    )
+
+
+async def test_a_version_of_some_lengths_has_a_share_and_is_removed_where_it_is(
+    api: httpx.AsyncClient, texts: MemoryCatalog
+) -> None:
+    third_version(texts, "texts.4")
+    path = "/v1/models/texts/mlp/versions/3"
+    reply = await api.put(f"{path}/canary", json={"share": 0.1})
+    assert (reply.status_code, reply.json()["task"]) == (200, "texts")
+    assert [one.task for one in texts.snapshot().canaries] == ["texts.4"]
+    reply = await api.put(f"{path}/canary", json={"share": 0})
+    assert (reply.status_code, texts.snapshot().canaries) == (200, ())
+    await api.post(f"{path}/stage", json={"stage": "retired"})
+    reply = await api.delete(path)
+    assert (reply.status_code, reply.json()["versions"]) == (200, ["mlp-v3"])
+
+
+async def test_a_share_is_given_in_all_buckets_or_in_none(
+    api: httpx.AsyncClient, texts: MemoryCatalog
+) -> None:
+    texts.set_stage(TaskName("texts.4"), ModelName("mlp"), 2, Stage.CANARY)
+    reply = await api.put("/v1/models/texts/mlp/versions/2/canary", json={"share": 0.1})
+    assert (reply.status_code, reply.json()["code"]) == (409, "CONFLICT")
+    assert texts.snapshot().canaries == ()
+
+
+async def test_a_share_that_one_bucket_has_lost_leaves_live_versions_alone(
+    api: httpx.AsyncClient, texts: MemoryCatalog
+) -> None:
+    for name in BUCKETS:
+        third_version(texts, name)
+    await api.put("/v1/models/texts/mlp/versions/3/canary", json={"share": 0.1})
+    judged = texts.snapshot().canaries[0]
+    epoch = texts.acquire_leadership("here")
+    assert texts.settle_canary(judged, promote=False, why="it was late", epoch=epoch)
+    reply = await api.post("/v1/models/texts/mlp/rollback", json={})
+    assert (reply.status_code, reply.json()["ended"]) == (200, "mlp-v3")
+    assert [one.share for one in texts.snapshot().canaries] == [0.0]
+    assert stages(texts, 2) == [Stage.LIVE, Stage.LIVE]
+
+
+async def test_versions_change_places_in_all_buckets_or_in_none(
+    api: httpx.AsyncClient, texts: MemoryCatalog
+) -> None:
+    for number in (1, 2):
+        texts.set_stage(TaskName("texts.8"), ModelName("mlp"), number, Stage.RETIRED)
+    reply = await api.post("/v1/models/texts/mlp/rollback", json={})
+    assert (reply.status_code, reply.json()["code"]) == (409, "CONFLICT")
+    assert stages(texts, 2) == [Stage.LIVE, Stage.RETIRED]
+
+
+async def test_what_is_rolled_back_is_not_asked_again_for_an_event_that_is_lost(
+    api: httpx.AsyncClient, texts: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StateUnavailable("the disk is full")
+
+    monkeypatch.setattr(texts, "add_event", full)
+    reply = await api.post("/v1/models/texts/mlp/rollback", json={})
+    assert (reply.status_code, reply.json()["live"]) == (200, "mlp-v1")

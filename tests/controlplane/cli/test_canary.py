@@ -37,7 +37,7 @@ def test_a_share_is_given_listed_and_rolled_back(gateway: Gateway, shell: Shell)
     assert none == "No canary has a share of the queries.\n"
     again = shell("rollback", "digits", "mlp", url=gateway.url)
     assert again.code == 1
-    assert "neither a canary nor a live version" in again.err
+    assert "neither a canary with a share nor a live version" in again.err
 
 
 def test_a_share_of_0_ends_it(gateway: Gateway, shell: Shell) -> None:

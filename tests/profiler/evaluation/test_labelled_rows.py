@@ -12,7 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.lib import format as npy
 
-from profiler.evaluation.labelled_rows import check_rows, read_rows, read_task_rows
+from profiler.evaluation.labelled_rows import (
+    LabelledRows,
+    check_rows,
+    read_rows,
+    read_task_rows,
+    split_for_calibration,
+)
 from variants.errors import InvalidArtifact
 from variants.types import Task, TaskName, TensorSpec
 
@@ -159,3 +165,31 @@ def test_rows_are_measured_by_what_they_become(
     unpacks = "unpacks to 8.3 MiB" if dtype == "float64" else "takes 10 MiB in the task's types"
     with pytest.raises(InvalidArtifact, match=f"^rows.npz {unpacks}, more than the 8 allowed$"):
         read_rows(path, (WIDE,), classes=2, max_mib=8.0)
+
+
+def rows_like(numbers: Any) -> LabelledRows:
+    inputs: dict[str, Any] = {"x": np.array(numbers)[:, None], "y": np.zeros((len(numbers), 2))}
+    return LabelledRows(inputs=inputs, labels=np.arange(len(numbers)) % 2)
+
+
+def test_copies_of_evaluation_rows_do_not_calibrate() -> None:
+    """Accuracy would be of rows that the variants were fitted to."""
+    numbers = [*range(900), *range(100)]
+    calibration, evaluation = split_for_calibration(rows_like(numbers), Path("rows.npz"))
+    assert len(evaluation) == 800
+    assert 100 <= len(calibration) < 200
+    assert not np.isin(calibration.inputs["x"], evaluation.inputs["x"]).any()
+
+
+def test_rows_of_which_there_are_few_calibrate_as_they_are() -> None:
+    calibration, evaluation = split_for_calibration(rows_like([1, 2] * 50), Path("rows.npz"))
+    assert (len(calibration), len(evaluation)) == (20, 80)
+
+
+def test_rows_without_others_differ_from_them_in_an_input() -> None:
+    kept = rows_like([1, 2, 2, 3]).without(rows_like([3, 1]))
+    assert kept.inputs["x"].ravel().tolist() == [2.0, 2.0]
+    assert kept.labels is not None
+    assert kept.labels.tolist() == [1, 0]
+    other = LabelledRows(inputs={**kept.inputs, "y": np.ones((2, 2))}, labels=kept.labels)
+    assert len(kept.without(other)) == 2

@@ -58,6 +58,24 @@ def test_many_writers_of_the_same_and_of_other_bytes(root: Path) -> None:
     assert len(files(root)) == 5
 
 
+def test_what_another_process_deletes_meanwhile_is_left_out(store: FileArtifactStore) -> None:
+    """That ended the listing, and with it a registration after all its measurements."""
+    met: dict[str, bytes] = {}
+    for number in range(10_000):
+        data = str(number).encode()
+        folder = hashlib.sha256(data).hexdigest()[:4]
+        if folder in met:
+            break
+        met[folder] = data
+    both = {store.put_pieces([met[folder]]), store.put_pieces([data])}
+    listed = store.digests()
+    first = next(listed)
+    (other,) = both - {first}
+    FileArtifactStore(store.root).delete(other)
+    assert list(listed) == []
+    assert list(store.digests()) == [first]
+
+
 def test_a_link_in_the_place_of_an_artifact_is_not_followed(
     store: FileArtifactStore, hello: Path
 ) -> None:

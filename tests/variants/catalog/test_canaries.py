@@ -11,9 +11,10 @@ from tests.variants.catalog_builders import registration, version
 from variants.catalog.protocol import Catalog
 from variants.catalog.validity.canaries import RolledBack
 from variants.errors import Conflict, InvalidInput, NotFound, StaleEpoch
-from variants.types import Canary, ModelName, Stage, TaskName
+from variants.types import Canary, ModelName, Registration, Stage, TaskName
 
-DIGITS, MLP, CNN = TaskName("digits"), ModelName("mlp"), ModelName("cnn")
+DIGITS, LETTERS = TaskName("digits"), TaskName("letters")
+MLP, CNN = ModelName("mlp"), ModelName("cnn")
 
 
 @pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
@@ -134,7 +135,7 @@ def test_only_the_leader_settles_and_only_what_it_judged(catalog: Catalog) -> No
 
 def test_rolling_back_ends_a_share_first(catalog: Catalog) -> None:
     stored = catalog.set_canary(canary())
-    assert catalog.roll_back(DIGITS, MLP) == RolledBack(canary=stored)
+    assert catalog.roll_back([DIGITS], MLP) == (RolledBack(canary=stored),)
     assert catalog.snapshot().canaries == ()
     assert stages(catalog) == {1: Stage.LIVE, 2: Stage.CANARY}
 
@@ -143,7 +144,7 @@ def test_rolling_back_brings_the_version_before_back(catalog: Catalog) -> None:
     catalog.set_stage(DIGITS, MLP, 2, Stage.LIVE)
     catalog.set_stage(DIGITS, MLP, 1, Stage.RETIRED)
     revision = catalog.revision()
-    done = catalog.roll_back(DIGITS, MLP)
+    (done,) = catalog.roll_back([DIGITS], MLP)
     assert (done.retired, done.restored) == (
         version(number=2, stage=Stage.LIVE),
         version(number=1, stage=Stage.RETIRED),
@@ -151,21 +152,55 @@ def test_rolling_back_brings_the_version_before_back(catalog: Catalog) -> None:
     assert stages(catalog) == {1: Stage.LIVE, 2: Stage.RETIRED}
     assert catalog.revision() == revision + 1
     with pytest.raises(Conflict, match="was live before mlp-v1"):
-        catalog.roll_back(DIGITS, MLP)
+        catalog.roll_back([DIGITS], MLP)
 
 
 def test_a_version_that_was_never_live_is_not_gone_back_to(catalog: Catalog) -> None:
     catalog.register(replace(registration(number=3), version=version(number=3, stage=Stage.LIVE)))
     catalog.set_stage(DIGITS, MLP, 1, Stage.RETIRED)
     catalog.set_stage(DIGITS, MLP, 2, Stage.RETIRED)
-    done = catalog.roll_back(DIGITS, MLP)
+    (done,) = catalog.roll_back([DIGITS], MLP)
     assert done.restored is not None
     assert done.restored.version == 1
 
 
 def test_where_nothing_is_live_or_known_there_is_no_way_back(catalog: Catalog) -> None:
     with pytest.raises(NotFound, match="has no model 'cnn'"):
-        catalog.roll_back(DIGITS, CNN)
+        catalog.roll_back([DIGITS], CNN)
     catalog.set_stage(DIGITS, MLP, 1, Stage.RETIRED)
-    with pytest.raises(Conflict, match="neither a canary nor a live version"):
-        catalog.roll_back(DIGITS, MLP)
+    with pytest.raises(Conflict, match="neither a canary with a share nor a live version"):
+        catalog.roll_back([DIGITS], MLP)
+
+
+def in_letters(number: int, stage: Stage) -> Registration:
+    """The same model in another task."""
+    return registration(
+        number=number, of=LETTERS, version=version(number=number, of=LETTERS, stage=stage)
+    )
+
+
+def test_in_several_tasks_all_is_rolled_back_or_nothing(catalog: Catalog) -> None:
+    catalog.register(in_letters(1, Stage.LIVE))
+    catalog.set_stage(DIGITS, MLP, 2, Stage.LIVE)
+    before = catalog.snapshot()
+    with pytest.raises(Conflict, match="'letters' was live before mlp-v1"):
+        catalog.roll_back([DIGITS, LETTERS], MLP)
+    assert catalog.snapshot() == before
+    catalog.register(in_letters(2, Stage.LIVE))
+    done = catalog.roll_back([DIGITS, LETTERS], MLP)
+    assert [one.restored and one.restored.task for one in done] == [DIGITS, LETTERS]
+    assert catalog.revision() == before.revision + 2
+    found = {(v.task, v.version): v.stage for v in catalog.snapshot().versions}
+    assert {key for key, stage in found.items() if stage is Stage.LIVE} == {
+        (DIGITS, 1), (LETTERS, 1),
+    }  # fmt: skip
+
+
+def test_where_some_tasks_share_only_shares_end(catalog: Catalog) -> None:
+    for number in (1, 2):
+        catalog.register(in_letters(number, Stage.LIVE))
+    stored = catalog.set_canary(canary())
+    assert catalog.roll_back([LETTERS, DIGITS], MLP) == (RolledBack(canary=stored),)
+    assert catalog.snapshot().canaries == ()
+    of_letters = [v.stage for v in catalog.snapshot().versions if v.task == LETTERS]
+    assert of_letters == [Stage.LIVE, Stage.LIVE]

@@ -1,17 +1,27 @@
-"""The model with 8-bit weights, its activations quantised as they come: no calibration needed."""
+"""The model with 8-bit weights, its activations quantised as they come.
+
+All rows of a batch share the scales of its activations, and these rows come from different clients.
+So what is quantised is bounded: a row that is far from what the model was made for, such as pixels
+up to 255 where they go up to 1, would leave no digits to the rows beside it.
+"""
 
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from copy import deepcopy
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from variants.builders.activations import first_line, open_session
+import numpy as np
+
+from variants.builders.activations import first_line, observe, open_session, row_count, spread
+from variants.builders.calibration import ROWS, extremes
 from variants.builders.onnx_fp32 import simplify
 from variants.builders.prepared import drop_stale_shapes
-from variants.builders.protocol import Built, Material, Needs
+from variants.builders.protocol import Built, Material, Needs, Rows
 from variants.builders.quantisation.qdq import quiet
+from variants.checks.onnx_batch import fresh_name
 from variants.errors import VariantNotBuilt
 from variants.types import Precision
 
@@ -20,11 +30,20 @@ LEAST_SHARE = 0.5
 """Least share of the weights that has to be quantised. Convolutions are left out: dynamically
 quantised, they are slower than in fp32 (docs/decisions/0009-quantisation.md), and a model that
 mostly is convolutions gains nothing."""
+REACH = 2.0
+"""What is quantised may be so many times as far from 0 as on the calibration rows, so that another
+row takes one of the eight bits at most."""
+OPSET = 11
+"""The oldest that is quantised as it is: of 10 the quantiser makes wrong answers, what is older it
+only calls 11, and before that ``Clip`` took its ends in another way."""
+_FIRST_STATE = 5
+"""The place of what an LSTM begins with."""
 
 
 class OnnxInt8Dynamic:
     """Matrix products with 8-bit weights, per channel; each batch sets the scales of its own
-    activations.
+    activations, within what the calibration rows say that they may be. Without any, nothing bounds
+    them.
 
     So an answer depends a little on what else is in the batch, unlike with all other kinds.
     """
@@ -46,7 +65,7 @@ class OnnxInt8Dynamic:
         with tempfile.TemporaryDirectory() as folder:
             simplified = Path(folder) / "simplified.onnx"
             simplify(material.source, simplified)
-            model = onnx.load(str(simplified))
+            model = _of_opset(onnx.load(str(simplified)))
             share = quantisable_share(model)
             if share == 0.0:
                 raise VariantNotBuilt("the model has no matrix product with weights of its own")
@@ -57,6 +76,7 @@ class OnnxInt8Dynamic:
                 )
             unshare_matrices(model.graph)
             drop_stale_shapes(model.graph)  # it transposes matrices
+            bound_activations(model, material.calibration)
             try:
                 with quiet():
                     quantize_dynamic(
@@ -74,6 +94,77 @@ class OnnxInt8Dynamic:
                 raise VariantNotBuilt(f"quantising failed: {first_line(error)}") from error
         open_session(target)
         return Built()
+
+
+def _of_opset(model: Any) -> Any:
+    """The ``ModelProto``, of ``OPSET`` or a newer one.
+
+    Raises:
+        VariantNotBuilt: its operators are too old to be carried over.
+    """
+    from onnx import version_converter
+
+    has = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 1)
+    if has >= OPSET:
+        return model
+    try:
+        return version_converter.convert_version(model, OPSET)
+    except Exception as error:  # what its native code gives it
+        raise VariantNotBuilt(f"its operators cannot be read: {first_line(error)}") from error
+
+
+def bound_activations(model: Any, rows: Rows) -> None:
+    """Cut off what the quantised operators of a ``ModelProto`` read, ``REACH`` times as far as it
+    goes on the rows.
+
+    Raises:
+        VariantNotBuilt: the model does not run on the rows.
+    """
+    weights = {weight.name for weight in model.graph.initializer}
+    names = {n for node in model.graph.node for n in _read_by(node, weights).values()}
+    if not names or not row_count(rows):
+        return
+    chosen, _ = spread(rows, ROWS)
+    first = next(observe(model, sorted(names), chosen))
+    floats = [name for name in sorted(names) if first[name].dtype == np.float32]
+    ends = extremes(model, floats, chosen)
+    bounded: dict[str, str] = {}
+    nodes: list[Any] = []
+    for node in model.graph.node:
+        for place, name in _read_by(node, weights).items():
+            low, high = ends.get(name, (0.0, 0.0))
+            if low == high:  # always 0, which says nothing
+                continue
+            if name not in bounded:
+                bounded[name] = fresh_name(model, f"{name}_bounded")
+                reach = (REACH * low, REACH * high)
+                nodes.append(_bounding(model, name, reach, bounded[name]))
+            node.input[place] = bounded[name]
+        nodes.append(node)
+    nodes = [deepcopy(node) for node in nodes]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+
+
+def _read_by(node: Any, weights: Collection[str]) -> dict[int, str]:
+    """The tensors that a node reads and that are quantised as they come, by their place."""
+    if node.op_type not in QUANTISED or node.input[1] not in weights:
+        return {}
+    places = (0, _FIRST_STATE) if node.op_type == "LSTM" else (0,)
+    found = {place: node.input[place] for place in places if place < len(node.input)}
+    return {place: name for place, name in found.items() if name and name not in weights}
+
+
+def _bounding(model: Any, name: str, ends: tuple[float, float], bounded: str) -> Any:
+    """The node that cuts a tensor off at two ends, which become weights of the model."""
+    from onnx import helper, numpy_helper
+
+    names = [f"{bounded}_least", f"{bounded}_most"]
+    limits = np.finfo(np.float32)
+    for end, called in zip(ends, names, strict=True):
+        value = np.array(min(max(end, limits.min), limits.max), np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(value, called))
+    return helper.make_node("Clip", [name, *names], [bounded], name=bounded)
 
 
 def unshare_matrices(graph: Any) -> None:

@@ -97,7 +97,9 @@ def versions_to_swap(
         raise NotFound(f"task {task!r} has no model {model!r}")
     live = [v for v in own if v.stage is Stage.LIVE]
     if not live:
-        raise Conflict(f"model {model!r} of task {task!r} has neither a canary nor a live version")
+        raise Conflict(
+            f"model {model!r} of task {task!r} has neither a canary with a share nor a live version"
+        )
     newest = live[-1]
     before = [
         v

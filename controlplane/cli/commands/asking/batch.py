@@ -257,6 +257,7 @@ def _about(asked: "Batched", input: Path) -> dict[str, Any]:
         "task": asked.task,
         "needs": [asked.accuracy, asked.cost, asked.prefer],
         "variant": asked.variant,
+        **({"truncate": True} if asked.truncate else {}),
         "file": input.name,
         "bytes": sum(one.st_size for one in found),
         "changed": max(one.st_mtime_ns for one in found),

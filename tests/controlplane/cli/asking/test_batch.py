@@ -21,6 +21,7 @@ from controlplane.cli.outcome import NotRunning
 from tests.controlplane.cli.asking.answering import Answering, Asked, until
 from tests.controlplane.cli.shell import Ended, Shell
 from tests.controlplane.cli.test_commands import ANSWER
+from tests.disks import fill, small_disk
 from variants.errors import (
     DeadlineExceeded,
     InvalidInput,
@@ -272,6 +273,46 @@ def test_an_interrupted_run_is_gone_on_with_and_nothing_asked_twice(
 
 async def answer_all(number: int, asked: Asked) -> dict[str, Any]:
     return ANSWER
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_said_and_the_run_is_gone_on_with(
+    gateway: Answering, shell: Shell, tmp_path: Path
+) -> None:
+    """That was a traceback."""
+    rows = rows_npz(tmp_path, 8)
+    with small_disk(64) as disk:
+        answers = disk / "answers.jsonl"
+
+        async def decide(number: int, asked: Asked) -> dict[str, Any]:
+            if asked["rows"] == [3]:
+                fill(disk)
+                # What is left of the block of the lines.
+                with (disk / "answers.jsonl.part").open("ab") as part:
+                    part.write(bytes(4_000))
+            return ANSWER
+
+        gateway.decide = decide
+        full = batch(shell, gateway, rows, answers, "--in-flight", "1")
+        assert full.code == 1
+        assert "3 of 8 rows are done; `--resume` goes on" in full.err
+        assert f"error: {answers}.part cannot be written: No space left on device" in full.err
+
+        (disk / "filler").unlink()
+        gateway.decide = answer_all
+        assert batch(shell, gateway, rows, answers, "--resume").code == 0
+        assert [one["label"] for one in answers_of(answers)] == list("01234567")
+
+
+@pytest.mark.parametrize("before", [{"task": "t", "truncate": True}, {"task": "t"}])
+def test_texts_that_were_cut_off_are_another_run(tmp_path: Path, before: dict[str, Any]) -> None:
+    with Journal(tmp_path / "a.jsonl", before, resume=False) as journal:
+        journal.note([0], [b'{"row":0}'])
+    now = {"task": "t"} if "truncate" in before else {"task": "t", "truncate": True}
+    with pytest.raises(InvalidInput, match=r"is of another run \(truncate\)"):
+        Journal(tmp_path / "a.jsonl", now, resume=True)
+    with Journal(tmp_path / "a.jsonl", before, resume=True) as journal:
+        assert len(journal.done) == 1
 
 
 def test_what_can_never_be_answered_ends_it_and_keeps_what_was(

@@ -139,6 +139,73 @@ def test_dynamic_quantises_recurrent_layers(tmp_path: Path) -> None:
     assert np.abs(answers(target, rows) - answers(source, rows)).max() < 0.1
 
 
+@pytest.mark.parametrize("opset", [8, 10, 13, 20])
+def test_rows_far_from_the_calibration_rows_leave_the_others_their_digits(
+    tmp_path: Path, opset: int
+) -> None:
+    """All rows of a batch share scales: beside pixels up to 255 others were answered at random."""
+    proto = model(
+        nodes=[
+            node("MatMul", ("pixels", "one"), "product"),
+            node("Relu", ("product",), "positive"),
+            node("MatMul", ("positive", "two"), "scores"),
+        ],
+        weights={
+            "one": RANDOM.standard_normal((4, 32)).astype(np.float32),
+            "two": RANDOM.standard_normal((32, 3)).astype(np.float32),
+        },
+        opsets=[("", opset)],
+    )
+    source, target = write(tmp_path / "net.onnx", proto), tmp_path / "int8.onnx"
+    material = Material(source=source, calibration=pixels())
+    make_builder("onnx-int8-dynamic").build(material, target)
+
+    typical = pixels(50, seed=1)["pixels"]
+    exact = answers(source, {"pixels": typical})
+    assert kernels(target, tmp_path)["DynamicQuantizeMatMul"] == 2
+    alone = np.abs(answers(target, {"pixels": typical}) - exact).max()
+    assert 0 < alone < 0.05 * np.abs(exact).max()
+    for far in (255.0, -255.0, 1e30):
+        beside = np.concatenate([typical[:1] * np.float32(far), typical])
+        error = np.abs(answers(target, {"pixels": beside})[1:] - exact).max()
+        assert error < 3 * alone
+
+
+def test_the_state_that_a_recurrent_layer_begins_with_is_bounded_too(tmp_path: Path) -> None:
+    size = 8
+    proto = model(
+        nodes=[
+            node("Transpose", ("x",), "steps", perm=[1, 0, 2]),
+            node("Unsqueeze", ("h", "first"), "state"),
+            node("LSTM", ("steps", "w", "r", "", "", "state", "state"), "all", hidden_size=size),
+            node("Squeeze", ("all", "second"), "states"),
+            node("Transpose", ("states",), "y", perm=[1, 0, 2]),
+        ],
+        inputs=[tensor("x", "batch", 5, 4), tensor("h", "batch", size)],
+        outputs=[tensor("y", "batch", 5, size)],
+        weights={
+            "w": RANDOM.standard_normal((1, 4 * size, 4)).astype(np.float32),
+            "r": RANDOM.standard_normal((1, 4 * size, size)).astype(np.float32),
+            "first": np.array([0]),
+            "second": np.array([1]),
+        },
+    )
+    source, target = write(tmp_path / "net.onnx", proto), tmp_path / "int8.onnx"
+    random = np.random.default_rng(5)
+    rows = {
+        "x": random.standard_normal((60, 5, 4)).astype(np.float32),
+        "h": random.uniform(-1, 1, (60, size)).astype(np.float32),
+    }
+    material = Material(source=source, calibration=rows)
+    make_builder("onnx-int8-dynamic").build(material, target)
+
+    assert kernels(target, tmp_path)["DynamicQuantizeLSTM"] == 1
+    alone = np.abs(answers(target, rows) - answers(source, rows)).max()
+    far = {name: np.concatenate([1e4 * array[:1], array]) for name, array in rows.items()}
+    beside = np.abs(answers(target, far)[1:] - answers(source, rows)).max()
+    assert beside < 3 * alone
+
+
 def test_dynamic_refuses_convolutions(tmp_path: Path) -> None:
     source = residual(tmp_path / "net.onnx")
     with pytest.raises(VariantNotBuilt, match="% of its weights are in matrix products"):
