@@ -9,7 +9,7 @@ many workers cost less than the first queries.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from planner.reconcile.problem_builder import build_problem
@@ -49,8 +49,9 @@ def size(
     objective: Objective = Objective.COST,
     least: Mapping[DeviceKindName, int] | None = None,
     interference: Mapping[DeviceKindName, float] | None = None,
-) -> tuple[dict[DeviceKindName, int], str]:
-    """Worker counts by kind, with the reason.
+    before: "FoundFleets | None" = None,
+) -> tuple[dict[DeviceKindName, int], str, "FoundFleets"]:
+    """Worker counts by kind, with the reason, and the fleets that were looked at.
 
     Args:
         most: upper bound for each kind.
@@ -64,6 +65,8 @@ def size(
             needs no others.
         interference: by what part batches take longer on a worker that serves with several
             variants; kinds where that was not seen are missing.
+        before: the fleets that were looked at in the tick before. The demand that workers are to
+            be there for changes every few seconds, and ticks may come each second.
     """
     least = {kind: min(count, (least or {}).get(kind, 0)) for kind, count in most.items()}
     # More may run than there may be by now: an upgrade is over, or an operator wants fewer.
@@ -84,6 +87,33 @@ def size(
         least if several else {},
         interference or {},
     )
+    if before is not None and fleet.finds_as(before.planner):
+        fleet = replace(fleet, known=before.planner.found)
+    counts, why = _sized(
+        fleet, most, now, usable, envelope, watched, free, least=least, by_power=by_power
+    )
+    return counts, why, FoundFleets(fleet)
+
+
+def _sized(
+    fleet: "_FleetPlanner",
+    most: Mapping[DeviceKindName, int],
+    now: dict[DeviceKindName, int],
+    usable: Mapping[DeviceKindName, int],
+    envelope: Sequence[Demand],
+    watched: float,
+    free: Collection[DeviceKindName],
+    *,
+    least: Mapping[DeviceKindName, int],
+    by_power: bool,
+) -> tuple[dict[DeviceKindName, int], str]:
+    """Worker counts by kind, with the reason; arguments as of ``size``.
+
+    Args:
+        now: how many workers run, of those that may.
+        free: the kinds without a price.
+        by_power: whether the fleet of least power is sought.
+    """
     needed = _at_least(least, fleet.cheapest(envelope, most))
     if needed == now:
         return now, "as many as needed"
@@ -113,6 +143,13 @@ def size(
     if any(usable.get(kind, 0) < needed[kind] for kind in now):
         return now, "their replacements are not there yet"
     return needed, "their replacements are there"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFleets:
+    """The fleets that were looked at in a tick, for the next one."""
+
+    planner: "_FleetPlanner"
 
 
 def cheapest(
@@ -239,6 +276,12 @@ def available(
     )
 
 
+_Asked = tuple[tuple[Demand, ...], tuple[tuple[DeviceKindName, int], ...], bool]
+"""A demand, how many workers of each kind there are, and whether they draw power anyway."""
+_Found = tuple[Solution | None, tuple[Demand, ...]]
+"""The cheapest solution, and the classes that no device could serve."""
+
+
 @dataclass(frozen=True, slots=True)
 class _FleetPlanner:
     """The device kinds that can be opened, and the solver that chooses among them."""
@@ -251,6 +294,24 @@ class _FleetPlanner:
     """Workers that are there anyway, and cost nothing more."""
     interference: Mapping[DeviceKindName, float]
     """By what part batches take longer on a worker that serves with several variants."""
+    known: Mapping[_Asked, _Found] = field(default_factory=dict)
+    """What is known to be found."""
+    found: dict[_Asked, _Found] = field(default_factory=dict)
+    """What was asked for."""
+
+    def finds_as(self, other: "_FleetPlanner") -> bool:
+        """Whether it finds the same as another one, whatever is asked."""
+        tasks = other.snapshot.tasks
+        return (
+            (self.kinds, self.planner, self.objective)
+            == (other.kinds, other.planner, other.objective)
+            and (self.least, self.interference) == (other.least, other.interference)
+            and self.snapshot.transport_ms == other.snapshot.transport_ms
+            and self.snapshot.tasks.keys() == tasks.keys()
+            and all(
+                view.by_cost is tasks[name].by_cost for name, view in self.snapshot.tasks.items()
+            )
+        )
 
     def cheapest(
         self, demand: Sequence[Demand], most: Mapping[DeviceKindName, int]
@@ -284,6 +345,17 @@ class _FleetPlanner:
         powered: bool = False,
     ) -> tuple[Solution | None, tuple[Demand, ...]]:
         """The cheapest solution, and the classes that no device could serve."""
+        asked = (tuple(demand), tuple(sorted(counts.items())), powered)
+        found = self.found.get(asked) or self.known.get(asked)
+        if found is None:
+            found = self._look(demand, counts, powered=powered)
+        if found[0] is None or not found[0].timed_out:
+            self.found[asked] = found
+        return found
+
+    def _look(
+        self, demand: Sequence[Demand], counts: Mapping[DeviceKindName, int], *, powered: bool
+    ) -> _Found:
         made = build_problem(
             self.snapshot,
             self._available(counts, powered=powered),

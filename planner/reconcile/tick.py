@@ -35,7 +35,14 @@ from planner.reconcile.replica_targets import (
     routed_work,
     rows_per_query,
 )
-from planner.reconcile.sizing import going_kinds, size, staying, until_replaced, without
+from planner.reconcile.sizing import (
+    FoundFleets,
+    going_kinds,
+    size,
+    staying,
+    until_replaced,
+    without,
+)
 from planner.reconcile.unchanged import unchanged
 from planner.residency.frozen_plan import frozen_plan, restoring
 from planner.residency.pinned_fleet import pinned_least, pinning_layouts
@@ -86,6 +93,8 @@ class _Basis(NamedTuple):
     """The replicas that operators have stay where they are."""
     told: ToldOfWorkers | None = None
     """What was said of each worker."""
+    fleets: FoundFleets | None = None
+    """The fleets that were looked at."""
 
     def due(self, now: Observation) -> bool:
         """Whether a search that was put off is due."""
@@ -122,7 +131,8 @@ def tick(
     if observation.elastic and not observation.layouts:
         envelope = expected if observation.envelope is None else observation.envelope
         near = needed_near(snapshot, observation, envelope, planner)
-    workers, why = _workers(observation, snapshot, expected, planner, near)
+    fleets_before = None if basis is None else basis.fleets
+    workers, why, fleets = _workers(observation, snapshot, expected, planner, near, fleets_before)
     seen, going = observation, going_kinds(workers, observation)
     held = until_replaced(workers, going, observation)
     going -= held
@@ -204,7 +214,9 @@ def tick(
             ),
         ),
         targets=_targets(basis, before, plan, snapshot, routed, observation.interference, pinned),
-        basis=_Basis(seen, snapshot, load, vain_s, put_off, memory_mib, routed, pinned, told),
+        basis=_Basis(
+            seen, snapshot, load, vain_s, put_off, memory_mib, routed, pinned, told, fleets
+        ),
     )
 
 
@@ -225,6 +237,7 @@ def _targets(
         and basis.routed is routed
         and basis.pinned == pinned
         and basis.observation.interference == interference
+        and basis.snapshot.transport_ms == snapshot.transport_ms
     ):
         return before.targets
     return replica_targets(plan, snapshot, routed.rates, interference, pinned)
@@ -354,17 +367,20 @@ def _workers(
     expected: Sequence[Demand],
     planner: Planner,
     near: NeededNear,
-) -> tuple[dict[DeviceKindName, int], str]:
+    before: FoundFleets | None,
+) -> tuple[dict[DeviceKindName, int], str, FoundFleets | None]:
+    """Worker counts by kind, with the reason, and what was found for the next tick."""
     inventory = observation.inventory
     if not observation.elastic:
-        return {kind: n for kind, n in sorted(inventory.items()) if n > 0}, observation.sized_by
+        counts = {kind: n for kind, n in sorted(inventory.items()) if n > 0}
+        return counts, observation.sized_by, None
     if observation.layouts:
-        return split(snapshot, pinning_layouts(observation), expected, planner)
+        return *split(snapshot, pinning_layouts(observation), expected, planner), None
     absent = observation.absent
     if observation.plan is None and not expected:
         here = {kind: n for kind, n in inventory.items() if kind not in absent}
         known = here if any(here.values()) else dict(inventory)
-        return known, "nothing is known of the demand yet"
+        return known, "nothing is known of the demand yet", None
     usable: dict[DeviceKindName, int] = {}
     for report in observation.workers:
         if not report.draining:
@@ -372,7 +388,7 @@ def _workers(
     least = {
         kind: max(observation.least.get(kind, 0), near.least.get(kind, 0)) for kind in inventory
     }
-    counts, why = size(
+    counts, why, found = size(
         snapshot,
         {kind.name: kind for kind in observation.catalog.device_kinds},
         inventory,
@@ -385,6 +401,7 @@ def _workers(
         objective=observation.objective,
         least=pinned_least(observation.catalog, inventory, least),
         interference=observation.interference,
+        before=before,
     )
     if not any(counts.values()):
         # One worker stays to answer the next query, whenever it comes.
@@ -394,7 +411,7 @@ def _workers(
         there.sort(key=lambda k: (k in absent, not running.get(k, 0), prices[k], k))
         counts = dict.fromkeys(there[:1], 1)
         why = "one stays for the next query"
-    return {kind: n for kind, n in sorted(counts.items()) if n > 0}, why
+    return {kind: n for kind, n in sorted(counts.items()) if n > 0}, why, found
 
 
 def _view(report: WorkerReport) -> WorkerView:

@@ -2,15 +2,19 @@
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
 from planner.reconcile.tick import tick
 from planner.reconcile.unchanged import unchanged
 from planner.solver.greedy import greedy
-from planner.types import Decision, Observation, ReplicaReport
+from planner.solver.problem import Problem, Solution
+from planner.types import Decision, Objective, Observation, ReplicaReport
 from tests.planner.builders import catalog, demand, observation, profile, replica, report, variant
-from variants.types import ReplicaState
+from variants.types import DeviceKindName, ReplicaState
+
+CPU = DeviceKindName("cpu-1")
 
 CATALOG = catalog(
     [variant("small", 0.8), variant("large", 0.95), variant("other", 0.9, task="letters")],
@@ -106,16 +110,68 @@ def noisy(draw: Random, before: Observation, decision: Decision | None) -> Obser
     )
 
 
+def resized(draw: Random, before: Observation) -> Observation:
+    """The same later, on a fleet that is sized by the plan: mostly with the envelope that was."""
+    changes: dict[str, Any] = {}
+    if draw.random() < 0.3:
+        changes["envelope"] = (demand(draw.choice([20.0, 150.0, 400.0])),)
+    if draw.random() < 0.1:
+        changes["interference"] = {CPU: draw.choice([0.0, 0.2])}
+    if draw.random() < 0.1:
+        changes["least"] = {CPU: draw.choice([0, 2])}
+    if draw.random() < 0.2:
+        changes["running"] = {CPU: draw.randint(1, 3)}
+    if draw.random() < 0.2:
+        changes["watched"] = draw.choice([0.3, 1.0])
+    if draw.random() < 0.05:
+        changes["transport_ms"] = draw.choice([0.3, 2.0])
+    if draw.random() < 0.05:
+        changes["catalog"] = replace(before.catalog, revision=before.catalog.revision + 1)
+    return replace(before, elastic=True, **changes)
+
+
+@pytest.mark.parametrize("elastic", [False, True])
 @pytest.mark.parametrize("seed", range(12))
-def test_a_decision_does_not_depend_on_the_one_before(seed: int) -> None:
+def test_a_decision_does_not_depend_on_the_one_before(seed: int, elastic: bool) -> None:
     draw = Random(seed)
-    now = observation(CATALOG, report("w1"), report("w2"), report("w3"), inventory={"cpu-1": 3})
+    now = observation(CATALOG, report("w1"), report("w2"), report("w3"), inventory={CPU: 3})
     decision = None
     for _ in range(40):
         now = noisy(draw, now, decision)
+        if elastic:
+            now = resized(draw, now)
         alone = tick(now, greedy)
         decision = tick(now, greedy, decision)
         assert decision == alone
+
+
+def test_a_fleet_is_sized_anew_only_for_another_envelope() -> None:
+    asked: list[Problem] = []
+
+    def counting(problem: Problem, objective: Objective) -> Solution:
+        asked.append(problem)
+        return greedy(problem, objective)
+
+    def solved(now: Observation, before: Decision) -> int:
+        asked.clear()
+        assert tick(now, counting, before) == tick(now, greedy)
+        return len(asked)
+
+    kept = (demand(150.0),)
+    first = observation(
+        CATALOG, report("w1", replica("small")), demand=[demand(10.0)], inventory={CPU: 3},
+        running={CPU: 3},
+    )  # fmt: skip
+    first = replace(first, elastic=True, envelope=kept)
+    decision = tick(first, counting)
+    first = replace(first, plan=decision.plan)
+    second = replace(first, demand=(demand(10.1),), now_s=first.now_s + 1.0)
+    divided = tick(second, counting, decision)
+    again = replace(second, demand=(demand(10.2),), plan=divided.plan, now_s=second.now_s + 1.0)
+
+    assert solved(again, divided) == 0
+    assert solved(replace(again, envelope=(demand(160.0),)), divided) > 0
+    assert solved(replace(again, interference={CPU: 0.3}), divided) > 0
 
 
 def test_where_only_the_traffic_moved_what_replicas_are_told_is_not_made_anew() -> None:
