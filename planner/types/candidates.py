@@ -65,6 +65,19 @@ class WorkerView:
     _loads_of: tuple[VariantKey, ...] = field(default=(), init=False, repr=False, compare=False)
     """The tuple that ``_loads`` was made of."""
 
+    def given(self, added_ms: float, now_ms: float) -> None:
+        """Note that a query is sent to it, which takes so long after all that it was given."""
+        free_ms = self.busy_until_ms
+        self.busy_until_ms = (free_ms if free_ms > now_ms else now_ms) + added_ms
+
+    def told(self, backlog_ms: float, now_ms: float) -> bool:
+        """Take in how long it has work for, as it said with a reply. Returns whether it is free
+        sooner than was thought."""
+        until_ms = now_ms + backlog_ms
+        sooner = until_ms < self.busy_until_ms
+        self.busy_until_ms = until_ms
+        return sooner
+
     def loads(self, key: VariantKey) -> bool:
         """Whether it loads a variant, or will: there may be hundreds, and this is asked of each
         host of a cold variant, so it is looked up."""
