@@ -6,19 +6,21 @@ worker's queue is, a gateway knows only as ``controlplane.gateway.query.in_fligh
 
 * What it sends makes the worker busy for longer, by what that adds to what it has sent itself.
 * Each reply, an answer or a refusal, says how long the worker's queue is at that moment.
+* Of what others have sent since, it knows what they had sent until earlier replies, in the mean
+  (``planner.selection.load_balancing.OthersQueries``).
 
-So it knows nothing of what others send until one of its own queries is replied to, and takes a
-worker to be idle to which it has sent nothing for a while. Its congestion window, the open batches
+Its congestion window, the open batches
 and what is usual on workers of a kind are its own, too.
 
 A single gateway knows the queues as they are, which is what ``Modelless`` plays, unless the setting
 says that it, too, learns of them by replies (``Setting.by_replies``).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from planner.policies.modelless import REPORTED_MS, Modelless, planner_of
+from planner.selection.load_balancing import OthersQueries
 from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.routes import EMPTY, RouteTable
 from planner.simulation.fleet import Fleet, Ticket, Worker
@@ -46,7 +48,9 @@ class SeenWorker(WorkerView):
         """What all gateways are told."""
         self.id = known.id
         self.device_kind = known.device_kind
-        self.busy_until_ms = 0.0
+        self.busy_until_ms = self.own_until_ms = self.replied_ms = 0.0
+        self.others_ms = self.silence_ms = 0.0
+        self.replies = 0
 
     def __getattr__(self, name: str) -> Any:
         """What is not its own."""
@@ -58,13 +62,14 @@ class Gateway:
 
     def __init__(self) -> None:
         self.congestion = CongestionWindow()
+        self.others = OthersQueries()
         self.routes: RouteTable = EMPTY
         self.snapshot: Snapshot | None = None
         self.before: Snapshot | None = None
         """The latest snapshot; it may be out of date."""
         self._seen: dict[WorkerId, SeenWorker] = {}
 
-    def see(self, workers: Iterable[Worker]) -> list[WorkerView]:
+    def see(self, workers: Iterable[Worker]) -> Sequence[WorkerView]:
         """The workers that are there, in their order, with what is known of their queues."""
         before, self._seen = self._seen, {}
         for worker in workers:
@@ -72,7 +77,10 @@ class Gateway:
             if seen is None or seen.known is not worker.view:
                 seen = SeenWorker(worker.view)
             self._seen[worker.id] = seen
-        return list(self._seen.values())
+        seen = list(self._seen.values())
+        if [*map(id, seen)] != [*map(id, before.values())]:
+            self.others.follow(seen)
+        return seen
 
     def sends(self, candidate: Candidate, worker: WorkerId, query: Query, now_ms: float) -> None:
         """A query is sent: as ``InFlight._send`` counts what its worker has to do."""
@@ -135,6 +143,8 @@ class SeveralGateways(Modelless):
             self._hear(now_ms)
         gateway = self._gateway(query)
         snapshot = gateway.snapshot or self._renewed(gateway)
+        if now_ms >= gateway.others.due_ms:
+            gateway.others.look(now_ms)
         found = choose(snapshot, gateway.routes, gateway.congestion, query, now_ms)
         if isinstance(found, Choice) and not found.cold:
             gateway.sends(found.candidate, found.worker.id, query, now_ms)

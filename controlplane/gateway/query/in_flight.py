@@ -163,9 +163,12 @@ class InFlight(OneAnswer):
         if query.best_effort:
             left_ms += GRACE_MS
         # What it adds to what this gateway has sent; the reply brings the worker's own figure.
-        longest_ms = path.routes.longest_ms(worker.id, latency_ms)
         free_ms = worker.busy_until_ms
-        free_ms = free_ms if free_ms > now_ms else now_ms
+        longest_ms = 0.0  # on an idle worker no batch is opened that others could join
+        if free_ms > now_ms:
+            longest_ms = path.routes.longest_ms(worker.id, latency_ms)
+        else:
+            free_ms = now_ms
         self.slack_ms = due_ms - free_ms
         added_ms = path.congestion.batches.sent(candidate, worker, rows, now_ms, longest_ms)
         worker.given(added_ms, now_ms)
