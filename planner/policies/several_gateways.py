@@ -77,10 +77,7 @@ class Gateway:
             if seen is None or seen.known is not worker.view:
                 seen = SeenWorker(worker.view)
             self._seen[worker.id] = seen
-        seen = list(self._seen.values())
-        if [*map(id, seen)] != [*map(id, before.values())]:
-            self.others.follow(seen)
-        return seen
+        return list(self._seen.values())
 
     def sends(self, candidate: Candidate, worker: WorkerId, query: Query, now_ms: float) -> None:
         """A query is sent: as ``InFlight._send`` counts what its worker has to do."""
@@ -151,7 +148,11 @@ class SeveralGateways(Modelless):
         return found
 
     def _renewed(self, gateway: Gateway) -> Snapshot:
-        views = gateway.see(self._fleet.workers.values())
-        snapshot = gateway.snapshot = gateway.before = self._snapshot_of(views, gateway.before)
-        gateway.routes = self._resolved(snapshot, gateway.routes)
+        before, views = gateway.before, gateway.see(self._fleet.workers.values())
+        snapshot = gateway.snapshot = gateway.before = self._snapshot_of(views, before)
+        routes = self._resolved(snapshot, gateway.routes)
+        same = before is not None and before.workers is snapshot.workers
+        if not same or routes.prefer is not gateway.routes.prefer:
+            gateway.others.follow(views, routes.prefer)  # as ``QueryContext.update``
+        gateway.routes = routes
         return snapshot

@@ -14,7 +14,7 @@ from planner.eviction.churn import short_stay_s
 from planner.eviction.displacement import displaced_s
 from planner.eviction.query_rates import QueryRates
 from planner.types import Candidate, WorkerView
-from variants.types import VariantKey, WorkerId
+from variants.types import Prefer, VariantKey, WorkerId
 
 COMPARED = 64
 """Most workers that ``least_busy`` compares, so that what it takes does not grow with the fleet."""
@@ -82,6 +82,25 @@ def least_busy(
     if best.busy_until_ms > now_ms:
         return best
     return next(worker for worker in others if worker.busy_until_ms <= now_ms)
+
+
+def expected_first(
+    workers: tuple[WorkerView, ...], draw: int, now_ms: float, avoid: WorkerId | None
+) -> WorkerView | None:
+    """As ``least_busy``, with what others are expected to have sent."""
+    best: WorkerView | None = None
+    best_ms = inf
+    for worker in compared(workers, draw):
+        if worker.id == avoid:
+            continue
+        until_ms = worker.busy_until_ms
+        if worker.others_ms > 0.0:
+            until_ms = worker.expected_until_ms(now_ms)
+        if until_ms <= now_ms:
+            return worker
+        if until_ms < best_ms:
+            best, best_ms = worker, until_ms
+    return best
 
 
 def compared(workers: tuple[WorkerView, ...], draw: int) -> tuple[WorkerView, ...]:
@@ -166,18 +185,24 @@ class OthersQueries:
     def __init__(self) -> None:
         self._views: Sequence[WorkerView] = ()
         self._at = 0
-        self.due_ms = -inf
-        """When to look next."""
+        self.due_ms = inf
+        """When to look next; never, unless plans are for accuracy."""
 
-    def follow(self, views: Iterable[WorkerView]) -> None:
-        """These workers are there from now on."""
-        self._views, self._at, self.due_ms = tuple(views), 0, -inf
+    def follow(self, views: Iterable[WorkerView], prefer: Prefer) -> None:
+        """These workers are there from now on.
+
+        Args:
+            prefer: what plans optimise. Where prices follow from how busy workers are, all count
+                with it, always; else who finds no room by the plan does when he looks elsewhere.
+        """
+        self._views = tuple(views)
+        self._at, self.due_ms = 0, -inf if prefer is Prefer.ACCURACY else inf
 
     def look(self, now_ms: float) -> None:
         """Bring what is expected of the workers up to date, of many some at a time."""
         begin, end = self._at, self._at + EXPECTED_AT_ONCE
         for view in self._views[begin:end]:
-            view.expect(now_ms)
+            view.busy_until_ms = view.expected_until_ms(now_ms)
         if end < len(self._views):
             self._at = end
         else:

@@ -104,19 +104,18 @@ class WorkerView:
         self.own_until_ms = self.busy_until_ms = until_ms
         return sooner
 
-    def expect(self, now_ms: float) -> None:
-        """Count with what others are expected to have sent since it replied last: as much as they
-        usually had, or less where it has not been as long."""
-        others_ms = self.others_ms
+    def expected_until_ms(self, now_ms: float) -> float:
+        """When it is expected to have finished, with what others have sent since it replied last:
+        as much as they usually had, or less where it has not been as long."""
+        others_ms, busy_ms = self.others_ms, self.busy_until_ms
         if others_ms <= 0.0:
-            return
+            return busy_ms
         since_ms = now_ms - self.replied_ms
         if since_ms < self.silence_ms:
             others_ms *= since_ms / self.silence_ms
         own_ms = self.own_until_ms
         until_ms = (own_ms if own_ms > now_ms else now_ms) + others_ms
-        if until_ms > self.busy_until_ms:
-            self.busy_until_ms = until_ms
+        return until_ms if until_ms > busy_ms else busy_ms
 
     def loads(self, key: VariantKey) -> bool:
         """Whether it loads a variant, or will: there may be hundreds, and this is asked of each

@@ -194,8 +194,8 @@ class QueryContext:
         self.choice_lines = (
             placed_lines if rings else lines_from(*only) if only is not None else reason_line
         )
-        if snapshot.workers is not self.snapshot.workers:
-            self.others.follow(snapshot.workers.values())
+        if snapshot.workers is not self.snapshot.workers or routes.prefer is not self.routes.prefer:
+            self.others.follow(snapshot.workers.values(), routes.prefer)
         self.snapshot = snapshot
         self.lately.follow(snapshot)
         self.routes = routes
