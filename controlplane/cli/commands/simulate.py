@@ -128,7 +128,7 @@ GatewaysOption = Annotated[
     typer.Option(
         "--gateways",
         metavar="N",
-        help="So many choose, each by what it knows of queues itself; one knows all.",
+        help="How many choose. Of several, each knows of queues what it sent and was replied.",
     ),
 ]
 TasksStayOption = Annotated[
