@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from planner.bounds.bound import Bound
 
 Clock = Callable[[], float]
+SEVERAL_GATEWAYS = "modelless"
+"""The policy that may be played with more than one."""
 
 
 def simulate(
@@ -44,9 +46,11 @@ def simulate(
         progress: called now and then with the part of the trace that is done, in [0, 1].
 
     Raises:
-        ValueError: there is no such policy.
+        ValueError: there is no such policy, or it does not know several gateways.
     """
     factory = make(policy)
+    if setting.replies_tell and policy != SEVERAL_GATEWAYS:
+        raise ValueError(f"the policy {policy} knows one gateway only")
     brief = Brief(
         setting=setting,
         average=lambda: mean_demand(trace, accuracies(setting.catalog)),

@@ -4,10 +4,10 @@ In: a ``Brief`` (the setting of a simulation) and its ``Fleet``. Out: a ``Policy
 variant and a worker for each query, makes the queues of workers, and acts at its ticks.
 
 Read ``planner.simulation.policy`` (the protocol), ``registry`` (the names), ``modelless`` (ours:
-the functions that production calls, with production's defaults); then ``static`` with
-``allocation`` (Clipper and fixed choices), ``published`` (other systems, from their papers) and
-``autoscalers`` (what people would run instead). ``live_latency`` is ours where profiles are wrong,
-``layout_watch`` where a machine may be split in several ways.
+the functions that production calls, with production's defaults) and ``several_gateways``; then
+``static`` with ``allocation`` (Clipper and fixed choices), ``published`` (other systems, from their
+papers) and ``autoscalers`` (what people would run instead). ``live_latency`` is ours where profiles
+are wrong, ``layout_watch`` where a machine may be split in several ways.
 ``offers`` is what they share, ``fifo`` and ``earliest`` are their queues.
 
 May import all of ``planner`` but ``planner.simulate`` and the simulation's engine, which call them.

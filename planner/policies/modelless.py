@@ -37,6 +37,7 @@ from planner.types import (
     ReplicaKey,
     ReplicaTarget,
     Snapshot,
+    WorkerView,
 )
 from planner.worker_starts import lead_s, loading_s
 from variants.types import Plan, TaskName, WorkerId
@@ -46,10 +47,6 @@ PLAN_LIMIT_S = 5.0
 
 REPORTED_MS = 1_000.0
 """Workers say so often what their batches take."""
-
-
-def make(brief: Brief, fleet: Fleet) -> "Modelless":
-    return Modelless(brief, fleet, planner_of(brief))
 
 
 def planner_of(brief: Brief) -> Planner:
@@ -115,6 +112,7 @@ class Modelless:
         return make_queue(self._planning.batching)
 
     def changed(self) -> None:
+        """What is known of workers, plan or latencies has changed: the next query finds it out."""
         self._snapshot = None
 
     def choose(self, query: Query, now_ms: float) -> Choice | Refusal:
@@ -146,7 +144,7 @@ class Modelless:
         self._heard_ms = now_ms
         if self._live.look(now_ms / 1_000):
             self._corrected = True
-            self._snapshot = None
+            self.changed()
 
     def ran(
         self, replica: Replica, rows: int, run_ms: float, now_ms: float, queries: int, late: int
@@ -154,18 +152,27 @@ class Modelless:
         self._live.ran(replica, rows, run_ms, now_ms, queries, late)
 
     def _refresh(self) -> Snapshot:
-        snapshot = self._snapshot = build_snapshot(
+        views = [worker.view for worker in self._fleet.workers.values()]
+        snapshot = self._snapshot = self._before = self._snapshot_of(views, self._before)
+        self._routes = self._resolved(snapshot, self._routes)
+        return snapshot
+
+    def _snapshot_of(self, views: Sequence[WorkerView], before: Snapshot | None) -> Snapshot:
+        """What is chosen from; ``views`` are what is known of the fleet's workers, in its order."""
+        workers = self._fleet.workers.values()
+        return build_snapshot(
             self._live.corrections.corrected(self._catalog),
-            [(worker.view, worker.ready) for worker in self._fleet.workers.values()],
+            [(view, worker.ready) for view, worker in zip(views, workers, strict=True)],
             transport_ms=0.0,
-            before=self._before,
+            before=before,
             asked=self._fleet.asked,
         )
-        self._before = snapshot
-        if self.plan is not None:
-            prefer = self._planning.prefer
-            self._routes = resolve(self.plan.routes, snapshot, prefer, self._routes)
-        return snapshot
+
+    def _resolved(self, snapshot: Snapshot, before: RouteTable) -> RouteTable:
+        """The routes of the plan, if there is one."""
+        if self.plan is None:
+            return before
+        return resolve(self.plan.routes, snapshot, self._planning.prefer, before)
 
     def tick(self, now_s: float) -> Iterable[Action]:
         counts, tightest = self._counted()
@@ -216,7 +223,7 @@ class Modelless:
         corrected, self._corrected = self._corrected or moved, False
         if moved:
             self._catalog = self._hourly.at(setting.catalog, now_s)
-            self._snapshot = None
+            self.changed()
         running = {kind.name: self._fleet.count(kind.name) for kind in setting.kinds}
         observation = Observation(
             catalog=self._live.corrections.alone(self._catalog),
@@ -246,7 +253,7 @@ class Modelless:
         if decision.changed:
             self._layouts.planned(decision.plan, now_s)
             self.plan = replace(decision.plan, version=1, epoch=1)
-            self._snapshot = None
+            self.changed()
         self._tell_targets()
         return decision.actions
 

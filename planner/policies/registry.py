@@ -6,7 +6,9 @@ from planner.simulation.policy import Factory
 from variants.registry import Entry, load
 
 POLICIES: Mapping[str, Entry] = {
-    "modelless": Entry(target="planner.policies.modelless:make", about="ours, as in production"),
+    "modelless": Entry(
+        target="planner.policies.several_gateways:make", about="ours, as in production"
+    ),
     "infaas": Entry(target="planner.policies.published.infaas:make", about="INFaaS, ATC'21"),
     "proteus": Entry(target="planner.policies.published.proteus:make", about="Proteus, ASPLOS'24"),
     "loki": Entry(target="planner.policies.published.loki:make", about="Loki, HPDC'24"),

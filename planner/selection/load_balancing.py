@@ -2,8 +2,10 @@
 
 ``route`` and ``least_busy`` take the same arguments, so that selection can use either: the workers,
 random bits, the time now in ms, and a worker to avoid. ``FirstFree`` remembers an order of many.
+``OthersQueries`` tells how busy they are expected to be by what others send.
 """
 
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 from operator import attrgetter
@@ -12,7 +14,7 @@ from planner.eviction.churn import short_stay_s
 from planner.eviction.displacement import displaced_s
 from planner.eviction.query_rates import QueryRates
 from planner.types import Candidate, WorkerView
-from variants.types import VariantKey, WorkerId
+from variants.types import Prefer, VariantKey, WorkerId
 
 COMPARED = 64
 """Most workers that ``least_busy`` compares, so that what it takes does not grow with the fleet."""
@@ -27,6 +29,11 @@ percents of the time at most."""
 ORDERED_PER_REFUSAL = 64
 """Before a query is refused workers are put in order anew when this times the looks since then are
 as many as they (docs/decisions/0007-planning.md)."""
+
+EXPECTED_EVERY_MS = 20.0
+"""How often it is looked at what others are expected to have sent to each worker."""
+EXPECTED_AT_ONCE = 32
+"""Most workers that one query looks at for that."""
 
 _busy_until_ms = attrgetter("busy_until_ms")
 
@@ -75,6 +82,25 @@ def least_busy(
     if best.busy_until_ms > now_ms:
         return best
     return next(worker for worker in others if worker.busy_until_ms <= now_ms)
+
+
+def expected_first(
+    workers: tuple[WorkerView, ...], draw: int, now_ms: float, avoid: WorkerId | None
+) -> WorkerView | None:
+    """As ``least_busy``, with what others are expected to have sent."""
+    best: WorkerView | None = None
+    best_ms = inf
+    for worker in compared(workers, draw):
+        if worker.id == avoid:
+            continue
+        until_ms = worker.busy_until_ms
+        if worker.others_ms > 0.0:
+            until_ms = worker.expected_until_ms(now_ms)
+        if until_ms <= now_ms:
+            return worker
+        if until_ms < best_ms:
+            best, best_ms = worker, until_ms
+    return best
 
 
 def compared(workers: tuple[WorkerView, ...], draw: int) -> tuple[WorkerView, ...]:
@@ -143,6 +169,44 @@ def host_for(
         if best is None or rank < best_rank:
             best, best_rank = host, rank
     return best
+
+
+class OthersQueries:
+    """What other gateways are expected to have sent to the workers of this one.
+
+    A gateway knows what it has sent itself, and how long a queue was at the latest reply. Where it
+    sends little, that was long ago, and others have sent since. Without counting with that, a
+    gateway takes workers for idle that are not, and all gateways do at once
+    (docs/decisions/0042-several-gateways.md).
+    """
+
+    __slots__ = ("_at", "_views", "due_ms")
+
+    def __init__(self) -> None:
+        self._views: Sequence[WorkerView] = ()
+        self._at = 0
+        self.due_ms = inf
+        """When to look next; never, unless plans are for accuracy."""
+
+    def follow(self, views: Iterable[WorkerView], prefer: Prefer) -> None:
+        """These workers are there from now on.
+
+        Args:
+            prefer: what plans optimise. Where prices follow from how busy workers are, all count
+                with it, always; else who finds no room by the plan does when he looks elsewhere.
+        """
+        self._views = tuple(views)
+        self._at, self.due_ms = 0, -inf if prefer is Prefer.ACCURACY else inf
+
+    def look(self, now_ms: float) -> None:
+        """Bring what is expected of the workers up to date, of many some at a time."""
+        begin, end = self._at, self._at + EXPECTED_AT_ONCE
+        for view in self._views[begin:end]:
+            view.busy_until_ms = view.expected_until_ms(now_ms)
+        if end < len(self._views):
+            self._at = end
+        else:
+            self._at, self.due_ms = 0, now_ms + EXPECTED_EVERY_MS
 
 
 WorkerSet = tuple[int, ...]

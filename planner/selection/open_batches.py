@@ -119,13 +119,13 @@ class OpenBatches:
         """Note that rows are sent to a worker, before its ``busy_until_ms`` is raised by them.
 
         Args:
-            longest_ms: how long a batch may take there.
+            longest_ms: how long a batch may take there; plays no part where it is idle.
 
         Returns:
             By how many ms its work grows.
         """
         task, ms = candidate.task, candidate.table.ms
-        for batch in self.of(task, now_ms):
+        for batch in self.of(task, now_ms) if task in self._by_task else ():
             if batch.worker is worker and batch.candidate.variant == candidate.variant:
                 together = batch.rows + rows
                 # The table may be another one than when the batch was opened.

@@ -12,7 +12,7 @@ is predicted to complete first, but not between the batches that a busy worker i
 
 from bisect import bisect_right
 
-from planner.selection.load_balancing import compared, least_busy
+from planner.selection.load_balancing import compared, expected_first
 from planner.selection.open_batches import OpenBatches
 from planner.selection.prices import UsualFills, exhausted, priced, quickest
 from planner.selection.refusal import crowded, shed
@@ -194,8 +194,8 @@ def _elsewhere(
     found = earliest(snapshot, query, now_ms, pick, patience)
     if found is not None:
         return found
-    limited = patience < 1.0 or pick is not least_busy
-    if limited and earliest(snapshot, query, now_ms, least_busy, 1.0) is not None:
+    limited = patience < 1.0 or pick is not expected_first
+    if limited and earliest(snapshot, query, now_ms, expected_first, 1.0) is not None:
         return crowded(snapshot, query, now_ms)
     other = load_or_refuse(snapshot, query, now_ms)
     if patience < 1.0 and isinstance(other, Choice) and not other.cold:
@@ -209,7 +209,7 @@ def _beside(routes: RouteTable, targets: RouteTargets) -> Pick:
     has no place in the plan may go anywhere."""
     batching = routes.batching
     if not batching or not targets:
-        return least_busy
+        return expected_first
 
     def pick(
         workers: tuple[WorkerView, ...], draw: int, now_ms: float, avoid: WorkerId | None
@@ -223,7 +223,7 @@ def _beside(routes: RouteTable, targets: RouteTargets) -> Pick:
                 or worker.id in routes.workers_of(targets)
             ]
         )
-        return least_busy(there, draw, now_ms, avoid)
+        return expected_first(there, draw, now_ms, avoid)
 
     return pick
 

@@ -100,8 +100,8 @@ def select(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | Refusal:
 def earliest(
     snapshot: Snapshot, query: Query, now_ms: float, pick: Pick, patience: float
 ) -> Choice | None:
-    """Of what is ready for a query that names no variant, what completes first; None where nothing
-    completes in time.
+    """Of what is ready for a query that names no variant, what completes first, with what others
+    are expected to have sent to the workers; None where nothing completes in time.
 
     Args:
         pick: the worker to ask of those that hold a variant.
@@ -113,7 +113,9 @@ def earliest(
     if view is None or left_ms <= 0.0:
         return None
     frontier, reason = view.latency_frontier, Reason.EARLIEST_COMPLETION
-    return _earliest(frontier, reason, pick, query, now_ms, left_ms, transport_ms, patience)
+    return _earliest(
+        frontier, reason, pick, query, now_ms, left_ms, transport_ms, patience, expects=True
+    )
 
 
 def suited(snapshot: Snapshot, query: Query) -> Candidate | None:
@@ -228,9 +230,11 @@ def _earliest(
     left_ms: float,
     transport_ms: float,
     patience: float = 1.0,
+    expects: bool = False,
 ) -> Choice | None:
     """The candidate that fits and completes first; with less than all ``patience``, of those for
-    which no more than that part of the slack beside their run is waited.
+    which no more than that part of the slack beside their run is waited. Where it ``expects``,
+    what others are expected to have sent to the workers counts.
 
     Ties go to the lower price, then the lower latency of one row, then the first by name.
 
@@ -280,7 +284,12 @@ def _earliest(
                     known = picked.get(id(ready))
                     if known is None:
                         worker = pick(ready, draw, now_ms, avoid)
-                        wait_ms = inf if worker is None else max(0.0, worker.busy_until_ms - now_ms)
+                        if worker is None:
+                            wait_ms = inf
+                        elif expects and worker.others_ms > 0.0:
+                            wait_ms = max(0.0, worker.expected_until_ms(now_ms) - now_ms)
+                        else:
+                            wait_ms = max(0.0, worker.busy_until_ms - now_ms)
                         picked[id(ready)] = worker, wait_ms
                     else:
                         worker, wait_ms = known

@@ -23,8 +23,8 @@ from planner.simulation.fleet import Fleet, Replica, Ticket, Worker
 from planner.simulation.loads import Loads
 from planner.simulation.memory import ToldLadder, memories_of
 from planner.simulation.played_latencies import played_latencies
-from planner.simulation.policy import Learning, Policy, Refusable, Targeting
-from planner.simulation.queries import queries_of
+from planner.simulation.policy import Learning, Policy, Refusable, Replied, Targeting
+from planner.simulation.queries import drawn_again, queries_of
 from planner.simulation.setting import Setting
 from planner.simulation.shared_cores import on_shared_cores
 from planner.simulation.tally import Tally
@@ -74,6 +74,7 @@ class Engine:
         self._refused = self.policy.refused if isinstance(self.policy, Refusable) else None
         self._begun = self.policy.begun if isinstance(self.policy, Targeting) else None
         self._ran = self.policy.ran if isinstance(self.policy, Learning) else None
+        self._hears = self.policy if isinstance(self.policy, Replied) else None
         self._memories = memories_of(setting, self.policy, fleet.asked)
         self.devices = Devices(
             setting, fleet, self.policy, self._at,
@@ -289,6 +290,8 @@ class Engine:
         worker = replica.worker
         waiting, replica.waiting = replica.waiting, []
         for ticket in waiting:
+            if self._hears is not None:
+                self._hears.sent(ticket, self._now_ms)
             if not self._admits(worker.queue, ticket):
                 replica.in_flight -= 1
                 self._outstanding -= 1
@@ -350,6 +353,8 @@ class Engine:
         replica.in_flight -= count
         self._outstanding -= count
         worker.queue.finished(batch.queue, now_ms, run_ms)
+        if self._hears is not None:
+            self._hears.replied(worker, tickets, now_ms)
         if self._played is not None and self._ran is not None:
             late = sum([not self.tally.in_time(ticket, now_ms) for ticket in tickets])
             self._ran(replica, batch.rows, run_ms, now_ms, count, late)
@@ -368,6 +373,8 @@ class Engine:
         item.replica.in_flight -= 1
         self._outstanding -= 1
         self.tally.never(item.arrived_ms)
+        if self._hears is not None:
+            self._hears.replied(item.replica.worker, (item,), self._now_ms)
         if item.replica.state is UNLOADING and not item.replica.in_flight:
             self._loads.gone(item.replica)
 
@@ -387,7 +394,8 @@ class Engine:
 
     def _retry(self, ticket: Ticket, lost_on: WorkerId) -> None:
         """Offer a query whose device failed once more; one tried twice already is late for good."""
-        query = ticket.query._replace(draw=int(self._random.integers(2**62)))
+        draw = drawn_again(ticket.query.draw, int(self._random.integers(2**62)), self._setting)
+        query = ticket.query._replace(draw=draw)
         left = ticket.tries < 2 and ticket.deadline_ms > self._now_ms
         if not (left and self._again(query, lost_on, self._now_ms)):
             self.tally.never(ticket.arrived_ms)

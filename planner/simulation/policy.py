@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from planner.batching.protocol import Queue
-from planner.simulation.fleet import Fleet, Replica
+from planner.simulation.fleet import Fleet, Replica, Ticket, Worker
 from planner.simulation.results import LayoutChange
 from planner.simulation.setting import Setting
 from planner.types import Action, Choice, Demand, Query, Refusal
@@ -64,6 +64,20 @@ class Refusable(Protocol):
 
     def refused(self, query: Query, worker: WorkerId, now_ms: float) -> None:
         """A worker had no time for a query: on its first try, its second, or after a load."""
+        ...
+
+
+@runtime_checkable
+class Replied(Protocol):
+    """A policy whose gateways know of a worker's queue only what its replies say."""
+
+    def replied(self, worker: Worker, tickets: Iterable[Ticket], now_ms: float) -> None:
+        """A worker replies to queries that it had taken, and says with that how long its queue is.
+        Of those that it does not take ``Refusable`` tells."""
+        ...
+
+    def sent(self, ticket: Ticket, now_ms: float) -> None:
+        """A query is sent that waited for a load: it was chosen when that began."""
         ...
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from math import inf
 from typing import TYPE_CHECKING
 
+from planner.simulation.setting import Setting
 from planner.simulation.trace import Trace
 from planner.types import ANYBODY, DEFAULT_PRIORITY, Query
 from variants.types import Prefer
@@ -13,6 +14,25 @@ if TYPE_CHECKING:
 
 DRAWS = 65_536
 """Random bits are drawn for so many queries at once, which is much quicker."""
+
+DRAW_BITS = 62
+"""Of each query."""
+GATEWAY_BITS = 16
+"""The highest of them say to which of several gateways it comes; the lowest 56 are those by which
+selection draws workers."""
+
+
+def gateway_of(query: Query, count: int) -> int:
+    """To which of so many gateways a query comes that is dealt to one of them at random."""
+    return (query.draw >> DRAW_BITS - GATEWAY_BITS) * count >> GATEWAY_BITS
+
+
+def drawn_again(before: int, draw: int, setting: Setting) -> int:
+    """The bits of a query that is chosen for anew, by the same gateway as ``before``."""
+    if setting.gateways == 1:
+        return draw
+    chooses = DRAW_BITS - GATEWAY_BITS
+    return before >> chooses << chooses | draw & (1 << chooses) - 1
 
 
 def queries_of(trace: Trace, prefer: Prefer, random: "Generator") -> Iterator[Query]:
@@ -31,7 +51,7 @@ def queries_of(trace: Trace, prefer: Prefer, random: "Generator") -> Iterator[Qu
     new = tuple.__new__
     for arrival_s, task, latency_ms, floor, ceiling in columns:
         if not draws:
-            draws = random.integers(0, 2**62, DRAWS).tolist()
+            draws = random.integers(0, 2**DRAW_BITS, DRAWS).tolist()
         # A query's own constructor would take twice as long.
         yield new(
             Query,

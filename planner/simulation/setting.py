@@ -8,6 +8,9 @@ from planner.solver.problem import AvailableKind
 from planner.types import Objective
 from variants.types import CatalogSnapshot, DeviceKindName, Peak
 
+MOST_GATEWAYS = 64
+"""Of one simulation."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
@@ -85,12 +88,26 @@ class Setting:
     takes to start."""
     live_correction: bool = True
     """Of our own policy: whether it decides by profiles corrected by live latency."""
+    gateways: int = 1
+    """Of our own policy: how many choose, each by what it knows of queues itself, at most
+    ``MOST_GATEWAYS``. One knows the queues as they are."""
+    by_replies: bool = False
+    """Of our own policy: one gateway, too, knows of a queue only what it sent and is replied, as
+    several do."""
+    tasks_stay: bool = False
+    """All queries of a task come to one gateway, as over connections that stay; otherwise each
+    comes to one that is drawn."""
 
     @property
     def latency_is_uncertain(self) -> bool:
         """Whether devices play other latencies than the catalog's, interference aside."""
         wrong = self.latency_error != (1.0, 1.0) or self.latency_pause != 1.0
         return wrong or self.latency_noise > 0.0
+
+    @property
+    def replies_tell(self) -> bool:
+        """Whether a gateway knows of a queue only what it has sent and what replies say."""
+        return self.gateways != 1 or self.by_replies
 
     @property
     def fleet_is_elastic(self) -> bool:

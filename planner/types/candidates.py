@@ -26,6 +26,12 @@ TRANSPORT_MS = 0.3
 """Allowance for the way to a worker and back, unless a snapshot says otherwise."""
 RETURN_MS = 0.2
 """Kept back from what a worker may use: the reply's way home and its encoding."""
+LATEST = 0.1
+"""Weight of a reply in what a gateway knows of others, at least."""
+SAME_REPLY_MS = 1.0
+"""Replies that come within so long are those of one batch, and count as one."""
+LONGEST_SILENCE_MS = 5_000.0
+"""Longer silences count as this: queues are forgotten by then."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,6 +42,16 @@ class WorkerView:
     device_kind: DeviceKindName
     busy_until_ms: float = 0.0
     """When the worker is expected to have finished all it was given, on the gateway's clock."""
+    own_until_ms: float = 0.0
+    """The same as far as the gateway knows itself: by the latest reply, and what it sent since."""
+    others_ms: float = 0.0
+    """By how much its queue was longer than that when it replied, in the mean: others had sent."""
+    silence_ms: float = 0.0
+    """How long it had not replied until then, in the mean."""
+    replied_ms: float = 0.0
+    """When it replied last."""
+    replies: int = 0
+    """These means are of so many, the latest counting most."""
     free_mib: float = 0.0
     draining: bool = False
     loading: tuple[tuple[TaskName, VariantName], ...] = ()
@@ -64,6 +80,42 @@ class WorkerView:
     _loads: set[VariantKey] = field(default_factory=set, init=False, repr=False, compare=False)
     _loads_of: tuple[VariantKey, ...] = field(default=(), init=False, repr=False, compare=False)
     """The tuple that ``_loads`` was made of."""
+
+    def given(self, added_ms: float, now_ms: float) -> None:
+        """Note that a query is sent to it, which takes so long after all that it was given."""
+        own_ms, busy_ms = self.own_until_ms, self.busy_until_ms
+        self.own_until_ms = (own_ms if own_ms > now_ms else now_ms) + added_ms
+        self.busy_until_ms = (busy_ms if busy_ms > now_ms else now_ms) + added_ms
+
+    def told(self, backlog_ms: float, now_ms: float) -> bool:
+        """Take in how long it has work for, as it said with a reply. Returns whether it is free
+        sooner than was thought."""
+        since_ms = now_ms - self.replied_ms
+        if since_ms > SAME_REPLY_MS:
+            own_ms = self.own_until_ms - now_ms
+            beyond_ms = backlog_ms - own_ms if own_ms > 0.0 else backlog_ms
+            self.replies += 1
+            weight = max(1.0 / self.replies, LATEST)
+            self.others_ms += (beyond_ms - self.others_ms) * weight
+            self.silence_ms += (min(since_ms, LONGEST_SILENCE_MS) - self.silence_ms) * weight
+            self.replied_ms = now_ms
+        until_ms = now_ms + backlog_ms
+        sooner = until_ms < self.busy_until_ms
+        self.own_until_ms = self.busy_until_ms = until_ms
+        return sooner
+
+    def expected_until_ms(self, now_ms: float) -> float:
+        """When it is expected to have finished, with what others have sent since it replied last:
+        as much as they usually had, or less where it has not been as long."""
+        others_ms, busy_ms = self.others_ms, self.busy_until_ms
+        if others_ms <= 0.0:
+            return busy_ms
+        since_ms = now_ms - self.replied_ms
+        if since_ms < self.silence_ms:
+            others_ms *= since_ms / self.silence_ms
+        own_ms = self.own_until_ms
+        until_ms = (own_ms if own_ms > now_ms else now_ms) + others_ms
+        return until_ms if until_ms > busy_ms else busy_ms
 
     def loads(self, key: VariantKey) -> bool:
         """Whether it loads a variant, or will: there may be hundreds, and this is asked of each

@@ -14,6 +14,12 @@ from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit
 from controlplane.cli.planning.divided_machines import split_of
 from controlplane.cli.planning.layout_results import each_alone, kinds_of
 from controlplane.cli.planning.planning_files import CatalogOption, DevicesOption, ObjectiveOption
+from controlplane.cli.planning.simulation_checks import (
+    OURS,
+    check_approximation,
+    check_gateways,
+    check_layouts,
+)
 from controlplane.cli.planning.simulation_results import Played, sampled
 from planner.eviction.registry import RULES
 from planner.layouts import START_S
@@ -33,9 +39,6 @@ MOST_NOISE = 2.0
 GC_THRESHOLDS = (50_000, 20, 100)
 """Objects until the garbage collector looks. A simulation makes many objects and hardly any cycles;
 with the interpreter's own thresholds an eighth of the time was spent on looking."""
-SAMPLED = "modelless"
-"""The policy that can be played by a sample."""
-
 PolicyOption = Annotated[
     str,
     typer.Option(
@@ -120,6 +123,21 @@ LatencyNoiseOption = Annotated[
         "--latency-noise", metavar="SIGMA", help="Deviation of the logarithm of a batch's time."
     ),
 ]
+GatewaysOption = Annotated[
+    int,
+    typer.Option(
+        "--gateways",
+        metavar="N",
+        help="How many choose. Of several, each knows of queues what it sent and was replied.",
+    ),
+]
+TasksStayOption = Annotated[
+    bool,
+    typer.Option(
+        "--tasks-stay",
+        help="With several gateways, each task's queries come to one of them; else to any.",
+    ),
+]
 BoundOption = Annotated[
     bool,
     typer.Option(
@@ -159,6 +177,8 @@ def simulate(
     peaks: PeaksOption = None,
     latency_error: LatencyErrorOption = "1:1",
     latency_noise: LatencyNoiseOption = 0.0,
+    gateways: GatewaysOption = 1,
+    tasks_stay: TasksStayOption = False,
     bound: BoundOption = False,
     approximate: ApproximateOption = False,
     plot: PlotOption = None,
@@ -189,9 +209,10 @@ def simulate(
         )
     if approximate:
         beyond = bound or peaks is not None
-        _check_approximation(names, objective, tick_s, instant=instant, beyond=beyond)
+        check_approximation(names, objective, tick_s, instant=instant, beyond=beyond)
+    check_gateways(names, gateways, tasks_stay=tasks_stay, others=(instant, approximate))
     if layouts is not None:
-        _check_layouts(names, others=(instant, fixed_fleet, approximate, bound))
+        check_layouts(names, others=(instant, fixed_fleet, approximate, bound))
     if plot is not None:
         check_target(plot)
     known, kinds, declared, split = _read(catalog, devices, peaks, layouts)
@@ -200,7 +221,7 @@ def simulate(
         seed=seed, tick_s=tick_s, provision_s=provision_s, instant=instant,
         failures_every_s=failures_every_s, elastic=False if fixed_fleet else None,
         loads_in_turn=loads_in_turn, linger_s=linger_s, split=split, latency_error=error,
-        latency_noise=noise,
+        latency_noise=noise, gateways=gateways, tasks_stay=tasks_stay,
     )  # fmt: skip
     if approximate:
         played = _sample(setting, trace, catalog)
@@ -254,7 +275,7 @@ def _play(
     known = bound_of(setting, queries, reports) if bound else None
     with collected_rarely() as collect:
         for fixed in () if setting.split is None else each_alone(setting, setting.split):
-            alone.append(run(fixed, queries, SAMPLED, clock=clock))
+            alone.append(run(fixed, queries, OURS, clock=clock))
             collect()
     return Played(
         reports,
@@ -271,7 +292,7 @@ def _sample(setting: "Setting", trace: Path, catalog: Path) -> Played:
     from planner.approximate.approximate import approximate
 
     rates = read_rates(trace, _tasks(setting), catalog=catalog)
-    with _progress(SAMPLED) as progress:
+    with _progress(OURS) as progress:
         made = approximate(setting, rates, clock=time.perf_counter, progress=progress)
     return Played([made.report], [], sampled(made))
 
@@ -301,28 +322,6 @@ def _noise(sigma: float) -> float:
     if not 0 <= sigma <= MOST_NOISE:
         raise InvalidInput(f"--latency-noise {sigma:g} is not from 0 to {MOST_NOISE:g}")
     return sigma
-
-
-def _check_approximation(
-    names: Sequence[str], objective: Objective, tick_s: float, *, instant: bool, beyond: bool
-) -> None:
-    """Whether a sample can say what is asked for; ``beyond``: bounds or peaks are."""
-    if names != [SAMPLED]:
-        raise InvalidInput(f"--approximate plays the policy {SAMPLED} only")
-    if instant or not tick_s.is_integer():
-        raise InvalidInput("--approximate needs time, and whole seconds for --tick-s")
-    if objective is Objective.ENERGY:
-        raise InvalidInput("--approximate counts no energy")
-    if beyond:
-        raise InvalidInput("--approximate knows neither --bound nor --peaks")
-
-
-def _check_layouts(names: Sequence[str], *, others: Sequence[bool]) -> None:
-    if names != [SAMPLED] or any(others):
-        raise InvalidInput(
-            f"--layouts plays the policy {SAMPLED} only, and goes with none of --instant,"
-            " --fixed-fleet, --approximate and --bound"
-        )
 
 
 def _among(what: str, name: str, known: Sequence[str]) -> str:

@@ -163,12 +163,15 @@ class InFlight(OneAnswer):
         if query.best_effort:
             left_ms += GRACE_MS
         # What it adds to what this gateway has sent; the reply brings the worker's own figure.
-        longest_ms = path.routes.longest_ms(worker.id, latency_ms)
         free_ms = worker.busy_until_ms
-        free_ms = free_ms if free_ms > now_ms else now_ms
+        longest_ms = 0.0  # on an idle worker no batch is opened that others could join
+        if free_ms > now_ms:
+            longest_ms = path.routes.longest_ms(worker.id, latency_ms)
+        else:
+            free_ms = now_ms
         self.slack_ms = due_ms - free_ms
         added_ms = path.congestion.batches.sent(candidate, worker, rows, now_ms, longest_ms)
-        worker.busy_until_ms = free_ms + added_ms
+        worker.given(added_ms, now_ms)
         self.sent_ms = now_ms
         connection.infer(
             path.id_of(task, candidate.variant),
@@ -185,11 +188,8 @@ class InFlight(OneAnswer):
         worker = self.worker
         assert worker is not None
         now_ms = self.path.clock_ms()
-        if code is not _LOST:
-            busy_until_ms = now_ms + reply.backlog_us / 1000
-            if busy_until_ms < worker.busy_until_ms:
-                self.path.repeated.outdate()  # there is room sooner than was thought
-            worker.busy_until_ms = busy_until_ms
+        if code is not _LOST and worker.told(reply.backlog_us / 1000, now_ms):
+            self.path.repeated.outdate()  # there is room sooner than was thought
         if code is _OVERLOADED:
             query, why, path = self.parsed.query, reply.message, self.path
             # Whom a worker holds back for others does not stand where this gateway thinks he does.

@@ -31,6 +31,7 @@ from planner.batching.deadline_queue import GREEDY_SLACK
 from planner.batching.refusal_order import ClientShares, Standing
 from planner.eviction.query_rates import QueryRates
 from planner.selection.eligibility import profile_rule, without_slo
+from planner.selection.load_balancing import OthersQueries
 from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.refusal import is_infeasible
 from planner.selection.routes import EMPTY, RouteTable
@@ -116,6 +117,7 @@ class QueryContext:
         self._comes_later: Callable[[Query, Choice, float], bool] = self._waits_long
         """Whether a query would wait for so long that others come first."""
         self._own_congestion = self.congestion = CongestionWindow()
+        self.others = OthersQueries()
         self.refusals = RecentRefusals()
         self.repeated = RepeatedRefusals(expired_error)
         self.clients = ClientShares()
@@ -198,6 +200,8 @@ class QueryContext:
         self.choice_lines = (
             placed_lines if rings else lines_from(*only) if only is not None else reason_line
         )
+        if snapshot.workers is not self.snapshot.workers or routes.prefer is not self.routes.prefer:
+            self.others.follow(snapshot.workers.values(), routes.prefer)
         self.snapshot = snapshot
         self.lately.follow(snapshot)
         self.routes = routes
@@ -243,6 +247,8 @@ class QueryContext:
 
     def choose(self, query: Query, now_ms: float) -> Choice | Refusal:
         """The variant and worker that answer a query, or why none does."""
+        if now_ms >= self.others.due_ms:
+            self.others.look(now_ms)
         rings = self._rings
         if query.unread:
             among = self.holding.among(query)

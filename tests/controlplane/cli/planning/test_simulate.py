@@ -376,3 +376,54 @@ def test_layouts_that_cannot_be_are_refused(
     ended = simulate(shell, paths, *options)
     assert ended.code == 2
     assert why in ended.err
+
+
+def test_several_gateways_know_less_than_one(shell: Shell, tmp_path: Path) -> None:
+    paths = write_all(tmp_path, trace=hurried(10))
+    options = ["--fixed-fleet", "--json"]
+    one, told, four, stay = (
+        simulate(shell, paths, *options, *more).json()
+        for more in (
+            [],
+            ["--gateways", "1"],
+            ["--gateways", "4"],
+            ["--gateways", "4", "--tasks-stay"],
+        )
+    )
+
+    for each in (one, told, four, stay):
+        assert list(each) == KEYS
+        assert each["requests"] == each["in_time"] + each["late"] + each["rejected"]
+        for key in MEASURED:
+            del each[key]
+    assert one == told
+    assert four != one
+    assert stay != four
+
+
+def hurried(seconds: int) -> str:
+    """A trace of 1,200 queries per second, half of which have less time than the others."""
+    header = RATES.split("\n", maxsplit=1)[0]
+    rows = (f"{s},digits,600,{ms},\n" for s in range(seconds) for ms in (40, 100))
+    return f"{header}\n" + "".join(rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--gateways", "0"], "--gateways 0 is not from 1 to 64"),
+        (["--gateways", "65"], "--gateways 65 is not from 1 to 64"),
+        (["--gateways", "two"], "it must be a whole number"),
+        (["--tasks-stay"], "--tasks-stay needs --gateways, two or more"),
+        (["--gateways", "2", "--policy", "all"], "--gateways plays the policy modelless only"),
+        (["--gateways", "2", "--policy", "hpa"], "--gateways plays the policy modelless only"),
+        (["--gateways", "2", "--instant"], "goes with neither --instant nor --approximate"),
+        (["--gateways", "2", "--approximate"], "goes with neither --instant nor --approximate"),
+    ],
+)
+def test_gateways_that_cannot_be_are_refused(
+    shell: Shell, paths: dict[str, Path], options: list[str], why: str
+) -> None:
+    ended = simulate(shell, paths, *options)
+    assert ended.code == 2
+    assert why in " ".join(ended.err.split())

@@ -1,0 +1,158 @@
+"""Our own policy with several gateways, each of which chooses by what it knows itself.
+
+Most of what a gateway goes by all gateways know alike, and at once: the catalog, the plan, and what
+workers announce whenever it changes (what they hold, load and have room for). But how long a
+worker's queue is, a gateway knows only as ``controlplane.gateway.query.in_flight`` has it:
+
+* What it sends makes the worker busy for longer, by what that adds to what it has sent itself.
+* Each reply, an answer or a refusal, says how long the worker's queue is at that moment.
+* Of what others have sent since, it knows what they had sent until earlier replies, in the mean
+  (``planner.selection.load_balancing.OthersQueries``).
+
+Its congestion window, the open batches
+and what is usual on workers of a kind are its own, too.
+
+A single gateway knows the queues as they are, which is what ``Modelless`` plays, unless the setting
+says that it, too, learns of them by replies (``Setting.by_replies``).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from planner.policies.modelless import REPORTED_MS, Modelless, planner_of
+from planner.selection.load_balancing import OthersQueries
+from planner.selection.plan_following import CongestionWindow, choose
+from planner.selection.routes import EMPTY, RouteTable
+from planner.simulation.fleet import Fleet, Ticket, Worker
+from planner.simulation.policy import Brief
+from planner.simulation.queries import gateway_of
+from planner.simulation.setting import MOST_GATEWAYS
+from planner.solver.problem import Planner
+from planner.types import Candidate, Choice, Query, Refusal, Snapshot, WorkerView
+from variants.types import TaskName, WorkerId
+
+
+def make(brief: Brief, fleet: Fleet) -> Modelless:
+    several = brief.setting.replies_tell
+    return (SeveralGateways if several else Modelless)(brief, fleet, planner_of(brief))
+
+
+class SeenWorker(WorkerView):
+    """A worker as one gateway knows it: until when it is busy is its own, the rest is what all are
+    told."""
+
+    __slots__ = ("known",)
+
+    def __init__(self, known: WorkerView) -> None:
+        self.known = known
+        """What all gateways are told."""
+        self.id = known.id
+        self.device_kind = known.device_kind
+        self.busy_until_ms = self.own_until_ms = self.replied_ms = 0.0
+        self.others_ms = self.silence_ms = 0.0
+        self.replies = 0
+
+    def __getattr__(self, name: str) -> Any:
+        """What is not its own."""
+        return getattr(self.known, name)
+
+
+class Gateway:
+    """What one gateway knows, and what it learned from its own queries."""
+
+    def __init__(self) -> None:
+        self.congestion = CongestionWindow()
+        self.others = OthersQueries()
+        self.routes: RouteTable = EMPTY
+        self.snapshot: Snapshot | None = None
+        self.before: Snapshot | None = None
+        """The latest snapshot; it may be out of date."""
+        self._seen: dict[WorkerId, SeenWorker] = {}
+
+    def see(self, workers: Iterable[Worker]) -> Sequence[WorkerView]:
+        """The workers that are there, in their order, with what is known of their queues."""
+        before, self._seen = self._seen, {}
+        for worker in workers:
+            seen = before.get(worker.id)
+            if seen is None or seen.known is not worker.view:
+                seen = SeenWorker(worker.view)
+            self._seen[worker.id] = seen
+        return list(self._seen.values())
+
+    def sends(self, candidate: Candidate, worker: WorkerId, query: Query, now_ms: float) -> None:
+        """A query is sent: as ``InFlight._send`` counts what its worker has to do."""
+        seen = self._seen.get(worker)
+        if seen is not None:
+            longest_ms = self.routes.longest_ms(worker, query.latency_ms)
+            added_ms = self.congestion.batches.sent(candidate, seen, query.rows, now_ms, longest_ms)
+            seen.given(added_ms, now_ms)
+
+    def hears(self, worker: Worker, now_ms: float) -> None:
+        """A reply says how long a worker's queue is: as in ``InFlight._replied``."""
+        seen = self._seen.get(worker.id)
+        if seen is not None:
+            seen.told(worker.queue.backlog_ms(now_ms), now_ms)
+
+
+class SeveralGateways(Modelless):
+    """One control loop, which sees the sum of what all gateways count, and several gateways."""
+
+    def __init__(self, brief: Brief, fleet: Fleet, planner: Planner) -> None:
+        super().__init__(brief, fleet, planner)
+        count = brief.setting.gateways
+        if not 1 <= count <= MOST_GATEWAYS:
+            raise ValueError(f"there may be 1 to {MOST_GATEWAYS} gateways, not {count}")
+        self._gateways = [Gateway() for _ in range(count)]
+        names = sorted(task.name for task in brief.setting.catalog.tasks)
+        self._stay: dict[TaskName, Gateway] = {}
+        """The gateway that all queries of a task come to, where they stay with one."""
+        if brief.setting.tasks_stay:
+            self._stay = {name: self._gateways[at % count] for at, name in enumerate(names)}
+
+    def _gateway(self, query: Query) -> Gateway:
+        """To which one a query comes, and comes back when its worker did not take it."""
+        staying = self._stay.get(query.task)
+        return staying or self._gateways[gateway_of(query, len(self._gateways))]
+
+    def changed(self) -> None:
+        for gateway in self._gateways:
+            gateway.snapshot = None
+
+    def refused(self, query: Query, worker: WorkerId, now_ms: float) -> None:
+        gateway = self._gateway(query)
+        there = self._fleet.workers.get(worker)
+        if there is not None:
+            gateway.hears(there, now_ms)
+        twice = query if query.avoid is not None else None
+        gateway.congestion.refused(now_ms, twice=twice)
+        self._live.refused(query, worker, now_ms)
+
+    def replied(self, worker: Worker, tickets: Iterable[Ticket], now_ms: float) -> None:
+        for gateway in {id(g): g for g in [self._gateway(t.query) for t in tickets]}.values():
+            gateway.hears(worker, now_ms)
+
+    def sent(self, ticket: Ticket, now_ms: float) -> None:
+        replica, query = ticket.replica, ticket.query
+        self._gateway(query).sends(replica.candidate, replica.worker.id, query, now_ms)
+
+    def _choose(self, query: Query, now_ms: float) -> Choice | Refusal:
+        if now_ms - self._heard_ms >= REPORTED_MS:
+            self._hear(now_ms)
+        gateway = self._gateway(query)
+        snapshot = gateway.snapshot or self._renewed(gateway)
+        if now_ms >= gateway.others.due_ms:
+            gateway.others.look(now_ms)
+        found = choose(snapshot, gateway.routes, gateway.congestion, query, now_ms)
+        if isinstance(found, Choice) and not found.cold:
+            gateway.sends(found.candidate, found.worker.id, query, now_ms)
+        return found
+
+    def _renewed(self, gateway: Gateway) -> Snapshot:
+        before, views = gateway.before, gateway.see(self._fleet.workers.values())
+        snapshot = gateway.snapshot = gateway.before = self._snapshot_of(views, before)
+        routes = self._resolved(snapshot, gateway.routes)
+        same = before is not None and before.workers is snapshot.workers
+        if not same or routes.prefer is not gateway.routes.prefer:
+            gateway.others.follow(views, routes.prefer)  # as ``QueryContext.update``
+        gateway.routes = routes
+        return snapshot

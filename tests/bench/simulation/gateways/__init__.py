@@ -1,0 +1,1 @@
+"""What several gateways lose beside one that knows all queues."""
