@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
@@ -173,6 +173,22 @@ def test_every_ray_pod_has_the_token_and_a_place_for_its_state(group: str) -> No
     assert mounts[values["MODELLESS_STATE_DIR"]] == "state"
 
 
+def test_kuberay_finds_the_ports_that_it_looks_for() -> None:
+    """By their names. Where ports are listed and none is `serve`, it makes no Service for Ray
+    Serve, and never takes the RayService for ready."""
+    ports = {one["name"]: one["containerPort"] for one in pods()["head"]["ports"]}
+    assert ports == {"gcs-server": 6379, "dashboard": 8265, "serve": 8000}
+
+
+@pytest.mark.parametrize("group", ["head", "gateway", "cpu-4"])
+def test_clients_keys_come_from_a_secret_that_need_not_be_there(group: str) -> None:
+    mounts = {mount["mountPath"]: mount["name"] for mount in pods()[group]["volumeMounts"]}
+    path = PurePath(environment(group)["MODELLESS_CLIENT_KEYS"])
+    volumes = groups()[group]["template"]["spec"]["volumes"]
+    [volume] = [one for one in volumes if one["name"] == mounts[str(path.parent)]]
+    assert volume["secret"] == {"secretName": "modelless-client-keys", "optional": True}
+
+
 def test_the_head_alone_mounts_the_claim() -> None:
     volumes = {
         name: next(v for v in group["template"]["spec"]["volumes"] if v["name"] == "state")
@@ -268,6 +284,11 @@ def test_compose_publishes_ports_on_loopback_only() -> None:
 
     assert ports
     assert {port.split(":")[0] for port in ports} == {"127.0.0.1"}
+
+
+def test_all_of_compose_comes_back_when_the_machine_does() -> None:
+    services = documents("compose.yaml")[0]["services"]
+    assert {one.get("restart") for one in services.values()} == {"unless-stopped"}
 
 
 def declared(values: dict[str, str]) -> Settings:
