@@ -63,7 +63,7 @@ from controlplane.startup.state_directory import (
     prepare,
     take_lock,
 )
-from controlplane.startup.valkey import EmbeddedValkey
+from controlplane.startup.valkey import EmbeddedValkey, reach
 from controlplane.tls import check
 from variants.disk import ensure_room
 from variants.errors import ClusterUnavailable, Conflict, InvalidInput, StateUnavailable
@@ -223,7 +223,7 @@ class Supervisor:
         with self._step("Live state") as done:
             if settings.redis_url:
                 # Later it may go and come; without it at the start, gateways meet no workers.
-                asyncio.run(_reach(settings.redis_url))
+                asyncio.run(reach(settings.redis_url))
                 done("the one that MODELLESS_REDIS_URL names")
             else:
                 self._valkey = EmbeddedValkey(settings.run_dir)
@@ -415,9 +415,3 @@ async def _announce_end(url: str) -> None:
     async with opened(url) as live:
         await live.notify(ENDING)
         await asyncio.sleep(HEARD_S)
-
-
-async def _reach(url: str) -> None:
-    """Return when the live state answers."""
-    async with opened(url) as live:
-        await live.ping()
