@@ -37,14 +37,19 @@ every = pytest.mark.parametrize("overlay", OVERLAYS)
 
 @cache
 def built(overlay: str) -> list[dict[str, Any]]:
-    """What ``kubectl kustomize`` makes of an overlay. Debian's own kubectl is too old for them."""
-    kubectl = shutil.which("kubectl")
-    told = "" if kubectl is None else output(kubectl, "version", "--client")
+    """What ``kubectl kustomize`` makes of an overlay."""
+    return list(yaml.safe_load_all(output(kubectl(), "kustomize", str(FOLDER / overlay))))
+
+
+def kubectl() -> str:
+    """One that is new enough; Debian's own is too old for the overlays."""
+    found = shutil.which("kubectl")
+    told = "" if found is None else output(found, "version", "--client")
     version = told.partition("Kustomize Version: v")[2].partition(".")[0]
-    if kubectl is None or not version.isdigit() or int(version) < 5:
+    if found is None or not version.isdigit() or int(version) < 5:
         # No registry of packages has one to install: this skips in CI as well.
         pytest.skip("no kubectl with kustomize 5 is installed")
-    return list(yaml.safe_load_all(output(kubectl, "kustomize", str(FOLDER / overlay))))
+    return found
 
 
 def output(*command: str) -> str:
@@ -215,6 +220,20 @@ def test_what_grows_has_an_autoscaler_that_knows_labels_and_may_ask_for_pods() -
             assert cluster["autoscalerOptions"]["version"] == "v2"
         head = pods["head"]["template"]["spec"]
         assert head["automountServiceAccountToken"] == bool(grows)
+
+
+def test_a_folder_of_one_s_own_changes_image_and_redis(tmp_path: Path) -> None:
+    """The README's. Kustomize builds nothing of absolute paths."""
+    text = readme_block("What is yours alone can stand in a folder beside")
+    shutil.copytree(FOLDER, tmp_path / "modelless/deploy/kubernetes")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/kustomization.yaml").write_text(text)
+    made = list(yaml.safe_load_all(output(kubectl(), "kustomize", str(tmp_path / "own"))))
+    [found] = [one["spec"]["rayClusterConfig"] for one in made if one["kind"] == "RayService"]
+    images = {container_of(group)["image"] for group in groups_of(found).values()}
+    assert images == {"registry.example.com/modelless:1"}
+    address = found["gcsFaultToleranceOptions"]["redisAddress"]
+    assert address == "rediss://redis.example.com:6379"
 
 
 def test_prometheus_reads_what_the_gateways_serve() -> None:
