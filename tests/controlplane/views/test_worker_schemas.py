@@ -5,10 +5,11 @@ from workers.process.release import release
 
 
 def worker(of_release: str) -> WorkerSchema:
-    return WorkerSchema(
-        worker="w", device_kind="cpu-2", memory_mib=1.0, reserved_mib=0.0, draining=False,
-        backlog_us=0, busy_ratio=0.0, replicas=[], release=of_release,
-    )  # fmt: skip
+    said = {
+        "worker": "w", "device_kind": "cpu-2", "memory_mib": 1.0, "reserved_mib": 0.0,
+        "draining": False, "backlog_us": 0, "busy_ratio": 0.0, "replicas": [],
+    }  # fmt: skip
+    return WorkerSchema.model_validate(said | {"release": of_release})
 
 
 def test_a_worker_with_other_code_than_the_gateway_is_told() -> None:
