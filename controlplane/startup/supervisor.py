@@ -44,7 +44,7 @@ from controlplane.live_state import ENDING, opened
 from controlplane.settings import Settings
 from controlplane.startup.applications import applications, worker_names
 from controlplane.startup.awaited_nodes import await_nodes
-from controlplane.startup.found_nodes import with_kinds_of
+from controlplane.startup.found_nodes import out_of_reach, with_kinds_of
 from controlplane.startup.presence import (
     already_running,
     base_url,
@@ -180,9 +180,10 @@ class Supervisor:
         nodes = NodeLook(listed_in_time)
         with self._step("Nodes") as done:
             missing = await_nodes(self._settings.nodes, nodes.count, tell)
-            found = with_kinds_of(nodes.look(), self._settings)
+            seen = nodes.look()
+            found = with_kinds_of(seen, self._settings)
             done(found.words)
-        for remark in filter(None, (missing, *found.remarks)):
+        for remark in filter(None, (missing, out_of_reach(seen, self._settings), *found.remarks)):
             self._say(remark)
         self._settings, self._absent = found.settings, found.absent
         return found.settings
