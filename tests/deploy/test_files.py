@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from controlplane.cluster.ray_processes import LOGS
 from controlplane.cluster.serve_applications import CONTROLLER_APP, GATEWAY_APP, WORKER_APP
 from controlplane.gateway.counters import Counters
 from controlplane.gateway.http.access import Access
@@ -103,6 +104,14 @@ def test_what_answers_queries_yields_to_no_other_program() -> None:
     starts = [command for command in commands() if "ray start" in command]
 
     assert all("RAY_worker_niceness=0" in start.split("ray start")[0] for start in starts)
+
+
+def test_logs_of_a_cluster_are_as_small_as_those_of_one_machine() -> None:
+    bytes_each = LOGS["RAY_ROTATION_MAX_BYTES"]
+    starts = [command for command in commands() if "ray start" in command]
+
+    assert all(f"RAY_ROTATION_MAX_BYTES={bytes_each}" in start.split() for start in starts)
+    assert {environment(group)["RAY_ROTATION_MAX_BYTES"] for group in groups()} == {bytes_each}
 
 
 def test_the_head_listens_on_loopback_only() -> None:
