@@ -473,7 +473,7 @@ def _decode(value: bytes) -> dict[str, Any]:
 
 
 def _unavailable(error: BaseException) -> StateUnavailable:
-    said = str(error) or type(error).__name__
+    said = str(error).rstrip(".") or type(error).__name__
     refuses = isinstance(error, (ResponseError, AuthenticationError))
     verb = "refuses" if refuses else "does not answer"
     return StateUnavailable(f"the live state (Redis or Valkey) {verb}: {said}")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 KEPT = (
     "host", "port", "grpc_port", "ray_address", "workers", "cores", "slices", "gpus", "gateways",
-    "gateway_nodes", "tls_cert", "tls_key", "elastic",
+    "gateway_nodes", "listen_channel", "tls_cert", "tls_key", "elastic",
 )  # fmt: skip
 """Settings that stay as what runs was started with: they belong to the process of `modelless up`,
 or say how many of what there are."""
@@ -93,7 +93,7 @@ def _upgrade(
 ) -> None:
     from controlplane.startup.presence import as_running
 
-    _keep({"ray_address": as_running(settings).ray_address})
+    keep({"ray_address": as_running(settings).ray_address})
     began = time.monotonic()
     replaced = 0
     try:
@@ -174,7 +174,7 @@ def _replaced(
     if told is None:
         raise Conflict("no gateway says which settings it runs with; is it just starting?")
     _refuse_other_secrets(settings, told.digests)
-    for name in _keep({name: told.values[name] for name in KEPT if name in told.values}):
+    for name in keep({name: told.values[name] for name in KEPT if name in told.values}):
         warn(f"{PREFIX}{name.upper()} stays as it was at the start: that needs a down and an up")
     settings = load_settings()
     with step("Catalog") as done:
@@ -232,7 +232,7 @@ def _changes(settings: Settings, told: Mapping[str, Any]) -> str:
     return f"and another {', '.join(names)}" if names else "with the same settings"
 
 
-def _keep(values: Mapping[str, Any]) -> list[str]:
+def keep(values: Mapping[str, Any]) -> list[str]:
     """Go by these settings, as all that is made here reads them from the environment.
 
     Returns the names of those that somebody has set otherwise.

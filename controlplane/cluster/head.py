@@ -5,6 +5,7 @@ share it, reads both there. Another one asks the replica of the control loop, wh
 head, over Ray's own channel: whoever reaches that has Ray's token, and could run code on the head.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Mapping
@@ -174,6 +175,7 @@ def _handle(ray_address: str) -> Any:
 
     with _CONNECTING:
         if not ray.is_initialized():  # a command, and no replica
+            logging.getLogger("ray.serve").setLevel(logging.ERROR)
             ray.init(
                 address=ray_address, namespace="modelless", log_to_driver=False, logging_level=40
             )

@@ -131,6 +131,7 @@ def start_ray(settings: Settings, template: TemplateProcess | None = None) -> li
         raise ClusterUnavailable(
             f"Ray cannot be imported ({error}); install modelless again"
         ) from error
+    settings = found(settings)
     if settings.ray_address and not answers_in_time(settings):
         raise ClusterUnavailable(
             f"the Ray cluster at {settings.ray_address} could not be joined: nothing has listened"
@@ -214,6 +215,29 @@ def sigterm_kept() -> Iterator[None]:
             yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def found(settings: Settings) -> Settings:
+    """The settings, with the address that ``auto`` leads to in its place.
+
+    Ray looks for what runs on this machine, or goes by what was noted of the last cluster there,
+    which may be gone.
+
+    Raises:
+        ClusterUnavailable: there is none.
+    """
+    if settings.ray_address != "auto":
+        return settings
+    from ray._private.services import canonicalize_bootstrap_address
+
+    try:
+        address = canonicalize_bootstrap_address("auto")
+    except ConnectionError as error:
+        raise ClusterUnavailable(
+            "no Ray runs on this machine, where MODELLESS_RAY_ADDRESS=auto looks for one;"
+            " start it with `ray start`, or set the address of its head"
+        ) from error
+    return settings.model_copy(update={"ray_address": address or settings.ray_address})
 
 
 def head_address(settings: Settings) -> tuple[str, int] | None:

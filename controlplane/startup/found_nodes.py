@@ -59,6 +59,18 @@ def with_kinds_of(nodes: Sequence[Node], settings: Settings) -> FoundNodes:
     )
 
 
+def out_of_reach(nodes: Sequence[Node], settings: Settings) -> str:
+    """What to know where gateways cannot reach workers of other machines; else nothing. Raylets of
+    one machine have its name."""
+    machines = {node.name for node in nodes}
+    if settings.listen_channel != "unix" or len(machines) < 2:
+        return ""
+    return (
+        f"{PREFIX}LISTEN_CHANNEL is 'unix', by which a gateway reaches workers of its own machine"
+        f" alone, and there are {len(machines)} machines: set it to tcp:0.0.0.0"
+    )
+
+
 def _written(slices: Sequence[Slice]) -> str:
     """As the setting says them."""
     text = ",".join(map(str, slices))

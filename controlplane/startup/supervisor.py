@@ -44,7 +44,7 @@ from controlplane.live_state import ENDING, opened
 from controlplane.settings import Settings
 from controlplane.startup.applications import applications, worker_names
 from controlplane.startup.awaited_nodes import await_nodes
-from controlplane.startup.found_nodes import with_kinds_of
+from controlplane.startup.found_nodes import out_of_reach, with_kinds_of
 from controlplane.startup.presence import (
     already_running,
     base_url,
@@ -63,7 +63,7 @@ from controlplane.startup.state_directory import (
     prepare,
     take_lock,
 )
-from controlplane.startup.valkey import EmbeddedValkey
+from controlplane.startup.valkey import EmbeddedValkey, reach
 from controlplane.tls import check
 from variants.disk import ensure_room
 from variants.errors import ClusterUnavailable, Conflict, InvalidInput, StateUnavailable
@@ -180,9 +180,10 @@ class Supervisor:
         nodes = NodeLook(listed_in_time)
         with self._step("Nodes") as done:
             missing = await_nodes(self._settings.nodes, nodes.count, tell)
-            found = with_kinds_of(nodes.look(), self._settings)
+            seen = nodes.look()
+            found = with_kinds_of(seen, self._settings)
             done(found.words)
-        for remark in filter(None, (missing, *found.remarks)):
+        for remark in filter(None, (missing, out_of_reach(seen, self._settings), *found.remarks)):
             self._say(remark)
         self._settings, self._absent = found.settings, found.absent
         return found.settings
@@ -223,7 +224,7 @@ class Supervisor:
         with self._step("Live state") as done:
             if settings.redis_url:
                 # Later it may go and come; without it at the start, gateways meet no workers.
-                asyncio.run(_reach(settings.redis_url))
+                asyncio.run(reach(settings.redis_url))
                 done("the one that MODELLESS_REDIS_URL names")
             else:
                 self._valkey = EmbeddedValkey(settings.run_dir)
@@ -415,9 +416,3 @@ async def _announce_end(url: str) -> None:
     async with opened(url) as live:
         await live.notify(ENDING)
         await asyncio.sleep(HEARD_S)
-
-
-async def _reach(url: str) -> None:
-    """Return when the live state answers."""
-    async with opened(url) as live:
-        await live.ping()

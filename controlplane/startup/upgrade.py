@@ -168,6 +168,8 @@ class Upgrade:
             self._await_new(part, set(now.generations) - set(old), held, known_s=COMES_S)
         elif old and part.lacks:
             self._say(f"{part.words}: {part.lacks}")
+        elif old and part.extra and not part.worker_prefix:
+            self._leaves_others(part, now.target)
         self._until(lambda: self._complete(part), lambda: self._incomplete(part))
         while old := self._old(part, self._looked(part)):
             self._until(lambda: self._complete(part), lambda: self._incomplete(part))
@@ -177,6 +179,20 @@ class Upgrade:
         if self._let_go():
             # One that took in its new configuration when they were looked at was not among them.
             self._await_surplus(part, max(now.target, len(now.generations)))
+
+    def _leaves_others(self, part: Part, count: int) -> None:
+        """
+        Raises:
+            Conflict: there is one, no node has room for another, and no gap is allowed.
+        """
+        if count < 2 and not self._allow_gap:
+            raise Conflict(
+                f"no node has room for one more of the {part.words}, and nobody answers while the"
+                " only one is replaced: add a node for it, or accept that with --allow-gap"
+            )
+        self._say(
+            f"{part.words}: no node has room for one more, so one leaves before the next comes"
+        )
 
     def _old(self, part: Part, now: Replicas) -> list[str]:
         """What runs and is to be replaced."""

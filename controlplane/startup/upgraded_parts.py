@@ -65,9 +65,12 @@ def parts(settings: Settings, joined: Settings, leader: Callable[[], str]) -> li
             )
         )
     loop = Deployment(application=CONTROLLER_APP, name="controller", built=app.controller({}))
+    doors = gateways()
+    # Each may have a node of its own (MODELLESS_GATEWAY_NODES), and none may be left for one more.
+    more = not settings.ray_address or room_for(doors)
     return [
         *found,
-        Part(words="gateways", deployment=gateways(), extra="gateways"),
+        Part(words="gateways", deployment=doors, extra="gateways", room=more),
         Part(
             words="control loop",
             deployment=loop,

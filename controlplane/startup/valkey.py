@@ -1,4 +1,5 @@
-"""The embedded live state: a Valkey server on a private Unix socket, ended with its owner."""
+"""The live state of a start: a Valkey server on a private Unix socket, ended with its owner, or the
+one that a setting names."""
 
 import os
 import shutil
@@ -14,7 +15,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
-from variants.errors import ClusterUnavailable
+from controlplane.live_state import opened
+from variants.errors import ClusterUnavailable, StateUnavailable
 
 START_S = 10.0
 MOST_LOG_BYTES = 2**20
@@ -170,3 +172,16 @@ def find_binary() -> str:
     raise ClusterUnavailable(
         "no Valkey server on this machine: install modelless again, or set MODELLESS_REDIS_URL"
     )
+
+
+async def reach(url: str) -> None:
+    """Return when the live state that MODELLESS_REDIS_URL names answers.
+
+    Raises:
+        StateUnavailable: it does not; the sentence says which setting to look at.
+    """
+    try:
+        async with opened(url) as live:
+            await live.ping()
+    except StateUnavailable as error:
+        raise StateUnavailable(f"{error.message}; is MODELLESS_REDIS_URL right?") from error

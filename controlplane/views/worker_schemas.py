@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from controlplane.views.schemas import Schema
 from variants.types import ReplicaState
+from workers.process.release import release
 
 
 class ReplicaSchema(Schema):
@@ -89,8 +90,18 @@ class WorkerSchema(Schema):
             found.append(silent_words(self.silent_s))
         if self.slowness is not None:
             found.append(slow_words(self.slowness, spared=self.spared))
+        if self.release and self.release != release():
+            found.append(other_release_words(self.release, release()))
         self.warnings = [*found, *(text for text in self.warnings if text not in found)]
         return self
+
+
+def other_release_words(its: str, own: str) -> str:
+    """What is told of a worker that runs other code than the gateway that was asked."""
+    return (
+        f"it runs modelless {its}, and the gateway that was asked {own}: install the same on each"
+        " machine, or let `modelless upgrade` finish"
+    )
 
 
 def silent_words(silent_s: float) -> str:

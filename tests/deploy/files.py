@@ -70,3 +70,19 @@ def readme_commands(step: str) -> str:
             break
     assert block, f"deploy/README.md has no step {step!r} with commands"
     return textwrap.dedent("\n".join(block))
+
+
+def readme_block(sentence: str) -> str:
+    """The commands that stand below a paragraph of the README that has these words."""
+    lines = iter((DEPLOY / "README.md").read_text().splitlines())
+    block: list[str] = []
+    for line in lines:
+        if sentence in line:
+            break
+    for line in lines:
+        if line.startswith(" " * 4):
+            block.append(line)
+        elif block:
+            break
+    assert block, f"deploy/README.md has no commands below {sentence!r}"
+    return textwrap.dedent("\n".join(block))

@@ -6,12 +6,13 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
 import yaml
 
+from controlplane.cluster.ray_processes import LOGS
 from controlplane.cluster.serve_applications import CONTROLLER_APP, GATEWAY_APP, WORKER_APP
 from controlplane.gateway.counters import Counters
 from controlplane.gateway.http.access import Access
@@ -105,6 +106,14 @@ def test_what_answers_queries_yields_to_no_other_program() -> None:
     assert all("RAY_worker_niceness=0" in start.split("ray start")[0] for start in starts)
 
 
+def test_logs_of_a_cluster_are_as_small_as_those_of_one_machine() -> None:
+    bytes_each = LOGS["RAY_ROTATION_MAX_BYTES"]
+    starts = [command for command in commands() if "ray start" in command]
+
+    assert all(f"RAY_ROTATION_MAX_BYTES={bytes_each}" in start.split() for start in starts)
+    assert {environment(group)["RAY_ROTATION_MAX_BYTES"] for group in groups()} == {bytes_each}
+
+
 def test_the_head_listens_on_loopback_only() -> None:
     head = " ".join(ray_cluster()["head_start_ray_commands"])
 
@@ -171,6 +180,22 @@ def test_every_ray_pod_has_the_token_and_a_place_for_its_state(group: str) -> No
     assert values["RAY_AUTH_TOKEN"] == "modelless-ray/auth_token"
     mounts = {mount["mountPath"]: mount["name"] for mount in pods()[group]["volumeMounts"]}
     assert mounts[values["MODELLESS_STATE_DIR"]] == "state"
+
+
+def test_kuberay_finds_the_ports_that_it_looks_for() -> None:
+    """By their names. Where ports are listed and none is `serve`, it makes no Service for Ray
+    Serve, and never takes the RayService for ready."""
+    ports = {one["name"]: one["containerPort"] for one in pods()["head"]["ports"]}
+    assert ports == {"gcs-server": 6379, "dashboard": 8265, "serve": 8000}
+
+
+@pytest.mark.parametrize("group", ["head", "gateway", "cpu-4"])
+def test_clients_keys_come_from_a_secret_that_need_not_be_there(group: str) -> None:
+    mounts = {mount["mountPath"]: mount["name"] for mount in pods()[group]["volumeMounts"]}
+    path = PurePath(environment(group)["MODELLESS_CLIENT_KEYS"])
+    volumes = groups()[group]["template"]["spec"]["volumes"]
+    [volume] = [one for one in volumes if one["name"] == mounts[str(path.parent)]]
+    assert volume["secret"] == {"secretName": "modelless-client-keys", "optional": True}
 
 
 def test_the_head_alone_mounts_the_claim() -> None:
@@ -268,6 +293,11 @@ def test_compose_publishes_ports_on_loopback_only() -> None:
 
     assert ports
     assert {port.split(":")[0] for port in ports} == {"127.0.0.1"}
+
+
+def test_all_of_compose_comes_back_when_the_machine_does() -> None:
+    services = documents("compose.yaml")[0]["services"]
+    assert {one.get("restart") for one in services.values()} == {"unless-stopped"}
 
 
 def declared(values: dict[str, str]) -> Settings:

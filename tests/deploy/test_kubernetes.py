@@ -1,17 +1,29 @@
 """The overlays for Kubernetes as ``kubectl`` builds them, against the schemas of both."""
 
+import re
 import shutil
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from ray._private import ray_constants
 
+from controlplane import client_keys
 from controlplane.cluster.serve_applications import GATEWAY_APP, WORKER_APP
 from tests.clients import program
-from tests.deploy.files import DEPLOY, container_of, groups_of, settings_of
+from tests.deploy.files import (
+    DEPLOY,
+    ROOT,
+    container_of,
+    groups_of,
+    readme_block,
+    settings_of,
+)
+from workers.deployment import LEAVES_S
 
 FOLDER = DEPLOY / "kubernetes"
 OVERLAYS = [
@@ -25,14 +37,19 @@ every = pytest.mark.parametrize("overlay", OVERLAYS)
 
 @cache
 def built(overlay: str) -> list[dict[str, Any]]:
-    """What ``kubectl kustomize`` makes of an overlay. Debian's own kubectl is too old for them."""
-    kubectl = shutil.which("kubectl")
-    told = "" if kubectl is None else output(kubectl, "version", "--client")
+    """What ``kubectl kustomize`` makes of an overlay."""
+    return list(yaml.safe_load_all(output(kubectl(), "kustomize", str(FOLDER / overlay))))
+
+
+def kubectl() -> str:
+    """One that is new enough; Debian's own is too old for the overlays."""
+    found = shutil.which("kubectl")
+    told = "" if found is None else output(found, "version", "--client")
     version = told.partition("Kustomize Version: v")[2].partition(".")[0]
-    if kubectl is None or not version.isdigit() or int(version) < 5:
+    if found is None or not version.isdigit() or int(version) < 5:
         # No registry of packages has one to install: this skips in CI as well.
         pytest.skip("no kubectl with kustomize 5 is installed")
-    return list(yaml.safe_load_all(output(kubectl, "kustomize", str(FOLDER / overlay))))
+    return found
 
 
 def output(*command: str) -> str:
@@ -155,6 +172,44 @@ def test_all_pods_are_told_the_same(overlay: str) -> None:
     assert len(images) == 1
 
 
+@every
+def test_a_pod_that_is_deleted_has_time_to_leave(overlay: str) -> None:
+    """Ray drains its node when the container is told to end, and loads go elsewhere first."""
+    assert ray_constants.RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S > 0
+    for name in groups(overlay).keys() - {"head"}:
+        group = groups(overlay)[name]
+        told = {one["name"]: one.get("value") for one in container_of(group)["env"]}
+        drains_s = float(told["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"])
+        assert drains_s > LEAVES_S + 30
+        assert drains_s + 10 < group["template"]["spec"]["terminationGracePeriodSeconds"]
+
+
+@every
+def test_who_empties_a_machine_leaves_some_pods_and_is_not_kept_from_it(overlay: str) -> None:
+    budgets = [one["spec"] for one in built(overlay) if one["kind"] == "PodDisruptionBudget"]
+    workers = [group for name, group in groups(overlay).items() if name != "head"]
+    labels = [(one["template"]["metadata"]["labels"], one["replicas"]) for one in workers]
+    for budget in budgets:
+        chosen = budget["selector"]["matchLabels"].items()
+        pods = sum(count for own, count in labels if chosen <= own.items())
+        # Kubernetes takes no other number for pods of an operator.
+        assert isinstance(budget["minAvailable"], int)
+        assert budget["minAvailable"] == pods - 1
+    chosen_by = [budget["selector"]["matchLabels"].items() for budget in budgets]
+    assert [sum(one <= own.items() for one in chosen_by) for own, _ in labels] == [1] * len(labels)
+
+
+@every
+def test_pods_of_a_kind_go_to_machines_of_their_own(overlay: str) -> None:
+    for name in ("gateway", *(n for n in groups(overlay) if n.startswith("cpu-"))):
+        template = groups(overlay)[name]["template"]
+        rules = template["spec"]["topologySpreadConstraints"]
+        assert "kubernetes.io/hostname" in [rule["topologyKey"] for rule in rules]
+        for rule in rules:
+            selected = rule["labelSelector"]["matchLabels"]
+            assert selected.items() <= template["metadata"]["labels"].items()
+
+
 def test_what_grows_has_an_autoscaler_that_knows_labels_and_may_ask_for_pods() -> None:
     for overlay in OVERLAYS:
         cluster, pods = service(overlay)["rayClusterConfig"], groups(overlay)
@@ -165,6 +220,67 @@ def test_what_grows_has_an_autoscaler_that_knows_labels_and_may_ask_for_pods() -
             assert cluster["autoscalerOptions"]["version"] == "v2"
         head = pods["head"]["template"]["spec"]
         assert head["automountServiceAccountToken"] == bool(grows)
+
+
+def test_a_folder_of_one_s_own_changes_image_and_redis(tmp_path: Path) -> None:
+    """The README's. Kustomize builds nothing of absolute paths."""
+    text = readme_block("What is yours alone can stand in a folder beside")
+    shutil.copytree(FOLDER, tmp_path / "modelless/deploy/kubernetes")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/kustomization.yaml").write_text(text)
+    made = list(yaml.safe_load_all(output(kubectl(), "kustomize", str(tmp_path / "own"))))
+    [found] = [one["spec"]["rayClusterConfig"] for one in made if one["kind"] == "RayService"]
+    images = {container_of(group)["image"] for group in groups_of(found).values()}
+    assert images == {"registry.example.com/modelless:1"}
+    address = found["gcsFaultToleranceOptions"]["redisAddress"]
+    assert address == "rediss://redis.example.com:6379"
+
+
+def test_prometheus_reads_what_the_gateways_serve() -> None:
+    monitor, policy = built("monitoring")
+    [place] = monitor["spec"]["podMetricsEndpoints"]
+    for overlay in OVERLAYS:
+        group = groups(overlay)["gateway"]
+        labels = group["template"]["metadata"]["labels"].items()
+        assert monitor["spec"]["selector"]["matchLabels"].items() <= labels
+        assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels
+        ports = {one["name"]: one["containerPort"] for one in container_of(group)["ports"]}
+        assert policy["spec"]["ingress"][0]["ports"] == [{"port": ports[place["port"]]}]
+    [job] = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["scrape_configs"]
+    assert place["path"] == job["metrics_path"]
+    assert place["relabelings"] == [{"targetLabel": "job", "replacement": job["job_name"]}]
+
+
+def test_the_readme_makes_a_rule_for_prometheus_operator_of_the_alerts(tmp_path: Path) -> None:
+    """Its commands, with a `kubectl` that keeps what it is given."""
+    commands = readme_block("With Prometheus' operator in the namespace")
+    kubectl = 'kubectl() { case "$*" in *"-f -") cat > rule.yaml;; *) echo "$*" >> said;; esac; }'
+    command = f"cd {tmp_path}; {kubectl}; ln -s {DEPLOY} deploy; {commands}"
+    modelless = (
+        "modelless() { "
+        + f"PYTHONPATH={ROOT} {sys.executable} -m controlplane.cli.main"
+        + ' "$@"; }'
+    )
+    done = subprocess.run(
+        ["bash", "-ec", f"{modelless}; {command}"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    rule = yaml.safe_load((tmp_path / "rule.yaml").read_text())
+    assert (rule["kind"], rule["metadata"]["name"]) == ("PrometheusRule", "modelless")
+    assert rule["spec"] == yaml.safe_load((DEPLOY / "alerts.yml").read_text())
+    said = (tmp_path / "said").read_text()
+    [keys] = re.findall(r"generic modelless-client-keys --from-file=(\S+)", said)
+    [key] = re.findall(r"generic modelless-metrics --from-file=(\S+)", said)
+    secret = Path(key).read_text().strip()
+    assert [one.role for one in client_keys.read(Path(keys))] == [client_keys.Role.METRICS]
+    assert client_keys.digest_of(secret.encode()) == client_keys.read(Path(keys))[0].digest
+    [monitor, _] = built("monitoring")
+    [place] = monitor["spec"]["podMetricsEndpoints"]
+    assert place["authorization"]["credentials"] == {
+        "name": "modelless-metrics",
+        "key": Path(key).name,
+    }
+    shutil.rmtree(Path(keys).parent)
 
 
 def test_zones_lose_their_part_alone() -> None:

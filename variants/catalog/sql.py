@@ -47,7 +47,7 @@ from variants.catalog.rows import (
     version_row,
 )
 from variants.catalog.sql_canaries import note_live
-from variants.catalog.sql_planning import check_variant, leading_epoch
+from variants.catalog.sql_planning import check_variant, has_led, leading_epoch
 from variants.catalog.sql_snapshot import LastRead, read_snapshot
 from variants.catalog.sql_tasks import SqlTaskTables, put_tokenizer, removed_versions
 from variants.catalog.validity.buckets import check_names
@@ -274,6 +274,8 @@ class SqlCatalog(SqlTaskTables):
             newest = leading_epoch(connection)
             if plan.epoch != newest or not newest:
                 raise StaleEpoch(f"a plan of epoch {plan.epoch} came; the leader's is {newest}")
+            if not has_led(connection, plan.epoch):
+                raise StaleEpoch(f"epoch {plan.epoch} led before a backup was restored here")
             stored = replace(
                 plan, version=counters.advance(connection, "plan"), workers=dict(plan.workers)
             )

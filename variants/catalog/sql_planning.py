@@ -156,6 +156,13 @@ def read_rules(connection: Connection) -> tuple[Rule, ...]:
     return tuple(Rule(**dict(row._mapping) | {"kind": RuleKind(row.kind)}) for row in rows)
 
 
+def has_led(connection: Connection, epoch: int) -> bool:
+    """Whether somebody has led in this epoch. A catalog that was restored has the number of the
+    epochs before, so that none is given twice, and not who led in them."""
+    leader = select(tables.leaders.c.epoch).where(tables.leaders.c.epoch == epoch)
+    return connection.execute(leader).first() is not None
+
+
 def leading_epoch(connection: Connection) -> int:
     """The newest epoch; 0: nobody ever led. A new leader waits until this transaction is over."""
     return int(

@@ -93,8 +93,9 @@ class NodeCounts:
         self._nodes: dict[str, ClusterNode] | None = None
         self._draining = False
         """Whether any node does."""
-        self._leaving: frozenset[str] = frozenset()
-        """Workers on nodes that drain, by the end of their names."""
+        self._leaving: Mapping[str, str] = {}
+        """Workers on nodes that drain, and on which. One that Ray Serve has told to end is listed
+        no more; it is known for as long as its node, and for one look more."""
 
     @property
     def autoscaled(self) -> bool:
@@ -278,12 +279,14 @@ class NodeCounts:
         on: dict[str, str] = {}
         if leaving:
             on = await ray.workers([kind.name for kind in self._settings().kinds])
-        self._leaving = frozenset(worker for worker, node in on.items() if node in leaving)
         before, self._nodes = self._nodes, nodes
+        known = leaving | (set(before or ()) - nodes.keys())
+        held = {worker: node for worker, node in on.items() if node in leaving}
+        self._leaving = {w: n for w, n in self._leaving.items() if n in known} | held
         for id_ in leaving:
             if before is None or before.get(id_, nodes[id_]).drains_until_s is None:
-                held = sorted(worker for worker, node in on.items() if node == id_)
-                self._journal.tell("node_draining", nodes[id_].name, self._goes(nodes[id_], held))
+                there = sorted(worker for worker, node in on.items() if node == id_)
+                self._journal.tell("node_draining", nodes[id_].name, self._goes(nodes[id_], there))
         if before is None:
             return
         for id_ in nodes.keys() - before.keys():

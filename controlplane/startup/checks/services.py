@@ -7,6 +7,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import psutil
+
 from controlplane.controller.events.answer_pace import SLOW_MS
 from controlplane.settings import Settings
 from controlplane.startup.checks.finding import Finding, Say, fine, problem, warning
@@ -62,9 +64,21 @@ def _port(settings: Settings, name: str, number: int, remedy: str) -> Finding:
     try:
         bind(settings, alone=True, port=number).close()
     except OSError as error:
+        if settings.ray_address and serves_here():
+            return fine(name, f"{where} is served by a gateway of the cluster")
         why = f"{where} cannot be used: {error.strerror}"
         return problem(name, why, other_place(error, remedy))
     return fine(name, f"{where} is free")
+
+
+def serves_here() -> bool:
+    """Whether a gateway runs on this machine, by the title that Ray gives its process. On a cluster
+    `modelless up` may be elsewhere."""
+    title = "ray::ServeReplica:modelless-gateway"
+    for process in psutil.process_iter(("cmdline",)):
+        if (process.info["cmdline"] or [""])[0].startswith(title):
+            return True
+    return False
 
 
 def ray(settings: Settings) -> Iterator[Finding]:
@@ -248,6 +262,8 @@ def _planned_by_another(settings: Settings) -> Finding | None:
     from variants.catalog.sql import open_catalog
 
     path = settings.secret_path
+    if settings.ray_address and not path.exists():
+        return None  # a machine of the cluster whose head has the secret, and may plan by it
     try:
         secret = path.read_bytes() if path.exists() else b""
         with closing(open_catalog(settings.catalog_url)) as catalog:

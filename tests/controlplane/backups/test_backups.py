@@ -24,7 +24,7 @@ from variants.artifacts.store import FileArtifactStore
 from variants.catalog.database import make_engine
 from variants.catalog.migrations import upgrade
 from variants.catalog.sql import open_catalog
-from variants.errors import Conflict, InvalidInput, ModellessError
+from variants.errors import Conflict, InvalidInput, ModellessError, StaleEpoch
 from variants.types import DeviceKindName, Peak, TaskName
 
 Members = dict[str, bytes]
@@ -124,6 +124,8 @@ def test_numbers_go_on_growing(
     restored(saved(here.url, store, tmp_path), there, other, tmp_path)
 
     with closing(open_catalog(there)) as catalog:
+        with pytest.raises(StaleEpoch, match=f"epoch {epoch} led before a backup was restored"):
+            catalog.put_plan(plan(epoch))
         assert catalog.acquire_leadership("there#2") == epoch + 1
         latest = catalog.latest_plan()
         assert latest is not None

@@ -1,5 +1,6 @@
 """From where a process has artifacts: the state directory if it sees it, or else the head."""
 
+import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -168,3 +169,5 @@ def test_threads_that_ask_first_connect_once_and_wait_for_the_control_loop(
     with ThreadPoolExecutor(4) as threads:
         answers: list[Any] = list(threads.map(asked, ["secrets"] * 4))
     assert (answers, one.connected, one.made) == (["told"] * 4, 1, 1)
+    # A command shows what it says, and nothing of Serve's own.
+    assert logging.getLogger("ray.serve").level == logging.ERROR

@@ -14,6 +14,7 @@ from controlplane.cluster.ray_processes import (
     LOGS,
     SELDOM,
     answers_in_time,
+    found,
     not_joined,
     ray_dir,
     ray_environment,
@@ -22,6 +23,7 @@ from controlplane.cluster.ray_processes import (
 )
 from controlplane.settings import Settings, load_settings
 from tests.ports import free_port
+from variants.errors import ClusterUnavailable
 
 ROOT = Path(__file__).parents[3]
 RAY_SAYS = RuntimeError("Failed to connect to Ray cluster")
@@ -46,6 +48,30 @@ def test_a_cluster_is_joined_only_where_something_listens(tmp_path: Path) -> Non
     assert answers_in_time(settings(tmp_path, "auto"), 0.0)
     with socket.create_server(("127.0.0.1", 0)) as head:
         assert answers_in_time(settings(tmp_path, f"127.0.0.1:{head.getsockname()[1]}"), 0.0)
+
+
+def test_what_auto_leads_to_is_looked_at_before_it_is_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray notes the last cluster of a machine, which may have gone."""
+    port = free_port()
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+    where = found(settings(tmp_path, "auto"))
+    assert where.ray_address.endswith(f":{port}")
+    assert not answers_in_time(where, 0.0)
+    assert found(settings(tmp_path, "127.0.0.1:1")).ray_address == "127.0.0.1:1"
+    assert found(settings(tmp_path, "")).ray_address == ""
+
+
+def test_where_auto_leads_nowhere_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing(_: str) -> str:
+        raise ConnectionError("Could not find any running Ray instance")
+
+    monkeypatch.setattr("ray._private.services.canonicalize_bootstrap_address", nothing)
+    with pytest.raises(ClusterUnavailable, match=r"no Ray runs on this machine, where MODELLESS_R"):
+        found(settings(tmp_path, "auto"))
 
 
 def test_the_logs_of_one_machine_are_kept_small_unless_the_environment_says_otherwise(

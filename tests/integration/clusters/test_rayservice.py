@@ -94,3 +94,42 @@ def test_a_pod_that_joins_takes_the_place_of_the_lost_one(service: KubeRay) -> N
     gateway = service.service()
     service.add(service.group("cpu-4"))
     gateway.until(lambda: len(gateway.workers()) == 2, "two workers again")
+    gateway.until(lambda: all(gateway.ready(w) for w in gateway.workers()), "both loaded")
+
+
+def test_a_pod_that_is_deleted_ends_when_its_queries_are_answered(service: KubeRay) -> None:
+    gateway = service.service()
+    with Load(gateway, GOOD, clients=4, pause_s=0.05) as load:
+        gateway.until(lambda: load.snapshot()["200"] > 100, "load")
+        assert service.end(service.of("cpu-4")[0]) is not None
+        before = load.snapshot()["200"]
+        gateway.until(lambda: load.snapshot()["200"] > before + 100, "service")
+    assert load.outcomes.keys() == {"200"}
+    told = gateway.get("/v1/events?limit=100")["events"]
+    [how] = [one["message"] for one in told if one["kind"] == "worker_left"]
+    assert how.endswith("is gone: its node goes")
+    service.add(service.group("cpu-4"))
+    gateway.until(lambda: len(gateway.workers()) == 2, "two workers again")
+
+
+def test_queries_go_on_while_the_head_is_replaced(service: KubeRay) -> None:
+    gateway = service.service()
+    gateway.client = service.of("cpu-4")[0].machine  # the head's goes
+    rest = [pod for pod in service.pods if pod is not service.head]
+    with Load(gateway, GOOD, clients=4, pause_s=0.05) as load:
+        gateway.until(lambda: load.snapshot()["200"] > 100, "load")
+        service.replace_head()
+        gateway.until(
+            lambda: [
+                one["subject"]
+                for one in gateway.get("/v1/events?kind=controller_started")["events"]
+            ].count("epoch 2"),
+            "the next control loop",
+        )
+        before = load.snapshot()["200"]
+        gateway.until(lambda: load.snapshot()["200"] > before + 100, "service")
+    assert load.outcomes.keys() == {"200"}
+    assert [pod.starts for pod in rest] == [1] * len(rest)
+    gateway.until(
+        lambda: gateway.get("/v1/plan")["standing"]["level"] == "as_planned", "all is as planned"
+    )

@@ -7,7 +7,9 @@ again; the Service leads to ready pods.
 
 import json
 import re
+import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -53,6 +55,8 @@ class Pod:
     ray: Program
     state: Path
     """What it mounts for its state, as the test sees it."""
+    grace_s: float
+    """How long its container may take to end."""
     starts: int = 1
 
     def tend(self) -> None:
@@ -114,9 +118,17 @@ class KubeRay:
     # -- pods -----------------------------------------------------------------------------------
 
     def _head(self) -> Pod:
+        """A pod of the head. Ray's port leads to it whichever address it has, as KubeRay's Service
+        for the head does."""
         group = self._cluster["headGroupSpec"]
         number = next(self._numbers)
-        pod = self._pod(group, "head", number, f"127.0.0.{number}", "--head --port=6379")
+        pod = self._pod(
+            group,
+            "head",
+            number,
+            f"127.0.0.{number}",
+            "--head --port=6379 --redis-password=$REDIS_PASSWORD",
+        )
 
         def answers() -> bool:  # workers' pods wait for it, in an init container
             pod.machine.connect(pod.machine.address, 6379).close()
@@ -133,6 +145,13 @@ class KubeRay:
         self.pods.append(pod)
         return pod
 
+    def replace_head(self) -> Pod:
+        """Its node dies, and the operator makes another one, which has another address."""
+        self.lose(self.head)
+        self.head = self._head()
+        self.pods.append(self.head)
+        return self.head
+
     def group(self, name: str) -> Mapping[str, Any]:
         [found] = [one for one in self._cluster["workerGroupSpecs"] if one["groupName"] == name]
         return dict(found)
@@ -145,6 +164,17 @@ class KubeRay:
         """Its node has died."""
         self.pods.remove(pod)
         pod.machine.off()
+
+    def end(self, pod: Pod) -> int | None:
+        """Delete it, as the operator or `kubectl drain` does; the exit code of its container, or
+        None where it had to be killed."""
+        self.pods.remove(pod)
+        pod.machine.ask(do="signal", pid=pod.ray.pid, number=signal.SIGTERM)
+        deadline = time.monotonic() + pod.grace_s
+        while (code := pod.ray.poll()) is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+        pod.machine.off()
+        return code
 
     def _tend(self) -> None:
         """What the nodes do all the time."""
@@ -167,6 +197,8 @@ class KubeRay:
             "RAY_NODE_TYPE_NAME": name,
             "RAY_CLUSTER_NAME": "modelless",
         }
+        if role.startswith("--head"):
+            environment |= self._of_ray_s_own_redis()
         given = group["rayStartParams"]
         parameters = " ".join(f"--{name}={value}" for name, value in given.items())
         ray = placed(f"ray start {role} {parameters} --block", machine)
@@ -179,7 +211,18 @@ class KubeRay:
             command=command,
             ray=machine.shell(command, environment),
             state=state,
+            grace_s=group["template"]["spec"].get("terminationGracePeriodSeconds", 30),
         )
+
+    def _of_ray_s_own_redis(self) -> dict[str, str]:
+        """What the operator tells the head of where Ray keeps what it knows."""
+        options = self._cluster["gcsFaultToleranceOptions"]
+        reference = options["redisPassword"]["valueFrom"]["secretKeyRef"]
+        return {
+            "RAY_REDIS_ADDRESS": self._lab.addressed(options["redisAddress"]),
+            "REDIS_PASSWORD": self.secrets[reference["name"]][reference["key"]],
+            "RAY_external_storage_namespace": "the-uid-of-the-cluster",
+        }
 
     def _state(self, group: Mapping[str, Any], number: int) -> Path:
         """What the pod mounts for its state: the claim, or an empty folder of its own."""

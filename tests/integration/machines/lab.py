@@ -57,6 +57,8 @@ class Lab:
     def addressed(text: str) -> str:
         """Addresses of the documents' services, as this network has them."""
         text = text.replace("PASSWORD@db/", f"{PASSWORD}@127.0.0.1/")
+        text = text.replace("redis_password=PASSWORD", f"redis_password={PASSWORD}")
+        text = text.replace("rediss://redis:6379", f"redis://127.0.0.1:{REDIS_PORT}")
         return text.replace(
             "rediss://:PASSWORD@redis:6379", f"redis://:{PASSWORD}@127.0.0.1:{REDIS_PORT}"
         )
