@@ -31,8 +31,9 @@ LEAST_SHARE = 0.5
 quantised, they are slower than in fp32 (docs/decisions/0009-quantisation.md), and a model that
 mostly is convolutions gains nothing."""
 REACH = 2.0
-"""What is quantised may be so many times as far from 0 as on the calibration rows, so that another
-row takes one of the eight bits at most."""
+"""What is quantised may be so many times as far from 0 as on the calibration rows, on either side:
+that these rows have hardly anything below 0 does not say that others may not. So another row takes
+two of the eight bits at most, where those beside it are all on one side."""
 OPSET = 11
 """The oldest that is quantised as it is: of 10 the quantiser makes wrong answers, what is older it
 only calls 11, and before that ``Clip`` took its ends in another way."""
@@ -137,7 +138,7 @@ def bound_activations(model: Any, rows: Rows) -> None:
                 continue
             if name not in bounded:
                 bounded[name] = fresh_name(model, f"{name}_bounded")
-                reach = (REACH * low, REACH * high)
+                reach = REACH * max(-low, high)
                 nodes.append(_bounding(model, name, reach, bounded[name]))
             node.input[place] = bounded[name]
         nodes.append(node)
@@ -155,14 +156,15 @@ def _read_by(node: Any, weights: Collection[str]) -> dict[int, str]:
     return {place: name for place, name in found.items() if name and name not in weights}
 
 
-def _bounding(model: Any, name: str, ends: tuple[float, float], bounded: str) -> Any:
-    """The node that cuts a tensor off at two ends, which become weights of the model."""
+def _bounding(model: Any, name: str, reach: float, bounded: str) -> Any:
+    """The node that cuts a tensor off as far from 0 on either side, at ends that become weights of
+    the model."""
     from onnx import helper, numpy_helper
 
     names = [f"{bounded}_least", f"{bounded}_most"]
-    limits = np.finfo(np.float32)
-    for end, called in zip(ends, names, strict=True):
-        value = np.array(min(max(end, limits.min), limits.max), np.float32)
+    most = min(reach, float(np.finfo(np.float32).max))
+    for end, called in zip((-most, most), names, strict=True):
+        value = np.array(end, np.float32)
         model.graph.initializer.append(numpy_helper.from_array(value, called))
     return helper.make_node("Clip", [name, *names], [bounded], name=bounded)
 

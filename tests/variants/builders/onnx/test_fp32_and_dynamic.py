@@ -171,6 +171,24 @@ def test_rows_far_from_the_calibration_rows_leave_the_others_their_digits(
         assert error < 3 * alone
 
 
+def test_rows_on_the_other_side_of_nought_than_the_calibration_rows_are_answered(
+    tmp_path: Path,
+) -> None:
+    proto = model(
+        nodes=[node("MatMul", ("pixels", "one"), "scores")],
+        weights={"one": RANDOM.standard_normal((4, 3)).astype(np.float32)},
+    )
+    source, target = write(tmp_path / "net.onnx", proto), tmp_path / "int8.onnx"
+    above = np.abs(pixels()["pixels"])
+    material = Material(source=source, calibration={"pixels": above})
+    make_builder("onnx-int8-dynamic").build(material, target)
+
+    below = {"pixels": -above[:20]}
+    exact = answers(source, below)
+    error = np.abs(answers(target, below) - exact).max()
+    assert error < 0.05 * np.abs(exact).max()
+
+
 def test_the_state_that_a_recurrent_layer_begins_with_is_bounded_too(tmp_path: Path) -> None:
     size = 8
     proto = model(
