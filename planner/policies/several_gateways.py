@@ -9,8 +9,7 @@ worker's queue is, a gateway knows only as ``controlplane.gateway.query.in_fligh
 * Of what others have sent since, it knows what they had sent until earlier replies, in the mean
   (``planner.selection.load_balancing.OthersQueries``).
 
-Its congestion window, the open batches
-and what is usual on workers of a kind are its own, too.
+Its congestion window, the open batches and what is usual on workers of a kind are its own, too.
 
 A single gateway knows the queues as they are, which is what ``Modelless`` plays, unless the setting
 says that it, too, learns of them by replies (``Setting.by_replies``).
