@@ -49,9 +49,9 @@ def size(
     objective: Objective = Objective.COST,
     least: Mapping[DeviceKindName, int] | None = None,
     interference: Mapping[DeviceKindName, float] | None = None,
-    before: "FoundFleets | None" = None,
-) -> tuple[dict[DeviceKindName, int], str, "FoundFleets"]:
-    """Worker counts by kind, with the reason, and the fleets that were looked at.
+    before: "FleetPlanner | None" = None,
+) -> tuple[dict[DeviceKindName, int], str, "FleetPlanner"]:
+    """Worker counts by kind, with the reason, and what found them, for the next tick.
 
     Args:
         most: upper bound for each kind.
@@ -65,7 +65,7 @@ def size(
             needs no others.
         interference: by what part batches take longer on a worker that serves with several
             variants; kinds where that was not seen are missing.
-        before: the fleets that were looked at in the tick before. The demand that workers are to
+        before: what found them in the tick before. The demand that workers are to
             be there for changes every few seconds, and ticks may come each second.
     """
     least = {kind: min(count, (least or {}).get(kind, 0)) for kind, count in most.items()}
@@ -79,7 +79,7 @@ def size(
         kinds = {name: replace(kind, carbon_g_per_kwh=()) for name, kind in kinds.items()}
     free = {kind.name for kind in possible if kind.usd_per_hour == 0.0}
     several = sum(count > 0 for count in most.values()) > 1
-    fleet = _FleetPlanner(
+    fleet = FleetPlanner(
         snapshot,
         _priced(kinds, possible),
         planner,
@@ -87,16 +87,16 @@ def size(
         least if several else {},
         interference or {},
     )
-    if before is not None and fleet.finds_as(before.planner):
-        fleet = replace(fleet, known=before.planner.found)
+    if before is not None and fleet.finds_as(before):
+        fleet = replace(fleet, known=before.found)
     counts, why = _sized(
         fleet, most, now, usable, envelope, watched, free, least=least, by_power=by_power
     )
-    return counts, why, FoundFleets(fleet)
+    return counts, why, fleet
 
 
 def _sized(
-    fleet: "_FleetPlanner",
+    fleet: "FleetPlanner",
     most: Mapping[DeviceKindName, int],
     now: dict[DeviceKindName, int],
     usable: Mapping[DeviceKindName, int],
@@ -145,13 +145,6 @@ def _sized(
     return needed, "their replacements are there"
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFleets:
-    """The fleets that were looked at in a tick, for the next one."""
-
-    planner: "_FleetPlanner"
-
-
 def cheapest(
     snapshot: Snapshot,
     kinds: Mapping[DeviceKindName, DeviceKind],
@@ -165,7 +158,7 @@ def cheapest(
     serve all."""
     aim = Objective.COST if objective is Objective.ACCURACY else objective
     possible = [kinds[kind] for kind, count in most.items() if count and kind in kinds]
-    fleet = _FleetPlanner(snapshot, _priced(kinds, possible), planner, aim, {}, interference)
+    fleet = FleetPlanner(snapshot, _priced(kinds, possible), planner, aim, {}, interference)
     return fleet.cheapest(demand, most)
 
 
@@ -283,7 +276,7 @@ _Found = tuple[Solution | None, tuple[Demand, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class _FleetPlanner:
+class FleetPlanner:
     """The device kinds that can be opened, and the solver that chooses among them."""
 
     snapshot: Snapshot
@@ -299,7 +292,7 @@ class _FleetPlanner:
     found: dict[_Asked, _Found] = field(default_factory=dict)
     """What was asked for."""
 
-    def finds_as(self, other: "_FleetPlanner") -> bool:
+    def finds_as(self, other: "FleetPlanner") -> bool:
         """Whether it finds the same as another one, whatever is asked."""
         tasks = other.snapshot.tasks
         return (

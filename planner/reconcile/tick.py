@@ -36,7 +36,7 @@ from planner.reconcile.replica_targets import (
     rows_per_query,
 )
 from planner.reconcile.sizing import (
-    FoundFleets,
+    FleetPlanner,
     going_kinds,
     size,
     staying,
@@ -93,8 +93,8 @@ class _Basis(NamedTuple):
     """The replicas that operators have stay where they are."""
     told: ToldOfWorkers | None = None
     """What was said of each worker."""
-    fleets: FoundFleets | None = None
-    """The fleets that were looked at."""
+    fleets: FleetPlanner | None = None
+    """What found how many workers there are to be."""
 
     def due(self, now: Observation) -> bool:
         """Whether a search that was put off is due."""
@@ -367,8 +367,8 @@ def _workers(
     expected: Sequence[Demand],
     planner: Planner,
     near: NeededNear,
-    before: FoundFleets | None,
-) -> tuple[dict[DeviceKindName, int], str, FoundFleets | None]:
+    before: FleetPlanner | None,
+) -> tuple[dict[DeviceKindName, int], str, FleetPlanner | None]:
     """Worker counts by kind, with the reason, and what was found for the next tick."""
     inventory = observation.inventory
     if not observation.elastic:

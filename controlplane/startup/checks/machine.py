@@ -17,6 +17,9 @@ from variants.container import free_memory_mib, usable_cores
 from variants.core_time import CoreMeter
 from variants.figures import counted
 
+GATEWAY = "ray::ServeReplica:modelless-gateway"
+"""How the title begins that Ray gives the process of a gateway."""
+
 GCS = "--gcs-address="
 """Begins the argument by which a raylet knows its Ray."""
 LOOKS_S = 1.0
@@ -227,5 +230,10 @@ def answers_queries(command: Sequence[str]) -> bool:
 
     The control loop is none: it yields to them on purpose.
     """
-    titles = ("ray::ServeReplica:modelless-gateway", "ray::ServeReplica:modelless-worker")
-    return bool(command) and command[0].startswith(titles)
+    return bool(command) and command[0].startswith((GATEWAY, "ray::ServeReplica:modelless-worker"))
+
+
+def gateway_runs() -> bool:
+    """Whether a gateway runs on this machine. On a cluster `modelless up` may be elsewhere."""
+    commands = [one.info["cmdline"] or () for one in psutil.process_iter(("cmdline",))]
+    return any(command and command[0].startswith(GATEWAY) for command in commands)

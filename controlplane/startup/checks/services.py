@@ -7,12 +7,11 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import psutil
-
 from controlplane.controller.events.answer_pace import SLOW_MS
 from controlplane.settings import Settings
 from controlplane.startup.checks.finding import Finding, Say, fine, problem, warning
 from controlplane.startup.checks.installation import import_fault, version_of
+from controlplane.startup.checks.machine import gateway_runs
 from controlplane.startup.checks.state import running_here
 from controlplane.views.storage_status import LIVE_STATE_SLOW
 from planner.sentences import some_of
@@ -64,21 +63,11 @@ def _port(settings: Settings, name: str, number: int, remedy: str) -> Finding:
     try:
         bind(settings, alone=True, port=number).close()
     except OSError as error:
-        if settings.ray_address and serves_here():
+        if settings.ray_address and gateway_runs():
             return fine(name, f"{where} is served by a gateway of the cluster")
         why = f"{where} cannot be used: {error.strerror}"
         return problem(name, why, other_place(error, remedy))
     return fine(name, f"{where} is free")
-
-
-def serves_here() -> bool:
-    """Whether a gateway runs on this machine, by the title that Ray gives its process. On a cluster
-    `modelless up` may be elsewhere."""
-    title = "ray::ServeReplica:modelless-gateway"
-    for process in psutil.process_iter(("cmdline",)):
-        if (process.info["cmdline"] or [""])[0].startswith(title):
-            return True
-    return False
 
 
 def ray(settings: Settings) -> Iterator[Finding]:

@@ -142,6 +142,17 @@ def test_an_output_that_is_another_each_time_is_named() -> None:
         check_alone(runtime, rows(20), ["scores", "second"])
 
 
+def test_whole_numbers_that_are_scored_may_not_depend_on_the_other_rows_in_any_row() -> None:
+    class Places(Lookup):
+        def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+            found = inputs[0].astype(np.int64)
+            found[:3] += 100 * (len(found) > 1)
+            return [found]
+
+    with pytest.raises(InvalidArtifact, match="depends on the other rows in a batch: alone"):
+        check_alone(Places(SCORES), rows(20), ["places"])
+
+
 def test_rounding_may_decide_between_places_that_are_as_good() -> None:
     def second(rows: Tensor) -> Tensor:
         found = rows.astype(np.int64)
