@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from controlplane.api.bodies import REGISTRATION_FORM
+from controlplane.api.bodies.registration import REGISTRATION_FORM
 from controlplane.api.canaries import canary_routes
 from controlplane.api.changed_tasks import changed_tasks_routes
 from controlplane.api.clients import client_routes

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
-from controlplane.api.bodies import READINESS
+from controlplane.api.bodies.protocol import READINESS
 from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.repository import Repository
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
-from controlplane.api.bodies import EXPLAIN, INFER, QUERY
+from controlplane.api.bodies.protocol import INFER
+from controlplane.api.bodies.queries import EXPLAIN, QUERY
 from controlplane.gateway.explanation import explained
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.images.asked import KIND, asked_by_image

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.api.bodies import INFER, QUERY
+from controlplane.api.bodies.protocol import INFER
+from controlplane.api.bodies.queries import QUERY
 from controlplane.gateway.query.datatypes import V2_NAMES, best_classes, bytes_of
 from controlplane.gateway.query.json_tensors import FRACTIONS, OBJECTS
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
