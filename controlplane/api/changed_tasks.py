@@ -10,13 +10,8 @@ from controlplane.api.context import ApiContext
 from controlplane.api.path_parameters import TaskPath
 from controlplane.timestamps import timestamp
 from controlplane.views import catalog_views
-from controlplane.views.catalog_schemas import (
-    ImageChange,
-    LabelsSchema,
-    SloChange,
-    TaskChange,
-    TaskSchema,
-)
+from controlplane.views.catalog.task_changes import ImageChange, LabelsSchema, SloChange, TaskChange
+from controlplane.views.catalog.task_schemas import TaskSchema
 from planner.sentences import some_of
 from variants.catalog.validity.registrations import labelled
 from variants.errors import InvalidInput, NotFound, TaskNotFound

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from controlplane.api.context import ApiContext
 from controlplane.slices import Source
-from controlplane.views.catalog_schemas import DeviceSchema
+from controlplane.views.catalog.variant_schemas import DeviceSchema
 from controlplane.views.schemas import Schema
 from variants.errors import StateUnavailable
 from variants.types import DeviceKind

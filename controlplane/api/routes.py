@@ -36,7 +36,7 @@ from controlplane.api.sharing import sharing_routes
 from controlplane.dashboard.pages import ICONS, PAGES, entity_tag, read_icon, read_page
 from controlplane.registry.operations import Registrations
 from controlplane.views import catalog_views
-from controlplane.views.catalog_schemas import StageChange, VersionSchema
+from controlplane.views.catalog.model_schemas import StageChange, VersionSchema
 from controlplane.views.schemas import OperationSchema, OperationsSchema
 from planner.sentences import NAMED, some_of
 from variants.catalog.protocol import Catalog

@@ -12,13 +12,8 @@ from controlplane.residency.orders import give, take_back
 from controlplane.residency.standing import standings
 from controlplane.timestamps import timestamp
 from controlplane.views import catalog_views
-from controlplane.views.catalog_schemas import VariantSchema
-from controlplane.views.rule_schemas import (
-    EvictionOrder,
-    EvictionSchema,
-    RuleOrder,
-    RuleSchema,
-)
+from controlplane.views.catalog.variant_schemas import VariantSchema
+from controlplane.views.rule_schemas import EvictionOrder, EvictionSchema, RuleOrder, RuleSchema
 from controlplane.views.schemas import Schema
 from planner.sentences import there_are
 from variants.errors import Conflict, NotFound, StateUnavailable

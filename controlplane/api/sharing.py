@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from controlplane.api.changed_tasks import changed, event_of
 from controlplane.api.context import ApiContext
 from controlplane.api.path_parameters import TaskPath
-from controlplane.views.catalog_schemas import SharingSchema, TaskSchema
+from controlplane.views.catalog.task_schemas import SharingSchema, TaskSchema
 from variants.types import Sharing
 
 

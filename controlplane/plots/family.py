@@ -16,7 +16,7 @@ from controlplane.plots.drawing import (
     short,
     tone,
 )
-from controlplane.views.catalog_schemas import OnDevice, VariantSchema
+from controlplane.views.catalog.variant_schemas import OnDevice, VariantSchema
 from controlplane.views.catalog_views import find_task, variant_rows
 from variants.errors import InvalidInput
 from variants.figures import accuracy_text

@@ -3,7 +3,7 @@
 In come a catalog snapshot, the newest plan, workers' reports and the numbers of workers wanted. Out
 go values and Pydantic models, which the control API sends and the command line prints.
 
-Read ``schemas`` (the bodies of the API) with ``catalog_schemas``, ``worker_schemas``,
+Read ``schemas`` (the bodies of the API) with those of ``catalog``, ``worker_schemas``,
 ``peak_schemas``, ``canary_schemas``, ``rule_schemas``, ``plan_schemas`` and
 ``explanation_schemas``; ``catalog_views`` (tasks, models, variants and their frontier) with
 ``live_latencies``; ``service_status`` and ``history`` (what clients experience, and how the last

@@ -7,24 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from controlplane.views.catalog_schemas import (
-    ModelSchema,
-    OnDevice,
-    TaskSchema,
-    VariantSchema,
-    VersionSchema,
-)
+from controlplane.views.catalog.model_schemas import ModelSchema, VersionSchema
+from controlplane.views.catalog.task_schemas import TaskSchema
+from controlplane.views.catalog.variant_schemas import OnDevice, VariantSchema
 from planner.latency_table import latency_table
 from planner.selection.snapshot import latency_points, reservation_price
 from planner.sentences import there_are
 from profiler.evaluation.accuracy import interval_of
-from variants.buckets import (
-    BucketedTask,
-    bucketed_named,
-    bucketed_tasks,
-    in_order,
-    own_texts_of,
-)
+from variants.buckets import BucketedTask, bucketed_named, bucketed_tasks, in_order, own_texts_of
 from variants.errors import NotFound, TaskNotFound
 from variants.metrics.metric import parse_metric
 from variants.types import (

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from controlplane.views.catalog_schemas import OnDevice, PointSchema, ProfileSchema
+from controlplane.views.catalog.variant_schemas import OnDevice, PointSchema, ProfileSchema
 from controlplane.views.worker_schemas import WorkerSchema
 from variants.types import ReplicaState
 

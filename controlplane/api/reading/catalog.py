@@ -11,13 +11,9 @@ from controlplane.api.inventory import kinds_now
 from controlplane.api.path_parameters import ModelPath, TaskPath
 from controlplane.profiling.staleness import changed_on
 from controlplane.views import catalog_views
-from controlplane.views.catalog_schemas import (
-    ModelSchema,
-    ProfileSchema,
-    TaskSchema,
-    VariantSchema,
-    VersionSchema,
-)
+from controlplane.views.catalog.model_schemas import ModelSchema, VersionSchema
+from controlplane.views.catalog.task_schemas import TaskSchema
+from controlplane.views.catalog.variant_schemas import ProfileSchema, VariantSchema
 from controlplane.views.live_latencies import Live, live_latencies, tell_device, tell_profile
 from controlplane.views.schemas import Schema
 from controlplane.views.worker_schemas import WorkerSchema

@@ -1,0 +1,7 @@
+"""What is shown of the catalog: tasks, models, variants and the frontier of variants.
+
+``task_schemas``, ``model_schemas`` and ``variant_schemas`` are what the control API sends, and
+``task_changes`` what it takes to change a task.
+
+Imports what ``controlplane.views`` may, and of that ``schemas``.
+"""
