@@ -10,8 +10,8 @@ from fastapi import APIRouter, Path
 from controlplane.api.context import ApiContext
 from controlplane.api.path_parameters import ModelPath, TaskPath
 from controlplane.timestamps import timestamp
-from controlplane.views import catalog_views
 from controlplane.views.canary_schemas import Canaries, CanarySchema, CanaryShare, RollbackSchema
+from controlplane.views.catalog.tasks import named_tasks
 from variants.buckets import in_order
 from variants.catalog.validity.canaries import RolledBack, check_may_share
 from variants.errors import NotFound, StateUnavailable
@@ -48,7 +48,7 @@ def canary_routes(context: ApiContext) -> APIRouter:
         task: TaskPath, model: ModelPath, version: VersionPath, change: CanaryShare
     ) -> CanarySchema:
         known = await context.snapshot()
-        parts = catalog_views.named_tasks(known, task, model, version)
+        parts = named_tasks(known, task, model, version)
         asked = [_asked(part, model, version, change) for part in parts]
         rows = await (_give(context, known, asked) if change.share else _end(context, known, asked))
         return rows[0].model_copy(update={"task": task})
@@ -61,7 +61,7 @@ def canary_routes(context: ApiContext) -> APIRouter:
         "version is live at all times. `CONFLICT` where there is none before.",
     )
     async def roll_back(task: TaskPath, model: ModelPath) -> RollbackSchema:
-        parts = catalog_views.named_tasks(await context.snapshot(), task, model)
+        parts = named_tasks(await context.snapshot(), task, model)
         return await _roll_back(context, task, parts, model)
 
     return routes

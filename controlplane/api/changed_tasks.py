@@ -9,9 +9,9 @@ from fastapi import APIRouter
 from controlplane.api.context import ApiContext
 from controlplane.api.path_parameters import TaskPath
 from controlplane.timestamps import timestamp
-from controlplane.views import catalog_views
 from controlplane.views.catalog.task_changes import ImageChange, LabelsSchema, SloChange, TaskChange
 from controlplane.views.catalog.task_schemas import TaskSchema
+from controlplane.views.catalog.tasks import named_tasks, task_rows
 from planner.sentences import some_of
 from variants.catalog.validity.registrations import labelled
 from variants.errors import InvalidInput, NotFound, TaskNotFound
@@ -40,14 +40,14 @@ async def changed(
         InvalidInput: no task can be so.
         TaskNotFound: there is none of that name.
     """
-    for part in catalog_views.named_tasks(await context.snapshot(), name):
+    for part in named_tasks(await context.snapshot(), name):
         try:
             before, after = await asyncio.to_thread(context.catalog.change_task, part, change)
         except NotFound as error:  # somebody has removed it meanwhile
             raise TaskNotFound(error.message) from error
         for event in told(before, after) if after != before else ():
             await asyncio.to_thread(context.catalog.add_event, event)
-    return catalog_views.task_rows(await context.snapshot(), name)[0]
+    return task_rows(await context.snapshot(), name)[0]
 
 
 def changed_tasks_routes(context: ApiContext) -> APIRouter:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path
 
 from controlplane.api.context import ApiContext
 from controlplane.timestamps import spoken, timestamp
-from controlplane.views.catalog_views import find_task
+from controlplane.views.catalog.tasks import find_task
 from controlplane.views.peak_schemas import PeakDeclaration, PeakSchema
 from controlplane.views.schemas import Schema
 from planner.forecasting.peaks import is_over, words

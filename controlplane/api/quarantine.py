@@ -9,7 +9,7 @@ from pydantic import Field
 from controlplane.api.context import ApiContext
 from controlplane.api.path_parameters import TaskPath
 from controlplane.timestamps import timestamp, timestamp_of
-from controlplane.views import catalog_views
+from controlplane.views.catalog.variants import variant_row
 from controlplane.views.schemas import Schema
 from controlplane.views.worker_schemas import ReplicaSchema, WorkerSchema
 from variants.errors import Conflict
@@ -72,7 +72,7 @@ def quarantine_routes(context: ApiContext) -> APIRouter:
         "put into quarantine again if it fails again.",
     )
     async def lift(task: TaskPath, variant: str) -> LiftedQuarantine:
-        row = catalog_views.variant_row(await context.snapshot(), task, variant)
+        row = variant_row(await context.snapshot(), task, variant)
         found = [
             (worker.worker, one)
             for worker, one in await _kept_out(context)

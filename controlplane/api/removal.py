@@ -9,7 +9,7 @@ from pydantic import Field
 from controlplane.api.context import ApiContext
 from controlplane.api.path_parameters import ModelPath, TaskPath
 from controlplane.timestamps import timestamp
-from controlplane.views import catalog_views
+from controlplane.views.catalog.tasks import named_tasks
 from controlplane.views.schemas import Schema
 from variants.catalog.removal import Removed
 from variants.errors import NotFound, TaskNotFound
@@ -45,7 +45,7 @@ def removal_routes(context: ApiContext) -> APIRouter:
     )
     async def remove_task(task: TaskPath) -> RemovedSchema:
         gone = []
-        for part in catalog_views.named_tasks(await context.snapshot(), task):
+        for part in named_tasks(await context.snapshot(), task):
             try:
                 removed = await asyncio.to_thread(context.catalog.remove_task, part)
             except NotFound as error:  # somebody else has removed it meanwhile
@@ -65,7 +65,7 @@ def removal_routes(context: ApiContext) -> APIRouter:
         task: TaskPath, model: ModelPath, version: VersionPath
     ) -> RemovedSchema:
         gone = []
-        for part in catalog_views.named_tasks(await context.snapshot(), task, model, version):
+        for part in named_tasks(await context.snapshot(), task, model, version):
             removed = await asyncio.to_thread(
                 context.catalog.remove_version, part, ModelName(model), version
             )

@@ -35,8 +35,8 @@ from controlplane.api.rules import rule_routes
 from controlplane.api.sharing import sharing_routes
 from controlplane.dashboard.pages import ICONS, PAGES, entity_tag, read_icon, read_page
 from controlplane.registry.operations import Registrations
-from controlplane.views import catalog_views
 from controlplane.views.catalog.model_schemas import StageChange, VersionSchema
+from controlplane.views.catalog.models import is_last_live, model_rows
 from controlplane.views.schemas import OperationSchema, OperationsSchema
 from planner.sentences import NAMED, some_of
 from variants.catalog.protocol import Catalog
@@ -282,7 +282,7 @@ def _versions(snapshot: CatalogSnapshot, task: str, model: str, number: int) -> 
     Raises:
         TaskNotFound, NotFound: there is none; the error names those that there are.
     """
-    rows = catalog_views.model_rows(snapshot, task, model)
+    rows = model_rows(snapshot, task, model)
     found = [one for row in rows for one in row.versions if one.version == number]
     if not found:
         known = sorted({one.version for row in rows for one in row.versions})
@@ -311,7 +311,7 @@ def _refuse_gap(snapshot: CatalogSnapshot, versions: Iterable[VersionSchema]) ->
         Conflict: one of them is the only live version of its task.
     """
     for one in versions:
-        if catalog_views.is_last_live(snapshot, one):
+        if is_last_live(snapshot, one):
             raise Conflict(
                 f"{one.model}-v{one.version} is the only live version of {one.task}: without it,"
                 " queries that name no variant are refused; `--yes` (`allow_gap`) accepts that"

@@ -11,8 +11,8 @@ from controlplane.api.context import ApiContext
 from controlplane.residency.orders import give, take_back
 from controlplane.residency.standing import standings
 from controlplane.timestamps import timestamp
-from controlplane.views import catalog_views
 from controlplane.views.catalog.variant_schemas import VariantSchema
+from controlplane.views.catalog.variants import variant_row
 from controlplane.views.rule_schemas import EvictionOrder, EvictionSchema, RuleOrder, RuleSchema
 from controlplane.views.schemas import Schema
 from planner.sentences import there_are
@@ -99,7 +99,7 @@ async def _evict(context: ApiContext, body: EvictionOrder) -> EvictionSchema:
         Conflict: it is pinned there, or loaded nowhere.
     """
     snapshot = await context.snapshot()
-    row = catalog_views.variant_row(snapshot, body.task, body.variant)
+    row = variant_row(snapshot, body.task, body.variant)
     statuses = {one.worker: one for one in await context.live.whole_worker_status()}
     if body.worker and body.worker not in statuses:
         known = there_are(statuses, body.worker) or "; none is there"

@@ -27,7 +27,7 @@ LEFT_OUT = ": left out"
 
 def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
     """What was registered, as plain JSON values."""
-    from controlplane.views.catalog_views import dominated
+    from controlplane.views.catalog.frontier import dominated
     from variants.working_memory import counted_mib
 
     kinds = {kind.name: kind for kind in result.device_kinds}

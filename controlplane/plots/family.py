@@ -16,8 +16,9 @@ from controlplane.plots.drawing import (
     short,
     tone,
 )
+from controlplane.views.catalog.tasks import find_task
 from controlplane.views.catalog.variant_schemas import OnDevice, VariantSchema
-from controlplane.views.catalog_views import find_task, variant_rows
+from controlplane.views.catalog.variants import variant_rows
 from variants.errors import InvalidInput
 from variants.figures import accuracy_text
 from variants.types import CatalogSnapshot, LatencyPoint, Stage

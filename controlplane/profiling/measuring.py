@@ -16,7 +16,7 @@ from controlplane.building.meter import Meter
 from controlplane.building.types import SkippedVariant, Thoroughness
 from controlplane.profiling.telling import Telling
 from controlplane.profiling.workbench import Workbench
-from controlplane.views.catalog_views import dominated
+from controlplane.views.catalog.frontier import dominated
 from profiler.evaluation.accuracy import Judgement
 from profiler.sampling.search import Search
 from profiler.sampling.space import Configuration, Space

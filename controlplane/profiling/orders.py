@@ -11,7 +11,8 @@ from math import inf
 
 from controlplane.profiling.profiles import Cause, DueProfile, Hosts, due_profiles
 from controlplane.profiling.unanswered import answering
-from controlplane.views.catalog_views import SERVING, dominated
+from controlplane.views.catalog.frontier import dominated
+from controlplane.views.catalog.stages import SERVING
 from planner.types import Demand, ProfileKey
 from variants.types import (
     CatalogSnapshot,

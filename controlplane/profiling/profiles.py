@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from controlplane.profiling.staleness import host_of
-from controlplane.views.catalog_views import find_task
+from controlplane.views.catalog.tasks import find_task
 from planner.sentences import there_are
 from profiler.fingerprint import is_stale
 from variants.errors import NotFound

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from functools import cache
 
-from controlplane.views.catalog_views import Changed
+from controlplane.views.catalog.variants import Changed
 from profiler.fingerprint import fingerprint, gpu_and_driver, is_stale
 from variants.types import DeviceKindName, Profile, ProfileSource, Variant
 from workers.runtimes.registry import libraries_of

@@ -21,7 +21,7 @@ from controlplane.building.types import (
 from controlplane.building.work_folder import work_folder
 from controlplane.registry.preparation import STEPS_EXPECTED, preparation_for
 from controlplane.registry.storing import commit, result_of
-from controlplane.views.catalog_views import find_task
+from controlplane.views.catalog.tasks import find_task
 from variants.artifacts.protocol import ArtifactStore
 from variants.artifacts.storing_notes import StoringNotes
 from variants.builders.registry import BUILDERS, variant_name

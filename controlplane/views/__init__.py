@@ -5,7 +5,7 @@ go values and Pydantic models, which the control API sends and the command line 
 
 Read ``schemas`` (the bodies of the API) with those of ``catalog``, ``worker_schemas``,
 ``peak_schemas``, ``canary_schemas``, ``rule_schemas``, ``plan_schemas`` and
-``explanation_schemas``; ``catalog_views`` (tasks, models, variants and their frontier) with
+``explanation_schemas``; ``catalog`` (tasks, models, variants and their frontier) with
 ``live_latencies``; ``service_status`` and ``history`` (what clients experience, and how the last
 hour went) with ``headroom`` (how much more could be served); ``storage_status`` (whether what has
 to be kept can be written) and ``machines`` (whether their cores suffice, and the certificate

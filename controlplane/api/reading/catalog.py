@@ -10,10 +10,12 @@ from controlplane.api.context import ApiContext
 from controlplane.api.inventory import kinds_now
 from controlplane.api.path_parameters import ModelPath, TaskPath
 from controlplane.profiling.staleness import changed_on
-from controlplane.views import catalog_views
 from controlplane.views.catalog.model_schemas import ModelSchema, VersionSchema
+from controlplane.views.catalog.models import model_rows
 from controlplane.views.catalog.task_schemas import TaskSchema
+from controlplane.views.catalog.tasks import named_tasks, task_rows
 from controlplane.views.catalog.variant_schemas import ProfileSchema, VariantSchema
+from controlplane.views.catalog.variants import variant_row, variant_rows
 from controlplane.views.live_latencies import Live, live_latencies, tell_device, tell_profile
 from controlplane.views.schemas import Schema
 from controlplane.views.worker_schemas import WorkerSchema
@@ -49,37 +51,37 @@ def catalog_routes(context: ApiContext) -> APIRouter:
 
     @routes.get("/tasks", summary="All tasks")
     async def tasks() -> Tasks:
-        return Tasks(tasks=catalog_views.task_rows(await context.snapshot()))
+        return Tasks(tasks=task_rows(await context.snapshot()))
 
     @routes.get("/tasks/{task}", summary="One task")
     async def task(task: TaskPath) -> TaskSchema:
-        return catalog_views.task_rows(await context.snapshot(), task)[0]
+        return task_rows(await context.snapshot(), task)[0]
 
     @routes.get("/tasks/{task}/models", summary="Models of a task")
     async def task_models(task: TaskPath) -> Models:
-        return Models(models=catalog_views.model_rows(await context.snapshot(), task))
+        return Models(models=model_rows(await context.snapshot(), task))
 
     @routes.get("/tasks/{task}/variants", summary="Variants of a task, with the frontier")
     async def variants(task: TaskPath) -> Variants:
         there = await _kinds_there(context)
-        rows = catalog_views.variant_rows(await context.snapshot(), task, changed, there)
+        rows = variant_rows(await context.snapshot(), task, changed, there)
         await _tell_live(context, rows)
         return Variants(variants=rows)
 
     @routes.get("/variants/{task}/{variant}", summary="One variant")
     async def variant(task: TaskPath, variant: str) -> VariantSchema:
         there = await _kinds_there(context)
-        row = catalog_views.variant_row(await context.snapshot(), task, variant, changed, there)
+        row = variant_row(await context.snapshot(), task, variant, changed, there)
         await _tell_live(context, [row])
         return row
 
     @routes.get("/models", summary="All models")
     async def models() -> Models:
-        return Models(models=catalog_views.model_rows(await context.snapshot()))
+        return Models(models=model_rows(await context.snapshot()))
 
     @routes.get("/models/{task}/{model}", summary="One model with its versions")
     async def model(task: TaskPath, model: ModelPath) -> ModelSchema:
-        row = catalog_views.model_rows(await context.snapshot(), task, model)[0]
+        row = model_rows(await context.snapshot(), task, model)[0]
         for version in row.versions:
             version.source_bytes = await asyncio.to_thread(_size, context.store, version)
         return row
@@ -126,7 +128,7 @@ def _checked(
     Raises:
         TaskNotFound, NotFound: the catalog has no task or variant of that name.
     """
-    of = None if task is None else catalog_views.named_tasks(snapshot, task)
+    of = None if task is None else named_tasks(snapshot, task)
     known = {v.name for v in snapshot.variants if of is None or v.task in of}
     if variant is not None and variant not in known:
         said = "there is" if task is None else f"task {task!r} has"

@@ -12,7 +12,7 @@ from pydantic import AwareDatetime, StringConstraints
 from controlplane.api.context import ApiContext
 from controlplane.api.reading.event_kinds import EVENT_KINDS
 from controlplane.api.reading.running import worker_name
-from controlplane.views import catalog_views
+from controlplane.views.catalog.tasks import named_tasks
 from controlplane.views.schemas import EventSchema, Schema
 from planner.sentences import there_are
 from variants.errors import InvalidInput, NotFound, StateUnavailable, TaskNotFound
@@ -118,7 +118,7 @@ async def _tasks(context: ApiContext, task: str) -> frozenset[str]:
         TaskNotFound: there is none and nothing is told of one that there was.
     """
     try:
-        return frozenset({task, *catalog_views.named_tasks(await context.snapshot(), task)})
+        return frozenset({task, *named_tasks(await context.snapshot(), task)})
     except TaskNotFound:
         of_it = frozenset({task})
         if await _any(context, EventFilter(tasks=of_it)):  # it was removed

@@ -13,7 +13,7 @@ from controlplane.api.context import ApiContext
 from controlplane.api.inventory import fleet_status_now
 from controlplane.api.path_parameters import WorkerPath
 from controlplane.api.rules import rule_rows
-from controlplane.views import catalog_views
+from controlplane.views.catalog.tasks import find_task
 from controlplane.views.headroom import HeadroomSchema
 from controlplane.views.history import LONGEST_S, history
 from controlplane.views.machines.core_shortage import CoreLevel
@@ -117,7 +117,7 @@ def running_routes(context: ApiContext) -> APIRouter:
         samples = await context.live.history()
         if task is not None and all(task not in one["tasks"] for one in samples):
             # Of one that is removed the samples of the last hour are shown.
-            catalog_views.find_task(await context.snapshot(), task)
+            find_task(await context.snapshot(), task)
         return History.model_validate(history(samples, time(), seconds, task))
 
     return routes
@@ -131,7 +131,7 @@ async def _plan_now(context: ApiContext, task: str | None) -> PlanSchema:
     """
     newest = await asyncio.to_thread(context.catalog.latest_plan)
     if task is not None and (newest is None or all(p.task != task for p in newest.placements)):
-        catalog_views.find_task(await context.snapshot(), task)
+        find_task(await context.snapshot(), task)
     row = PlanSchema.of(newest, await fleet_status_now(context, newest), task)
     row.rules = [said for each in await rule_rows(context) if (said := told(each))]
     row.storage = StorageStatusSchema.model_validate(await context.storage())

@@ -19,7 +19,7 @@ from controlplane.building.types import RegistrationRequest, RegistrationResult,
 from controlplane.machine import machine_kinds
 from controlplane.registry.registration import register
 from controlplane.settings import load_settings
-from controlplane.views.catalog_views import dominated
+from controlplane.views.catalog.frontier import dominated
 from profiler.sampling.space import precision_of, runtime_of
 from tests.bench import machine
 from tests.machine_cache import digits_folder

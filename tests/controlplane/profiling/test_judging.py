@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from controlplane.profiling.judging import Judged, judge_again
-from controlplane.views.catalog_views import find_task
+from controlplane.views.catalog.tasks import find_task
 from tests.controlplane.registry.test_registration import CPU, QUICK, House
 from variants.errors import InvalidArtifact
 from variants.types import VariantName

@@ -10,13 +10,7 @@ import typer
 from controlplane.building.types import RegistrationLimits
 from controlplane.cli.model_options import EvaluationOption
 from controlplane.cli.outcome import REFUSED, Output, OutputOption, emit
-from controlplane.cli.progress import (
-    ProgressOption,
-    ProgressStyle,
-    interruptible,
-    say_waits,
-    shown,
-)
+from controlplane.cli.progress import ProgressOption, ProgressStyle, interruptible, say_waits, shown
 from controlplane.cli.render import percent, printable, table
 from variants.errors import NotFound
 from variants.figures import counted
@@ -142,7 +136,7 @@ def _parts(known: "CatalogSnapshot", name: str) -> "list[Task]":
     Raises:
         TaskNotFound: there is none.
     """
-    from controlplane.views.catalog_views import find_task
+    from controlplane.views.catalog.tasks import find_task
     from variants.buckets import bucketed_named
 
     buckets = bucketed_named(known.tasks, name)

@@ -40,7 +40,7 @@ def repair(
     from controlplane.cluster.head import store_of
     from controlplane.registry.damage import artifacts_of, damages
     from controlplane.registry.repairing import repair_all
-    from controlplane.views.catalog_views import find_task
+    from controlplane.views.catalog.tasks import find_task
     from variants.catalog.sql import open_catalog
     from variants.errors import NotFound
 

@@ -41,7 +41,7 @@ def tokenizer(
     from controlplane.settings import load_settings
     from controlplane.startup.presence import as_running
     from controlplane.timestamps import timestamp
-    from controlplane.views.catalog_views import named_tasks
+    from controlplane.views.catalog.tasks import named_tasks
     from variants.catalog.sql import open_catalog
 
     settings = as_running(installed(load_settings()))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.views.catalog_views import dominated
+from controlplane.views.catalog.frontier import dominated
 from tests.controlplane.builders import CPU, profile, variant
 from variants.types import LatencyPoint, Profile, ProfileSource, Variant
 
