@@ -31,7 +31,8 @@ from tests.variants.catalog_builders import (
     variant,
     version,
 )
-from variants.catalog import memory, sql
+from variants.catalog import sql
+from variants.catalog.memory import records
 from variants.catalog.protocol import TICKS_KEPT, Catalog, Marks
 from variants.errors import Conflict, InvalidInput, NotFound, StaleEpoch
 from variants.types import (
@@ -828,8 +829,8 @@ def test_ticks_with_other_rates_alone_changed_nothing(catalog: Catalog) -> None:
 def test_only_the_newest_ticks_are_kept(somewhere: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand, of which each takes a database milliseconds: here only a few."""
     assert TICKS_KEPT == 1_000
-    for catalogs in (memory, sql):
-        monkeypatch.setattr(catalogs, "TICKS_KEPT", 20)
+    for kept_in in (records, sql):
+        monkeypatch.setattr(kept_in, "TICKS_KEPT", 20)
     catalog = somewhere.open()
     for number in range(23):
         catalog.add_tick(tick(number))

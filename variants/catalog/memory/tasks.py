@@ -1,0 +1,128 @@
+"""What is changed of tasks and what leaves, in the memory of one process."""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from variants.catalog.memory.canaries import MemoryCanaries
+from variants.catalog.removal import Freed, Removed, check_retired, discarded, freed
+from variants.catalog.validity.canaries import standing
+from variants.catalog.validity.registrations import check_task
+from variants.catalog.validity.texts import check_named, check_tokenizer, tokenizers_of
+from variants.errors import NotFound
+from variants.texts.inputs import digest_of_text
+from variants.types import Digest, ModelName, ModelVersion, Peak, Registration, Task, TaskName
+
+
+class MemoryTasks(MemoryCanaries):
+    """The part of ``variants.catalog.protocol.Catalog`` that changes what is registered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._removed: dict[tuple[TaskName, ModelName, int], Digest] = {}
+        self._leftovers: dict[Digest, str] = {}
+        self._tokenizers: dict[Digest, bytes] = {}
+
+    def change_task(
+        self, task: TaskName, change: Callable[[Task], Task], tokenizer: bytes | None = None
+    ) -> tuple[Task, Task]:
+        with self._writing:
+            old = self._snapshot
+            before = next((one for one in old.tasks if one.name == task), None)
+            if before is None:
+                raise NotFound(f"there is no task {task!r}")
+            after = change(before)
+            check_task(after)
+            check_named(after, tokenizer, known=self._tokenizers)
+            if after != before:
+                if tokenizer is not None:
+                    self._tokenizers = self._tokenizers | {digest_of_text(tokenizer): tokenizer}
+                tasks = tuple(after if one is before else one for one in old.tasks)
+                self._snapshot = replace(old, revision=old.revision + 1, tasks=tasks)
+            return before, after
+
+    def tokenizer(self, digest: Digest) -> bytes:
+        if digest not in tokenizers_of(self._snapshot.tasks, self._snapshot.versions):
+            raise NotFound(f"there is no tokenizer {digest[:12]}")
+        return self._tokenizers[digest]
+
+    def _keep_tokenizer(self, registration: Registration, *, new: bool) -> None:
+        given = registration.tokenizer
+        check_tokenizer(registration, new=new, known=self._tokenizers)
+        if given is not None:
+            self._tokenizers = self._tokenizers | {digest_of_text(given): given}
+
+    def remove_task(self, task: TaskName) -> Removed:
+        with self._writing:
+            old = self._snapshot
+            if not any(one.name == task for one in old.tasks):
+                raise NotFound(f"there is no task {task!r}")
+            gone = tuple(peak for peak in self.peaks() if peak.task == task)
+            of_task = tuple(v for v in old.versions if v.task == task)
+            removed = self._remove(str(task), of_task, gone)
+            tasks = tuple(one for one in old.tasks if one.name != task)
+            self._snapshot = replace(self._snapshot, tasks=tasks)
+            self._peaks = {id: peak for id, peak in self._peaks.items() if peak not in gone}
+            return removed
+
+    def remove_version(self, task: TaskName, model: ModelName, version: int) -> Removed:
+        with self._writing:
+            wanted = (task, model, version)
+            of_it = (v for v in self._snapshot.versions if (v.task, v.model, v.version) == wanted)
+            found = next(of_it, None)
+            if found is None:
+                raise NotFound(f"task {task!r} has no version {model}-v{version}")
+            check_retired(found)
+            return self._remove(f"{task}/{found.label}", (found,), ())
+
+    def _remove(
+        self, subject: str, versions: tuple[ModelVersion, ...], peaks: tuple[Peak, ...]
+    ) -> Removed:
+        old = self._snapshot
+        numbers = {(v.task, v.model, v.version): v.source for v in versions}
+        variants = tuple(v for v in old.variants if (v.task, v.model, v.version) in numbers)
+        gone = {variant.key for variant in variants}
+        removed = Removed(versions=versions, variants=variants, peaks=peaks)
+        self._removed = self._removed | numbers
+        self._leftovers = dict.fromkeys(removed.artifacts, subject) | self._leftovers
+        self._requests = {k: r for k, r in self._requests.items() if k[:2] not in gone}
+        self._lifts = {key: lift for key, lift in self._lifts.items() if key not in gone}
+        self._lived = self._lived - numbers.keys()
+        left = tuple(v for v in old.versions if v not in versions)
+        self._snapshot = replace(
+            old,
+            revision=old.revision + 1,
+            versions=left,
+            canaries=standing(old.canaries, left),
+            variants=tuple(v for v in old.variants if v.key not in gone),
+            profiles=tuple(p for p in old.profiles if (p.task, p.variant) not in gone),
+            rules=tuple(rule for rule in old.rules if rule.key not in gone),
+        )
+        return removed
+
+    def removed_versions(self, task: TaskName, model: ModelName) -> dict[int, Digest]:
+        return {
+            number: source
+            for (of, one, number), source in sorted(self._removed.items())
+            if (of, one) == (task, model)
+        }
+
+    def leftovers(self) -> frozenset[Digest]:
+        return frozenset(self._leftovers)
+
+    def free(self, delete: Callable[[Digest], None], most: int | None = None) -> Freed:
+        with self._writing:
+            left, old = dict(sorted(self._leftovers.items())[:most]), self._snapshot
+            used = {v.source for v in old.versions} | {v.artifact for v in old.variants}
+            found = freed(left, used)
+            for digest in found.deleted:
+                delete(digest)
+            self._leftovers = {d: of for d, of in self._leftovers.items() if d not in left}
+            return found
+
+    def discard(
+        self, digests: Collection[Digest], delete: Callable[[Digest], None]
+    ) -> tuple[Digest, ...]:
+        with self._writing:
+            old = self._snapshot
+            used = {v.source for v in old.versions} | {v.artifact for v in old.variants}
+            return discarded(digests, used, delete)
