@@ -1,7 +1,7 @@
 """The catalog: what is registered, what was measured, what was planned.
 
 ``Catalog`` is the contract; ``variants.catalog.memory`` and ``variants.catalog.sql`` implement it
-and ``tests/contracts/test_catalog.py`` runs over both. All methods are synchronous and safe to call
+and ``tests/contracts/catalog`` runs over both. All methods are synchronous and safe to call
 from any thread.
 """
 

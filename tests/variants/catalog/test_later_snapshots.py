@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, Executable, delete, select, update
 
+from tests.contracts.catalog.test_catalogs_agree import Step, steps
 from tests.contracts.places import Emptied, migrated_place
-from tests.contracts.test_catalogs_agree import Step, steps
 from tests.variants.catalog_builders import points, profile, registration, variant
 from variants.catalog import tables
 from variants.catalog.changes import CHANGES_KEPT, advance_revision

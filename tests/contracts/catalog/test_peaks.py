@@ -1,13 +1,11 @@
 """Declared peaks and what was learned, in every catalog: in memory, on SQLite, on PostgreSQL."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.contracts.places import MEMORY_IN_EACH_RUN, Place, migrated_place
+from tests.contracts.places import MEMORY_IN_EACH_RUN, Place
 from variants.catalog.protocol import MOST_LEARNED_BYTES, MOST_PEAKS, Catalog
 from variants.errors import Conflict, InvalidInput, NotFound, StaleEpoch
 from variants.types import Peak, TaskName
@@ -16,17 +14,6 @@ SALE = Peak(start_s=1_000.0, end_s=2_000.0, factor=3.0, note="Räumungsverkauf")
 LESSONS = Peak(
     start_s=500.5, end_s=600.25, task=TaskName("digits"), qps=12.5, every_s=86_400.0, note=""
 )
-
-
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def somewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    with migrated_place(request.param, request, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def catalog(somewhere: Place) -> Catalog:
-    return somewhere.open()
 
 
 def test_peaks_are_read_back_by_start_under_new_ids(somewhere: Place) -> None:

@@ -1,17 +1,14 @@
 """What a catalog says once tasks and versions are taken out, wherever it is kept."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from threading import Event, Thread
 from time import sleep, time
 from typing import Any
 
 import pytest
 
-from tests.contracts.places import migrated_place
 from tests.variants.catalog_builders import profile, registration, task, variant, version
 from variants.catalog.protocol import Catalog
 from variants.errors import Conflict, NotFound
@@ -30,12 +27,6 @@ from variants.types import (
 
 DIGITS, LETTERS, MLP = TaskName("digits"), TaskName("letters"), ModelName("mlp")
 SOURCE, ARTIFACT, OTHER = Digest("a" * 64), Digest("b" * 64), Digest("c" * 64)
-
-
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
-    with migrated_place(request.param, request, tmp_path) as made:
-        yield made.open()
 
 
 def of_bytes(source: Digest, artifact: Digest, number: int = 1, **changes: Any) -> Registration:

@@ -1,0 +1,1 @@
+"""One contract, three catalogs: in memory, on SQLite, on PostgreSQL."""

@@ -1,0 +1,98 @@
+"""Inventory and plans, in every catalog."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.variants.catalog_builders import plan, registration, route
+from variants.catalog.protocol import Catalog, Marks
+from variants.errors import InvalidInput, NotFound, StaleEpoch
+from variants.types import DeviceKindName, QuarantineLift, VariantName
+
+
+def test_the_inventory_is_what_was_asked_for_last(catalog: Catalog) -> None:
+    before = catalog.revision()
+    assert catalog.inventory() == {}
+    catalog.set_inventory(DeviceKindName("cpu-2"), 2)
+    catalog.set_inventory(DeviceKindName("cpu-1"), 0)
+    catalog.set_inventory(DeviceKindName("cpu-2"), 1)
+    assert catalog.inventory() == {"cpu-1": 0, "cpu-2": 1}
+    assert catalog.revision() == before
+
+
+def test_the_marks_are_revision_plan_and_inventory(catalog: Catalog) -> None:
+    assert catalog.marks() == Marks(revision=0, plan_version=0, inventory={})
+    catalog.register(registration())
+    catalog.put_plan(plan(catalog.acquire_leadership("controller-1")))
+    catalog.set_inventory(DeviceKindName("cpu-2"), 2)
+    assert catalog.marks() == Marks(
+        revision=1, plan_version=1, inventory={DeviceKindName("cpu-2"): 2}
+    )
+    assert catalog.marks().inventory == catalog.inventory()
+
+
+def test_the_latest_lift_of_a_quarantine_counts(catalog: Catalog) -> None:
+    made = registration()
+    catalog.register(made)
+    before, (variant, *_) = catalog.revision(), made.variants
+
+    def lift(at_s: float) -> QuarantineLift:
+        return QuarantineLift(task=variant.task, variant=variant.name, at_s=at_s)
+
+    assert catalog.quarantine_lifts() == ()
+    for at_s in (5.0, 7.5, 6.0):
+        catalog.lift_quarantine(lift(at_s))
+    assert catalog.quarantine_lifts() == (lift(7.5),)
+    for at_s in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(InvalidInput):
+            catalog.lift_quarantine(lift(at_s))
+    with pytest.raises(NotFound):
+        catalog.lift_quarantine(replace(lift(8.0), variant=VariantName("none")))
+    assert (catalog.quarantine_lifts(), catalog.revision()) == ((lift(7.5),), before)
+
+
+@pytest.mark.parametrize(("name", "count"), [("cpu-1", -1), ("cpu-1", 10_001), ("CPU 1", 1)])
+def test_an_inventory_that_cannot_be_is_refused(catalog: Catalog, name: str, count: int) -> None:
+    with pytest.raises(InvalidInput):
+        catalog.set_inventory(DeviceKindName(name), count)
+    assert catalog.inventory() == {}
+
+
+def test_plans_get_versions_that_grow(catalog: Catalog) -> None:
+    epoch = catalog.acquire_leadership("controller-1")
+    assert epoch == 1
+    assert catalog.put_plan(plan(epoch, share=0.1)) == plan(epoch, share=0.1, number=1)
+    assert catalog.put_plan(plan(epoch, share=0.2)) == plan(epoch, share=0.2, number=2)
+    assert catalog.latest_plan() == plan(epoch, share=0.2, number=2)
+    assert catalog.marks().plan_version == 2
+
+
+def test_plans_keep_their_routes(catalog: Catalog) -> None:
+    epoch = catalog.acquire_leadership("controller-1")
+    routes = (route(100.0, slo_ms=180.0), route(200.0))
+    catalog.put_plan(replace(plan(epoch), routes=routes))
+    assert catalog.latest_plan() == replace(plan(epoch, number=1), routes=routes)
+
+
+def test_an_older_leader_cannot_plan(catalog: Catalog) -> None:
+    old = catalog.acquire_leadership("controller-1")
+    catalog.put_plan(plan(old))
+    new = catalog.acquire_leadership("controller-2")
+    with pytest.raises(StaleEpoch):
+        catalog.put_plan(plan(old, share=0.9))
+    assert catalog.latest_plan() == plan(old, number=1)
+    assert catalog.put_plan(plan(new)).version == 2
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_nobody_plans_under_an_epoch_that_was_not_given_out(catalog: Catalog, epoch: int) -> None:
+    if epoch:
+        catalog.acquire_leadership("controller-1")
+    with pytest.raises(StaleEpoch):
+        catalog.put_plan(plan(epoch))
+    assert catalog.latest_plan() is None
+
+
+def test_a_plan_does_not_advance_the_revision(catalog: Catalog) -> None:
+    catalog.put_plan(plan(catalog.acquire_leadership("controller-1")))
+    assert catalog.revision() == 0
