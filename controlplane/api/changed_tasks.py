@@ -13,7 +13,7 @@ from controlplane.views.catalog.task_changes import ImageChange, LabelsSchema, S
 from controlplane.views.catalog.task_schemas import TaskSchema
 from controlplane.views.catalog.tasks import named_tasks, task_rows
 from planner.sentences import some_of
-from variants.catalog.validity.registrations import labelled
+from variants.catalog.validity.tasks import labelled
 from variants.errors import InvalidInput, NotFound, TaskNotFound
 from variants.figures import accuracy_floor
 from variants.types import Event, ImageScale, Slo, Task

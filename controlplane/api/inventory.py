@@ -14,17 +14,12 @@ from pydantic import ConfigDict, Field
 from controlplane.api.context import ApiContext
 from controlplane.profiling.profiles import Cause, due_profiles, hosts_unknown
 from controlplane.settings import Settings
-from controlplane.views.fleet_status import (
-    FleetStatus,
-    KindStatus,
-    fleet_status,
-    kind_statuses,
-)
+from controlplane.views.fleet_status import FleetStatus, KindStatus, fleet_status, kind_statuses
 from controlplane.views.lack_of_room import Room, lack_of_nodes, lack_of_room
 from controlplane.views.plan_schemas import InventoryRow, ScaledKind
 from controlplane.views.schemas import Schema
 from controlplane.views.worker_schemas import WorkerSchema
-from variants.catalog.validity.registrations import MAX_WORKERS
+from variants.catalog.validity.plans import MAX_WORKERS
 from variants.errors import NotFound, StateUnavailable
 from variants.figures import counted
 from variants.types import CatalogSnapshot, DeviceKindName, Event, Plan

@@ -6,7 +6,7 @@ from math import prod
 from controlplane.building.types import RegistrationRequest
 from planner.sentences import some_of
 from variants.buckets import points
-from variants.catalog.validity.registrations import check_labels
+from variants.catalog.validity.tasks import check_labels
 from variants.checks.onnx_check import OnnxInfo, check_signature, describe
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.figures import counted

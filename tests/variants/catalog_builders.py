@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from variants.catalog.protocol import Catalog
-from variants.catalog.validity.registrations import labelled
+from variants.catalog.validity.tasks import labelled
 from variants.types import (
     DeviceKind,
     DeviceKindName,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.variants.catalog_builders import task
-from variants.catalog.validity.registrations import check_task
+from variants.catalog.validity.tasks import check_task
 from variants.errors import InvalidInput
 from variants.images import (
     Geometry,

@@ -28,13 +28,7 @@ from variants.catalog import counters, tables
 from variants.catalog.changes import advance_revision
 from variants.catalog.database import BUSY_TIMEOUT_S, is_newest
 from variants.catalog.memory import MemoryCatalog
-from variants.catalog.protocol import (
-    EVENTS_KEPT,
-    PLANS_KEPT,
-    TICKS_KEPT,
-    Catalog,
-    Marks,
-)
+from variants.catalog.protocol import EVENTS_KEPT, PLANS_KEPT, TICKS_KEPT, Catalog, Marks
 from variants.catalog.removal import check_number
 from variants.catalog.rows import (
     plan_row,
@@ -51,17 +45,16 @@ from variants.catalog.sql_planning import check_variant, has_led, leading_epoch
 from variants.catalog.sql_snapshot import LastRead, read_snapshot
 from variants.catalog.sql_tasks import SqlTaskTables, put_tokenizer, removed_versions
 from variants.catalog.validity.buckets import check_names
+from variants.catalog.validity.plans import check_event, check_inventory, check_plan, plain_body
+from variants.catalog.validity.profiles import (
+    check_device_kind,
+    check_profile,
+    check_profiling_request,
+)
 from variants.catalog.validity.registrations import (
     check_addition,
     check_conflicts,
-    check_device_kind,
-    check_event,
-    check_inventory,
-    check_plan,
-    check_profile,
-    check_profiling_request,
     check_registration,
-    plain_body,
     version_of,
 )
 from variants.errors import NotFound, StaleEpoch

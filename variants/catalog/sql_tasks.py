@@ -19,7 +19,8 @@ from variants.catalog.rows import (
     text_row,
 )
 from variants.catalog.sql_canaries import SqlCanaryTables, forget_version, move_version
-from variants.catalog.validity.registrations import check_judged, check_task, not_judged
+from variants.catalog.validity.registrations import check_judged, not_judged
+from variants.catalog.validity.tasks import check_task
 from variants.catalog.validity.texts import check_named, check_tokenizer, tokenizers_of
 from variants.errors import NotFound
 from variants.texts.inputs import digest_of_text, packed, unpacked

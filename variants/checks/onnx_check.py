@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from variants.catalog.validity.registrations import MAX_AXES
+from variants.catalog.validity.tasks import MAX_AXES
 from variants.checks.class_names import class_names
 from variants.checks.onnx_batch import settle_outputs
 from variants.checks.onnx_walk import graphs, nodes, sparse_tensors, tensors

@@ -14,7 +14,7 @@ from controlplane.controller.events.tick_records import tick_record
 from controlplane.timestamps import timestamp
 from planner.types import Action, Decision, Observation
 from variants.catalog.protocol import Catalog
-from variants.catalog.validity.registrations import storable
+from variants.catalog.validity.plain_values import storable
 from variants.errors import ModellessError, NotFound, StateUnavailable
 from variants.types import Event, Rule
 

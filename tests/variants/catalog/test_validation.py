@@ -17,12 +17,8 @@ from tests.variants.catalog_builders import (
     variant,
     version,
 )
-from variants.catalog.validity.registrations import (
-    check_event,
-    check_plan,
-    check_registration,
-    plain_body,
-)
+from variants.catalog.validity.plans import check_event, check_plan, plain_body
+from variants.catalog.validity.registrations import check_registration
 from variants.errors import InvalidInput
 from variants.types import DeviceKindName, Registration, Slo, TensorSpec
 

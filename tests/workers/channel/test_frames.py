@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from variants.catalog.validity.registrations import MAX_AXES
+from variants.catalog.validity.tasks import MAX_AXES
 from workers.channel.frames import (
     HEADER,
     FrameKind,

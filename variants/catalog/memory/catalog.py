@@ -6,12 +6,11 @@ from variants.catalog.memory.tasks import MemoryTasks
 from variants.catalog.protocol import Marks, ordered
 from variants.catalog.removal import check_number
 from variants.catalog.validity.buckets import check_names
+from variants.catalog.validity.profiles import check_device_kind, check_profile
 from variants.catalog.validity.registrations import (
     check_addition,
     check_conflicts,
-    check_device_kind,
     check_judged,
-    check_profile,
     check_registration,
     not_judged,
     version_of,

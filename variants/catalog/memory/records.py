@@ -6,13 +6,8 @@ from threading import Lock
 
 from variants.catalog.protocol import EVENTS_KEPT, TICKS_KEPT
 from variants.catalog.validity.peaks import check_learned
-from variants.catalog.validity.registrations import (
-    check_event,
-    check_inventory,
-    check_plan,
-    check_profiling_request,
-    plain_body,
-)
+from variants.catalog.validity.plans import check_event, check_inventory, check_plan, plain_body
+from variants.catalog.validity.profiles import check_profiling_request
 from variants.errors import NotFound, StaleEpoch
 from variants.types import (
     ALL_EVENTS,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from variants.catalog.memory.canaries import MemoryCanaries
 from variants.catalog.removal import Freed, Removed, check_retired, discarded, freed
 from variants.catalog.validity.canaries import standing
-from variants.catalog.validity.registrations import check_task
+from variants.catalog.validity.tasks import check_task
 from variants.catalog.validity.texts import check_named, check_tokenizer, tokenizers_of
 from variants.errors import NotFound
 from variants.texts.inputs import digest_of_text

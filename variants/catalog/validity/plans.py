@@ -1,0 +1,49 @@
+"""What a plan, the inventory, a tick and an event may be."""
+
+import json
+from typing import Any
+
+from variants.catalog.validity.plain_values import check_count, check_storable
+from variants.errors import InvalidInput
+from variants.types import NAME, Event, Plan, TickRecord
+
+MAX_WORKERS = 10_000
+"""The most workers of one device kind that can be asked for."""
+
+
+def check_inventory(device_kind: str, count: int) -> None:
+    """Raise ``InvalidInput`` unless so many workers of a kind may be asked for."""
+    if not NAME.fullmatch(device_kind):
+        raise InvalidInput(f"{device_kind[:40]!r} cannot be the name of a device kind")
+    if not 0 <= count <= MAX_WORKERS:
+        raise InvalidInput(f"{count} workers are not possible; choose 0 to {MAX_WORKERS}")
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse a plan that cannot be written down: shares that are not in [0, 1], odd text."""
+    for placement in plan.placements:
+        where = f"variant {placement.variant!r} on worker {placement.worker!r}"
+        if not 0 <= placement.share <= 1:
+            raise InvalidInput(f"the share of {where} is {placement.share}, not in [0, 1]")
+    for kind, count in plan.workers.items():
+        check_count(count, f"the number of {kind!r} workers in the plan", least=0)
+    check_storable(plan.created_at, "the time of the plan")
+
+
+def check_event(event: Event) -> None:
+    """Refuse an event whose text cannot be stored."""
+    for text in (event.at, event.kind, event.subject, event.message):
+        check_storable(text, "an event")
+
+
+def plain_body(record: TickRecord) -> dict[str, Any]:
+    """The body of a tick as every catalog gives it back: a copy, made of plain JSON values.
+
+    Raises:
+        InvalidInput: there is something in it that JSON cannot say, such as NaN or a set.
+    """
+    check_storable(record.at, "the time of a tick")
+    try:
+        return dict(json.loads(json.dumps(dict(record.body), allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"the body of a tick is not plain JSON: {error}") from error
