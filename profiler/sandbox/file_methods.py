@@ -33,7 +33,7 @@ def check(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     limits = OnnxLimits(size_mib=arguments["size_mib"])
     path = Path(arguments["path"])
     if arguments.get("onnx"):
-        from variants.checks.archive_check import ArchiveLimits, check_archive, extract_onnx
+        from variants.checks.archive.archive_check import ArchiveLimits, check_archive, extract_onnx
 
         archive_limits = ArchiveLimits(size_mib=2 * limits.size_mib, onnx=limits)
         check_archive(path, limits=archive_limits)

@@ -7,10 +7,9 @@ Read ``onnx_check`` with ``onnx_walk`` first; ``class_names`` reads what classes
 ``onnx_plain`` brings what converters write into the form that is served, ``onnx_edges`` and
 ``onnx_batch`` write a model with other inputs and outputs or another batch, where ``edges`` asks
 for it, ``open_axis`` one with a size for the axis that a model of texts leaves open, and
-``onnx_parts`` one with the weights that lie beside it. An archive is checked
-by ``archive_check`` in this order: ``zip_layout`` (the zip file itself), ``program_check`` (the
-program as JSON, by the shapes of ``json_shape``), with ``program_words`` and ``program_operators``
-(what a program may contain) and ``tensor_layout`` (what it says of its tensors).
+``onnx_parts`` one with the weights that lie beside it. An archive is checked by ``archive``.
+``zip_layout`` and ``json_shape`` are what it and others stand on: zip files whose members are
+where they say, and JSON documents of a known shape.
 
 Imports ``variants.types``, ``errors``, ``figures`` and ``catalog``. The files are read as bytes,
 JSON and protobuf messages; no code in them is run.

@@ -8,7 +8,7 @@ operators that are. Whatever is left then is refused, by the same check that the
 
 from typing import Any
 
-from variants.checks.program_operators import OPERATORS
+from variants.checks.archive.program_operators import OPERATORS
 
 
 def functional(program: Any) -> Any:

@@ -46,7 +46,7 @@ from controlplane.client.exporting.example_inputs import Examples, read_examples
 from controlplane.client.exporting.exported import Exported, ExportError
 from controlplane.client.exporting.onnx_file import OnnxAnswers, cleaned, serialized
 from controlplane.client.exporting.tracing import Traced, first_line, quiet_torch, trace
-from variants.checks.archive_check import check_archive
+from variants.checks.archive.archive_check import check_archive
 from variants.checks.onnx_edges import rename_values
 from variants.errors import InvalidArtifact
 

@@ -22,7 +22,7 @@ from tests.bench.building.resnet import resnet18
 from tests.workers.builders import onnx_spec
 from variants.builders.protocol import Material
 from variants.builders.registry import make_builder, missing_here
-from variants.checks.archive_check import extract_onnx
+from variants.checks.archive.archive_check import extract_onnx
 from variants.errors import ModellessError
 from variants.types import TensorSpec
 from workers.runtimes.protocol import Runtime

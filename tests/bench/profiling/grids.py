@@ -17,7 +17,7 @@ from profiler.sandbox.probe import Probe, is_too_slow
 from profiler.sandbox.sandbox import Sandbox
 from tests.bench.building.resnet import CLASSES, resnet18
 from variants.builders.registry import BUILDERS, make_builder, missing_here
-from variants.checks.archive_check import extract_onnx
+from variants.checks.archive.archive_check import extract_onnx
 from variants.errors import InvalidArtifact
 from variants.types import PROFILE_BATCH_SIZES, LatencyPoint
 

@@ -19,7 +19,7 @@ from controlplane.client import Exported, ExportError, export
 from controlplane.client.exporting.onnx_file import OnnxAnswers
 from controlplane.client.exporting.torch_archive import refuse_pickles
 from tests.controlplane.client.modules import DATA, Does, Images, Words
-from variants.checks.archive_check import check_archive, extract_onnx
+from variants.checks.archive.archive_check import check_archive, extract_onnx
 from variants.types import TensorSpec
 from workers.runtimes.pytorch.program import read_program
 

@@ -13,7 +13,7 @@ from variants.builders import pytorch
 from variants.builders.gpu_requirements import missing_gpu
 from variants.builders.protocol import Material, Needs
 from variants.builders.registry import make_builder, missing_here
-from variants.checks.archive_check import extract_onnx
+from variants.checks.archive.archive_check import extract_onnx
 from variants.errors import VariantNotBuilt
 
 OPTIONS = {

@@ -15,12 +15,17 @@ from hypothesis import strategies as st
 
 from tests import onnx_models as models
 from tests.corpus import pt2
-from variants.checks import program_words as words
-from variants.checks.archive_check import ArchiveInfo, ArchiveLimits, check_archive, extract_onnx
+from variants.checks.archive import program_words as words
+from variants.checks.archive.archive_check import (
+    ArchiveInfo,
+    ArchiveLimits,
+    check_archive,
+    extract_onnx,
+)
+from variants.checks.archive.program_check import SCHEMA, called, check_program
+from variants.checks.archive.tensor_layout import ITEM_BYTES
 from variants.checks.json_shape import Misfit
 from variants.checks.onnx_check import OnnxLimits
-from variants.checks.program_check import SCHEMA, called, check_program
-from variants.checks.tensor_layout import ITEM_BYTES
 from variants.checks.zip_layout import pieces, read_layout
 from variants.errors import InvalidArtifact
 from variants.types import TensorSpec

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from variants.checks import program_operators, program_words
+from variants.checks.archive import program_operators, program_words
+from variants.checks.archive.program_operators import CORE, EXPORTED, OPERATORS
 from variants.checks.json_shape import Misfit
-from variants.checks.program_operators import CORE, EXPORTED, OPERATORS
 
 torch = pytest.importorskip("torch")
 

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from variants.checks import program_words as words
+from variants.checks.archive import program_words as words
 from variants.checks.json_shape import Misfit
 from variants.errors import RuntimeFailed
 

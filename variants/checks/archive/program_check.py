@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from variants.checks import program_words as words
+from variants.checks.archive import program_words as words
+from variants.checks.archive.tensor_layout import ITEM_BYTES, TensorLayout, fixed_size, layout_of
 from variants.checks.json_shape import (
     Misfit,
     Shape,
@@ -31,7 +32,6 @@ from variants.checks.json_shape import (
     text,
     union,
 )
-from variants.checks.tensor_layout import ITEM_BYTES, TensorLayout, fixed_size, layout_of
 from variants.errors import InvalidArtifact
 from variants.types import TensorSpec
 

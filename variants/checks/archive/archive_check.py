@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from variants.checks import program_words as words
+from variants.checks.archive import program_words as words
+from variants.checks.archive.program_check import TENSOR, ProgramInfo, check_program
+from variants.checks.archive.tensor_layout import ITEM_BYTES, TensorLayout, layout_of
 from variants.checks.json_shape import (
     Misfit,
     boolean,
@@ -35,8 +37,6 @@ from variants.checks.onnx_check import (
     check_model_bytes,
     describe,
 )
-from variants.checks.program_check import TENSOR, ProgramInfo, check_program
-from variants.checks.tensor_layout import ITEM_BYTES, TensorLayout, layout_of
 from variants.checks.zip_layout import PIECE_BYTES, Member, pieces, read_layout
 from variants.errors import InvalidArtifact
 from variants.figures import apart

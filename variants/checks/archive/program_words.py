@@ -10,8 +10,8 @@ import keyword
 import re
 from typing import Any
 
+from variants.checks.archive.program_operators import OPERATORS
 from variants.checks.json_shape import INT64, Misfit, shown, text
-from variants.checks.program_operators import OPERATORS
 
 _ATEN = "torch.ops.aten."
 _OPERATOR = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}\.[A-Za-z_][A-Za-z0-9_]{0,99}")
