@@ -13,14 +13,8 @@ from controlplane.building.sources import Sources
 from controlplane.building.types import RegistrationLimits, SkippedVariant
 from profiler.sandbox.sandbox import Sandbox
 from variants.builders.protocol import Needs
-from variants.builders.registry import (
-    BUILDERS,
-    SAME_FILE,
-    make_builder,
-    missing_here,
-    variant_name,
-)
-from variants.checks.onnx_check import check_file
+from variants.builders.registry import BUILDERS, SAME_FILE, make_builder, missing_here, variant_name
+from variants.checks.onnx_file import check_file
 from variants.errors import InvalidArtifact, InvalidInput, VariantNotBuilt
 from variants.types import Digest, ModelVersion, Variant
 

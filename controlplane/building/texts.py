@@ -12,16 +12,10 @@ from controlplane.building.text_encoding import TextEncoding, check_pairs, numbe
 from controlplane.building.types import RegistrationLimits, RegistrationRequest
 from profiler.sandbox.sandbox import Sandbox
 from variants.buckets import asked_name
-from variants.checks.onnx_check import check_file
+from variants.checks.onnx_file import check_file
 from variants.errors import Conflict, InvalidInput
 from variants.model_files import ModelFile
-from variants.texts.inputs import (
-    MOST_BYTES,
-    digest_of_text,
-    fills_of,
-    longest_of,
-    roles_of,
-)
+from variants.texts.inputs import MOST_BYTES, digest_of_text, fills_of, longest_of, roles_of
 from variants.types import Digest, Task, TextInput
 
 FAR_MORE, FEWEST_MORE = 1.25, 256

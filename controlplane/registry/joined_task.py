@@ -7,7 +7,8 @@ from controlplane.building.types import RegistrationRequest
 from planner.sentences import some_of
 from variants.buckets import points
 from variants.catalog.validity.tasks import check_labels
-from variants.checks.onnx_check import OnnxInfo, check_signature, describe
+from variants.checks.onnx_check import OnnxInfo, check_signature
+from variants.checks.onnx_signature import describe
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.figures import counted
 from variants.images import check_image

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from variants.checks.onnx_check import FIXED, OnnxLimits, check_model
+from variants.checks.onnx_check import OnnxLimits, check_model
+from variants.checks.onnx_signature import FIXED
 from variants.errors import InvalidArtifact
 from variants.onnx_halves import crashing_optimisers
 

@@ -28,7 +28,7 @@ from profiler.evaluation.position_truth import (
 )
 from profiler.evaluation.right_classes import right_classes
 from variants.buckets import bucket_of, judged_axis
-from variants.checks.onnx_check import check_file
+from variants.checks.onnx_file import check_file
 from variants.checks.zip_layout import LARGEST_ENTRY, directory_of
 from variants.errors import InvalidArtifact
 from variants.figures import apart, counted

@@ -15,7 +15,7 @@ import numpy as np
 
 from profiler.evaluation.freed_batch import drawn, session_of
 from variants.checks.onnx_batch import BATCH, fresh_name, settle_outputs
-from variants.checks.onnx_check import check_file, parse_model
+from variants.checks.onnx_file import check_file, parse_model
 
 TRIED_ROWS = (1, 2, 3)
 

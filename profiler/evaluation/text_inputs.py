@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from profiler.evaluation.embedding_table import rows_of_table
-from variants.checks.onnx_check import parse_model
+from variants.checks.onnx_file import parse_model
 from variants.errors import InvalidArtifact
 from variants.texts.inputs import WHOLE, roles_of
 

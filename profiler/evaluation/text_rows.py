@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from profiler.evaluation.labelled_rows import MAX_MIB, read_arrays
 from profiler.evaluation.position_truth import UNSAID
-from variants.checks.onnx_check import check_file
+from variants.checks.onnx_file import check_file
 from variants.errors import InvalidArtifact
 from variants.metrics.metric import LABELS, TARGETS
 from variants.metrics.positions import IGNORED

@@ -17,8 +17,8 @@ import numpy as np
 
 from profiler.evaluation.text_inputs import FilledInputs
 from variants.checks.onnx_batch import fresh_name
-from variants.checks.onnx_check import parse_model
 from variants.checks.onnx_edges import copied, rename_inputs, rename_value
+from variants.checks.onnx_file import parse_model
 from variants.texts.inputs import names_of
 from variants.types import TYPE_UNIT, TextInput
 

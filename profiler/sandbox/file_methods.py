@@ -18,8 +18,9 @@ from variants.buckets import read_bucket
 from variants.builders.protocol import Material
 from variants.builders.registry import make_builder
 from variants.checks.edges import Edges
-from variants.checks.onnx_check import OnnxLimits, check_file, check_model
+from variants.checks.onnx_check import OnnxLimits, check_model
 from variants.checks.onnx_edges import change_edges
+from variants.checks.onnx_file import check_file
 from variants.metrics.metric import Judged, parse_metric
 from variants.types import TextInput
 from workers.runtimes.protocol import Tensor
@@ -145,7 +146,7 @@ def tokenizer(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     """``tokenizer``, and what it is called in sentences, to the number of its ``pad`` token and the
     ``highest`` one; and the ``tables`` of ``models``, which are read by their input ``ids``."""
     from profiler.evaluation.embedding_table import rows_of_table
-    from variants.checks.onnx_check import parse_model
+    from variants.checks.onnx_file import parse_model
 
     found = _tokeniser(arguments)
     tables = {

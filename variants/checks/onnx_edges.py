@@ -17,7 +17,8 @@ import numpy as np
 
 from variants.checks.edges import Edges
 from variants.checks.onnx_batch import free_batch, fresh_name
-from variants.checks.onnx_check import LONGEST_NAME, check_file, parse_model
+from variants.checks.onnx_file import check_file, parse_model
+from variants.checks.onnx_signature import LONGEST_NAME
 from variants.checks.onnx_walk import graphs, inner_names
 from variants.errors import InvalidInput
 from variants.figures import counted

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from variants.checks.onnx_check import check_file, parse_model
+from variants.checks.onnx_file import check_file, parse_model
 from variants.checks.onnx_walk import tensors
 from variants.errors import InvalidArtifact
 from variants.figures import apart

@@ -11,7 +11,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from variants.checks.onnx_check import parse_model
+from variants.checks.onnx_file import parse_model
 from variants.checks.onnx_walk import graphs
 from variants.errors import InvalidArtifact
 from variants.types import FollowingAxis, LengthBucket

@@ -29,14 +29,9 @@ from variants.checks.json_shape import (
     record,
     text,
 )
-from variants.checks.onnx_check import (
-    DTYPES,
-    OnnxInfo,
-    OnnxLimits,
-    check_file,
-    check_model_bytes,
-    describe,
-)
+from variants.checks.onnx_check import OnnxInfo, OnnxLimits, check_model_bytes
+from variants.checks.onnx_file import check_file
+from variants.checks.onnx_signature import DTYPES, describe
 from variants.checks.zip_layout import PIECE_BYTES, Member, pieces, read_layout
 from variants.errors import InvalidArtifact
 from variants.figures import apart
