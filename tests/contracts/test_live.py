@@ -11,16 +11,14 @@ import pytest
 from redis import Redis
 from redis import asyncio as aioredis
 
-from controlplane import live_state
-from controlplane.live_state import (
-    ANSWERS_TTL_S,
+from controlplane.live_state import PREFIX, Led, LiveState
+from controlplane.live_state import state as live_state
+from controlplane.live_state.announcements import ANSWERS_TTL_S
+from controlplane.live_state.state import (
     GATEWAY_TTL_S,
     HISTORY_TTL_S,
     OPERATION_TTL_S,
-    PREFIX,
     REPLACING_TTL_S,
-    Led,
-    LiveState,
 )
 from controlplane.startup.valkey import EmbeddedValkey
 from tests.controlplane.fleet import eventually

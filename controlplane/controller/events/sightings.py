@@ -7,7 +7,7 @@ reports no more. The live state only distributes, so its loss costs nothing but 
 from collections.abc import Collection, Iterable, Iterator
 
 from controlplane.controller.events.status_events import StatusEvent
-from controlplane.live_state import GATEWAY_TTL_S
+from controlplane.live_state.state import GATEWAY_TTL_S
 
 SILENT_S = 5.0
 """How long a gateway's report may be missing. It was kept for ``GATEWAY_TTL_S`` before; but a live

@@ -10,7 +10,7 @@ import typer
 
 from controlplane.cli.upgrading import Stopped, only_one, pausing, telling_what_stays
 from controlplane.cluster.replicas import Deployment, Replicas
-from controlplane.live_state import REPLACING_TTL_S
+from controlplane.live_state.state import REPLACING_TTL_S
 from controlplane.settings import load_settings
 from controlplane.slices import Kind
 from controlplane.startup.presence import write_state

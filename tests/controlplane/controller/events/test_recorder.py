@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import live_state
 from controlplane.controller.events import sightings
 from controlplane.gateway.gateway import Gateway
+from controlplane.live_state import state as live_state
 from controlplane.load_specs import Specs
 from tests.controlplane.fleet import KIND, Fleet, eventually, fleet
 from tests.ports import free_port
