@@ -106,6 +106,8 @@ class SqlCatalog(SqlProfileTables):
     _last: LastRead | None = None
 
     def register(self, *registrations: Registration, joins: bool = False) -> None:
+        if not registrations:
+            return
         with self._transaction(self._writer) as connection:
             advance_revision(connection, [one.task.name for one in registrations])
             for one in registrations:
