@@ -27,8 +27,8 @@ from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.cli import gateway_client
 from controlplane.cli.commands import root
+from controlplane.cli.commands.nodes import node_news, nodes_of
 from controlplane.cli.commands.tasks import _ceiling, unanswered
-from controlplane.cli.commands.workers import node_news, nodes_of
 from controlplane.cli.gateway_client import TIMEOUT_S, Client
 from controlplane.cli.render import percent
 from controlplane.cli.starting import _not_here, _wanted_workers
