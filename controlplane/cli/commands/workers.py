@@ -11,6 +11,7 @@ from controlplane.cli.commands.residency.operator import WhyOption, operator
 from controlplane.cli.gateway_client import Client, UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import mib, printable, table, wanted_words
+from planner.sentences import there_are
 from variants.errors import NotFound
 
 AllowGapOption = Annotated[
@@ -45,8 +46,7 @@ def get_worker(
         rows = client.workers()
     row = next((row for row in rows if row["worker"] == worker), None)
     if row is None:
-        known = ", ".join(row["worker"] for row in rows) or "none"
-        raise NotFound(f"there is no worker {worker!r}; there are: {known}")
+        raise _no_worker(worker, [row["worker"] for row in rows])
     emit(row, output, lambda: _replica_table(row))
 
 
@@ -112,7 +112,7 @@ def drain(
         there = [row["worker"] for row in client.workers()]
         nodes = [] if name in there else client.get("/v1/nodes")["nodes"]
         if name not in there and not nodes:
-            raise NotFound(f"there is no worker {name!r}; there are: {', '.join(there) or 'none'}")
+            raise _no_worker(name, there)
         if name in there:
             row = _drained(client, name, allow_gap, why)
         else:
@@ -120,6 +120,11 @@ def drain(
             row = client.post(at("v1", "nodes", name, "drain"), notice)
     said = _leaves(row) if name in there else drains_words(row)
     emit(row, output, lambda: typer.echo(printable(said)))
+
+
+def _no_worker(name: str, there: Sequence[str]) -> NotFound:
+    """That there is none of this name; a few of those that there are."""
+    return NotFound(f"there is no worker {name!r}{there_are(there, name) or '; there are: none'}")
 
 
 def _drained(client: Client, worker: str, allow_gap: bool, why: str) -> Row:

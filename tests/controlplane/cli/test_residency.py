@@ -139,6 +139,17 @@ def test_a_worker_leaves_where_another_one_answers_meanwhile(
     assert (row["done"], row["others"], live.drained) == (True, 0, ["w1", "w1"])
 
 
+def test_of_many_workers_a_few_are_named_to_who_names_none(gateway: Gateway, shell: Shell) -> None:
+    gateway.live.statuses = [worker(f"w{number:03}") for number in range(300)]
+    few = "there are: w000, w001, w002, w003, w004 and 295 more\n"
+    for asked in (("drain", "x"), ("workers", "get", "x")):
+        told = shell(*asked, url=gateway.url)
+        assert (told.code, told.err) == (1, f"error: there is no worker 'x'; {few}"), asked
+    gateway.live.statuses = []
+    told = shell("workers", "get", "x", url=gateway.url)
+    assert told.err == "error: there is no worker 'x'; there are: none\n"
+
+
 def test_workers_drain_is_the_same_for_a_worker(gateway: Gateway, shell: Shell) -> None:
     url, live = gateway.url, gateway.live
     alone = shell("workers", "drain", "w1", url=url)
