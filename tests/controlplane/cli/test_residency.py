@@ -8,8 +8,8 @@ import pytest
 
 from controlplane.cli.commands.residency.operator import operator
 from tests.controlplane.builders import worker
+from tests.controlplane.cli.gateway import Gateway
 from tests.controlplane.cli.shell import Shell
-from tests.controlplane.cli.test_commands import Gateway
 from variants.types import DeviceKindName
 
 MLP, LINEAR = "mlp-v1-onnx-int8", "linear-v1-onnx-fp32"
