@@ -338,7 +338,7 @@ def test_an_invalid_registration_leaves_nothing_behind(catalog: Catalog) -> None
 def test_a_stage_is_changed(catalog: Catalog) -> None:
     catalog.register(registration(number=1))
     catalog.register(registration(number=2))
-    catalog.set_stage(DIGITS, MLP, 1, Stage.RETIRED)
+    catalog.set_stage([DIGITS], MLP, 1, Stage.RETIRED)
     assert catalog.snapshot().versions == (version(stage=Stage.RETIRED), version(number=2))
     assert catalog.revision() == 3
 
@@ -351,7 +351,7 @@ def test_an_unknown_version_has_no_stage(
 ) -> None:
     catalog.register(registration())
     with pytest.raises(NotFound):
-        catalog.set_stage(TaskName(of), ModelName(model), number, Stage.LIVE)
+        catalog.set_stage([TaskName(of)], ModelName(model), number, Stage.LIVE)
     assert catalog.revision() == 1
 
 
@@ -916,9 +916,9 @@ def test_what_no_catalog_can_hold_is_not_there(catalog: Catalog) -> None:
     """A database that cannot even look for it is not away: nobody is to try it again."""
     catalog.register(registration())
     with pytest.raises((NotFound, InvalidInput)):
-        catalog.set_stage(DIGITS, ModelName("a\0b"), 1, Stage.LIVE)
+        catalog.set_stage([DIGITS], ModelName("a\0b"), 1, Stage.LIVE)
     with pytest.raises((NotFound, InvalidInput)):
-        catalog.set_stage(DIGITS, MLP, 2**63, Stage.LIVE)
+        catalog.set_stage([DIGITS], MLP, 2**63, Stage.LIVE)
     with suppress(InvalidInput):
         assert catalog.events(10, EventFilter(after=2**63)) == ()
 

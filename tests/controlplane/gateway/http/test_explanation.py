@@ -168,7 +168,7 @@ async def test_who_prefers_latency_is_told_when_the_others_would_be_done(served:
 
 
 async def test_a_retired_variant_says_so(served: Served) -> None:
-    served.gateway.catalog.set_stage(LETTERS, ModelName("late"), 1, Stage.RETIRED)
+    served.gateway.catalog.set_stage([LETTERS], ModelName("late"), 1, Stage.RETIRED)
     for _ in range(200):
         told = await explain(served)
         if "retired" in why(told, LATE):
@@ -266,7 +266,7 @@ async def test_it_is_held_back_for_others_as_its_client_is(served: Served) -> No
 
 async def test_a_canary_gets_some_of_such_queries(served: Served) -> None:
     catalog = served.gateway.catalog
-    catalog.set_stage(LETTERS, ModelName("double"), 1, Stage.CANARY)
+    catalog.set_stage([LETTERS], ModelName("double"), 1, Stage.CANARY)
     canary = Canary(
         task=LETTERS, model=ModelName("double"), version=1, share=0.05, after=10, promote=False,
         set_at="2026-01-01T00:00:00+00:00",
