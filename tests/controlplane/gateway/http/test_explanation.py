@@ -252,15 +252,16 @@ async def test_under_overload_it_says_that_such_a_query_is_refused(served: Serve
 
 async def test_it_is_held_back_for_others_as_its_client_is(served: Served) -> None:
     path = served.gateway.path
-    asked = Query(LETTERS, 1, path.clock_ms(), 400.0, variant=VariantName(FAST))
+    deadline_ms, busy_ms = 40_000.0, 30_000.0  # long enough for any machine to ask meanwhile
+    asked = Query(LETTERS, 1, path.clock_ms(), deadline_ms, variant=VariantName(FAST))
     found = path.choose(asked, path.clock_ms())
     assert isinstance(found, Choice)
-    path.lately.add(LETTERS, (False, False, 1), path.clock_ms())
-    found.worker.busy_until_ms = path.clock_ms() + 300.0
+    path.lately.add(LETTERS, (False, False, 1), path.clock_ms() + busy_ms)
+    found.worker.busy_until_ms = path.clock_ms() + busy_ms
 
-    told = await explain(served, slo={"latency_ms": 400}, variant=FAST)
+    told = await explain(served, slo={"latency_ms": deadline_ms}, variant=FAST)
     assert told["refusal"]["error"] == OTHERS_FIRST
-    first = await explain(served, slo={"latency_ms": 400}, variant=FAST, priority=1)
+    first = await explain(served, slo={"latency_ms": deadline_ms}, variant=FAST, priority=1)
     assert first["outcome"] == "answered"
 
 
