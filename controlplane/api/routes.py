@@ -5,7 +5,7 @@ threads, so that a slow database never holds up queries in the same process.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -268,9 +268,9 @@ def _stage_routes(context: ApiContext) -> APIRouter:
         found = _versions(snapshot, task, model, version)
         if change.stage is not Stage.LIVE and not change.allow_gap:
             _refuse_gap(snapshot, found)
-        for before in found:  # one, or one of each bucket of the task
-            if before.stage is not change.stage:
-                await asyncio.to_thread(_set_stage, context.catalog, before, change.stage)
+        moving = [before for before in found if before.stage is not change.stage]
+        if moving:  # one, or one of each bucket of the task
+            await asyncio.to_thread(_set_stage, context.catalog, moving, change.stage)
         return found[0].model_copy(update={"stage": change.stage, "task": task})
 
     return routes
@@ -293,16 +293,21 @@ def _versions(snapshot: CatalogSnapshot, task: str, model: str, number: int) -> 
     return found
 
 
-def _set_stage(catalog: Catalog, before: VersionSchema, stage: Stage) -> None:
-    """Set the stage of a version, and tell it as an event."""
-    catalog.set_stage(TaskName(before.task), ModelName(before.model), before.version, stage)
-    event = Event(
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
-        kind="stage_changed",
-        subject=f"{before.task}/{before.model}-v{before.version}",
-        message=f"{before.stage} -> {stage}",
-    )
-    catalog.add_event(event)
+def _set_stage(catalog: Catalog, moving: Sequence[VersionSchema], stage: Stage) -> None:
+    """Set the stage of a version, in all buckets at once, and tell it as events."""
+    tasks = [TaskName(one.task) for one in moving]
+    catalog.set_stage(tasks, ModelName(moving[0].model), moving[0].version, stage)
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    events = [
+        Event(
+            at=at,
+            kind="stage_changed",
+            subject=f"{one.task}/{one.model}-v{one.version}",
+            message=f"{one.stage} -> {stage}",
+        )
+        for one in moving
+    ]
+    catalog.add_event(*events)
 
 
 def _refuse_gap(snapshot: CatalogSnapshot, versions: Iterable[VersionSchema]) -> None:
