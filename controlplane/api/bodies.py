@@ -156,6 +156,11 @@ QUERY: dict[str, Any] = {
                         "type": ["string", "null"],
                         "description": "Pin this variant.",
                     },
+                    "model_version": {
+                        "type": ["string", "null"],
+                        "description": "Only variants of this version may answer: vectors of one"
+                        " version cannot be compared with those of another.",
+                    },
                     "priority": {
                         "type": "integer",
                         "minimum": 0,
@@ -266,6 +271,7 @@ INFER: dict[str, Any] = {
                                 "maximum": MOST_LATENCY_MS,
                             },
                             "min_accuracy": {"type": "number", "minimum": 0, "maximum": 1},
+                            "model_version": {"type": "string"},
                             "max_cost_usd_per_1k": {"type": "number", "minimum": 0},
                             "prefer": {"enum": ["cost", "accuracy", "latency", "energy"]},
                             "best_effort": {"type": "boolean", "default": False},
