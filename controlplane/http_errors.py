@@ -127,6 +127,14 @@ def error_body(error: BaseException, request_id: str) -> dict[str, Any]:
     return body
 
 
+def as_openai(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of an error as clients of OpenAI's API expect it: ``error`` is an object, and what
+    else we say stands beside it."""
+    code = body["code"]
+    error = {"message": body["error"], "type": code, "param": None, "code": code}
+    return {**body, "error": error}
+
+
 def _bounded(message: str) -> str:
     """A message that may repeat what a client has sent: its middle is left out where it is long."""
     if len(message) <= LONGEST_MESSAGE:
