@@ -77,14 +77,14 @@ async def test_its_variants_answer_and_no_others(served: Served) -> None:
 @pytest.mark.slow
 async def test_a_canary_answers_who_names_its_version(served: Served) -> None:
     await served.worker("w1", FAST, SLOW)
-    served.gateway.catalog.set_stage(TASK.name, ModelName("slow"), 1, Stage.CANARY)
+    served.gateway.catalog.set_stage([TASK.name], ModelName("slow"), 1, Stage.CANARY)
     name = VariantName(SLOW)
     await until(lambda: served.gateway.path.snapshot.tasks[TASK.name].by_variant[name][0].canary)
     accurate = {**query(*ROW, variant=None), "slo": {"prefer": "accuracy"}}
     assert (await served.ask(accurate)).json["variant"] == FAST
     named = await served.ask({**accurate, "model_version": "slow-v1"})
     assert named.json["variant"] == SLOW
-    served.gateway.catalog.set_stage(TASK.name, ModelName("slow"), 1, Stage.RETIRED)
+    served.gateway.catalog.set_stage([TASK.name], ModelName("slow"), 1, Stage.RETIRED)
     await until(lambda: name not in served.gateway.path.snapshot.tasks[TASK.name].by_variant)
     gone = await served.ask({**accurate, "model_version": "slow-v1"})
     assert gone.error[:2] == (404, "NOT_FOUND")
