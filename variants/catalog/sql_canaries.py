@@ -19,6 +19,7 @@ from variants.catalog.validity.canaries import (
     standing,
     taken_back,
 )
+from variants.catalog.validity.spaces import check_comparable, is_own_space, standing_back
 from variants.errors import StaleEpoch
 from variants.types import Canary, ModelName, ModelVersion, Stage, TaskName
 
@@ -36,6 +37,7 @@ class SqlCanaryTables(SqlPlanningTables):
                 own = _versions(connection, canary.task, canary.model)
                 named = (v for v in own if v.version == canary.version)
                 check_may_share(canary, next(named, None), known.get(canary.task))
+                check_comparable(canary, _metric(connection, canary.task))
             given = tuple(replace(canary, number=number, ended="") for canary in canaries)
             for canary in given:
                 move_version(connection, _key(canary), Stage.CANARY)
@@ -109,9 +111,26 @@ def move_version(connection: Connection, key: VersionKey, stage: Stage) -> bool:
         return False
     if stage is Stage.LIVE:
         note_live(connection, key)
+        _stand_back(connection, key)
     if stage is not Stage.CANARY:
         connection.execute(delete(tables.canaries).where(*_same(tables.canaries, key)))
     return True
+
+
+def _stand_back(connection: Connection, key: VersionKey) -> None:
+    """Make the other live versions canaries where those of their task have spaces of their own."""
+    task = key[0]
+    if not is_own_space(_metric(connection, task)):
+        return
+    of = tables.versions.c.task == task, tables.versions.c.stage == Stage.LIVE
+    live = map(read_version, connection.execute(select(tables.versions).where(*of)))
+    for one in standing_back(live, {key: Stage.LIVE}):
+        move_version(connection, key_of(one), Stage.CANARY)
+
+
+def _metric(connection: Connection, task: TaskName) -> str:
+    of = select(tables.tasks.c.metric).where(tables.tasks.c.name == task)
+    return str(connection.execute(of).scalar_one())
 
 
 def note_live(connection: Connection, key: VersionKey) -> None:

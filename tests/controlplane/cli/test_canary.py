@@ -9,7 +9,7 @@ import pytest
 from controlplane.cli.commands.models.canary import share_of
 from tests.controlplane.cli.shell import Shell
 from tests.controlplane.cli.test_commands import Gateway
-from tests.variants.catalog_builders import registration, variant, version
+from tests.variants.catalog_builders import registration, task, variant, version
 from variants.errors import InvalidInput
 from variants.types import ModelName, Stage, TaskName
 
@@ -107,3 +107,35 @@ def test_a_share_is_a_percentage_or_a_part(text: str, share: float) -> None:
 def test_what_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="--share"):
         share_of(text)
+
+
+def test_promoting_vectors_of_another_version_says_who_stands_back(
+    gateway: Gateway, shell: Shell
+) -> None:
+    near, catalog = TaskName("near"), gateway.catalog
+    for number, stage in ((1, Stage.LIVE), (2, Stage.CANARY)):
+        catalog.register(
+            registration(
+                of=near, number=number, task=task(near, labels=(), metric="nearest"),
+                version=version(of=near, number=number, stage=stage),
+                variants=(variant(of=near, number=number),),
+            )
+        )  # fmt: skip
+    refused = shell("canary", near, "mlp", "--share", "5%", url=gateway.url)
+    assert refused.code == 1
+    assert "gets no share of its queries, as vectors of two versions cannot be" in refused.err
+    promoted = shell("promote", near, "mlp", "2", url=gateway.url)
+    assert promoted.out == (
+        "mlp-v2 was canary, now live\n"
+        "mlp-v1 was live, now canary, as vectors of two versions cannot be compared: it answers"
+        " queries that name it, as `modelless query near --model-version mlp-v1` does\n"
+    )
+    [event, other] = [one for one in catalog.events(10) if one.subject.startswith("near/")][:2]
+    told = {one.subject: one.message for one in (event, other)}
+    assert told == {
+        "near/mlp-v2": "canary -> live",
+        "near/mlp-v1": "live -> canary: vectors of two versions cannot be compared, and mlp-v2 is"
+        " live",
+    }
+    again = shell("promote", near, "mlp", "2", url=gateway.url)
+    assert again.out == "mlp-v2 is live already\n"

@@ -14,6 +14,7 @@ from variants.catalog.validity.canaries import (
     standing,
     taken_back,
 )
+from variants.catalog.validity.spaces import check_comparable, is_own_space, standing_back
 from variants.errors import NotFound, StaleEpoch
 from variants.types import Canary, ModelName, Stage, TaskName
 
@@ -39,6 +40,9 @@ class MemoryCanaries(MemoryOperators):
     def _move(self, stages: Mapping[VersionKey, Stage], canaries: Iterable[Canary]) -> None:
         """Write stages of versions, and the canaries that there are then."""
         old = self._snapshot
+        apart = {task.name for task in old.tasks if is_own_space(task.metric)}
+        back = standing_back((v for v in old.versions if v.task in apart), stages)
+        stages = {**{key_of(v): Stage.CANARY for v in back}, **stages}
         versions = tuple(
             replace(v, stage=stages.get((v.task, v.model, v.version), v.stage))
             for v in old.versions
@@ -59,9 +63,11 @@ class MemoryCanaries(MemoryOperators):
             versions = {key_of(v): v for v in old.versions}
             known = {one.task: one for one in old.canaries}
             stages: dict[VersionKey, Stage] = {}
+            metrics = {task.name: task.metric for task in old.tasks}
             for canary in canaries:
                 key = (canary.task, canary.model, canary.version)
                 check_may_share(canary, versions.get(key), known.get(canary.task))
+                check_comparable(canary, metrics[canary.task])
                 stages[key] = Stage.CANARY
             given = tuple(replace(one, number=old.revision + 1, ended="") for one in canaries)
             new = {one.task: one for one in given}
