@@ -90,7 +90,7 @@ $(VENV)/.dev: $(VENV)/.pip pyproject.toml constraints.txt
 	@touch $@ $(VENV)/.run
 
 # Each has the pins of its own. uv needs a tenth of pip's time for them.
-CLIENTS := triton kserve schemathesis kubernetes
+CLIENTS := triton kserve schemathesis kubernetes openai
 clients: .clients/.done  ## clients that others wrote, each in an environment of its own, for tests
 
 .clients/uv/.done:

@@ -2,7 +2,8 @@
 
 The body is ``{"error": text, "code": ..., "retryable": ..., "request_id": ...}``, and for an
 infeasible SLO also ``reasons`` and ``alternatives``, for variants that cannot be loaded also
-``reasons``, and ``retry_after_s`` where it is known when a retry is worth it.
+``reasons``, for a rollback that could mean several versions ``choices``, and ``retry_after_s``
+where it is known when a retry is worth it.
 """
 
 import math
@@ -30,6 +31,7 @@ from variants.errors import (
     PayloadTooLarge,
     RateLimited,
     ReplicaLost,
+    SeveralMeant,
     SloInfeasible,
     StateUnavailable,
     TaskNotFound,
@@ -118,9 +120,19 @@ def error_body(error: BaseException, request_id: str) -> dict[str, Any]:
         body["alternatives"] = [asdict(alternative) for alternative in error.alternatives]
     elif isinstance(error, VariantNotLoadable):
         body["reasons"] = error.reasons
+    elif isinstance(error, SeveralMeant):
+        body["choices"] = {str(number): words for number, words in error.choices.items()}
     elif error.retry_after_s is not None:
         body["retry_after_s"] = error.retry_after_s
     return body
+
+
+def as_openai(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of an error as clients of OpenAI's API expect it: ``error`` is an object, and what
+    else we say stands beside it."""
+    code = body["code"]
+    error = {"message": body["error"], "type": code, "param": None, "code": code}
+    return {**body, "error": error}
 
 
 def _bounded(message: str) -> str:
@@ -182,6 +194,9 @@ def _told(status: int, data: Mapping[str, Any]) -> ModellessError:
         return SloInfeasible(message, reasons=reasons, alternatives=alternatives)
     if code == "ARTIFACT_INVALID":
         return VariantNotLoadable(message, reasons=reasons)
+    if code == "CONFLICT" and (choices := _mapping(data.get("choices"))):
+        numbered = {int(k): str(v) for k, v in choices.items() if str(k).isdecimal()}
+        return SeveralMeant(message, choices=numbered)
     if code == "COLD":
         wait = data.get("retry_after_s")
         return Cold(message, retry_after_s=float(wait) if isinstance(wait, int | float) else 1.0)

@@ -183,7 +183,7 @@ def event_kinds() -> set[str]:
                 name = getattr(node.func, "attr", getattr(node.func, "id", ""))
                 if name in ("Event", "event_of"):
                     kinds |= {words(k.value) for k in node.keywords if k.arg == "kind"}
-                elif name in ("tell", "_tell", "_tell_failure"):
+                elif name in ("tell", "_tell", "_event", "_tell_failure"):
                     kinds |= {words(argument) for argument in node.args[:1]}
                 elif name == "_fail":
                     kinds |= {words(argument) for argument in node.args[1:2]}

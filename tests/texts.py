@@ -70,6 +70,14 @@ def opinion_model(length: int | str = "tokens", **changes: Any) -> Any:
     return onnx_models.model(**given)
 
 
+def encoder_model() -> Any:
+    """Vectors of two numbers, which point up for texts of good words and down for bad ones."""
+    whole = opinion_model()
+    nodes = [one for one in whole.graph.node if one.op_type != "Softmax"]
+    nodes[-1].output[0] = "vector"
+    return opinion_model(nodes=nodes, outputs=[tensor("vector", "batch", 2)])
+
+
 OTHER_WORDS = ("<s>", "<pad>", "</s>", "<unk>", "the", "film", "bad", "good")
 """Of another tokenizer, which begins and ends texts with other numbers."""
 OTHER_WORTH = np.array([0, 9, 0, 0, 0, 0, -1, 1], np.float32)

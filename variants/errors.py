@@ -15,6 +15,7 @@
     |-- NotFound
     |   `-- TaskNotFound
     |-- Conflict                it exists already, or the state moved on
+    |   |-- SeveralMeant        several versions may be meant, and guessing could hurt
     |   `-- StaleEpoch          an older controller tried to act
     |-- SloInfeasible           no variant can meet it, on any worker, ever
     |-- RateLimited
@@ -132,6 +133,17 @@ class TaskNotFound(NotFound):
 
 class Conflict(ModellessError):
     code = "CONFLICT"
+
+
+class SeveralMeant(Conflict):
+    """It does not say which version it is about, and guessing could hurt.
+
+    ``choices`` says for each number of a version what naming it does.
+    """
+
+    def __init__(self, message: str, *, choices: Mapping[int, str]) -> None:
+        super().__init__(message)
+        self.choices = dict(choices)
 
 
 class StaleEpoch(Conflict):

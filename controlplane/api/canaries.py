@@ -10,13 +10,19 @@ from fastapi import APIRouter, Path
 from controlplane.api.context import ApiContext
 from controlplane.api.path_parameters import ModelPath, TaskPath
 from controlplane.timestamps import timestamp
-from controlplane.views.canary_schemas import Canaries, CanarySchema, CanaryShare, RollbackSchema
+from controlplane.views.canary_schemas import (
+    Canaries,
+    CanarySchema,
+    CanaryShare,
+    RollbackAsked,
+    RollbackSchema,
+)
 from controlplane.views.catalog.tasks import named_tasks
 from variants.buckets import in_order
-from variants.catalog.validity.canaries import RolledBack, check_may_share
+from variants.catalog.validity.canaries import RolledBack
 from variants.errors import NotFound, StateUnavailable
 from variants.figures import percent
-from variants.types import Canary, CatalogSnapshot, Event, ModelName, Stage, TaskName
+from variants.types import Canary, CatalogSnapshot, Event, ModelName, ModelVersion, TaskName
 
 VersionPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of a version.")]
 
@@ -50,7 +56,7 @@ def canary_routes(context: ApiContext) -> APIRouter:
         known = await context.snapshot()
         parts = named_tasks(known, task, model, version)
         asked = [_asked(part, model, version, change) for part in parts]
-        rows = await (_give(context, known, asked) if change.share else _end(context, known, asked))
+        rows = await (_give(context, asked) if change.share else _end(context, known, asked))
         return rows[0].model_copy(update={"task": task})
 
     @routes.post(
@@ -58,11 +64,16 @@ def canary_routes(context: ApiContext) -> APIRouter:
         summary="Take back what was done last for a model",
         description="Ends the share of its canary. Where no version has one, the newest live "
         "version is retired, and the one that was live before is live again: at once, so that a "
-        "version is live at all times. `CONFLICT` where there is none before.",
+        "version is live at all times. `CONFLICT` where there is none before, and where no "
+        "`version` is named while a newer one than the live one is a canary or was live, or a "
+        "canary's share was ended by the control loop: `choices` has what may be meant.",
     )
-    async def roll_back(task: TaskPath, model: ModelPath) -> RollbackSchema:
-        parts = named_tasks(await context.snapshot(), task, model)
-        return await _roll_back(context, task, parts, model)
+    async def roll_back(
+        task: TaskPath, model: ModelPath, asked: RollbackAsked | None = None
+    ) -> RollbackSchema:
+        version = None if asked is None else asked.version
+        parts = named_tasks(await context.snapshot(), task, model, version)
+        return await _roll_back(context, task, parts, model, version)
 
     return routes
 
@@ -75,25 +86,23 @@ def _asked(task: TaskName, model: str, version: int, change: CanaryShare) -> Can
     )  # fmt: skip
 
 
-async def _give(
-    context: ApiContext, known: CatalogSnapshot, asked: Sequence[Canary]
-) -> list[CanarySchema]:
+async def _give(context: ApiContext, asked: Sequence[Canary]) -> list[CanarySchema]:
     """Give a version of one task, or of each of its buckets, its share.
 
     Raises:
         Conflict, NotFound: one of them cannot have it; then none gets it.
     """
-    versions = {(one.task, one.label): one for one in known.versions}
-    sharing = {one.task: one for one in known.canaries}
-    for one in asked:
-        check_may_share(one, versions.get(_key(one)), sharing.get(one.task))
-    rows = []
-    for one in asked:
-        stored = await asyncio.to_thread(context.catalog.set_canary, one)
-        words = f"it gets {percent(one.share)} % of the queries that name no variant"
-        await _tell("canary_set", f"{one.task}/{one.label}", words, context)
-        rows.append(CanarySchema.of(stored, None))
-    return rows
+    given = await asyncio.to_thread(context.catalog.set_canary, *asked)
+    events = [
+        _event(
+            "canary_set",
+            one,
+            f"it gets {percent(one.share)} % of the queries that name no variant",
+        )
+        for one in given
+    ]
+    await asyncio.to_thread(context.catalog.add_event, *events)
+    return [CanarySchema.of(one, None) for one in given]
 
 
 async def _end(
@@ -104,28 +113,24 @@ async def _end(
     Raises:
         NotFound: it has none that could be ended.
     """
-    sharing = {_key(one): one for one in known.canaries if one.share}
-    ending = [(one, sharing[_key(one)]) for one in asked if _key(one) in sharing]
+    sharing = {(one.task, one.label) for one in known.canaries if one.share}
+    ending = {one.task: one for one in asked if (one.task, one.label) in sharing}
     if not ending:
         first = asked[0]
         raise NotFound(f"{first.label[:140]} of task {first.task!r} has no share of its queries")
-    rows = []
-    for one, share in ending:
-        await asyncio.to_thread(context.catalog.end_canary, share.task, share.model)
-        await _tell("canary_ended", f"{one.task}/{one.label}", "its share was ended", context)
-        rows.append(CanarySchema.of(one, (await _judged(context)).get(str(share.number))))
-    return rows
-
-
-def _key(canary: Canary) -> tuple[TaskName, str]:
-    return canary.task, canary.label
+    model = asked[0].model
+    ended = await asyncio.to_thread(context.catalog.end_canary, tuple(ending), model)
+    events = [_event("canary_ended", one, "its share was ended") for one in ended]
+    await asyncio.to_thread(context.catalog.add_event, *events)
+    judged = await _judged(context)
+    return [CanarySchema.of(ending[one.task], judged.get(str(one.number))) for one in ended]
 
 
 async def _roll_back(
-    context: ApiContext, task: str, parts: Sequence[TaskName], model: str
+    context: ApiContext, task: str, parts: Sequence[TaskName], model: str, version: int | None
 ) -> RollbackSchema:
     """Take back what was done last for a model, in one task or in all buckets of one at once."""
-    done = await asyncio.to_thread(context.catalog.roll_back, parts, ModelName(model))
+    done = await asyncio.to_thread(context.catalog.roll_back, parts, ModelName(model), version)
     with contextlib.suppress(StateUnavailable):  # who asks again would go back further
         await _tell_back(context, done)
     first = done[0]
@@ -139,15 +144,15 @@ async def _roll_back(
 
 
 async def _tell_back(context: ApiContext, done: Sequence[RolledBack]) -> None:
+    events = []
     for one in done:
         if one.canary is not None:
-            subject = f"{one.canary.task}/{one.canary.label}"
-            await _tell("canary_ended", subject, "it was rolled back", context)
-        for version, stage in ((one.restored, Stage.LIVE), (one.retired, Stage.RETIRED)):
-            if version is not None and version.stage is not stage:
-                subject = f"{version.task}/{version.label}"
+            events.append(_event("canary_ended", one.canary, "it was rolled back"))
+        for version, stage in reversed(one.moves):
+            if version.stage is not stage:
                 words = f"{version.stage} -> {stage}, rolled back"
-                await _tell("stage_changed", subject, words, context)
+                events.append(_event("stage_changed", version, words))
+    await asyncio.to_thread(context.catalog.add_event, *events)
 
 
 async def _judged(context: ApiContext) -> Mapping[str, Any]:
@@ -157,6 +162,6 @@ async def _judged(context: ApiContext) -> Mapping[str, Any]:
     return {}
 
 
-async def _tell(kind: str, subject: str, words: str, context: ApiContext) -> None:
-    event = Event(at=timestamp(), kind=kind, subject=subject, message=words)
-    await asyncio.to_thread(context.catalog.add_event, event)
+def _event(kind: str, about: Canary | ModelVersion, words: str) -> Event:
+    subject = f"{about.task}/{about.label}"
+    return Event(at=timestamp(), kind=kind, subject=subject, message=words)

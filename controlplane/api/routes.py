@@ -5,7 +5,7 @@ threads, so that a slow database never holds up queries in the same process.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -35,13 +35,14 @@ from controlplane.api.rules import rule_routes
 from controlplane.api.sharing import sharing_routes
 from controlplane.dashboard.pages import ICONS, PAGES, entity_tag, read_icon, read_page
 from controlplane.registry.operations import Registrations
-from controlplane.views.catalog.model_schemas import StageChange, VersionSchema
+from controlplane.views.catalog.model_schemas import StageChange, StageSchema, VersionSchema
 from controlplane.views.catalog.models import is_last_live, model_rows
 from controlplane.views.schemas import OperationSchema, OperationsSchema
 from planner.sentences import NAMED, some_of
 from variants.catalog.protocol import Catalog
+from variants.catalog.validity.spaces import WHY, is_own_space, standing_back
 from variants.errors import Conflict, NotFound
-from variants.types import CatalogSnapshot, Event, ModelName, Stage, TaskName
+from variants.types import CatalogSnapshot, Event, ModelName, ModelVersion, Stage, TaskName
 
 DESCRIPTION = """\
 Ask for a task, not a model. Queries go to `POST /v1/query` and to the Open Inference Protocol under
@@ -258,20 +259,25 @@ def _stage_routes(context: ApiContext) -> APIRouter:
     @routes.post(
         "/models/{task}/{model}/versions/{version}/stage",
         summary="Promote or retire a version",
-        description="The other versions of the model stay where they are. `CONFLICT` without "
+        description="The other versions of the task stay where they are, but of one judged by "
+        "`nearest`: vectors of two versions cannot be compared, so there the others that were live "
+        "become canaries, which answer queries that name them (`stood_back`). `CONFLICT` without "
         "`allow_gap`, where it is the only live version of its task.",
     )
     async def set_stage(
         task: TaskPath, model: ModelPath, version: Annotated[int, Path(ge=1)], change: StageChange
-    ) -> VersionSchema:
+    ) -> StageSchema:
         snapshot = await context.snapshot()
         found = _versions(snapshot, task, model, version)
         if change.stage is not Stage.LIVE and not change.allow_gap:
             _refuse_gap(snapshot, found)
-        for before in found:  # one, or one of each bucket of the task
-            if before.stage is not change.stage:
-                await asyncio.to_thread(_set_stage, context.catalog, before, change.stage)
-        return found[0].model_copy(update={"stage": change.stage, "task": task})
+        moving = [before for before in found if before.stage is not change.stage]
+        back = _standing_back(snapshot, moving, change.stage)
+        if moving:  # one, or one of each bucket of the task
+            await asyncio.to_thread(_set_stage, context.catalog, moving, change.stage, back)
+        said = found[0].model_copy(update={"stage": change.stage, "task": task})
+        labels = [one.label for one in back]
+        return StageSchema(**said.model_dump(), stood_back=list(dict.fromkeys(labels)))
 
     return routes
 
@@ -293,16 +299,49 @@ def _versions(snapshot: CatalogSnapshot, task: str, model: str, number: int) -> 
     return found
 
 
-def _set_stage(catalog: Catalog, before: VersionSchema, stage: Stage) -> None:
-    """Set the stage of a version, and tell it as an event."""
-    catalog.set_stage(TaskName(before.task), ModelName(before.model), before.version, stage)
-    event = Event(
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
-        kind="stage_changed",
-        subject=f"{before.task}/{before.model}-v{before.version}",
-        message=f"{before.stage} -> {stage}",
-    )
-    catalog.add_event(event)
+def _standing_back(
+    snapshot: CatalogSnapshot, moving: Sequence[VersionSchema], stage: Stage
+) -> list[ModelVersion]:
+    """The versions that become canaries because another one becomes live."""
+    apart = {task.name for task in snapshot.tasks if is_own_space(task.metric)}
+    stages = {(TaskName(v.task), ModelName(v.model), v.version): stage for v in moving}
+    return standing_back((v for v in snapshot.versions if v.task in apart), stages)
+
+
+def _set_stage(
+    catalog: Catalog,
+    moving: Sequence[VersionSchema],
+    stage: Stage,
+    back: Sequence[ModelVersion],
+) -> None:
+    """Set the stage of a version, in all buckets at once, and tell it as events.
+
+    Args:
+        back: the versions that become canaries by it.
+    """
+    tasks = [TaskName(one.task) for one in moving]
+    catalog.set_stage(tasks, ModelName(moving[0].model), moving[0].version, stage)
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    events = [
+        Event(
+            at=at,
+            kind="stage_changed",
+            subject=f"{one.task}/{one.model}-v{one.version}",
+            message=f"{one.stage} -> {stage}",
+        )
+        for one in moving
+    ]
+    events += [
+        Event(
+            at=at,
+            kind="stage_changed",
+            subject=f"{one.task}/{one.label}",
+            message=f"{one.stage} -> {Stage.CANARY}: {WHY}, and {moving[0].model}-v"
+            f"{moving[0].version} is live",
+        )
+        for one in back
+    ]
+    catalog.add_event(*events)
 
 
 def _refuse_gap(snapshot: CatalogSnapshot, versions: Iterable[VersionSchema]) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from controlplane.cli.render import usd_per_million
-from variants.errors import Alternative, InvalidInput, ModellessError, SloInfeasible
+from variants.errors import Alternative, InvalidInput, ModellessError, SeveralMeant, SloInfeasible
 from variants.figures import accuracy_text, figure, fixed
 
 DONE = 0
@@ -158,6 +158,8 @@ def report(error: ModellessError, output: Output) -> int:
         if isinstance(error, SloInfeasible):
             body["reasons"] = error.reasons
             body["alternatives"] = [asdict(one) for one in error.alternatives]
+        elif isinstance(error, SeveralMeant):
+            body["choices"] = {str(number): words for number, words in error.choices.items()}
         elif error.retry_after_s is not None:
             body["retry_after_s"] = error.retry_after_s
         print(orjson.dumps(body).decode(), file=sys.stderr)
@@ -169,6 +171,8 @@ def _more(error: ModellessError) -> list[str]:
         return [f"try again in {fixed(error.retry_after_s)} s"]
     if isinstance(error, WrongUsage):
         return list(error.usage)
+    if isinstance(error, SeveralMeant):
+        return [f"--version {number}: {words}" for number, words in error.choices.items()]
     if not isinstance(error, SloInfeasible) or not error.alternatives:
         return []
     nearest = [

@@ -9,6 +9,7 @@ import typer
 
 from controlplane.cli import render
 from variants.buckets import asked_name
+from variants.catalog.validity.spaces import is_own_space
 from variants.figures import counted, figure
 from variants.texts.tables import PAIR, TABLES
 from variants.types import Stage
@@ -36,6 +37,7 @@ def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
     }
     return {
         "task": asked_name(result.task),
+        "metric": result.task.metric,
         "versions": [
             {
                 "task": v.task,
@@ -97,8 +99,12 @@ def _variant_body(
     }
 
 
-def what_it_answers(task: str, model: str, version: int, stage: str) -> str:
-    """Which queries a version may answer from now on, and how to change that."""
+def what_it_answers(task: str, model: str, version: int, stage: str, *, apart: bool = False) -> str:
+    """Which queries a version may answer from now on, and how to change that.
+
+    Args:
+        apart: whether its vectors cannot be compared with those of other versions.
+    """
     label, named = f"{model}-v{version}", f"{task} {model} {version}"
     match stage:
         case Stage.LIVE:
@@ -108,9 +114,14 @@ def what_it_answers(task: str, model: str, version: int, stage: str) -> str:
                 " let it answer only queries that name one of its variants"
             )
         case Stage.CANARY:
+            only = f"{label} answers only queries that name it or one of its variants, until"
+            if apart:
+                return (
+                    f"{only} `modelless promote {named}` makes it live, and what is live now a"
+                    " canary: vectors of two versions cannot be compared"
+                )
             return (
-                f"{label} answers only queries that name one of its variants, until"
-                f" `modelless canary {named} --share 5%` gives it a share of the others or"
+                f"{only} `modelless canary {named} --share 5%` gives it a share of the others or"
                 f" `modelless promote {named}` makes it live"
             )
         case _:
@@ -182,8 +193,9 @@ def body_table(
     live = any(stage == Stage.LIVE for _, _, stage in versions)
     if rows is not None and live and (asking := _asked_like(rows)):
         _say(f"ask it: `modelless query {name} {asking}`")
+    apart = is_own_space(body.get("metric", "top1"))  # an older gateway does not say
     for version in versions if new else ():
-        _say(what_it_answers(name, *version))
+        _say(what_it_answers(name, *version, apart=apart))
 
 
 def _say_what_else(body: Mapping[str, Any]) -> None:

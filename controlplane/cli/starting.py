@@ -17,6 +17,7 @@ import typer
 
 from controlplane.cli.outcome import INTERRUPTED
 from controlplane.cli.start_lines import err, hello, progress, step, tell, warn
+from controlplane.cli.state_settings import given_here, note_given
 from controlplane.settings import Settings
 from variants.buckets import asked_name
 from variants.errors import Conflict
@@ -66,6 +67,7 @@ def start_and_serve(settings: Settings, example: str | None) -> None:
     for oversight in oversights(settings):
         warn(str(oversight))
     keeper.claim()
+    note_given(settings, given_here())
     ready = settings.run_dir / "ready"
     serving = False
     try:

@@ -2,12 +2,15 @@
 
 import os
 import sys
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated
 
+import orjson
 import typer
 
-from controlplane.settings import Settings, load_settings
+from controlplane.given_settings import PREFIX
+from controlplane.settings import LOCAL, SECRETS, Settings, known_names, load_settings, names_given
 from controlplane.startup.presence import running
 from variants.errors import NotFound
 
@@ -15,6 +18,10 @@ StateDir = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="State directory; else MODELLESS_STATE_DIR or ~/.modelless."),
 ]
+
+
+GIVEN = "given.json"
+"""In the run directory: what was given to what runs by the environment of the command."""
 
 
 def read_settings(**given: object) -> Settings:
@@ -27,6 +34,41 @@ def read_settings(**given: object) -> Settings:
     settings = load_settings()
     os.environ["MODELLESS_STATE_DIR"] = str(settings.state_dir)
     return settings
+
+
+def given_here() -> dict[str, str]:
+    """Settings in the environment of this command that replicas go by, as they stand there; none
+    that is secret, or of one machine alone."""
+    named = {name.upper(): value for name, value in os.environ.items()}
+    others = {f"{PREFIX}{name.upper()}" for name in (*SECRETS, *LOCAL, "state_dir")}
+    return {name: named[name] for name in sorted((known_names() & named.keys()) - others)}
+
+
+def note_given(settings: Settings, given: Mapping[str, str]) -> None:
+    """Write down what was given by an environment to what runs here, for the next command that
+    replaces it, whose shell may know nothing of it."""
+    path = settings.run_dir / GIVEN
+    fresh = path.with_suffix(".new")
+    fresh.write_bytes(orjson.dumps(dict(given)))
+    fresh.replace(path)
+
+
+def given_before(settings: Settings, but: Collection[str] = ()) -> dict[str, str]:
+    """What was noted so and is said neither here nor in the file, but for settings of these names.
+
+    What this release does not know any more is left out.
+    """
+    try:
+        noted = orjson.loads((settings.run_dir / GIVEN).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return {}
+    said = {name.upper() for names in names_given(settings.state_dir).values() for name in names}
+    left = {f"{PREFIX}{name.upper()}" for name in but} | said
+    return {
+        name: str(value)
+        for name, value in (noted.items() if isinstance(noted, dict) else ())
+        if name in known_names() - left
+    }
 
 
 def is_elsewhere(settings: Settings) -> bool:

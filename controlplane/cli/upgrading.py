@@ -14,9 +14,15 @@ from controlplane.cli.gateway_client import connect
 from controlplane.cli.lasting_output import outliving_its_output
 from controlplane.cli.outcome import INTERRUPTED, NotRunning
 from controlplane.cli.start_lines import err, step, tell, warn
-from controlplane.cli.state_settings import StateDir, read_settings
+from controlplane.cli.state_settings import (
+    StateDir,
+    given_before,
+    given_here,
+    note_given,
+    read_settings,
+)
 from controlplane.given_settings import PREFIX
-from controlplane.settings import SECRETS, Settings, load_settings
+from controlplane.settings import FILE, SECRETS, Settings, load_settings
 from variants.errors import ClusterUnavailable, Conflict, ModellessError, StateUnavailable
 
 if TYPE_CHECKING:
@@ -176,7 +182,15 @@ def _replaced(
     _refuse_other_secrets(settings, told.digests)
     for name in keep({name: told.values[name] for name in KEPT if name in told.values}):
         warn(f"{PREFIX}{name.upper()} stays as it was at the start: that needs a down and an up")
+    given = given_before(settings, but=KEPT)
+    os.environ.update(given)
+    for name, value in given.items():
+        tell(
+            f"{name}={value} stays, which only the environment of an earlier command said; to"
+            f" change it, set it here or in {settings.state_dir / FILE}"
+        )
     settings = load_settings()
+    note_given(settings, given | given_here())
     with step("Catalog") as done:
         done(migrated(settings))
     err.print(f"  To be: modelless {release()}, {_changes(settings, told.values)}", soft_wrap=True)
@@ -228,8 +242,16 @@ def _changes(settings: Settings, told: Mapping[str, Any]) -> str:
     from controlplane.cluster.sent_settings import describe
 
     now = describe(settings, None).values
-    names = [f"{PREFIX}{name.upper()}" for name in sorted(now) if now[name] != told.get(name)]
-    return f"and another {', '.join(names)}" if names else "with the same settings"
+    changed = [
+        f"{PREFIX}{name.upper()} {_shown(told.get(name))} -> {_shown(now[name])}"
+        for name in sorted(now)
+        if now[name] != told.get(name)
+    ]
+    return f"and {', '.join(changed)}" if changed else "with the same settings"
+
+
+def _shown(value: object) -> str:
+    return "empty" if value in ("", None) else str(value)
 
 
 def keep(values: Mapping[str, Any]) -> list[str]:

@@ -131,6 +131,7 @@ class Client:
         prefer: Prefer | str | None = None,
         best_effort: bool = False,
         variant: str | None = None,
+        model_version: str | None = None,
         priority: int | None = None,
         truncate: bool = False,
         arrays: bool = False,
@@ -151,8 +152,10 @@ class Client:
         USD per 1,000 queries, ``prefer`` what to optimise among the variants that fit: ``cost``,
         ``accuracy``, ``latency`` or ``energy``. With ``best_effort`` the nearest variant answers
         where none fits, and the reply says ``slo_met=False``. ``variant`` asks that one and no
-        other. ``priority`` says who is refused first where not all can be served: 1 is the highest,
-        100 what a query has that names none, and 65,535 the lowest.
+        other, ``model_version`` (``encoder-v1``) any variant of that version: vectors of one
+        version cannot be compared with those of another. ``priority`` says who is refused first
+        where not all can be served: 1 is the highest, 100 what a query has that names none, and
+        65,535 the lowest.
 
         Raises:
             InvalidInput: the gateway cannot read it as a query of this task.
@@ -167,7 +170,7 @@ class Client:
         needs = checked(
             {
                 "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
-                "best_effort": best_effort, "priority": priority,
+                "best_effort": best_effort, "model_version": model_version, "priority": priority,
             }
         )  # fmt: skip
         timeout_s = waits_s(self.timeout_s, needs)
@@ -213,6 +216,7 @@ class Client:
         prefer: Prefer | str | None = None,
         best_effort: bool = False,
         variant: str | None = None,
+        model_version: str | None = None,
         priority: int | None = None,
     ) -> dict[str, Any]:
         """What would become of such a query now, and why; nothing is run, and it is no demand.
@@ -228,7 +232,8 @@ class Client:
         """
         content = query_content(
             task, {"rows": rows}, latency_ms=latency_ms, accuracy=accuracy, cost=cost,
-            prefer=prefer, best_effort=best_effort, variant=variant, priority=priority,
+            prefer=prefer, best_effort=best_effort, variant=variant, model_version=model_version,
+            priority=priority,
         )  # fmt: skip
         with typed_failures(self.url, self.timeout_s):
             response = self._http.post(

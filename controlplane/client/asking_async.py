@@ -105,6 +105,7 @@ class AsyncClient:
         prefer: Prefer | str | None = None,
         best_effort: bool = False,
         variant: str | None = None,
+        model_version: str | None = None,
         priority: int | None = None,
         truncate: bool = False,
         arrays: bool = False,
@@ -113,7 +114,7 @@ class AsyncClient:
         needs = checked(
             {
                 "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
-                "best_effort": best_effort, "priority": priority,
+                "best_effort": best_effort, "model_version": model_version, "priority": priority,
             }
         )  # fmt: skip
         timeout_s = waits_s(self.timeout_s, needs)
@@ -159,12 +160,14 @@ class AsyncClient:
         prefer: Prefer | str | None = None,
         best_effort: bool = False,
         variant: str | None = None,
+        model_version: str | None = None,
         priority: int | None = None,
     ) -> dict[str, Any]:
         """What would become of such a query now, and why, as ``Client.explain``."""
         content = query_content(
             task, {"rows": rows}, latency_ms=latency_ms, accuracy=accuracy, cost=cost,
-            prefer=prefer, best_effort=best_effort, variant=variant, priority=priority,
+            prefer=prefer, best_effort=best_effort, variant=variant, model_version=model_version,
+            priority=priority,
         )  # fmt: skip
         with typed_failures(self.url, self.timeout_s):
             response = await self._http.post(

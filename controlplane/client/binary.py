@@ -124,6 +124,7 @@ def binary_content(
     cost: float | None = None,
     prefer: Prefer | str | None = None,
     best_effort: bool = False,
+    model_version: str | None = None,
     priority: int | None = None,
 ) -> tuple[bytes, dict[str, str]] | None:
     """Body and headers of a query; None where JSON has to carry it.
@@ -152,7 +153,7 @@ def binary_content(
     needs = {
         "latency_slo_ms": latency_ms, "min_accuracy": accuracy, "max_cost_usd_per_1k": cost,
         "prefer": None if prefer is None else str(prefer), "best_effort": best_effort or None,
-        "priority": priority,
+        "model_version": model_version, "priority": priority,
     }  # fmt: skip
     parameters: dict[str, Any] = {name: need for name, need in needs.items() if need is not None}
     document: dict[str, Any] = {"inputs": inputs, "parameters": parameters}

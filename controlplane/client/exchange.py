@@ -149,6 +149,7 @@ def query_document(
     prefer: Prefer | str | None = None,
     best_effort: bool = False,
     variant: str | None = None,
+    model_version: str | None = None,
     priority: int | None = None,
 ) -> dict[str, Any]:
     """The body of ``POST /v1/query`` about some ``inputs``, or of ``POST /v1/explain`` about so
@@ -166,6 +167,8 @@ def query_document(
         body["best_effort"] = True
     if variant is not None:
         body["variant"] = variant
+    if model_version is not None:
+        body["model_version"] = model_version
     if priority is not None:
         body["priority"] = priority
     return body

@@ -21,6 +21,7 @@ HEADERS = {
     "cost": "SLO-Cost",
     "prefer": "SLO-Prefer",
     "variant": "X-Modelless-Variant",
+    "model_version": "X-Modelless-Model-Version",
     "priority": "X-Modelless-Priority",
 }
 """What a query asks for, and the header that says it beside a picture."""

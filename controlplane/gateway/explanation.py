@@ -84,6 +84,7 @@ def explained(
         prefer=query.prefer,
         best_effort=query.best_effort,
         pinned=query.variant,
+        model_version=query.version,
         rows=query.rows,
         outcome=Outcome.ANSWERED if isinstance(found, Choice) else Outcome.REFUSED,
         answer=_answer(found, query, now_ms) if isinstance(found, Choice) else None,
@@ -141,9 +142,13 @@ def plan_words(
     """
     if query.variant is not None:
         return "The query names its variant, so the plan has no say."
-    if query.unread:
+    if query.of_some_versions:
         best = suited(snapshot, query)
         counted = "" if best is None else f", and plans count them for {best.variant}"
+        if query.version is not None:
+            return (
+                f"The query names its version: such take what they prefer of its variants{counted}."
+            )
         return (
             f"Not every model holds this: such queries take what they prefer of what fits{counted}."
         )
@@ -183,7 +188,7 @@ def canary_words(canary: Canary | None) -> str:
 
 def _planned(routes: RouteTable, query: Query) -> list[str]:
     """The variants to which a plan for cost sends such queries, those that come first first."""
-    if not routes.used or routes.prefer is Prefer.ACCURACY or query.unread:
+    if not routes.used or routes.prefer is Prefer.ACCURACY or query.of_some_versions:
         return []
     targets = routes.targets(query)
     return [*dict.fromkeys(one.variant for target in targets for one in target.candidates)]

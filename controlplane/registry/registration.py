@@ -36,6 +36,7 @@ from variants.artifacts.storing_notes import StoringNotes
 from variants.buckets import BucketedTask, bucketed_named
 from variants.catalog.protocol import Catalog
 from variants.catalog.removal import check_number
+from variants.catalog.validity.spaces import WHY, is_own_space
 from variants.errors import Conflict, InvalidInput
 from variants.metrics.metric import parse_metric
 from variants.model_files import ModelFile, find_model_files
@@ -218,7 +219,7 @@ class _Adding(NamedTuple):
         meter.expect(len(new) * (2 + STEPS_EXPECTED))
         task, prepared = known, list[Prepared]()
         for file in new:
-            stage = request.stage or _stage(file.model, task_name, snapshot, bool(prepared))
+            stage = _stage(request, file.model, task_name, snapshot, bool(prepared))
             own = request.own_text
             version = _version_of(file, digests[file], task_name, stage, catalog, own)
             folder = work / task_name / version.label
@@ -382,7 +383,33 @@ def _known(
     ]
 
 
-def _stage(model: ModelName, task: str, snapshot: CatalogSnapshot, later: bool) -> Stage:
-    """Live for a model's first version; the next ones have to prove themselves."""
+def _stage(
+    request: RegistrationRequest,
+    model: ModelName,
+    task: str,
+    snapshot: CatalogSnapshot,
+    later: bool,
+) -> Stage:
+    """Live for a model's first version; the next ones have to prove themselves. So has any that
+    comes beside a live one whose vectors its own cannot be compared with.
+
+    Args:
+        later: whether it comes with another file of the same registration.
+
+    Raises:
+        Conflict: it is to be live beside such a one.
+    """
+    known_task = next((one for one in snapshot.tasks if one.name == task), None)
+    metric = request.metric or "top1" if known_task is None else known_task.metric
+    live = [v for v in snapshot.versions if v.task == task and v.stage is Stage.LIVE]
+    apart = is_own_space(metric) and bool(live or later)
+    if request.stage is Stage.LIVE and apart:
+        beside = live[0].label if live else "the first file"
+        raise Conflict(
+            f"{beside} of task {task!r} is live, and {WHY}: register it as a canary, and"
+            " `modelless promote` it when all vectors that are kept are its"
+        )
+    if request.stage is not None:
+        return request.stage
     known = any((v.task, v.model) == (task, model) for v in snapshot.versions)
-    return Stage.CANARY if known or later else Stage.LIVE
+    return Stage.CANARY if known or later or apart else Stage.LIVE

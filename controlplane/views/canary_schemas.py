@@ -92,6 +92,21 @@ class Canaries(Schema):
     canaries: list[CanarySchema]
 
 
+class RollbackAsked(Schema):
+    """What is to be taken back; without a body, what was done last."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: int | None = Field(
+        None,
+        ge=1,
+        le=2**31 - 1,
+        description="Number of the version that loses its share or is retired, never of the one to "
+        "go back to. Null: the newest, where it is clear which one that is.",
+        examples=[2],
+    )
+
+
 class RollbackSchema(Schema):
     """What was taken back."""
 

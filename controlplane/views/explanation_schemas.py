@@ -88,6 +88,9 @@ class ExplanationSchema(Schema):
     prefer: Prefer
     best_effort: bool
     pinned: str | None = Field(description="The variant that the query names.")
+    model_version: str | None = Field(
+        default=None, description="The version of a model that the query names."
+    )
     rows: int
     outcome: Outcome
     answer: AnswerSchema | None

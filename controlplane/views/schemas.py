@@ -41,6 +41,11 @@ class ErrorBody(Schema):
         description="COLD: predicted seconds until the variant is loaded. OVERLOADED: until there "
         "may be room. NO_WORKERS: until a worker is expected, where that is known.",
     )
+    choices: dict[str, str] | None = Field(
+        None,
+        description="CONFLICT of a rollback that could mean several versions: number of a version "
+        "to what naming it does.",
+    )
 
 
 class TickSchema(Schema):

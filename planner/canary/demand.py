@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from planner.canary.diversion import of_version
+from planner.canary.some_versions import of_version
 from planner.selection.eligibility import meets
 from planner.selection.snapshot import build_snapshot
 from planner.types import TRANSPORT_MS, Demand, DemandClass, Objective, TaskView, class_of

@@ -1,15 +1,11 @@
-"""A snapshot in which the variants of a canary version are all that there is of its task.
+"""The answer of a canary version to a query, by the same rule and SLO as of any other version.
 
-What ``planner.selection.select`` finds in it is the answer of the canary to a query, by the same
-rule and under the same SLO as of any other version.
+It is what ``planner.selection.select`` finds in a snapshot in which the variants of the version are
+all that there is of its task (``planner.selection.some_versions``).
 """
 
-from dataclasses import replace
-
-from planner.selection.frontier_index import task_view
 from planner.selection.select import select
 from planner.types import Choice, Query, Reason, RefusalCode, Snapshot
-from variants.types import TaskName
 
 NOT_READY, OVERLOADED, INFEASIBLE = "not_ready", "overloaded", "infeasible"
 """Why a query that was drawn is not diverted."""
@@ -24,23 +20,6 @@ _NOT_READY = frozenset(
 _CANARY = Reason.CANARY
 
 
-def of_version(snapshot: Snapshot, task: TaskName, label: str) -> Snapshot | None:
-    """The snapshot for one version, named as ``cnn-small-v2``; None where it cannot answer."""
-    view = snapshot.tasks.get(task)
-    if view is None:
-        return None
-    own = [
-        replace(candidate, canary=False)
-        for candidate in view.by_cost
-        if candidate.model_version == label
-    ]
-    if not own:
-        return None
-    return replace(
-        snapshot, tasks={task: task_view(view.task, own, {}, view.unmeasured)}, parts=None
-    )
-
-
 def divert(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | str:
     """The canary's variant and worker for a query, or why it is not diverted.
 
@@ -48,7 +27,7 @@ def divert(snapshot: Snapshot, query: Query, now_ms: float) -> Choice | str:
     best effort is not made.
 
     Args:
-        snapshot: as ``of_version`` makes it.
+        snapshot: as ``of_version`` makes it for the canary.
     """
     found = select(snapshot, query._replace(best_effort=False), now_ms)
     if isinstance(found, Choice):

@@ -165,7 +165,7 @@ def priced(
         elsewhere: times its price costs a worker of a kind that the plan does not have the class
             on.
     """
-    task, rows, received_ms, budget_ms, floor, ceiling, _, _, _, draw, avoid, _, _, _ = query
+    task, rows, received_ms, budget_ms, floor, ceiling, _, _, _, draw, avoid, _, _, _, _ = query
     left_ms = received_ms + budget_ms - now_ms - transport_ms
     if left_ms <= 0.0:
         return None

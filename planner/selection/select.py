@@ -172,7 +172,7 @@ def _first(
     transport_ms: float,
 ) -> Choice | None:
     """The first candidate of a frontier that fits. ``left_ms`` has transport taken off."""
-    _, rows, _, _, floor, ceiling, _, _, _, draw, avoid, _, _, _ = query
+    _, rows, _, _, floor, ceiling, _, _, _, draw, avoid, _, _, _, _ = query
     if floor is None:
         floor = -inf
     if ceiling is None:
@@ -240,7 +240,7 @@ def _earliest(
 
     Branches ascend by latency of one row, which bounds every completion from below.
     """
-    _, rows, _, _, floor, ceiling, _, _, _, draw, avoid, _, _, _ = query
+    _, rows, _, _, floor, ceiling, _, _, _, draw, avoid, _, _, _, _ = query
     if floor is None:
         floor = -inf
     if ceiling is None:

@@ -7,7 +7,6 @@ batch, where that was measured.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from math import exp, inf
 from typing import NamedTuple
 
@@ -155,23 +154,6 @@ def changed_tasks(before: Snapshot | None, now: Snapshot) -> Collection[TaskName
         if origin is not None and origin.name is known.name:
             return origin.changed
     return None
-
-
-def without_versions(snapshot: Snapshot, task: TaskName, why: Mapping[str, str]) -> Snapshot:
-    """A snapshot for queries that some versions of their task cannot answer, whatever the SLO.
-
-    Args:
-        why: what stands in the way of each, by its label: ``makes 9 tokens of text 0``.
-    """
-    view = snapshot.tasks.get(task)
-    if view is None:
-        return snapshot
-    kept = [one for one in view.by_cost if one.model_version not in why]
-    out = {one.variant: why[one.model_version] for one in view.by_cost if one.model_version in why}
-    excluded = {**view.excluded, **out}
-    unmeasured = {name: kinds for name, kinds in view.unmeasured.items() if name not in out}
-    tasks = {**snapshot.tasks, task: task_view(view.task, kept, excluded, unmeasured)}
-    return replace(snapshot, tasks=tasks, parts=None)
 
 
 def latency_points(profile: Profile) -> tuple[tuple[int, float], ...]:

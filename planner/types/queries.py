@@ -50,6 +50,13 @@ class Query(NamedTuple):
     unread: tuple[tuple[str | None, str], ...] = ()
     """Of texts: the ways of reading by which they are too long, with what is to be said of versions
     that read so. None stands for the task's own."""
+    version: str | None = None
+    """Named: only variants of the model version of this label, ``cnn-v2``, may answer."""
+
+    @property
+    def of_some_versions(self) -> bool:
+        """Whether only some versions of its task may answer, so that no plan is made for it."""
+        return self.version is not None or bool(self.unread)
 
 
 class Reason(StrEnum):

@@ -92,6 +92,7 @@ class Sandbox:
         gpu: bool = False,
         module: str = "profiler.sandbox.child",
         kills: Callable[[], int | None] = known_memory_kills,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """
         Args:
@@ -99,6 +100,7 @@ class Sandbox:
             runtime: whose back end the child imports before its memory counts.
             gpu: whether the child uses a GPU.
             kills: how many processes were killed for want of memory so far, where that is known.
+            clock_s: by which a call has its time.
         """
         self._limits = limits or SandboxLimits()
         self._runtime = runtime
@@ -106,6 +108,7 @@ class Sandbox:
         self._threads = threads
         self._module = module
         self._kills = kills
+        self._clock_s = clock_s
         self._kills_before: int | None = None
         self._process: ChildProcess | None = None
         self._buffer = b""
@@ -157,7 +160,7 @@ class Sandbox:
         if process is None or process.stdin is None:
             raise InvalidArtifact(f"{subject}: its trial process has ended")
         request = json.dumps({"method": method, "arguments": arguments}) + "\n"
-        deadline = time.monotonic() + self._limits.time_s
+        deadline = self._clock_s() + self._limits.time_s
         try:
             process.stdin.write(request.encode())
             process.stdin.flush()
@@ -166,7 +169,7 @@ class Sandbox:
                 if "progress" in reply:
                     done, total = reply["progress"]
                     announce(int(done), int(total))
-                    deadline = time.monotonic() + self._limits.time_s
+                    deadline = self._clock_s() + self._limits.time_s
                     continue
                 break
         except TimeoutError:
@@ -203,7 +206,7 @@ class Sandbox:
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
-                left_s = deadline - time.monotonic()
+                left_s = deadline - self._clock_s()
                 if left_s <= 0:
                     raise TimeoutError
                 if not selector.select(min(left_s, _LOOK_S)):

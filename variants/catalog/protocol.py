@@ -97,32 +97,39 @@ class Catalog(Protocol):
     def next_version(self, task: TaskName, model: ModelName) -> int:
         """One above the highest version that the model ever had; 1 for a new model."""
 
-    def set_stage(self, task: TaskName, model: ModelName, version: int, stage: Stage) -> None:
-        """Move a version to another stage. Advances the revision.
+    def set_stage(
+        self, tasks: Collection[TaskName], model: ModelName, version: int, stage: Stage
+    ) -> None:
+        """Move a version to another stage, in all of these tasks at once. Advances the revision.
 
         What is a canary no more has no share of the queries either.
 
+        Args:
+            tasks: one, or buckets of one.
+
         Raises:
-            NotFound: there is no such version.
+            NotFound: one of the tasks has no such version. Nothing was written then.
         """
 
-    def set_canary(self, canary: Canary) -> Canary:
-        """Give a version that share of its task's queries from now on; return it with its number.
+    def set_canary(self, *canaries: Canary) -> tuple[Canary, ...]:
+        """Give a version that share of its task's queries from now on, or one of each of several
+        tasks, at once; return them with their number.
 
         A version that is a candidate or retired becomes a canary by it. What the task had before
         of this version is replaced, and so is what was ended. Advances the revision.
 
         Raises:
-            Conflict: the version is live, or another one of the task has a share.
-            InvalidInput: the share is not above 0 and at most 1, or ``after`` is below 1.
-            NotFound: there is no such version. Nothing was written then.
+            Conflict: a version is live, or another one of its task has a share.
+            InvalidInput: a share is not above 0 and at most 1, or ``after`` is below 1.
+            NotFound: there is no such version. In each case nothing was written.
         """
 
-    def end_canary(self, task: TaskName, model: ModelName) -> Canary:
-        """Take its share from a model's canary, which stays one. Advances the revision.
+    def end_canary(self, tasks: Collection[TaskName], model: ModelName) -> tuple[Canary, ...]:
+        """Take their shares from a model's canaries, which stay canaries, in those of these tasks
+        in which it has one, at once. Advances the revision.
 
         Raises:
-            NotFound: no version of the model has a share. Nothing was written then.
+            NotFound: no version of the model has a share in any. Nothing was written then.
         """
 
     def settle_canary(self, canary: Canary, *, promote: bool, why: str, epoch: int) -> bool:
@@ -139,24 +146,25 @@ class Catalog(Protocol):
             StaleEpoch: ``epoch`` is not the newest one. Nothing was written then.
         """
 
-    def roll_back(self, tasks: Collection[TaskName], model: ModelName) -> tuple[RolledBack, ...]:
-        """Take back what was done last for a model: the shares of its canaries; where it has none,
-        its newest live version is retired, and the one that was live before is live again.
-
-        All of it happens at once. Versions are tried by their numbers: the one before is the newest
-        one below it that was ever live. Advances the revision.
+    def roll_back(
+        self, tasks: Collection[TaskName], model: ModelName, version: int | None = None
+    ) -> tuple[RolledBack, ...]:
+        """Take back what was done last for a model, as ``variants.catalog.validity.canaries``
+        has it (``taken_back``), all of it at once. Advances the revision.
 
         Args:
-            tasks: one, or all buckets of one. Where a canary has a share in some of them, only
-                these shares end; else the versions change places in all of them.
+            tasks: one, or all buckets of one.
+            version: the one that is taken back; None: the newest, where that is clear.
 
         Returns:
             What was taken back of each task in which something was.
 
         Raises:
-            Conflict: there is no version to go back to, in one of the tasks. Nothing was written
-                then.
-            NotFound: one of the tasks has no such model. Nothing was written then.
+            SeveralMeant: no version is named, and another one than the live one may be meant.
+            Conflict: there is no version to go back to in one of the tasks, or the one that is
+                named cannot be taken back.
+            NotFound: one of the tasks has no such model or version. In each case nothing was
+                written.
         """
 
     def remove_task(self, task: TaskName) -> Removed:

@@ -14,10 +14,12 @@ from variants.catalog.validity.canaries import (
     VersionKey,
     check_canary,
     check_may_share,
+    key_of,
     none_to_end,
     standing,
-    versions_to_swap,
+    taken_back,
 )
+from variants.catalog.validity.spaces import check_comparable, is_own_space, standing_back
 from variants.errors import StaleEpoch
 from variants.types import Canary, ModelName, ModelVersion, Stage, TaskName
 
@@ -25,28 +27,34 @@ from variants.types import Canary, ModelName, ModelVersion, Stage, TaskName
 class SqlCanaryTables(SqlPlanningTables):
     """The part of ``variants.catalog.protocol.Catalog`` about canaries."""
 
-    def set_canary(self, canary: Canary) -> Canary:
-        check_canary(canary)
+    def set_canary(self, *canaries: Canary) -> tuple[Canary, ...]:
+        for canary in canaries:
+            check_canary(canary)
         with self._transaction(self._writer) as connection:
-            number = advance_revision(connection, [canary.task])
-            own = _versions(connection, canary.task, canary.model)
-            named = (v for v in own if v.version == canary.version)
-            known = next((c for c in read_canaries(connection) if c.task == canary.task), None)
-            check_may_share(canary, next(named, None), known)
-            stored = replace(canary, number=number, ended="")
-            move_version(connection, _key(canary), Stage.CANARY)
-            _forget(connection, canary.task)
-            connection.execute(insert(tables.canaries), asdict(stored))
-            return stored
+            number = advance_revision(connection, [canary.task for canary in canaries])
+            known = {one.task: one for one in read_canaries(connection)}
+            for canary in canaries:
+                own = _versions(connection, canary.task, canary.model)
+                named = (v for v in own if v.version == canary.version)
+                check_may_share(canary, next(named, None), known.get(canary.task))
+                check_comparable(canary, _metric(connection, canary.task))
+            given = tuple(replace(canary, number=number, ended="") for canary in canaries)
+            for canary in given:
+                move_version(connection, _key(canary), Stage.CANARY)
+                _forget(connection, canary.task)
+                connection.execute(insert(tables.canaries), asdict(canary))
+            return given
 
-    def end_canary(self, task: TaskName, model: ModelName) -> Canary:
+    def end_canary(self, tasks: Collection[TaskName], model: ModelName) -> tuple[Canary, ...]:
         with self._transaction(self._writer) as connection:
             advance_revision(connection)  # no version changes
-            known = _sharing(connection, task, model)
-            if known is None:
-                raise none_to_end(task, model)
-            _forget(connection, task)
-            return known
+            sharing = (_sharing(connection, task, model) for task in tasks)
+            ended = tuple(one for one in sharing if one is not None)
+            if not ended:
+                raise none_to_end(tasks, model)
+            for one in ended:
+                _forget(connection, one.task)
+            return ended
 
     def settle_canary(self, canary: Canary, *, promote: bool, why: str, epoch: int) -> bool:
         with self._transaction(self._writer) as connection:
@@ -65,26 +73,24 @@ class SqlCanaryTables(SqlPlanningTables):
                 connection.execute(ended.values(share=0.0, ended=why))
             return True
 
-    def roll_back(self, tasks: Collection[TaskName], model: ModelName) -> tuple[RolledBack, ...]:
+    def roll_back(
+        self, tasks: Collection[TaskName], model: ModelName, version: int | None = None
+    ) -> tuple[RolledBack, ...]:
         with self._transaction(self._writer) as connection:
             advance_revision(connection, tasks)
-            sharing = [_sharing(connection, task, model) for task in tasks]
-            if ended := [one for one in sharing if one is not None]:
-                for one in ended:
-                    _forget(connection, one.task)
-                return tuple(RolledBack(canary=one) for one in ended)
             lived = {
                 (row.task, row.model, row.version)
                 for row in connection.execute(select(tables.lived_versions))
             }
-            swaps = [
-                versions_to_swap(task, model, _versions(connection, task, model), lived)
-                for task in tasks
-            ]
-            for newest, before in swaps:
-                move_version(connection, (newest.task, model, newest.version), Stage.RETIRED)
-                move_version(connection, (before.task, model, before.version), Stage.LIVE)
-            return tuple(RolledBack(retired=newest, restored=before) for newest, before in swaps)
+            versions = [one for task in tasks for one in _versions(connection, task, model)]
+            canaries = read_canaries(connection)
+            done = taken_back(tasks, model, version, versions, canaries, lived)
+            for one in done:
+                if one.canary is not None:
+                    _forget(connection, one.canary.task)
+                for moved, stage in one.moves:
+                    move_version(connection, key_of(moved), stage)
+            return done
 
 
 def read_canaries(
@@ -105,9 +111,26 @@ def move_version(connection: Connection, key: VersionKey, stage: Stage) -> bool:
         return False
     if stage is Stage.LIVE:
         note_live(connection, key)
+        _stand_back(connection, key)
     if stage is not Stage.CANARY:
         connection.execute(delete(tables.canaries).where(*_same(tables.canaries, key)))
     return True
+
+
+def _stand_back(connection: Connection, key: VersionKey) -> None:
+    """Make the other live versions canaries where those of their task have spaces of their own."""
+    task = key[0]
+    if not is_own_space(_metric(connection, task)):
+        return
+    of = tables.versions.c.task == task, tables.versions.c.stage == Stage.LIVE
+    live = map(read_version, connection.execute(select(tables.versions).where(*of)))
+    for one in standing_back(live, {key: Stage.LIVE}):
+        move_version(connection, key_of(one), Stage.CANARY)
+
+
+def _metric(connection: Connection, task: TaskName) -> str:
+    of = select(tables.tasks.c.metric).where(tables.tasks.c.name == task)
+    return str(connection.execute(of).scalar_one())
 
 
 def note_live(connection: Connection, key: VersionKey) -> None:

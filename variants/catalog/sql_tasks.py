@@ -40,11 +40,14 @@ from variants.types import (
 class SqlTaskTables(SqlCanaryTables):
     """The part of ``variants.catalog.protocol.Catalog`` that changes what is registered."""
 
-    def set_stage(self, task: TaskName, model: ModelName, version: int, stage: Stage) -> None:
+    def set_stage(
+        self, tasks: Collection[TaskName], model: ModelName, version: int, stage: Stage
+    ) -> None:
         with self._transaction(self._writer) as connection:
-            advance_revision(connection, [task])
-            if not move_version(connection, (task, model, version), stage):
-                raise NotFound(f"task {task!r} has no version {model}-v{version}")
+            advance_revision(connection, tasks)
+            for task in tasks:
+                if not move_version(connection, (task, model, version), stage):
+                    raise NotFound(f"task {task!r} has no version {model}-v{version}")
 
     def remove_task(self, task: TaskName) -> Removed:
         with self._transaction(self._writer) as connection:

@@ -85,6 +85,7 @@ INFER: dict[str, Any] = {
                                 "maximum": MOST_LATENCY_MS,
                             },
                             "min_accuracy": {"type": "number", "minimum": 0, "maximum": 1},
+                            "model_version": {"type": "string"},
                             "max_cost_usd_per_1k": {"type": "number", "minimum": 0},
                             "prefer": {"enum": ["cost", "accuracy", "latency", "energy"]},
                             "best_effort": {"type": "boolean", "default": False},

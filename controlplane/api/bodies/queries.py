@@ -73,6 +73,11 @@ QUERY: dict[str, Any] = {
                         "type": ["string", "null"],
                         "description": "Pin this variant.",
                     },
+                    "model_version": {
+                        "type": ["string", "null"],
+                        "description": "Only variants of this version may answer: vectors of one"
+                        " version cannot be compared with those of another.",
+                    },
                     "priority": {
                         "type": "integer",
                         "minimum": 0,

@@ -39,6 +39,7 @@ class Batched:
     cost: float | None = None
     prefer: str | None = None
     variant: str | None = None
+    model_version: str | None = None
     truncate: bool = False
     axes: Sequence[Mapping[str, Any]] = ()
     """Of a task for rows of several lengths the open axes, as ``/v1/tasks`` has them."""
@@ -81,6 +82,7 @@ class Batched:
             "min_accuracy": self.accuracy,
             "max_cost_usd_per_1k": self.cost,
             "prefer": self.prefer,
+            "model_version": self.model_version,
             "truncate": self.truncate or None,
         }
         return {name: value for name, value in given.items() if value is not None}
@@ -124,6 +126,7 @@ def _document(asked: Batched, texts: Sequence[Sequence[str]]) -> dict[str, Any]:
         cost=asked.cost,
         prefer=asked.prefer,
         variant=asked.variant,
+        model_version=asked.model_version,
         priority=MAX_PRIORITY,
     )
 

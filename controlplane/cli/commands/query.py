@@ -54,6 +54,12 @@ BestEffortOption = Annotated[
 VariantOption = Annotated[
     str | None, typer.Option("--variant", metavar="VARIANT", help="Ask this variant and no other.")
 ]
+ModelVersionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model-version", metavar="VERSION", help="Ask this version of a model: encoder-v1."
+    ),
+]
 PriorityOption = Annotated[
     int | None,
     typer.Option(
@@ -99,6 +105,7 @@ def query(
     prefer: PreferOption = None,
     best_effort: BestEffortOption = False,
     variant: VariantOption = None,
+    model_version: ModelVersionOption = None,
     priority: PriorityOption = None,
     input: Annotated[
         str | None,
@@ -152,7 +159,7 @@ def query(
     scale = _scale(image, image_mean, image_std)
     needs: dict[str, Any] = {
         "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
-        "best_effort": best_effort, "priority": priority,
+        "best_effort": best_effort, "model_version": model_version, "priority": priority,
     }  # fmt: skip
     with connect(url) as client:
         if image is not None:
@@ -197,6 +204,7 @@ def explain(
     prefer: PreferOption = None,
     best_effort: BestEffortOption = False,
     variant: VariantOption = None,
+    model_version: ModelVersionOption = None,
     priority: PriorityOption = None,
     rows: Annotated[
         int, typer.Option("--rows", metavar="N", min=1, help="Rows that the query has.")
@@ -242,7 +250,7 @@ def explain(
         asked = asked_about(texts, truncate=truncate)
     document = query_document(
         task, asked, latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
-        best_effort=best_effort, variant=variant, priority=priority,
+        best_effort=best_effort, variant=variant, model_version=model_version, priority=priority,
     )  # fmt: skip
     with connect(url) as client:
         if image is not None and client.get(at("v1", "tasks", task)).get("image") is None:
@@ -334,6 +342,8 @@ def asked_words(told: Row) -> str:
     said.append(f"preferring {told['prefer']}")
     if told["pinned"] is not None:
         said.append(f"of {told['pinned']} alone")
+    elif told.get("model_version") is not None:
+        said.append(f"of {told['model_version']} alone")
     if told["best_effort"]:
         said.append("else the nearest")
     return printable(f"{', '.join(said)}; {counted(told['rows'], 'row')}")

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 from controlplane.gateway.canaries.arms import Arm, Trial
 from controlplane.gateway.texts.holding import HoldingVersions
 from controlplane.http_errors import request_id
-from planner.canary.diversion import INFEASIBLE, NOT_READY, OVERLOADED, divert, of_version
+from planner.canary.diversion import INFEASIBLE, NOT_READY, OVERLOADED, divert
 from planner.canary.draw import is_drawn, limit_of, salt_of
+from planner.canary.some_versions import of_version
 from planner.types import Choice, Query, Snapshot
 from variants.types import Canary, TaskName
 
@@ -72,7 +73,8 @@ class Diversions:
 
     def share_of(self, query: Query) -> Canary | None:
         """The canary that may get a query like this; None where none may."""
-        running = self._running.get(query.task) if query.variant is None else None
+        names_none = query.variant is None and query.version is None
+        running = self._running.get(query.task) if names_none else None
         return None if running is None else running.canary
 
     def counted(self) -> Mapping[str, Mapping[str, Any]]:
@@ -84,7 +86,9 @@ class Diversions:
 
         From then on the query counts for the canary or for the live versions.
         """
-        if flight.arm is not None or query.variant is not None or query.avoid is not None:
+        if flight.arm is not None or query.avoid is not None:
+            return None
+        if query.variant is not None or query.version is not None:
             return None
         running = self._running.get(query.task)
         if running is None:

@@ -8,15 +8,17 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 
 from controlplane.api.errors import RequestIds, told_to_people
+from controlplane.gateway.embeddings.asked import MOST_BYTES
 from controlplane.gateway.http.access import HEALTH, OPEN, Access, too_large
 from controlplane.gateway.http.exchange import is_query
-from controlplane.http_errors import error_body, error_headers, status_of
+from controlplane.http_errors import as_openai, error_body, error_headers, status_of
 from variants.errors import ModellessError
 
 UPLOAD = "/v1/models"
 """The one path whose body has a limit of its own: it goes to disk."""
 
 METRICS = "/metrics"
+EMBEDDINGS = "/v1/embeddings"
 
 CONTROL_BODY = 2**18
 """Bytes of any other body that is no query: it is read on the event loop."""
@@ -56,7 +58,8 @@ class Guarded:
             )
             if scope["path"] != UPLOAD:
                 path = scope["path"].encode("latin-1", "replace")
-                most = self.max_body if is_query(path) else min(self.max_body, CONTROL_BODY)
+                others = MOST_BYTES if scope["path"] == EMBEDDINGS else CONTROL_BODY
+                most = self.max_body if is_query(path) else min(self.max_body, others)
                 error = error or _body(scope, most)
                 receive = _counted(receive, most)
             if error is not None:
@@ -109,7 +112,7 @@ def _fields(lines: bytes) -> dict[str, str]:
 def asks(method: str, path: str) -> bool:
     """Whether a request is one that a client's key opens: a query, a word on its answer, or a look
     at what there is."""
-    if path in ("/v1/query", "/v1/explain", "/v1/feedback"):
+    if path in ("/v1/query", EMBEDDINGS, "/v1/explain", "/v1/feedback"):
         return method == "POST"
     if path == "/v2/repository/index" or is_query(path.encode("latin-1", "replace")):
         return True
@@ -146,6 +149,8 @@ def _refusal(error: ModellessError) -> AsgiApp:
         response = told_to_people(dict(scope), error)
         if response is None:
             body = error_body(error, scope["state"]["request_id"])
+            if scope["path"] == EMBEDDINGS:
+                body = as_openai(body)
             response = JSONResponse(body, status_of(error), error_headers(error))
         await response(scope, receive, send)
 

@@ -6,10 +6,15 @@ from functools import partial
 from random import getrandbits
 from typing import Any
 
+import orjson
 from fastapi import FastAPI, Request, Response
 
 from controlplane.api.bodies.protocol import INFER
 from controlplane.api.bodies.queries import EXPLAIN, QUERY
+from controlplane.gateway.embeddings.answering import ClientGone, Failed
+from controlplane.gateway.embeddings.answering import Request as Embeddings
+from controlplane.gateway.embeddings.asked import read_request
+from controlplane.gateway.embeddings.described import EMBEDDINGS
 from controlplane.gateway.explanation import explained
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.images.asked import KIND, asked_by_image
@@ -20,7 +25,9 @@ from controlplane.gateway.protection.compression import Body, Inflater, accepted
 from controlplane.gateway.query.parsing import asked_v1
 from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
+from controlplane.gateway.query.replies import JSON
 from controlplane.gateway.texts.asked import AskedInText
+from controlplane.http_errors import as_openai
 from controlplane.views.explanation_schemas import ExplanationSchema
 from controlplane.views.machines.core_shortage import CoreStatus
 from planner.types import Client, Refusal, RefusalCode
@@ -51,6 +58,21 @@ def add_query_routes(
         and what is needed (`SLO-Latency-Ms`, `SLO-Accuracy`, `SLO-Cost`).
         """
         return await entrance.query(request)
+
+    @api.post(
+        "/v1/embeddings",
+        tags=["queries"],
+        summary="Vectors of texts, as clients of OpenAI's API ask for them",
+        openapi_extra=EMBEDDINGS,
+    )
+    async def embeddings(request: Request) -> Response:
+        """The `model` is a task whose models give vectors, or `TASK/VERSION`.
+
+        Headers (`SLO-Latency-Ms`, `SLO-Accuracy`, `SLO-Cost`, `SLO-Prefer`) or the fields of
+        `/v1/query` say what is needed. All vectors of an answer are of one version of one model,
+        which its `model` names.
+        """
+        return await entrance.embeddings(request)
 
     @api.post(
         "/v1/explain",
@@ -127,6 +149,31 @@ class Entrance:
         if not MISPLACED.isdisjoint(request.headers.keys()):
             self._path.refused_unread(self._client_of(request))
             raise misplaced(request.headers.keys(), v2=v2)
+
+    async def embeddings(self, request: Request) -> Response:
+        """Answer a request for ``/v1/embeddings``; its errors look as those of OpenAI's API."""
+        began_ms, client = _received_ms(request), self._client_of(request)
+        given_id = request.state.request_id.encode()
+        try:
+            body = await self._read(request)
+            asked = read_request(body, request.headers, self._path.tasks)
+            made = Embeddings(self._path, asked, began_ms, given_id, client)
+            content, headers = await made.answered(request.is_disconnected)
+            return _response(200, content, headers + JSON)
+        except Failed as failed:
+            return _response(failed.status, _openai(failed.body), failed.headers)
+        except ClientGone:
+            return Response(status_code=499)
+        except ModellessError as error:
+            told: list[Response] = []
+            self._path.fail(
+                error,
+                lambda status, body, headers: told.append(
+                    _response(status, _openai(body), headers)
+                ),
+                given_id=given_id,
+            )
+            return told[0]
 
     async def explain(self, request: Request) -> ExplanationSchema:
         """Say what would become of the query in a request for ``/v1/explain``.
@@ -219,9 +266,17 @@ async def _answer(start: Callable[[Respond], None]) -> Response:
 
     def respond(status: int, body: bytes, headers: bytes) -> None:
         if not answered.done():
-            lines = headers.decode("latin-1").splitlines()
-            fields = dict(line.split(": ", 1) for line in lines)
-            answered.set_result(Response(body, status, fields))
+            answered.set_result(_response(status, body, headers))
 
     start(respond)
     return await answered
+
+
+def _openai(body: bytes) -> bytes:
+    return orjson.dumps(as_openai(orjson.loads(body)))
+
+
+def _response(status: int, body: bytes, headers: bytes) -> Response:
+    """A response with these header lines."""
+    lines = headers.decode("latin-1").splitlines()
+    return Response(body, status, dict(line.split(": ", 1) for line in lines))

@@ -15,6 +15,7 @@ SLO = {"slo-latency-ms": "latency_ms", "slo-accuracy": "accuracy", "slo-cost": "
 PREFER = "slo-prefer"
 BESIDE = {
     "x-modelless-variant": "variant",
+    "x-modelless-model-version": "model_version",
     "x-modelless-priority": "priority",
     "x-modelless-best-effort": "best_effort",
 }
@@ -35,7 +36,7 @@ def asked_by_image(fields: Mapping[str, str], task: str | None) -> dict[str, Any
         task: its parameter ``task``, if it has one.
 
     Returns:
-        ``task``; ``slo``, ``variant``, ``priority`` and ``best_effort`` as in a JSON body; ``mean``
+        ``task``; ``slo`` and what else ``BESIDE`` names as in a JSON body; ``mean``
         and ``std``, lists of one number for all channels or one for each. What no header says is
         None.
 

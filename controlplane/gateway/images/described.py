@@ -9,6 +9,7 @@ FORMATS = ("image/png", "image/jpeg")
 _NUMBERS = {"type": "string", "example": "0.485,0.456,0.406"}
 _BESIDE: dict[str, dict[str, Any]] = {
     "variant": {"type": "string"},
+    "model_version": {"type": "string"},
     "priority": {"type": "integer", "minimum": 0},
     "best_effort": {"type": "boolean", "default": False},
 }

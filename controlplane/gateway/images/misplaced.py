@@ -16,6 +16,7 @@ _V2 = {
     "slo-cost": "the parameter max_cost_usd_per_1k",
     PREFER: "the parameter prefer",
     "x-modelless-variant": "the version",
+    "x-modelless-model-version": "the parameter model_version",
     "x-modelless-priority": "the parameter priority",
     "x-modelless-best-effort": "the parameter best_effort",
 }

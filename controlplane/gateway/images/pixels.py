@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from controlplane.gateway.images.asked import BESIDE
 from controlplane.gateway.query.parsing import ParsedQuery, query_v1
 from controlplane.gateway.query.query_fields import task_of
 from variants.errors import InvalidInput, ModellessError, PayloadTooLarge
@@ -25,7 +26,7 @@ Image.preinit()
 FORMATS = ("PNG", "JPEG")
 MOST_PIXELS = 2**24
 """Of the picture as it is sent."""
-DOCUMENT = ("slo", "variant", "priority", "best_effort")
+DOCUMENT = ("slo", *BESIDE.values())
 """What is asked as by the fields of a JSON body."""
 
 

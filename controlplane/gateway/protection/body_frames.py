@@ -129,6 +129,7 @@ def described(parsed: ParsedQuery) -> tuple[dict[str, Any], list[memoryview]]:
     answer = {
         "query": list(parsed.query[:_TOLD]),
         "unread": parsed.query.unread,
+        "version": parsed.query.version,
         "tensors": [[tensor.dtype.str, tensor.shape] for tensor in parsed.all_tensors],
         "v2": None if v2 is None else [v2.id, v2.outputs, sorted(v2.binary), dict(v2.classes)],
         "asked_as": v2.face.name if isinstance(v2, AskedAs) else None,
@@ -159,7 +160,7 @@ def parsed_of(
     query = Query(
         task.name, rows, received_ms, latency_ms, accuracy, cost, Prefer(prefer), best_effort,
         None if variant is None else VariantName(variant), draw, priority=priority,
-        unread=tuple((name, why) for name, why in answer["unread"]),
+        unread=tuple((name, why) for name, why in answer["unread"]), version=answer["version"],
     )  # fmt: skip
     tensors: list[Tensor] = []
     at = 0

@@ -254,9 +254,10 @@ class EarlyRefusals(QueryContext):
             return False
         if outline is not None:
             workers = expected.workers
-            before_ms = min(expected.before_ms, room_at_ms(self.snapshot, query, workers))
+            among = self.snapshot_for(query)
+            before_ms = min(expected.before_ms, room_at_ms(among, query, workers))
             asked = expected.asked
-            if asked and not is_only_choice(self.snapshot, query, workers):
+            if asked and not is_only_choice(among, query, workers):
                 asked = ()
             holds = Holds(expected.until_ms, before_ms, workers, asked, expected.why)
             self.repeated.add(outline, query, expected.error, holds, now_ms)

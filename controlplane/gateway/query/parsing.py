@@ -29,6 +29,7 @@ from controlplane.gateway.query.query_fields import (
     priority_in,
     task_of,
     unknown,
+    version_of,
 )
 from controlplane.gateway.query.replies import V2Request
 from controlplane.gateway.texts.asked import (
@@ -46,9 +47,9 @@ from variants.slots import tuple_of
 from variants.types import Prefer, Task, TaskName
 from workers.runtimes.protocol import Tensor
 
-_V1_FIELDS = frozenset({"task", "slo", "inputs", "best_effort", "variant", "priority"})
+_BESIDE_SLO = frozenset({"best_effort", "model_version", "priority", "variant"})
+_V1_FIELDS = frozenset({"task", "slo", "inputs"}) | _BESIDE_SLO
 _OF_TEXTS = _V1_FIELDS | {TRUNCATE}
-_BESIDE_SLO = frozenset({"best_effort", "variant", "priority"})
 _IN_PLACE = frozenset({"rows", "length"})
 """What a query that is only explained may say in the place of its inputs."""
 _SLO_FIELDS = frozenset({"latency_ms", "accuracy", "cost", "prefer"})
@@ -269,7 +270,7 @@ def query_v1(
     variant = pinned_to(document.get("variant"))
     fields = (
         task.name, rows, received_ms, latency_ms, accuracy, cost, prefer, best_effort, variant,
-        draw, None, priority_in(document), ANYBODY, (),
+        draw, None, priority_in(document), ANYBODY, (), version_of(document.get("model_version")),
     )  # fmt: skip
     return tuple_of(Query, fields)
 

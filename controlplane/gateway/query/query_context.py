@@ -65,7 +65,7 @@ MAX_CLASSES = 10_000
 
 DemandKey = tuple[TaskName, float, float | None, VariantName | None]
 """What demand is counted by: task, latency SLO in ms, accuracy floor, and the variant that the
-query is pinned to, or that is to answer it where not every version holds its texts."""
+query is pinned to, or that is to answer it where not every version may."""
 
 
 class Loader(Protocol):
@@ -242,7 +242,9 @@ class QueryContext:
         if now_ms >= self.others.due_ms:
             self.others.look(now_ms)
         rings = self._rings
-        if query.unread:
+        if query.version is not None or query.unread:
+            if (missing := self.holding.none_named(self.snapshot, query)) is not None:
+                return missing
             among = self.holding.among(query)
             if rings is None:
                 snapshot = among(self.snapshot)
@@ -263,7 +265,7 @@ class QueryContext:
 
     def snapshot_for(self, query: Query) -> Snapshot:
         """What can be chosen for a query."""
-        return self.holding.among(query)(self.snapshot) if query.unread else self.snapshot
+        return self.holding.among(query)(self.snapshot) if query.of_some_versions else self.snapshot
 
     def snapshots(self) -> list[Snapshot]:
         """What can be chosen, the nearest workers first."""
@@ -417,7 +419,7 @@ class QueryContext:
     def count_demand(self, query: Query) -> None:
         """Count a query as demand."""
         task, rows, _, latency_ms, accuracy, _, _, _, variant = query[:9]
-        if query.unread:
+        if query.version is not None or query.unread:
             variant = self._answering(query)
         key = (task, latency_ms, accuracy, variant)
         demand = self._demand
@@ -425,7 +427,7 @@ class QueryContext:
             demand[key] = demand.get(key, 0) + rows
 
     def _answering(self, query: Query) -> VariantName | None:
-        """For which variant a query counts that only some versions hold.
+        """For which variant a query counts that only some versions may answer.
 
         What a plan has for all queries of its class is no use to it. For one that is pinned a plan
         has a place already, so it counts as if it named the variant that suits it best.
@@ -450,7 +452,7 @@ class QueryContext:
         obstacle = profile_rule(needs, self.snapshot.transport_ms)
         if any(obstacle(candidate) is None for candidate in candidates):
             return
-        variant = self._answering(query) if query.unread else query.variant
+        variant = self._answering(query) if query.of_some_versions else query.variant
         key = (query.task, query.latency_ms, query.accuracy, variant)
         left = self._demand.get(key, 0) - query.rows
         if left > 0:

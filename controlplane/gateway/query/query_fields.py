@@ -26,6 +26,7 @@ PARAMETERS = frozenset(
         "latency_slo_ms",
         "max_cost_usd_per_1k",
         "min_accuracy",
+        "model_version",
         "prefer",
         "priority",
         "timeout",
@@ -214,6 +215,18 @@ def pinned_to(value: Any) -> VariantName | None:
     if len(value) > MAX_NAME:
         raise InvalidInput(f"no variant has a name of {len(value)} characters")
     return VariantName(value)
+
+
+def version_of(value: Any) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value:
+        raise InvalidInput(
+            "'model_version' must be the name of a model's version, such as 'cnn-v2'"
+        )
+    if len(value) > MAX_NAME:
+        raise InvalidInput(f"no version of a model has a name of {len(value)} characters")
+    return value
 
 
 def unknown(what: str, given: Any, known: frozenset[str]) -> str:

@@ -38,6 +38,7 @@ from controlplane.gateway.query.query_fields import (
     refuse_mistaken_names,
     task_of,
     timeout_in,
+    version_of,
 )
 from controlplane.gateway.query.replies import AskedAs, V2Request
 from controlplane.gateway.texts.asked import (
@@ -254,7 +255,7 @@ def query_v2(
         task.slo.cost if cost is None else cost_bound(cost, "max_cost_usd_per_1k"),
         task.slo.prefer if prefer is None else prefer_of(prefer, "prefer"),
         flag_of(get("best_effort", False), "best_effort"), pinned_to(pinned),
-        draw, None, priority_in(parameters), ANYBODY, (),
+        draw, None, priority_in(parameters), ANYBODY, (), version_of(get("model_version")),
     )  # fmt: skip
     return tuple_of(Query, fields)
 

@@ -30,6 +30,11 @@ def may_get(query: Query, candidate: Candidate) -> bool:
     An answer that is there already takes no time, energy or money, so that neither the deadline nor
     the ceiling on cost stands in its way.
     """
-    if not answers(candidate, query.variant):
+    if query.version is not None:
+        if candidate.model_version != query.version:
+            return False
+        if query.variant not in (None, candidate.variant):
+            return False
+    elif not answers(candidate, query.variant):
         return False
     return query.accuracy is None or candidate.accuracy >= query.accuracy

@@ -13,6 +13,8 @@ from variants.types import Task, TaskName
 TRUNCATE = "truncate"
 """Whether longer texts are cut off: a field of ``/v1/query`` beside its inputs, and a parameter of
 the Open Inference Protocol."""
+MOST_CHARACTERS = 2**18
+"""Of all texts of a query. They take some 0.1 s, and others wait meanwhile."""
 CHARACTERS, AROUND = 5, 2
 """Of a token, as is usual, and tokens that stand around a text."""
 BYTES = "BYTES"

@@ -1,14 +1,15 @@
-"""Which versions of a task hold the texts of a query, where their tokenizers differ.
+"""Which versions of a task may answer a query: the one that it names, or those that hold its texts.
 
 A text may have too many tokens by one tokenizer and not by another. It is answered by who holds it:
-selection then sees the other versions as ones that cannot answer, with the reason.
+selection then sees the other versions as ones that cannot answer, with the reason. So it does where
+a query names a version.
 """
 
 from collections.abc import Callable
 
 from controlplane.gateway.texts.asked import NOT_YET
-from planner.selection.snapshot import without_versions
-from planner.types import Query, Snapshot
+from planner.canary.some_versions import for_version, version_not_found, without_versions
+from planner.types import Query, Refusal, Snapshot
 from variants.buckets import OwnTexts
 from variants.errors import InvalidInput, Overloaded
 from variants.types import Task, TaskName
@@ -18,8 +19,8 @@ MOST_KNOWN = 64
 
 
 class HoldingVersions:
-    """Looks versions up by their tokenizers. Of a query that every version holds nothing is asked
-    here."""
+    """Looks versions up by their names and tokenizers. Of a query that every version may answer
+    nothing is asked here (``Query.of_some_versions``)."""
 
     def __init__(self) -> None:
         self._own: OwnTexts = {}
@@ -42,10 +43,10 @@ class HoldingVersions:
         return own is None or task.text is None or own.tokenizer == task.text.tokenizer
 
     def among(self, query: Query) -> Callable[[Snapshot], Snapshot]:
-        """What makes of a snapshot the part of versions that hold the texts of a query."""
+        """What makes of a snapshot the part of versions that may answer a query."""
 
         def part(snapshot: Snapshot) -> Snapshot:
-            key = (id(snapshot), query.task, query.unread)
+            key = (id(snapshot), query.task, (query.version, query.unread))
             found = self._known.get(key)
             if found is None:
                 if len(self._known) >= MOST_KNOWN:
@@ -54,6 +55,12 @@ class HoldingVersions:
             return found[1]
 
         return part
+
+    def none_named(self, snapshot: Snapshot, query: Query) -> Refusal | None:
+        """The refusal of a query that names a version which is not there; None of others."""
+        if query.version is None:
+            return None
+        return version_not_found(snapshot, query.task, query.version)
 
     def check(self, snapshot: Snapshot, query: Query) -> None:
         """Refuse a query that no variant that may answer it holds: who names none is refused what
@@ -66,7 +73,9 @@ class HoldingVersions:
         view = snapshot.tasks.get(query.task)
         if view is None:
             return
-        if query.variant is None:
+        if query.version is not None:
+            asked = [one for one in view.by_cost if one.model_version == query.version]
+        elif query.variant is None:
             asked = [one for one in view.by_cost if not one.canary]
         else:
             asked = list(view.by_variant.get(query.variant, ()))
@@ -91,6 +100,10 @@ class HoldingVersions:
         return next((why for other, why in query.unread if other == way), "")
 
     def _part(self, snapshot: Snapshot, query: Query) -> Snapshot:
+        if query.version is not None:
+            snapshot = for_version(snapshot, query.task, query.version)
+            if not query.unread:
+                return snapshot
         view = snapshot.tasks.get(query.task)
         versions = set() if view is None else {one.model_version for one in view.by_cost}
         why = {one: why for one in versions if (why := self.why_not(query, one))}

@@ -10,7 +10,7 @@ from controlplane.gateway.query.parsing import ParsedQuery, ReadRows, query_v1
 from controlplane.gateway.query.query_fields import AskedByLength, flag_of, parameters_of, task_of
 from controlplane.gateway.query.replies import AskedAs
 from controlplane.gateway.query.v2_parsing import query_v2, v2_form
-from controlplane.gateway.texts.asked import NOT_YET, TRUNCATE, TokenizerLoading
+from controlplane.gateway.texts.asked import MOST_CHARACTERS, NOT_YET, TRUNCATE, TokenizerLoading
 from controlplane.gateway.texts.given import listed_texts, texts_of_entry
 from variants.buckets import BucketedTask, TaskTable
 from variants.errors import Internal, InvalidInput, PayloadTooLarge
@@ -20,8 +20,6 @@ from variants.texts.tokenising import Text, Tokeniser, Tokens, Unheld, filled
 from variants.types import Task, TaskName, TextInput
 from workers.runtimes.protocol import Tensor
 
-MOST_CHARACTERS = 2**18
-"""Of all texts of a query. They take some 0.1 s, and others wait meanwhile."""
 MOST_BYTES = 2**26
 """Of all inputs of a query, filled up to its longest text."""
 

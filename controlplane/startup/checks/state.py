@@ -66,13 +66,19 @@ def secrets(settings: Settings) -> Iterator[Finding]:
 def _open_to_others(settings: Settings) -> Iterator[Finding]:
     """What an operator made and others can read or change: the directory, files with secrets."""
     path = settings.state_dir
-    mode = stat.S_IMODE(path.stat().st_mode) if path.is_dir() else 0o700
-    if mode & 0o002:
-        yield problem(
-            "secrets",
-            f"{path} has mode {mode:04o}, so that others can replace what is in it",
-            f"chmod 700 {path}",
-        )
+    info = path.stat() if path.is_dir() else None
+    mode = 0o700 if info is None else stat.S_IMODE(info.st_mode)
+    if info is not None and mode & 0o002:
+        what = f"{path} has mode {mode:04o}, so that others can replace what is in it"
+        if os.geteuid() in (info.st_uid, 0):
+            yield problem("secrets", what, f"chmod 700 {path}")
+        else:  # as in a pod whose volume the kubelet made
+            yield warning(
+                "secrets",
+                f"{what}, and belongs to another user, who alone can change that",
+                f"none is needed where no other container has this volume; else chmod 700 {path} as"
+                " its owner",
+            )
     if not mode & 0o011:
         return
     for file in (path / FILE, settings.client_keys_path):

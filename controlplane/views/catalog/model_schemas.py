@@ -54,6 +54,17 @@ class VersionSchema(Schema):
         )
 
 
+class StageSchema(VersionSchema):
+    """A version whose stage was set."""
+
+    stood_back: list[str] = Field(
+        default_factory=list,
+        description="Versions that were live and became canaries by it, as vectors of two versions"
+        " cannot be compared.",
+        examples=[["encoder-v1"]],
+    )
+
+
 class ModelSchema(Schema):
     """A model with its versions, oldest first."""
 

@@ -14,12 +14,12 @@ from time import perf_counter
 
 import numpy as np
 
+from planner.canary.some_versions import without_versions
 from planner.forecasting.estimator_of import DEMAND_WEIGHT
 from planner.policies.modelless import Modelless, planner_of
 from planner.selection.plan_following import choose
 from planner.selection.routes import EMPTY
 from planner.selection.select import suited
-from planner.selection.snapshot import without_versions
 from planner.simulate import offers_of
 from planner.simulation.engine import Engine
 from planner.simulation.fleet import Fleet

@@ -58,8 +58,8 @@ def register(model: str, number: int, of: str, cpu: str, metric: str, labelled: 
     return lambda catalog: catalog.register(new)
 
 
-def set_stage(of: str, model: str, number: int, stage: Stage) -> Step:
-    return lambda catalog: catalog.set_stage(TaskName(of), ModelName(model), number, stage)
+def set_stage(tasks: list[TaskName], model: str, number: int, stage: Stage) -> Step:
+    return lambda catalog: catalog.set_stage(tasks, ModelName(model), number, stage)
 
 
 def remove_task(of: str) -> Step:
@@ -86,13 +86,14 @@ def remove_rule(id: int) -> Step:
     return lambda catalog: (catalog.remove_rule(id), catalog.rules())
 
 
-def set_canary(of: str, model: str, number: int, share: float) -> Step:
-    one = Canary(task=TaskName(of), model=ModelName(model), version=number, share=share)
-    return lambda catalog: catalog.set_canary(one)
+def set_canary(tasks: list[TaskName], model: str, number: int, share: float) -> Step:
+    name = ModelName(model)
+    asked = [Canary(task=of, model=name, version=number, share=share) for of in tasks]
+    return lambda catalog: catalog.set_canary(*asked)
 
 
-def end_canary(of: str, model: str) -> Step:
-    return lambda catalog: catalog.end_canary(TaskName(of), ModelName(model))
+def end_canary(tasks: list[TaskName], model: str) -> Step:
+    return lambda catalog: catalog.end_canary(tasks, ModelName(model))
 
 
 def settle_canary(of: str, promote: bool, epoch: int) -> Step:
@@ -106,8 +107,8 @@ def settle_canary(of: str, promote: bool, epoch: int) -> Step:
     return step
 
 
-def roll_back(tasks: list[str], model: str) -> Step:
-    return lambda catalog: catalog.roll_back([TaskName(one) for one in tasks], ModelName(model))
+def roll_back(tasks: list[TaskName], model: str, number: int | None) -> Step:
+    return lambda catalog: catalog.roll_back(tasks, ModelName(model), number)
 
 
 def free() -> Step:
@@ -142,17 +143,18 @@ def look(limit: int, after: int) -> Step:
     return lambda catalog: (catalog.ticks(limit), catalog.events(limit, EventFilter(after=after)))
 
 
+some_tasks = st.lists(of.map(TaskName), min_size=1, unique=True)
 steps = st.one_of(
     st.builds(register, model, number, of, cpu, st.sampled_from(["top1", "top5"]), st.booleans()),
     st.builds(put_profile, model, number, of, cpu, latency_ms),
-    st.builds(set_stage, of, model, number, st.sampled_from(Stage)),
+    st.builds(set_stage, some_tasks, model, number, st.sampled_from(Stage)),
     st.builds(next_version, of, model),
     st.builds(remove_task, of),
     st.builds(remove_version, of, model, number),
-    st.builds(set_canary, of, model, number, st.sampled_from([0.0, 0.05, 1.0])),
-    st.builds(end_canary, of, model),
+    st.builds(set_canary, some_tasks, model, number, st.sampled_from([0.0, 0.05, 1.0])),
+    st.builds(end_canary, some_tasks, model),
     st.builds(settle_canary, of, st.booleans(), st.integers(0, 2)),
-    st.builds(roll_back, st.lists(of, min_size=1, unique=True), model),
+    st.builds(roll_back, some_tasks, model, st.none() | number),
     st.builds(free),
     st.builds(rule, of, model, number, cpu, st.integers(0, 2), st.sampled_from(RuleKind)),
     st.builds(remove_rule, st.integers(0, 3)),

@@ -34,7 +34,7 @@ from variants.types import (
 def test_a_stage_is_changed(catalog: Catalog) -> None:
     catalog.register(registration(number=1))
     catalog.register(registration(number=2))
-    catalog.set_stage(DIGITS, MLP, 1, Stage.RETIRED)
+    catalog.set_stage([DIGITS], MLP, 1, Stage.RETIRED)
     assert catalog.snapshot().versions == (version(stage=Stage.RETIRED), version(number=2))
     assert catalog.revision() == 3
 
@@ -47,7 +47,7 @@ def test_an_unknown_version_has_no_stage(
 ) -> None:
     catalog.register(registration())
     with pytest.raises(NotFound):
-        catalog.set_stage(TaskName(of), ModelName(model), number, Stage.LIVE)
+        catalog.set_stage([TaskName(of)], ModelName(model), number, Stage.LIVE)
     assert catalog.revision() == 1
 
 

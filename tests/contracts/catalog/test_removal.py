@@ -39,7 +39,7 @@ def of_bytes(source: Digest, artifact: Digest, number: int = 1, **changes: Any) 
 
 
 def retire(catalog: Catalog, number: int) -> None:
-    catalog.set_stage(DIGITS, MLP, number, Stage.RETIRED)
+    catalog.set_stage([DIGITS], MLP, number, Stage.RETIRED)
 
 
 def test_a_task_goes_with_all_that_is_of_it(catalog: Catalog) -> None:

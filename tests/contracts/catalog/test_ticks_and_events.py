@@ -133,8 +133,8 @@ def test_what_no_catalog_can_hold_is_not_there(catalog: Catalog) -> None:
     """A database that cannot even look for it is not away: nobody is to try it again."""
     catalog.register(registration())
     with pytest.raises((NotFound, InvalidInput)):
-        catalog.set_stage(DIGITS, ModelName("a\0b"), 1, Stage.LIVE)
+        catalog.set_stage([DIGITS], ModelName("a\0b"), 1, Stage.LIVE)
     with pytest.raises((NotFound, InvalidInput)):
-        catalog.set_stage(DIGITS, MLP, 2**63, Stage.LIVE)
+        catalog.set_stage([DIGITS], MLP, 2**63, Stage.LIVE)
     with suppress(InvalidInput):
         assert catalog.events(10, EventFilter(after=2**63)) == ()

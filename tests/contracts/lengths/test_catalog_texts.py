@@ -113,7 +113,7 @@ def test_a_version_may_have_a_tokenizer_of_its_own(somewhere: Place) -> None:
     assert {one.model: one.text for one in again.snapshot().versions}[VIEW] == OWN
     assert again.tokenizer(OWN.tokenizer) == OWN_TOKENIZER
     # It goes with the version.
-    catalog.set_stage(TaskName("opinions"), VIEW, 1, Stage.RETIRED)
+    catalog.set_stage([TaskName("opinions")], VIEW, 1, Stage.RETIRED)
     catalog.remove_version(TaskName("opinions"), VIEW, 1)
     assert again.tokenizer(TEXT.tokenizer) == TOKENIZER
     with pytest.raises(NotFound):

@@ -94,7 +94,7 @@ async def test_a_canary_has_its_share_in_all_buckets(
     api: httpx.AsyncClient, texts: MemoryCatalog
 ) -> None:
     for name in BUCKETS:
-        texts.set_stage(TaskName(name), ModelName("mlp"), 2, Stage.CANARY)
+        texts.set_stage([TaskName(name)], ModelName("mlp"), 2, Stage.CANARY)
     path = "/v1/models/texts/mlp/versions/2/canary"
     reply = await api.put(path, json={"share": 0.1})
     assert (reply.status_code, reply.json()["task"]) == (200, "texts")
@@ -153,7 +153,7 @@ async def test_a_model_of_some_lengths_changes_where_it_is(
             variants=(variant(number=number, model="small", of=of),),
         )
         texts.register(one, joins=True)
-    texts.set_stage(of, ModelName("small"), 2, Stage.CANARY)
+    texts.set_stage([of], ModelName("small"), 2, Stage.CANARY)
     path = "/v1/models/texts/small/versions/2"
     reply = await api.put(f"{path}/canary", json={"share": 0.1})
     assert reply.status_code == 200, reply.text
@@ -198,7 +198,7 @@ async def test_a_version_of_some_lengths_has_a_share_and_is_removed_where_it_is(
 async def test_a_share_is_given_in_all_buckets_or_in_none(
     api: httpx.AsyncClient, texts: MemoryCatalog
 ) -> None:
-    texts.set_stage(TaskName("texts.4"), ModelName("mlp"), 2, Stage.CANARY)
+    texts.set_stage([TaskName("texts.4")], ModelName("mlp"), 2, Stage.CANARY)
     reply = await api.put("/v1/models/texts/mlp/versions/2/canary", json={"share": 0.1})
     assert (reply.status_code, reply.json()["code"]) == (409, "CONFLICT")
     assert texts.snapshot().canaries == ()
@@ -223,10 +223,23 @@ async def test_versions_change_places_in_all_buckets_or_in_none(
     api: httpx.AsyncClient, texts: MemoryCatalog
 ) -> None:
     for number in (1, 2):
-        texts.set_stage(TaskName("texts.8"), ModelName("mlp"), number, Stage.RETIRED)
+        texts.set_stage([TaskName("texts.8")], ModelName("mlp"), number, Stage.RETIRED)
     reply = await api.post("/v1/models/texts/mlp/rollback", json={})
     assert (reply.status_code, reply.json()["code"]) == (409, "CONFLICT")
     assert stages(texts, 2) == [Stage.LIVE, Stage.RETIRED]
+
+
+async def test_only_a_version_that_is_there_still_moves_in_all_buckets_or_in_none(
+    api: httpx.AsyncClient, texts: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, old = texts.snapshot, texts.snapshot()
+    texts.set_stage([TaskName("texts.8")], ModelName("mlp"), 1, Stage.RETIRED)
+    texts.remove_version(TaskName("texts.8"), ModelName("mlp"), 1)
+    monkeypatch.setattr(texts, "snapshot", lambda: old)  # removed since it was read
+    reply = await api.post("/v1/models/texts/mlp/versions/1/stage", json={"stage": "retired"})
+    assert (reply.status_code, reply.json()["code"]) == (404, "NOT_FOUND")
+    found = {(v.task, v.version): v.stage for v in seen().versions}
+    assert found[TaskName("texts.4"), 1] is Stage.LIVE
 
 
 async def test_what_is_rolled_back_is_not_asked_again_for_an_event_that_is_lost(

@@ -4,6 +4,7 @@ import httpx
 import pytest
 
 from tests.controlplane.builders import DictLive
+from tests.variants.catalog_builders import registration, variant, version
 from variants.catalog.memory import MemoryCatalog
 from variants.types import ModelName, Stage, TaskName
 
@@ -13,7 +14,7 @@ CANARY = "/v1/models/digits/mlp/versions/1/canary"
 
 @pytest.fixture(autouse=True)
 def a_canary(catalog: MemoryCatalog) -> None:
-    catalog.set_stage(DIGITS, MLP, 1, Stage.CANARY)
+    catalog.set_stage([DIGITS], MLP, 1, Stage.CANARY)
 
 
 async def test_a_share_is_given_listed_and_ended(
@@ -85,6 +86,38 @@ async def test_rolling_back_says_what_was_taken_back(
     }  # fmt: skip
     second = await api.post("/v1/models/digits/mlp/rollback")
     assert (second.status_code, second.json()["code"]) == (409, "CONFLICT")
+
+
+async def test_a_rollback_that_could_mean_several_versions_names_them(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    catalog.set_stage([DIGITS], MLP, 1, Stage.LIVE)
+    digits = next(one for one in catalog.snapshot().tasks if one.name == DIGITS)
+    for number, stage in ((2, Stage.LIVE), (3, Stage.CANARY)):
+        catalog.register(
+            registration(
+                number=number,
+                task=digits,
+                version=version(number=number, stage=stage),
+                variants=(variant(number=number),),
+            )
+        )
+    refused = await api.post("/v1/models/digits/mlp/rollback")
+    assert (refused.status_code, refused.json()["code"]) == (409, "CONFLICT")
+    assert refused.json()["choices"] == {
+        "2": "mlp-v2 is retired, and mlp-v1 is live again",
+        "3": "mlp-v3 is a canary and has no share of the queries",
+    }
+    assert refused.json()["retryable"] is False
+    done = await api.post("/v1/models/digits/mlp/rollback", json={"version": 2})
+    assert (done.status_code, done.json()["retired"], done.json()["live"]) == (
+        200, "mlp-v2", "mlp-v1",
+    )  # fmt: skip
+    for body in ({"version": 0}, {"to": 1}, {"version": "newest"}):
+        wrong = await api.post("/v1/models/digits/mlp/rollback", json=body)
+        assert (wrong.status_code, wrong.json()["code"]) == (400, "INVALID_INPUT"), body
+    gone = await api.post("/v1/models/digits/mlp/rollback", json={"version": 9})
+    assert (gone.status_code, gone.json()["code"]) == (404, "NOT_FOUND")
 
 
 async def test_live_accuracy_is_told_only_where_there_is_some(

@@ -38,7 +38,7 @@ async def test_a_retired_version_is_removed_and_told(
         "mlp-v1 of task 'digits' is live; only a retired version can be removed:"
         " `modelless retire digits mlp 1`"
     )
-    catalog.set_stage(DIGITS, ModelName("mlp"), 1, Stage.RETIRED)
+    catalog.set_stage([DIGITS], ModelName("mlp"), 1, Stage.RETIRED)
     reply = await api.delete(path)
     assert (reply.status_code, reply.json()["versions"]) == (200, ["mlp-v1"])
     assert all(version.label != "mlp-v1" for version in catalog.snapshot().versions)

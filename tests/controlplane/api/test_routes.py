@@ -176,7 +176,7 @@ async def test_a_canary_is_a_variant_that_no_query_gets_by_its_accuracy(
 ) -> None:
     for version in catalog.snapshot().versions:
         if version.model != "linear":
-            catalog.set_stage(version.task, version.model, version.version, Stage.CANARY)
+            catalog.set_stage([version.task], version.model, version.version, Stage.CANARY)
     task = await get(api, "/v1/tasks/digits")
     linear = [one for one in catalog.snapshot().variants if one.model == "linear"]
     assert (task["variants"], task["live_variants"]) == (4, len(linear))
@@ -622,7 +622,7 @@ async def test_the_only_live_version_of_a_task_goes_only_where_that_is_said(
 ) -> None:
     register(catalog, "linear", (0.91, 1.0), version=2, stage=Stage.CANARY)
     for model in ("mlp", "slow"):
-        catalog.set_stage(TaskName("digits"), ModelName(model), 1, Stage.RETIRED)
+        catalog.set_stage([TaskName("digits")], ModelName(model), 1, Stage.RETIRED)
     path, before = "/v1/models/digits/linear/versions/1/stage", catalog.revision()
 
     for stage in ("retired", "canary", "candidate"):
@@ -940,6 +940,7 @@ async def test_all_that_the_description_refers_to_is_in_it(api: httpx.AsyncClien
     assert list(named) == sorted(named)
     assert set(named["ErrorBody"]["properties"]) == {
         "error", "code", "retryable", "request_id", "reasons", "alternatives", "retry_after_s",
+        "choices",
     }  # fmt: skip
 
 

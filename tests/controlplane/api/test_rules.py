@@ -247,7 +247,7 @@ async def test_a_removed_version_takes_its_rules_along(
     api: httpx.AsyncClient, catalog: MemoryCatalog
 ) -> None:
     await order(api, rule="pin")
-    catalog.set_stage(TaskName("digits"), ModelName("mlp"), 1, Stage.RETIRED)
+    catalog.set_stage([TaskName("digits")], ModelName("mlp"), 1, Stage.RETIRED)
     [row] = (await api.get("/v1/rules")).json()["rules"]
     assert row["standing"] == "0 of 1 replica ready: its version mlp-v1 is retired."
     await api.delete("/v1/models/digits/mlp/versions/1")

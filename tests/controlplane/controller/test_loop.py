@@ -758,7 +758,7 @@ async def test_what_leaves_makes_room_in_the_same_tick(tmp_path: Path) -> None:
         await it.until_ready(w1=[A])
         it.register("b", memory_mib=60.0)
         await asyncio.sleep(5 * it.settings.tick_s)
-        it.catalog.set_stage(TaskName("digits"), ModelName("a"), 1, Stage.RETIRED)
+        it.catalog.set_stage([TaskName("digits")], ModelName("a"), 1, Stage.RETIRED)
         await it.until_ready(w1=[B])
         await eventually(lambda: it.kinds_of_events().count("loaded") == 2)
         assert it.kinds_of_events() == [

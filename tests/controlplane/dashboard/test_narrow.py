@@ -41,8 +41,10 @@ def fill(page: Page) -> None:
     """Something in each card."""
     page.plan(share=0.5)
     model = ModelName("mlp")
-    page.catalog.set_stage(DIGITS.name, model, 1, Stage.CANARY)
-    canary = page.catalog.set_canary(Canary(task=DIGITS.name, model=model, version=1, share=0.05))
+    page.catalog.set_stage([DIGITS.name], model, 1, Stage.CANARY)
+    (canary,) = page.catalog.set_canary(
+        Canary(task=DIGITS.name, model=model, version=1, share=0.05)
+    )
     own = {"queries": 90_000, "late": 2, "failed": 1, "mean_ms": 2.5, "right": 3, "wrong": 1}
     page.live.judged_canaries = {
         str(canary.number): {

@@ -192,7 +192,7 @@ def test_what_answers_stands_first_and_the_task_that_is_asked_is_shown(page: Pag
         page.catalog.snapshot().variants[0], task=other.name, model=version.model, name=INT8
     )
     page.catalog.register(Registration(task=other, version=version, variants=(only,), profiles=()))
-    page.catalog.set_stage(DIGITS.name, ModelName("linear"), 1, Stage.RETIRED)
+    page.catalog.set_stage([DIGITS.name], ModelName("linear"), 1, Stage.RETIRED)
     page.live.slo = busy()
     variants = page.shown()["variants"]
     names = ("mlp-v1-onnx-int8", "mlp-v1-onnx-fp32", "slow-v1-onnx-fp32", "linear-v1-onnx-fp32")
@@ -260,8 +260,10 @@ def test_rules_of_operators_are_shown_and_mark_their_variants(page: Page) -> Non
 def test_a_canary_stands_beside_the_live_versions(page: Page) -> None:
     assert "hidden" in page.shown()["canaries-part.is"]
     model = ModelName("mlp")
-    page.catalog.set_stage(DIGITS.name, model, 1, Stage.CANARY)
-    canary = page.catalog.set_canary(Canary(task=DIGITS.name, model=model, version=1, share=0.05))
+    page.catalog.set_stage([DIGITS.name], model, 1, Stage.CANARY)
+    (canary,) = page.catalog.set_canary(
+        Canary(task=DIGITS.name, model=model, version=1, share=0.05)
+    )
     own = {"queries": 90, "late": 2, "failed": 1, "mean_ms": 2.5, "right": 3, "wrong": 1}
     live = own | {"queries": 1_900, "late": 0, "failed": 0, "right": 0, "wrong": 0}
     page.live.judged_canaries = {
@@ -337,7 +339,7 @@ def test_the_dashboard_draws_each_variant_and_labels_those_that_none_beats(page:
 
 def test_what_is_out_of_service_does_not_stretch_the_diagram(page: Page) -> None:
     register(page.catalog, "random", (0.1, 1.0))
-    page.catalog.set_stage(DIGITS.name, ModelName("random"), 1, Stage.RETIRED)
+    page.catalog.set_stage([DIGITS.name], ModelName("random"), 1, Stage.RETIRED)
     shown = page.shown()["frontier"]
     assert "random-v1" not in shown
     assert "grey: not in service" not in shown
@@ -345,7 +347,7 @@ def test_what_is_out_of_service_does_not_stretch_the_diagram(page: Page) -> None
 
 @pytest.mark.campaign
 def test_what_is_out_of_service_is_grey_and_the_legend_says_so(page: Page) -> None:
-    page.catalog.set_stage(DIGITS.name, ModelName("slow"), 1, Stage.RETIRED)
+    page.catalog.set_stage([DIGITS.name], ModelName("slow"), 1, Stage.RETIRED)
     shown = page.shown()
     assert "grey: not in service best accuracy" in shown["frontier"]
     assert shown["variant-count"] == "3 of 4 in service"

@@ -90,7 +90,7 @@ async def test_it_is_ready_with_an_empty_catalog_and_each_task_when_it_is_loaded
 async def test_a_canary_alone_does_not_make_its_task_ready(tmp_path: Path, port: int) -> None:
     async with fleet(tmp_path, port=port) as it, gateway(it) as (of, client):
         it.register("a")
-        it.catalog.set_stage(TaskName("digits"), ModelName("a"), 1, Stage.CANARY)
+        it.catalog.set_stage([TaskName("digits")], ModelName("a"), 1, Stage.CANARY)
         it.control()
         await eventually(
             lambda: (
@@ -307,7 +307,7 @@ async def test_naming_a_variant_that_is_not_there_or_retired_is_the_clients_erro
     async with fleet(tmp_path, port=port) as it, gateway(it) as (of, client):
         it.register("a")
         it.register("b")
-        it.catalog.set_stage(TaskName("digits"), ModelName("b"), 1, Stage.RETIRED)
+        it.catalog.set_stage([TaskName("digits")], ModelName("b"), 1, Stage.RETIRED)
         it.control()
         await eventually(lambda: ready(of) == {"w1": [A]})
         assert (await client.post("/v1/query", json=ROW)).status_code == 200

@@ -119,7 +119,7 @@ def test_a_new_device_kind_gets_profiles_of_all_that_answers(house: House) -> No
 
 def test_what_does_not_answer_is_not_measured(house: House) -> None:
     (version,) = house.catalog.snapshot().versions
-    house.catalog.set_stage(version.task, version.model, version.version, Stage.RETIRED)
+    house.catalog.set_stage([version.task], version.model, version.version, Stage.RETIRED)
     assert due_profiles(house.catalog.snapshot(), (HALF,)) == []
 
 

@@ -100,5 +100,5 @@ def test_the_newest_version_that_is_not_retired_is_extended(house: House) -> Non
     result = more(house, "onnx-int8", model="other", number=1)
     assert [v.model for v in result.versions] == ["other"]
     (version,) = result.versions
-    house.catalog.set_stage(version.task, version.model, version.version, Stage.RETIRED)
+    house.catalog.set_stage([version.task], version.model, version.version, Stage.RETIRED)
     assert more(house, "onnx-int8-dynamic", model="other").versions[0].version == 1

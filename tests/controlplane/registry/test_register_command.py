@@ -155,9 +155,9 @@ def version(stage: Stage) -> ModelVersion:
     [
         (
             Stage.CANARY,
-            "a-v2 answers only queries that name one of its variants, until `modelless canary t a 2"
-            " --share 5%` gives it a share of the others or `modelless promote t a 2` makes it"
-            " live",
+            "a-v2 answers only queries that name it or one of its variants, until `modelless canary"
+            " t a 2 --share 5%` gives it a share of the others or `modelless promote t a 2` makes"
+            " it live",
         ),
         (Stage.CANDIDATE, "a-v2 answers nothing until `modelless promote t a 2`"),
     ],

@@ -593,3 +593,20 @@ def test_no_device_kind_no_registration(house: House) -> None:
     request = RegistrationRequest(path=house.model, task="shapes", evaluation=house.rows)
     with pytest.raises(InvalidInput, match="no CPU device kind"):
         register(request, house.catalog, house.store, ())
+
+
+def test_vectors_of_another_model_do_not_mix_with_those_of_a_live_one(
+    house: House, tmp_path: Path
+) -> None:
+    with np.load(house.rows) as given:
+        rows = tmp_path / "vectors.npz"
+        np.savez(rows, pixels=given["pixels"], labels=given["labels"])
+    of = {"evaluation": rows, "kinds": (), "task": "near"}
+    house.register(metric="nearest", **of)
+    other = models.write(
+        tmp_path / "other.onnx", models.model(weights={"weight": models.WEIGHT * 2})
+    )
+    with pytest.raises(Conflict, match="tiny-v1 of task 'near' is live, and vectors of two vers"):
+        house.register(path=other, stage=Stage.LIVE, **of)
+    result = house.register(path=other, **of)
+    assert [(v.label, v.stage) for v in result.versions] == [("other-v1", Stage.CANARY)]

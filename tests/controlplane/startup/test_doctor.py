@@ -157,6 +157,23 @@ def test_a_directory_that_anybody_can_write_is_named(settings: Settings) -> None
     assert finding.message.endswith("has mode 0777, so that others can replace what is in it")
 
 
+def test_a_directory_of_another_user_is_not_to_be_changed_by_this_one(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a worker's pod: the kubelet makes the volume, as root and with mode 0777."""
+    prepare(settings)
+    settings.state_dir.chmod(0o777)
+    monkeypatch.setattr(os, "geteuid", lambda: settings.state_dir.stat().st_uid + 10_001)
+
+    finding = state.secrets(settings).__next__()
+
+    assert (finding.ok, finding.remedy != "") == (True, True)
+    assert finding.message == (
+        f"{settings.state_dir} has mode 0777, so that others can replace what is in it, and belongs"
+        " to another user, who alone can change that"
+    )
+
+
 def test_settings_that_others_can_read_are_warned_of(settings: Settings) -> None:
     prepare(settings)
     file = settings.state_dir / "settings.env"

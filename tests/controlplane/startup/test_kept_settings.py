@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.cli.state_settings import given_before, given_here, note_given
 from controlplane.cli.upgrading import KEPT, keep
 from controlplane.settings import Settings, load_settings
 
@@ -34,3 +35,36 @@ def test_who_says_something_else_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("MODELLESS_LISTEN_CHANNEL", "tcp:192.0.2.7")
     assert keep(started()) == ["listen_channel"]
     assert load_settings().listen_channel == "tcp:0.0.0.0"
+
+
+@pytest.fixture
+def settings() -> Settings:
+    settings = load_settings()
+    settings.run_dir.mkdir(parents=True)
+    return settings
+
+
+def test_what_only_the_shell_of_the_start_said_is_known_to_a_later_command(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODELLESS_LINGER_S", "600")
+    monkeypatch.setenv("modelless_tick_s", "2")
+    monkeypatch.setenv("MODELLESS_API_TOKEN", "not for a file")
+    monkeypatch.setenv("MODELLESS_PORT", "8080")
+    note_given(settings, given_here())
+    assert b"not for a file" not in (settings.run_dir / "given.json").read_bytes()
+    assert given_before(settings) == {}  # this shell says it all itself
+    for name in ("MODELLESS_LINGER_S", "modelless_tick_s", "MODELLESS_API_TOKEN", "MODELLESS_PORT"):
+        monkeypatch.delenv(name)
+    kept = {"MODELLESS_LINGER_S": "600", "MODELLESS_TICK_S": "2"}
+    assert given_before(settings, but=KEPT) == kept
+    (settings.state_dir / "settings.env").write_text("MODELLESS_TICK_S=3\n")
+    assert given_before(settings, but=KEPT) == {"MODELLESS_LINGER_S": "600"}
+
+
+def test_nothing_is_known_of_a_start_that_noted_nothing(settings: Settings) -> None:
+    assert given_before(settings) == {}
+    note_given(settings, {"MODELLESS_NO_LONGER": "1"})
+    assert given_before(settings) == {}
+    (settings.run_dir / "given.json").write_text("[")
+    assert given_before(settings) == {}

@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tests import onnx_models as models
 from tests.clients import libraries, program
 from tests.integration.deployment import PATIENT, Deployment
+from tests.integration.one_worker.test_other_models import command
 from tests.services import missing
+from tests.texts import encoder_model, tokenizer_json, write_texts
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -87,6 +90,30 @@ def test_kserve(digits: Deployment) -> None:
     python = program("kserve", "python")
     session = FOLDER / "kserve_session.py"
     assert run(python, session, digits.port, digits.grpc_port).endswith("as expected\n")
+
+
+@pytest.fixture
+def moods(digits: Deployment, tmp_path: Path) -> Iterator[str]:
+    """The name of a task that gives vectors of texts."""
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer_json())
+    command(
+        digits, "register", models.write(tmp_path / "mood.onnx", encoder_model()),
+        "--task", "moods", "--metric", "nearest", "--eval", write_texts(tmp_path / "texts.csv"),
+        "--tokenizer", tmp_path / "tokenizer.json", "--lengths", "4,12",
+        "--variants", "onnx-fp32", "--measure", "sampled",
+    )  # fmt: skip
+    digits.until(
+        lambda: digits.request("GET", "/v2/models/moods/ready").status == 200, "both lengths"
+    )
+    yield "moods"
+    assert digits.request("DELETE", "/v1/tasks/moods").status == 200
+    digits.until(lambda: digits.request("GET", "/v2/models/moods").status == 404, "its end")
+
+
+def test_openai(digits: Deployment, moods: str) -> None:
+    python = program("openai", "python")
+    session = FOLDER / "openai_session.py"
+    assert run(python, session, digits.port, moods) == "as expected\n"
 
 
 @pytest.mark.parametrize("how", ["http", "grpc", "stream"])

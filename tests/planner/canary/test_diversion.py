@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.canary.diversion import INFEASIBLE, NOT_READY, OVERLOADED, divert, of_version
+from planner.canary.diversion import INFEASIBLE, NOT_READY, OVERLOADED, divert
+from planner.canary.some_versions import of_version
 from planner.selection.eligibility import meets
 from planner.selection.select import select
 from planner.types import Choice, Reason, Snapshot

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from planner.canary.some_versions import without_versions
 from planner.selection.routes import resolve
-from planner.selection.snapshot import build_snapshot, without_versions
+from planner.selection.snapshot import build_snapshot
 from planner.types import (
     TRANSPORT_MS,
     Choice,

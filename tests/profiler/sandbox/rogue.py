@@ -40,7 +40,7 @@ def main() -> None:
             print(json.dumps({"result": {"answer": 42}}), flush=True)
         elif method == "plod":
             for step in range(8):
-                time.sleep(0.5)
+                time.sleep(0.01)
                 print(json.dumps({"progress": [step, 8]}), flush=True)
             print(json.dumps({"result": {"answer": 42}}), flush=True)
         elif method == "refuse":

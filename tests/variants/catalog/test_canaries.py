@@ -1,6 +1,7 @@
 """What a catalog says of canaries and of the way back, wherever it is kept."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from tests.contracts.places import migrated_place
 from tests.variants.catalog_builders import registration, version
 from variants.catalog.protocol import Catalog
 from variants.catalog.validity.canaries import RolledBack
-from variants.errors import Conflict, InvalidInput, NotFound, StaleEpoch
+from variants.errors import Conflict, InvalidInput, NotFound, SeveralMeant, StaleEpoch
 from variants.types import Canary, ModelName, Registration, Stage, TaskName
 
 DIGITS, LETTERS = TaskName("digits"), TaskName("letters")
@@ -39,7 +40,7 @@ def stages(catalog: Catalog, model: ModelName = MLP) -> dict[int, Stage]:
 
 
 def test_a_share_is_kept_under_the_revision_that_set_it(catalog: Catalog) -> None:
-    stored = catalog.set_canary(canary())
+    (stored,) = catalog.set_canary(canary())
     assert stored == replace(canary(), number=3)
     assert catalog.snapshot().canaries == (stored,)
     assert catalog.revision() == catalog.marks().revision == 3
@@ -47,13 +48,13 @@ def test_a_share_is_kept_under_the_revision_that_set_it(catalog: Catalog) -> Non
 
 def test_a_new_share_replaces_the_one_before(catalog: Catalog) -> None:
     catalog.set_canary(canary())
-    stored = catalog.set_canary(canary(share=0.5))
+    (stored,) = catalog.set_canary(canary(share=0.5))
     assert catalog.snapshot().canaries == (stored,)
     assert stored.number == 4
 
 
 def test_a_retired_version_becomes_a_canary(catalog: Catalog) -> None:
-    catalog.set_stage(DIGITS, MLP, 2, Stage.RETIRED)
+    catalog.set_stage([DIGITS], MLP, 2, Stage.RETIRED)
     catalog.set_canary(canary())
     assert stages(catalog) == {1: Stage.LIVE, 2: Stage.CANARY}
 
@@ -73,24 +74,24 @@ def test_a_live_version_and_an_unknown_one_get_no_share(catalog: Catalog) -> Non
 
 
 def test_a_task_has_one_canary_at_a_time(catalog: Catalog) -> None:
-    first = catalog.set_canary(canary())
+    (first,) = catalog.set_canary(canary())
     other = version("cnn", stage=Stage.CANARY)
     catalog.register(replace(registration("cnn"), version=other))
     with pytest.raises(Conflict, match="mlp-v2 of task 'digits' has a share"):
         catalog.set_canary(canary(1, model=CNN))
-    assert catalog.end_canary(DIGITS, MLP) == first
-    assert catalog.set_canary(canary(1, model=CNN)).model == CNN
+    assert catalog.end_canary([DIGITS], MLP) == (first,)
+    assert catalog.set_canary(canary(1, model=CNN))[0].model == CNN
 
 
 def test_a_share_that_is_not_there_cannot_be_ended(catalog: Catalog) -> None:
     with pytest.raises(NotFound, match="no version of model 'mlp'"):
-        catalog.end_canary(DIGITS, MLP)
+        catalog.end_canary([DIGITS], MLP)
 
 
 @pytest.mark.parametrize("stage", [Stage.LIVE, Stage.RETIRED])
 def test_what_is_no_canary_any_more_has_no_share(catalog: Catalog, stage: Stage) -> None:
     catalog.set_canary(canary())
-    catalog.set_stage(DIGITS, MLP, 2, stage)
+    catalog.set_stage([DIGITS], MLP, 2, stage)
     assert catalog.snapshot().canaries == ()
 
 
@@ -103,7 +104,7 @@ def test_a_share_goes_with_its_task(catalog: Catalog) -> None:
 
 
 def test_what_the_control_loop_ends_stays_to_be_read(catalog: Catalog) -> None:
-    stored = catalog.set_canary(canary())
+    (stored,) = catalog.set_canary(canary())
     epoch = catalog.acquire_leadership("here")
     assert catalog.settle_canary(stored, promote=False, why="it was late", epoch=epoch)
     ended = replace(stored, share=0.0, ended="it was late")
@@ -111,12 +112,12 @@ def test_what_the_control_loop_ends_stays_to_be_read(catalog: Catalog) -> None:
     assert stages(catalog) == {1: Stage.LIVE, 2: Stage.CANARY}
     assert not catalog.settle_canary(stored, promote=False, why="again", epoch=epoch)
     with pytest.raises(NotFound):
-        catalog.end_canary(DIGITS, MLP)
-    assert catalog.set_canary(canary()).ended == ""
+        catalog.end_canary([DIGITS], MLP)
+    assert catalog.set_canary(canary())[0].ended == ""
 
 
 def test_what_the_control_loop_promotes_is_live(catalog: Catalog) -> None:
-    stored = catalog.set_canary(canary())
+    (stored,) = catalog.set_canary(canary())
     epoch = catalog.acquire_leadership("here")
     assert catalog.settle_canary(stored, promote=True, why="it is as good", epoch=epoch)
     assert stages(catalog) == {1: Stage.LIVE, 2: Stage.LIVE}
@@ -124,9 +125,9 @@ def test_what_the_control_loop_promotes_is_live(catalog: Catalog) -> None:
 
 
 def test_only_the_leader_settles_and_only_what_it_judged(catalog: Catalog) -> None:
-    before = catalog.set_canary(canary())
+    (before,) = catalog.set_canary(canary())
     epoch = catalog.acquire_leadership("here")
-    now = catalog.set_canary(canary(share=0.5))
+    (now,) = catalog.set_canary(canary(share=0.5))
     assert not catalog.settle_canary(before, promote=True, why="", epoch=epoch)
     with pytest.raises(StaleEpoch):
         catalog.settle_canary(now, promote=True, why="", epoch=epoch - 1)
@@ -134,15 +135,15 @@ def test_only_the_leader_settles_and_only_what_it_judged(catalog: Catalog) -> No
 
 
 def test_rolling_back_ends_a_share_first(catalog: Catalog) -> None:
-    stored = catalog.set_canary(canary())
+    (stored,) = catalog.set_canary(canary())
     assert catalog.roll_back([DIGITS], MLP) == (RolledBack(canary=stored),)
     assert catalog.snapshot().canaries == ()
     assert stages(catalog) == {1: Stage.LIVE, 2: Stage.CANARY}
 
 
 def test_rolling_back_brings_the_version_before_back(catalog: Catalog) -> None:
-    catalog.set_stage(DIGITS, MLP, 2, Stage.LIVE)
-    catalog.set_stage(DIGITS, MLP, 1, Stage.RETIRED)
+    catalog.set_stage([DIGITS], MLP, 2, Stage.LIVE)
+    catalog.set_stage([DIGITS], MLP, 1, Stage.RETIRED)
     revision = catalog.revision()
     (done,) = catalog.roll_back([DIGITS], MLP)
     assert (done.retired, done.restored) == (
@@ -157,8 +158,8 @@ def test_rolling_back_brings_the_version_before_back(catalog: Catalog) -> None:
 
 def test_a_version_that_was_never_live_is_not_gone_back_to(catalog: Catalog) -> None:
     catalog.register(replace(registration(number=3), version=version(number=3, stage=Stage.LIVE)))
-    catalog.set_stage(DIGITS, MLP, 1, Stage.RETIRED)
-    catalog.set_stage(DIGITS, MLP, 2, Stage.RETIRED)
+    catalog.set_stage([DIGITS], MLP, 1, Stage.RETIRED)
+    catalog.set_stage([DIGITS], MLP, 2, Stage.RETIRED)
     (done,) = catalog.roll_back([DIGITS], MLP)
     assert done.restored is not None
     assert done.restored.version == 1
@@ -167,9 +168,119 @@ def test_a_version_that_was_never_live_is_not_gone_back_to(catalog: Catalog) -> 
 def test_where_nothing_is_live_or_known_there_is_no_way_back(catalog: Catalog) -> None:
     with pytest.raises(NotFound, match="has no model 'cnn'"):
         catalog.roll_back([DIGITS], CNN)
-    catalog.set_stage(DIGITS, MLP, 1, Stage.RETIRED)
+    catalog.set_stage([DIGITS], MLP, 1, Stage.RETIRED)
     with pytest.raises(Conflict, match="neither a canary with a share nor a live version"):
         catalog.roll_back([DIGITS], MLP)
+
+
+def test_a_live_version_is_not_rolled_back_for_a_canary_that_lost_its_share(
+    catalog: Catalog,
+) -> None:
+    catalog.register(replace(registration(number=3), version=version(number=3, stage=Stage.CANARY)))
+    catalog.set_stage([DIGITS], MLP, 2, Stage.LIVE)
+    (stored,) = catalog.set_canary(canary(3))
+    epoch = catalog.acquire_leadership("here")
+    assert catalog.settle_canary(stored, promote=False, why="it was late", epoch=epoch)
+    before = catalog.snapshot()
+    with pytest.raises(SeveralMeant) as raised:
+        catalog.roll_back([DIGITS], MLP)
+    assert raised.value.choices == {
+        2: "mlp-v2 is retired, and mlp-v1 is live again",
+        3: "mlp-v3 is a canary and has no share of the queries any more: it was late",
+    }
+    assert raised.value.message == (
+        "which version of model 'mlp' of task 'digits' is to be taken back? mlp-v2 is live; mlp-v3"
+        " is a canary and has no share of the queries any more: it was late. Name mlp-v2"
+        " (`--version 2`, `version`) to retire it and have mlp-v1 live again; nothing was changed"
+    )
+    with pytest.raises(Conflict, match="mlp-v3 of task 'digits' is a canary and has no share of"):
+        catalog.roll_back([DIGITS], MLP, 3)
+    assert catalog.snapshot() == before
+    catalog.roll_back([DIGITS], MLP, 2)
+    assert stages(catalog) == {1: Stage.LIVE, 2: Stage.RETIRED, 3: Stage.CANARY}
+
+
+def test_rolling_back_twice_ends_a_share_and_nothing_else(catalog: Catalog) -> None:
+    catalog.register(replace(registration(number=3), version=version(number=3, stage=Stage.CANARY)))
+    catalog.set_stage([DIGITS], MLP, 2, Stage.LIVE)
+    catalog.set_canary(canary(3))
+    catalog.roll_back([DIGITS], MLP)
+    with pytest.raises(SeveralMeant, match="mlp-v3 is a canary and has no share of the queries"):
+        catalog.roll_back([DIGITS], MLP)
+    assert stages(catalog) == {1: Stage.LIVE, 2: Stage.LIVE, 3: Stage.CANARY}
+
+
+def test_rolling_back_twice_goes_back_by_one_version(catalog: Catalog) -> None:
+    catalog.register(replace(registration(number=3), version=version(number=3, stage=Stage.LIVE)))
+    catalog.set_stage([DIGITS], MLP, 2, Stage.LIVE)
+    for _ in range(2):  # two who are called at the same time
+        with suppress(SeveralMeant):
+            catalog.roll_back([DIGITS], MLP)
+    assert stages(catalog) == {1: Stage.LIVE, 2: Stage.LIVE, 3: Stage.RETIRED}
+    for _ in range(2):
+        with suppress(Conflict):
+            catalog.roll_back([DIGITS], MLP, 2)
+    assert stages(catalog) == {1: Stage.LIVE, 2: Stage.RETIRED, 3: Stage.RETIRED}
+
+
+def test_a_version_that_is_named_is_the_one_that_is_taken_back(catalog: Catalog) -> None:
+    catalog.set_stage([DIGITS], MLP, 2, Stage.LIVE)
+    with pytest.raises(Conflict, match="mlp-v1 of task 'digits' is live, and mlp-v2 is, too"):
+        catalog.roll_back([DIGITS], MLP, 1)
+    catalog.set_stage([DIGITS], MLP, 1, Stage.RETIRED)
+    with pytest.raises(
+        Conflict, match="mlp-v1 of task 'digits' is retired already, live is mlp-v2"
+    ):
+        catalog.roll_back([DIGITS], MLP, 1)
+    with pytest.raises(NotFound, match="no version mlp-v7"):
+        catalog.roll_back([DIGITS], MLP, 7)
+    assert stages(catalog) == {1: Stage.RETIRED, 2: Stage.LIVE}
+
+
+def test_beside_a_canary_with_a_share_the_live_version_can_be_named(catalog: Catalog) -> None:
+    catalog.register(replace(registration(number=3), version=version(number=3, stage=Stage.CANARY)))
+    catalog.set_stage([DIGITS], MLP, 2, Stage.LIVE)
+    (stored,) = catalog.set_canary(canary(3))
+    catalog.roll_back([DIGITS], MLP, 2)
+    assert stages(catalog) == {1: Stage.LIVE, 2: Stage.RETIRED, 3: Stage.CANARY}
+    assert catalog.snapshot().canaries == (stored,)
+    assert catalog.roll_back([DIGITS], MLP, 3) == (RolledBack(canary=stored),)
+
+
+def test_a_candidate_and_what_was_never_live_leave_no_doubt(catalog: Catalog) -> None:
+    for number, stage in ((3, Stage.CANDIDATE), (4, Stage.RETIRED)):
+        catalog.register(
+            replace(registration(number=number), version=version(number=number, stage=stage))
+        )
+    catalog.set_stage([DIGITS], MLP, 2, Stage.LIVE)
+    catalog.roll_back([DIGITS], MLP)
+    assert stages(catalog)[2] is Stage.RETIRED
+
+
+def test_in_several_tasks_a_share_is_given_and_ended_at_once(catalog: Catalog) -> None:
+    catalog.register(in_letters(2, Stage.LIVE))
+    asked = [canary(), replace(canary(), task=LETTERS)]
+    before = catalog.snapshot()
+    with pytest.raises(Conflict, match="mlp-v2 of task 'letters' is live"):
+        catalog.set_canary(*asked)
+    assert catalog.snapshot() == before
+    catalog.set_stage([LETTERS], MLP, 2, Stage.RETIRED)
+    given = catalog.set_canary(*asked)
+    assert catalog.snapshot().canaries == given
+    assert [one.number for one in given] == [catalog.revision()] * 2
+    assert catalog.end_canary([LETTERS, DIGITS], MLP) == given[::-1]
+    assert catalog.snapshot().canaries == ()
+
+
+def test_in_several_tasks_a_version_moves_in_all_or_in_none(catalog: Catalog) -> None:
+    catalog.register(in_letters(1, Stage.LIVE))
+    before = catalog.snapshot()
+    with pytest.raises(NotFound, match="'letters' has no version mlp-v2"):
+        catalog.set_stage([DIGITS, LETTERS], MLP, 2, Stage.LIVE)
+    assert catalog.snapshot() == before
+    catalog.set_stage([DIGITS, LETTERS], MLP, 1, Stage.RETIRED)
+    assert catalog.revision() == before.revision + 1
+    assert {v.stage for v in catalog.snapshot().versions if v.version == 1} == {Stage.RETIRED}
 
 
 def in_letters(number: int, stage: Stage) -> Registration:
@@ -181,7 +292,7 @@ def in_letters(number: int, stage: Stage) -> Registration:
 
 def test_in_several_tasks_all_is_rolled_back_or_nothing(catalog: Catalog) -> None:
     catalog.register(in_letters(1, Stage.LIVE))
-    catalog.set_stage(DIGITS, MLP, 2, Stage.LIVE)
+    catalog.set_stage([DIGITS], MLP, 2, Stage.LIVE)
     before = catalog.snapshot()
     with pytest.raises(Conflict, match="'letters' was live before mlp-v1"):
         catalog.roll_back([DIGITS, LETTERS], MLP)
@@ -199,7 +310,7 @@ def test_in_several_tasks_all_is_rolled_back_or_nothing(catalog: Catalog) -> Non
 def test_where_some_tasks_share_only_shares_end(catalog: Catalog) -> None:
     for number in (1, 2):
         catalog.register(in_letters(number, Stage.LIVE))
-    stored = catalog.set_canary(canary())
+    (stored,) = catalog.set_canary(canary())
     assert catalog.roll_back([LETTERS, DIGITS], MLP) == (RolledBack(canary=stored),)
     assert catalog.snapshot().canaries == ()
     of_letters = [v.stage for v in catalog.snapshot().versions if v.task == LETTERS]

@@ -142,7 +142,7 @@ def test_only_tasks_that_have_changed_are_read_again(catalog: Catalog, url: str)
     before = catalog.snapshot()
     execute(url, LETTERS_UNSEEN.values(accuracy=0.1))
 
-    catalog.set_stage(TaskName("digits"), ModelName("mlp"), 1, Stage.RETIRED)
+    catalog.set_stage([TaskName("digits")], ModelName("mlp"), 1, Stage.RETIRED)
 
     after = catalog.snapshot()
     assert [version.stage for version in after.versions] == [Stage.RETIRED, Stage.LIVE]

@@ -9,10 +9,12 @@ from variants.catalog.validity.canaries import (
     VersionKey,
     check_canary,
     check_may_share,
+    key_of,
     none_to_end,
     standing,
-    versions_to_swap,
+    taken_back,
 )
+from variants.catalog.validity.spaces import check_comparable, is_own_space, standing_back
 from variants.errors import NotFound, StaleEpoch
 from variants.types import Canary, ModelName, Stage, TaskName
 
@@ -24,17 +26,23 @@ class MemoryCanaries(MemoryOperators):
         super().__init__()
         self._lived: set[VersionKey] = set()
 
-    def set_stage(self, task: TaskName, model: ModelName, version: int, stage: Stage) -> None:
+    def set_stage(
+        self, tasks: Collection[TaskName], model: ModelName, version: int, stage: Stage
+    ) -> None:
         with self._writing:
             old = self._snapshot
-            wanted = (task, model, version)
-            if not any((v.task, v.model, v.version) == wanted for v in old.versions):
-                raise NotFound(f"task {task!r} has no version {model}-v{version}")
-            self._move({wanted: stage}, old.canaries)
+            known = {key_of(v) for v in old.versions}
+            for task in tasks:
+                if (task, model, version) not in known:
+                    raise NotFound(f"task {task!r} has no version {model}-v{version}")
+            self._move({(task, model, version): stage for task in tasks}, old.canaries)
 
     def _move(self, stages: Mapping[VersionKey, Stage], canaries: Iterable[Canary]) -> None:
         """Write stages of versions, and the canaries that there are then."""
         old = self._snapshot
+        apart = {task.name for task in old.tasks if is_own_space(task.metric)}
+        back = standing_back((v for v in old.versions if v.task in apart), stages)
+        stages = {**{key_of(v): Stage.CANARY for v in back}, **stages}
         versions = tuple(
             replace(v, stage=stages.get((v.task, v.model, v.version), v.stage))
             for v in old.versions
@@ -47,28 +55,33 @@ class MemoryCanaries(MemoryOperators):
         live = (v for v in self._snapshot.versions if v.stage is Stage.LIVE)
         self._lived = self._lived | {(v.task, v.model, v.version) for v in live}
 
-    def set_canary(self, canary: Canary) -> Canary:
-        check_canary(canary)
+    def set_canary(self, *canaries: Canary) -> tuple[Canary, ...]:
+        for canary in canaries:
+            check_canary(canary)
         with self._writing:
-            old, key = self._snapshot, (canary.task, canary.model, canary.version)
-            named = (v for v in old.versions if (v.task, v.model, v.version) == key)
-            known = next((one for one in old.canaries if one.task == canary.task), None)
-            check_may_share(canary, next(named, None), known)
-            stored = replace(canary, number=old.revision + 1, ended="")
-            others = (one for one in old.canaries if one.task != canary.task)
-            self._move({key: Stage.CANARY}, (*others, stored))
-            return stored
+            old = self._snapshot
+            versions = {key_of(v): v for v in old.versions}
+            known = {one.task: one for one in old.canaries}
+            stages: dict[VersionKey, Stage] = {}
+            metrics = {task.name: task.metric for task in old.tasks}
+            for canary in canaries:
+                key = (canary.task, canary.model, canary.version)
+                check_may_share(canary, versions.get(key), known.get(canary.task))
+                check_comparable(canary, metrics[canary.task])
+                stages[key] = Stage.CANARY
+            given = tuple(replace(one, number=old.revision + 1, ended="") for one in canaries)
+            new = {one.task: one for one in given}
+            self._move(stages, (known | new).values())
+            return given
 
-    def end_canary(self, task: TaskName, model: ModelName) -> Canary:
+    def end_canary(self, tasks: Collection[TaskName], model: ModelName) -> tuple[Canary, ...]:
         with self._writing:
-            return self._end_canary(task, model)
-
-    def _end_canary(self, task: TaskName, model: ModelName) -> Canary:
-        known = self._canary_of(task, model)
-        if known is None:
-            raise none_to_end(task, model)
-        self._move({}, (one for one in self._snapshot.canaries if one is not known))
-        return known
+            sharing = (self._canary_of(task, model) for task in tasks)
+            ended = tuple(one for one in sharing if one is not None)
+            if not ended:
+                raise none_to_end(tasks, model)
+            self._move({}, (one for one in self._snapshot.canaries if one not in ended))
+            return ended
 
     def _canary_of(self, task: TaskName, model: ModelName) -> Canary | None:
         of = (one for one in self._snapshot.canaries if (one.task, one.model) == (task, model))
@@ -89,16 +102,13 @@ class MemoryCanaries(MemoryOperators):
                 self._move({}, (*others, replace(known, share=0.0, ended=why)))
             return True
 
-    def roll_back(self, tasks: Collection[TaskName], model: ModelName) -> tuple[RolledBack, ...]:
+    def roll_back(
+        self, tasks: Collection[TaskName], model: ModelName, version: int | None = None
+    ) -> tuple[RolledBack, ...]:
         with self._writing:
-            old, sharing = self._snapshot, [self._canary_of(task, model) for task in tasks]
-            if ended := [one for one in sharing if one is not None]:
-                self._move({}, (one for one in old.canaries if one not in ended))
-                return tuple(RolledBack(canary=one) for one in ended)
-            swaps = [versions_to_swap(task, model, old.versions, self._lived) for task in tasks]
-            stages: dict[VersionKey, Stage] = {}
-            for newest, before in swaps:
-                stages[newest.task, model, newest.version] = Stage.RETIRED
-                stages[before.task, model, before.version] = Stage.LIVE
-            self._move(stages, old.canaries)
-            return tuple(RolledBack(retired=newest, restored=before) for newest, before in swaps)
+            old = self._snapshot
+            done = taken_back(tasks, model, version, old.versions, old.canaries, self._lived)
+            ended = [one.canary for one in done]
+            stages = {key_of(moved): stage for one in done for moved, stage in one.moves}
+            self._move(stages, (one for one in old.canaries if one not in ended))
+            return done

@@ -1,9 +1,9 @@
 """Canaries and the way back: which shares a catalog takes, and which version was live before."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from variants.errors import Conflict, InvalidInput, NotFound
+from variants.errors import Conflict, InvalidInput, NotFound, SeveralMeant
 from variants.types import Canary, ModelName, ModelVersion, Stage, TaskName
 
 MOST_AFTER = 1_000_000_000
@@ -20,6 +20,13 @@ class RolledBack:
     """As it was before."""
     restored: ModelVersion | None = None
     """As it was before: it may have been live all the time."""
+
+    @property
+    def moves(self) -> tuple[tuple[ModelVersion, Stage], ...]:
+        """The versions that changed places, as they were before, and what each is now."""
+        if self.retired is None or self.restored is None:
+            return ()
+        return (self.retired, Stage.RETIRED), (self.restored, Stage.LIVE)
 
 
 def check_canary(canary: Canary) -> None:
@@ -69,32 +76,152 @@ def standing(canaries: Iterable[Canary], versions: Iterable[ModelVersion]) -> tu
     return tuple(sorted(kept, key=lambda one: one.task))
 
 
-def none_to_end(task: TaskName, model: ModelName) -> NotFound:
+def none_to_end(tasks: Iterable[TaskName], model: ModelName) -> NotFound:
     """The error where a share is to be ended that is not there."""
-    return NotFound(f"no version of model {model!r} of task {task!r} has a share of its queries")
+    named = ", ".join(map(repr, tasks))
+    return NotFound(f"no version of model {model!r} of task {named} has a share of its queries")
+
+
+def taken_back(
+    tasks: Collection[TaskName],
+    model: ModelName,
+    number: int | None,
+    versions: Iterable[ModelVersion],
+    canaries: Collection[Canary],
+    lived: Collection[VersionKey],
+) -> tuple[RolledBack, ...]:
+    """What rolling a model back takes back: the shares of its canaries; where it has none, its
+    newest live version, for the newest one below it that was ever live.
+
+    Args:
+        tasks: one, or all buckets of one. Where a canary has a share in some of them, only these
+            shares end; else the versions change places in all of them.
+        number: of the version that is to be taken back; None: the newest, where that is clear.
+        versions: at least all those of the model in these tasks.
+        canaries: at least those of these tasks, also those whose share was ended.
+        lived: which versions are or were live.
+
+    Raises:
+        SeveralMeant: no share stands, no version is named, and the newest live version is not the
+            newest that answered: a canary beside it has none any more, or was never given one, or a
+            newer version was retired. Whoever means that one must not lose the live one.
+        Conflict: there is no version to go back to, or the one that is named cannot be taken back.
+        NotFound: one of the tasks has no such model, or no such version.
+    """
+    all_known = [v for v in versions if v.model == model and v.task in tasks]
+    known = {
+        task: sorted((v for v in all_known if v.task == task), key=lambda v: v.version)
+        for task in tasks
+    }
+    for task, own in known.items():
+        if not own:
+            raise NotFound(f"task {task!r} has no model {model!r}")
+        if number is not None and all(v.version != number for v in own):
+            raise NotFound(f"task {task!r} has no version {model}-v{number}")
+    of_model = {one.task: one for one in canaries if one.model == model and one.task in known}
+    shares = [of_model[task] for task in known if task in of_model and of_model[task].share]
+    if ending := [one for one in shares if number in (None, one.version)]:
+        return tuple(RolledBack(canary=one) for one in ending)
+    swaps = []
+    for task, own in known.items():
+        if number is not None:
+            _check_newest_live(own, number, of_model.get(task))
+        swap = versions_to_swap(task, model, own, lived, of_model.get(task))
+        if number is None:
+            _check_meant(swap, own, lived, of_model.get(task))
+        swaps.append(swap)
+    return tuple(RolledBack(retired=newest, restored=before) for newest, before in swaps)
+
+
+def _check_newest_live(own: Sequence[ModelVersion], number: int, canary: Canary | None) -> None:
+    """Refuse to take a version back that is not the newest live one.
+
+    Raises:
+        Conflict: it is not, in one sentence that says what it is.
+    """
+    named = next(v for v in own if v.version == number)
+    live = [v for v in own if v.stage is Stage.LIVE]
+    if live and live[-1] is named:
+        return
+    name = f"{named.label} of task {named.task!r}"
+    if named.stage is Stage.LIVE:
+        raise Conflict(
+            f"{name} is live, and {live[-1].label} is, too, which is taken back before it;"
+            f" `modelless retire` takes {named.label} alone out of service; nothing was changed"
+        )
+    what = _not_answering(named, canary)
+    now = f", live is {live[-1].label}" if live else ", and no version is live"
+    raise Conflict(
+        f"{name} {what}{now}; the version to name is the one that is taken back; nothing was"
+        " changed"
+    )
+
+
+def _check_meant(
+    swap: tuple[ModelVersion, ModelVersion],
+    own: Sequence[ModelVersion],
+    lived: Collection[VersionKey],
+    canary: Canary | None,
+) -> None:
+    """Refuse to guess where another version than the newest live one may be meant.
+
+    Raises:
+        SeveralMeant: one that is newer has answered queries, or one has lost its share.
+    """
+    newest, before = swap
+    others = [
+        v
+        for v in own
+        if (canary is not None and v.version == canary.version)
+        or (v.version > newest.version and (v.stage is Stage.CANARY or key_of(v) in lived))
+    ]
+    if not others:
+        return
+    told = {v: _not_answering(v, canary) for v in reversed(others)}
+    first = others[-1]
+    raise SeveralMeant(
+        f"which version of model {newest.model!r} of task {newest.task!r} is to be taken back?"
+        f" {newest.label} is live; {first.label} {told[first]}. Name {newest.label} (`--version"
+        f" {newest.version}`, `version`) to retire it and have {before.label} live again;"
+        " nothing was changed",
+        choices={
+            newest.version: f"{newest.label} is retired, and {before.label} is live again",
+            **{v.version: f"{v.label} {words}" for v, words in told.items()},
+        },
+    )
+
+
+def _not_answering(version: ModelVersion, canary: Canary | None) -> str:
+    """What a version is that answers no query which names no variant."""
+    if version.stage is not Stage.CANARY:
+        return f"is {'retired already' if version.stage is Stage.RETIRED else 'a candidate'}"
+    ended = canary.ended if canary is not None and canary.version == version.version else ""
+    why = f" any more: {ended}" if ended else ""
+    return f"is a canary and has no share of the queries{why}"
+
+
+def key_of(version: ModelVersion) -> VersionKey:
+    """By what a catalog knows a version."""
+    return version.task, version.model, version.version
 
 
 def versions_to_swap(
     task: TaskName,
     model: ModelName,
-    versions: Iterable[ModelVersion],
+    own: Sequence[ModelVersion],
     lived: Collection[VersionKey],
+    canary: Canary | None = None,
 ) -> tuple[ModelVersion, ModelVersion]:
     """The newest live version of a model, and the newest one below it that was ever live.
 
     Args:
-        versions: at least all those of the model.
+        own: all versions of the model, by their numbers.
         lived: which are or were live.
+        canary: of the model, as an error tells why its share was ended.
 
     Raises:
         Conflict: there are no such two.
-        NotFound: the model has no version.
     """
-    own = sorted(
-        (v for v in versions if (v.task, v.model) == (task, model)), key=lambda v: v.version
-    )
-    if not own:
-        raise NotFound(f"task {task!r} has no model {model!r}")
     live = [v for v in own if v.stage is Stage.LIVE]
     if not live:
         raise Conflict(
@@ -104,11 +231,12 @@ def versions_to_swap(
     before = [
         v
         for v in own
-        if v.version < newest.version
-        and (v.stage is Stage.LIVE or (v.task, v.model, v.version) in lived)
+        if v.version < newest.version and (v.stage is Stage.LIVE or key_of(v) in lived)
     ]
     if not before:
+        ended = f"; {canary.label} has no share any more: {canary.ended}" if canary else ""
         raise Conflict(
-            f"no version of model {model!r} of task {task!r} was live before {newest.label}"
+            f"no version of model {model!r} of task {task!r} was live before {newest.label}{ended};"
+            " nothing was changed"
         )
     return newest, before[-1]

@@ -14,6 +14,7 @@ import typer
 from controlplane.cli.commands.query import (
     AccuracyOption,
     CostOption,
+    ModelVersionOption,
     PreferOption,
     TaskArgument,
     VariantOption,
@@ -96,6 +97,7 @@ def batch(
     cost: CostOption = None,
     prefer: PreferOption = None,
     variant: VariantOption = None,
+    model_version: ModelVersionOption = None,
     truncate: TruncateOption = False,
     rows_per_query: RowsOption = None,
     in_flight: InFlightOption = IN_FLIGHT,
@@ -139,7 +141,7 @@ def batch(
         asked = Batched(
             task=task, inputs=known["inputs"], labels=known["labels"], accuracy=accuracy,
             cost=cost, prefer=None if prefer is None else prefer.value, variant=variant,
-            texts=texts, truncate=truncate,
+            model_version=model_version, texts=texts, truncate=truncate,
             **({"spans": bool(_lengths(known)["following"])} if texts else _lengths(known)),
         )  # fmt: skip
         if resume and answers.exists() and not _begun(answers):
@@ -258,6 +260,7 @@ def _about(asked: "Batched", input: Path) -> dict[str, Any]:
         "needs": [asked.accuracy, asked.cost, asked.prefer],
         "variant": asked.variant,
         **({"truncate": True} if asked.truncate else {}),
+        **({"model_version": asked.model_version} if asked.model_version is not None else {}),
         "file": input.name,
         "bytes": sum(one.st_size for one in found),
         "changed": max(one.st_mtime_ns for one in found),
@@ -282,6 +285,7 @@ def _rows_per_query(client: Client, asked: "Batched") -> int:
     document = query_document(
         asked.task, {"rows": 1}, latency_ms=DEADLINE_MS, accuracy=asked.accuracy,
         cost=asked.cost, prefer=asked.prefer, variant=asked.variant,
+        model_version=asked.model_version,
     )  # fmt: skip
     explained = client.post("/v1/explain", document)
     profiles = client.get("/v1/profiles", task=explained.get("task", asked.task))["profiles"]

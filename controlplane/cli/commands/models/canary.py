@@ -78,12 +78,31 @@ def canary(
 def rollback(
     task: Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")],
     model: ModelArgument,
+    version: Annotated[
+        int | None,
+        typer.Option(
+            "--version",
+            metavar="N",
+            min=1,
+            help="The version that is taken back, not the one to go back to; else the newest,"
+            " where it is clear which one that is.",
+        ),
+    ] = None,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """End a canary's share; without one, go back to the version that was live before."""
+    """End a canary's share; without one, go back to the version that was live before.
+
+    While a canary has a share, the live versions stay as they are. Where a share was ended already,
+    or a version rolled back, it changes nothing and asks which version is meant.
+
+    \b
+    modelless rollback churn churn
+    modelless rollback churn churn --version 2    # its share ends, or it is retired
+    """
+    body = {} if version is None else {"version": version}
     with connect(url) as client:
-        row = client.post(at("v1", "models", task, model, "rollback"), {})
+        row = client.post(at("v1", "models", task, model, "rollback"), body)
     emit(row, output, lambda: typer.echo(printable(_rollback_words(row))))
 
 
@@ -126,8 +145,15 @@ def _set_words(row: Row) -> str:
 
 def _rollback_words(row: Row) -> str:
     if row["ended"]:
-        return f"{row['ended']} has no share of the queries any more; it answers those that name it"
-    return f"{row['retired']} is retired, {row['live']} is live"
+        return (
+            f"{row['ended']} has no share of the queries any more; it answers those that name it;"
+            " what is live stays live"
+        )
+    number = row["retired"].rpartition("-v")[2]
+    return (
+        f"{row['retired']} is retired, {row['live']} is live;"
+        f" `modelless promote {row['task']} {row['model']} {number}` brings it back"
+    )
 
 
 def _table(rows: Sequence[Row]) -> None:

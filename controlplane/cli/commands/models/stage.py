@@ -98,7 +98,13 @@ def _move(
         row = client.post(at("v1", "models", task, model, "versions", str(number), "stage"), body)
     now = row["stage"]
     said = [f"{name} is {now} already" if before == now else f"{name} was {before}, now {now}"]
-    live = [one["version"] for one in versions if one["stage"] == Stage.LIVE]
+    back = row.get("stood_back", [])
+    said += [_stood_back(task, one) for one in back]
+    live = [
+        one["version"]
+        for one in versions
+        if one["stage"] == Stage.LIVE and f"{model}-v{one['version']}" not in back
+    ]
     if stage is Stage.LIVE:
         said += _beside(task, model, number, [one for one in live if one != number], variants)
     elif none_left:
@@ -135,6 +141,14 @@ def lift_quarantine(
     with connect(url) as client:
         row = client.delete(at("v1", "quarantine", task, variant))
     emit(row, output, lambda: typer.echo(_words(row)))
+
+
+def _stood_back(task: str, label: str) -> str:
+    """What a version answers that was live, and whose vectors cannot be compared with others."""
+    return (
+        f"{label} was live, now canary, as vectors of two versions cannot be compared: it answers"
+        f" queries that name it, as `modelless query {task} --model-version {label}` does"
+    )
 
 
 def _beside(

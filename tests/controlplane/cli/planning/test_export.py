@@ -61,7 +61,7 @@ def test_memory_is_exported_as_plans_count_it(
 
 def test_what_does_not_answer_is_left_out(gateway: Gateway, shell: Shell) -> None:
     one = gateway.catalog.snapshot().versions[0]
-    gateway.catalog.set_stage(TaskName(one.task), one.model, one.version, Stage.RETIRED)
+    gateway.catalog.set_stage([TaskName(one.task)], one.model, one.version, Stage.RETIRED)
 
     shown = shell("export", "catalog", url=gateway.url).out
 

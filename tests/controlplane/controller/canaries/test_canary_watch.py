@@ -41,7 +41,7 @@ class Loop:
         self.catalog.register(
             replace(registration(number=2), version=version(number=2, stage=Stage.CANARY))
         )
-        self.canary = self.catalog.set_canary(
+        (self.canary,) = self.catalog.set_canary(
             Canary(task=DIGITS, model=MLP, version=2, share=share, promote=promote)
         )
         self.epoch = self.catalog.acquire_leadership("here")

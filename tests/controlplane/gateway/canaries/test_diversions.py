@@ -26,8 +26,8 @@ ANY = {"variant": None}
 async def share(served: Served, model: str, part: float, task: TaskName = TASK.name) -> Canary:
     """Have a model that was live be the canary, with that share; the gateway knows it."""
     catalog = served.gateway.catalog
-    catalog.set_stage(task, ModelName(model), 1, Stage.RETIRED)
-    stored = catalog.set_canary(Canary(task=task, model=ModelName(model), version=1, share=part))
+    catalog.set_stage([task], ModelName(model), 1, Stage.RETIRED)
+    (stored,) = catalog.set_canary(Canary(task=task, model=ModelName(model), version=1, share=part))
     await until(lambda: served.gateway.known.catalog.revision >= stored.number)
     return stored
 
@@ -93,7 +93,7 @@ async def test_a_share_that_is_ended_diverts_nothing(served: Served) -> None:
     await served.worker("w1", FAST, DOUBLE)
     await share(served, "double", 1.0)
     assert (await asked(served)).json["variant"] == DOUBLE
-    served.gateway.catalog.end_canary(TASK.name, ModelName("double"))
+    served.gateway.catalog.end_canary([TASK.name], ModelName("double"))
     await until(lambda: served.gateway.path.canaries is None)
     assert (await asked(served)).json["variant"] == FAST
 
@@ -102,7 +102,7 @@ async def test_a_share_that_is_set_anew_is_counted_anew(served: Served) -> None:
     await served.worker("w1", FAST, DOUBLE)
     before = await share(served, "double", 1.0)
     await asked(served)
-    after = served.gateway.catalog.set_canary(replace(before, share=0.9))
+    (after,) = served.gateway.catalog.set_canary(replace(before, share=0.9))
     await until(lambda: served.gateway.known.catalog.revision >= after.number)
     assert counted(served, after)["canary"]["in_time"] == 0
 

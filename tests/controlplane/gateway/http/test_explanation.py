@@ -168,7 +168,7 @@ async def test_who_prefers_latency_is_told_when_the_others_would_be_done(served:
 
 
 async def test_a_retired_variant_says_so(served: Served) -> None:
-    served.gateway.catalog.set_stage(LETTERS, ModelName("late"), 1, Stage.RETIRED)
+    served.gateway.catalog.set_stage([LETTERS], ModelName("late"), 1, Stage.RETIRED)
     for _ in range(200):
         told = await explain(served)
         if "retired" in why(told, LATE):
@@ -252,21 +252,22 @@ async def test_under_overload_it_says_that_such_a_query_is_refused(served: Serve
 
 async def test_it_is_held_back_for_others_as_its_client_is(served: Served) -> None:
     path = served.gateway.path
-    asked = Query(LETTERS, 1, path.clock_ms(), 400.0, variant=VariantName(FAST))
+    deadline_ms, busy_ms = 40_000.0, 30_000.0  # long enough for any machine to ask meanwhile
+    asked = Query(LETTERS, 1, path.clock_ms(), deadline_ms, variant=VariantName(FAST))
     found = path.choose(asked, path.clock_ms())
     assert isinstance(found, Choice)
-    path.lately.add(LETTERS, (False, False, 1), path.clock_ms())
-    found.worker.busy_until_ms = path.clock_ms() + 300.0
+    path.lately.add(LETTERS, (False, False, 1), path.clock_ms() + busy_ms)
+    found.worker.busy_until_ms = path.clock_ms() + busy_ms
 
-    told = await explain(served, slo={"latency_ms": 400}, variant=FAST)
+    told = await explain(served, slo={"latency_ms": deadline_ms}, variant=FAST)
     assert told["refusal"]["error"] == OTHERS_FIRST
-    first = await explain(served, slo={"latency_ms": 400}, variant=FAST, priority=1)
+    first = await explain(served, slo={"latency_ms": deadline_ms}, variant=FAST, priority=1)
     assert first["outcome"] == "answered"
 
 
 async def test_a_canary_gets_some_of_such_queries(served: Served) -> None:
     catalog = served.gateway.catalog
-    catalog.set_stage(LETTERS, ModelName("double"), 1, Stage.CANARY)
+    catalog.set_stage([LETTERS], ModelName("double"), 1, Stage.CANARY)
     canary = Canary(
         task=LETTERS, model=ModelName("double"), version=1, share=0.05, after=10, promote=False,
         set_at="2026-01-01T00:00:00+00:00",

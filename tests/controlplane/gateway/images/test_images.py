@@ -385,6 +385,7 @@ async def test_what_may_be_asked_by_picture_is_described(served: Served) -> None
         values = {
             "X-Modelless-Task": TASK.name, "X-Modelless-Variant": DOUBLE, "SLO-Prefer": "latency",
             "X-Modelless-Best-Effort": "true", "X-Modelless-Priority": "3", "Image-Mean": "0.5",
+            "X-Modelless-Model-Version": "double-v1",
             "Image-Std": "0.25", "SLO-Latency-Ms": "30000", "SLO-Accuracy": "0.1", "SLO-Cost": "9",
         }  # fmt: skip
         assert values.keys() == described.keys()

@@ -840,7 +840,7 @@ async def test_v2_says_as_largest_batch_what_any_live_variant_takes(served: Serv
         points = (found.points[0], replace(found.points[1], batch_size=rows))
         catalog.put_profiles((replace(found, points=points),))
         model = ModelName(variant.partition("-")[0])
-        catalog.set_stage(found.task, model, 1, stage)
+        catalog.set_stage([found.task], model, 1, stage)
         await known.refresh_catalog(catalog.marks().revision)
 
     async def most(of: str) -> int:

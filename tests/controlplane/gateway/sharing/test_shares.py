@@ -109,19 +109,19 @@ async def test_a_retired_variant_answers_no_more(served: Served) -> None:
     await share(served)
     asked = query(1, variant=None)
     assert [(await served.ask(asked)).json["variant"] for _ in range(2)] == [FAST, FAST]
-    served.gateway.catalog.set_stage(TASK.name, ModelName("fast"), 1, Stage.RETIRED)
+    served.gateway.catalog.set_stage([TASK.name], ModelName("fast"), 1, Stage.RETIRED)
     await until(lambda: FAST in served.gateway.path.snapshot.tasks[TASK.name].excluded)
     after = await served.ask(asked)
     assert (status(after), after.json["variant"]) == (MISS, DOUBLE)
     # It comes back with nothing of what it once answered.
-    served.gateway.catalog.set_stage(TASK.name, ModelName("fast"), 1, Stage.LIVE)
+    served.gateway.catalog.set_stage([TASK.name], ModelName("fast"), 1, Stage.LIVE)
     await until(lambda: FAST not in served.gateway.path.snapshot.tasks[TASK.name].excluded)
     assert status(await served.ask(query(1))) == MISS
 
 
 async def test_a_canary_answers_those_that_name_it(served: Served) -> None:
     await served.worker("w1", FAST, SLOW)
-    served.gateway.catalog.set_stage(TASK.name, ModelName("slow"), 1, Stage.CANARY)
+    served.gateway.catalog.set_stage([TASK.name], ModelName("slow"), 1, Stage.CANARY)
     await share(served)
     assert status(await served.ask(query(1, variant=SLOW))) == MISS
     after = await served.ask(query(1, variant=None))

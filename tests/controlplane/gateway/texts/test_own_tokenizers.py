@@ -324,7 +324,7 @@ async def test_each_model_is_asked_with_its_own_numbers(served: Served) -> None:
     named = await served.ask({"task": "opinions", "inputs": numbers, "variant": SLOW})
     assert named.json["outputs"] == [SECOND]
     # What is retired reads nothing any more, and numbers have one meaning again.
-    served.gateway.catalog.set_stage(ECHOED.name, ModelName("slow"), 1, Stage.RETIRED)
+    served.gateway.catalog.set_stage([ECHOED.name], ModelName("slow"), 1, Stage.RETIRED)
     await until(lambda: not served.gateway.path.tasks.texts)  # type: ignore[attr-defined]
     numbers["input_ids"] = [FIRST]
     answer = await served.ask({"task": "opinions", "inputs": numbers})
@@ -336,7 +336,7 @@ async def test_a_task_whose_first_models_are_retired_is_read_by_the_others_alone
     served: Served,
 ) -> None:
     await served.worker("w1", FAST, SLOW)
-    served.gateway.catalog.set_stage(ECHOED.name, ModelName("fast"), 1, Stage.RETIRED)
+    served.gateway.catalog.set_stage([ECHOED.name], ModelName("fast"), 1, Stage.RETIRED)
     await until(lambda: bool(served.gateway.path.tasks.unread))  # type: ignore[attr-defined]
     tokenizers = served.gateway.path.tasks.tokenizers  # type: ignore[attr-defined]
     assert list(tokenizers) == [OTHER.tokenizer]
@@ -346,7 +346,7 @@ async def test_a_task_whose_first_models_are_retired_is_read_by_the_others_alone
     assert refused.error[:2] == (400, "INVALID_INPUT")
     assert refused.error[2].startswith("text 0 has 9 tokens, and at most 8 are taken")
     # It is read by both again once the first is back.
-    served.gateway.catalog.set_stage(ECHOED.name, ModelName("fast"), 1, Stage.LIVE)
+    served.gateway.catalog.set_stage([ECHOED.name], ModelName("fast"), 1, Stage.LIVE)
     await until(lambda: not served.gateway.path.tasks.unread)  # type: ignore[attr-defined]
     assert (await served.ask(good())).json["outputs"] == [FIRST]
 

@@ -85,10 +85,10 @@ def test_a_model_that_the_task_has_not_adds_no_length(known: Texts) -> None:
 
 def test_what_is_retired_adds_no_length_before_it_is_back(known: Texts) -> None:
     for name in ("texts.4", "texts.8"):
-        known.catalog.set_stage(TaskName(name), ModelName("text"), 1, Stage.RETIRED)
+        known.catalog.set_stage([TaskName(name)], ModelName("text"), 1, Stage.RETIRED)
     with pytest.raises(Conflict, match=r"'text-v1' is retired .* a live version first"):
         known.register(lengths=(12,), evaluation=longer(known))
-    known.catalog.set_stage(TaskName("texts.8"), ModelName("text"), 1, Stage.LIVE)
+    known.catalog.set_stage([TaskName("texts.8")], ModelName("text"), 1, Stage.LIVE)
     known.register(lengths=(12,), evaluation=longer(known))
     assert ("texts.12", "text", 1, Stage.LIVE) in versions(known)
 

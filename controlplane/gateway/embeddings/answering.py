@@ -1,0 +1,216 @@
+"""Answers of ``POST /v1/embeddings``: queries for its texts, and what they give put together."""
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from random import getrandbits
+from typing import Any, NamedTuple
+
+import orjson
+
+from controlplane.gateway.embeddings.asked import VERSION, Asked
+from controlplane.gateway.embeddings.collected import Collected
+from controlplane.gateway.embeddings.cutting import cut, rows_of_query
+from controlplane.gateway.query.parsing import ParsedQuery
+from controlplane.gateway.query.query_path import QueryPath
+from controlplane.gateway.query.replies import ReplyMetadata
+from controlplane.gateway.texts.asked import BYTES, TRUNCATE
+from planner.types import Client, Query
+from variants.errors import InvalidInput
+from variants.texts.inputs import TEXT
+
+AT_ONCE = 4
+"""Queries of one request that are in flight."""
+PATIENCE_MS = 30_000.0
+"""How long after its first byte a request of several queries has one asked again that was refused
+for want of room. Those of one query leave that to their client."""
+LEAST_WAIT_S, MOST_WAIT_S = 0.02, 5.0
+_BUSY = frozenset({429, 503})
+
+Gone = Callable[[], Awaitable[bool]]
+"""Whether the client has gone."""
+
+
+class Failed(Exception):
+    """A query was answered with an error: its status, body and header lines."""
+
+    def __init__(self, status: int, body: bytes, headers: bytes) -> None:
+        super().__init__(status)
+        self.status, self.body, self.headers = status, body, headers
+
+
+class ClientGone(Exception):
+    """The client of a request has gone."""
+
+
+class _Piece(NamedTuple):
+    """What one query of a request has given."""
+
+    entries: dict[int, bytes]
+    """By the number of a text, as JSON."""
+    tokens: int
+    metadata: ReplyMetadata
+    headers: bytes
+
+
+class Request:
+    """One request under way."""
+
+    def __init__(
+        self,
+        path: QueryPath,
+        asked: Asked,
+        received_ms: float,
+        given_id: bytes | None,
+        client: Client,
+    ) -> None:
+        """
+        Args:
+            received_ms: when its first byte came.
+            given_id: the caller's ``X-Request-Id``.
+            client: by whose key it is asked.
+        """
+        self._path = path
+        self._asked = asked
+        self._received_ms = received_ms
+        self._given_id = given_id
+        self._client = client
+
+    async def answered(self, gone: Gone) -> tuple[bytes, bytes]:
+        """The body of its answer, and header lines.
+
+        All vectors are of the version that has answered the first query.
+
+        Args:
+            gone: asked before another query is sent.
+
+        Raises:
+            Failed: a query was answered with an error.
+            ClientGone: nobody waits for the answer any more.
+            ModellessError: what is asked for is wrong.
+        """
+        path, texts = self._path, self._asked.texts
+        one = self._asked.query(self._received_ms, getrandbits(32), texts, 1)
+        rows = rows_of_query(path.snapshot_for(one), one)
+        first, *others = cut(texts, rows)
+        version = one.version
+        pieces = [await self._piece(first, version, self._received_ms, again=bool(others))]
+        version = pieces[0].metadata.model_version
+        left = iter(others)
+
+        async def ask() -> None:
+            for piece in left:
+                if await gone():
+                    raise ClientGone
+                pieces.append(await self._piece(piece, version, path.clock_ms(), again=True))
+
+        asking = [asyncio.ensure_future(ask()) for _ in range(min(AT_ONCE, len(others)))]
+        try:
+            await asyncio.gather(*asking)
+        finally:
+            for each in asking:
+                each.cancel()
+        return self._written(pieces), pieces[0].headers
+
+    async def _piece(
+        self, numbers: list[int], version: str | None, sent_ms: float, *, again: bool
+    ) -> _Piece:
+        """Ask for some of the texts.
+
+        Args:
+            numbers: of the texts.
+            version: that alone may answer; None: any.
+            sent_ms: from when its deadline counts.
+            again: whether it is asked again if it is refused for want of room.
+        """
+        texts = [self._asked.texts[at] for at in numbers]
+        while True:
+            draw = getrandbits(32)
+            query = self._asked.query(sent_ms, draw, texts, len(texts))._replace(version=version)
+            try:
+                return await self._once(query, numbers, texts)
+            except Failed as failed:
+                wait_s = self._wait_s(failed) if again else None
+                if wait_s is None:
+                    raise
+            await asyncio.sleep(wait_s)
+            sent_ms = self._path.clock_ms()
+
+    def _wait_s(self, failed: Failed) -> float | None:
+        """When to ask again; None: not."""
+        if failed.status not in _BUSY:
+            return None
+        told = orjson.loads(failed.body)
+        wait_s = max(LEAST_WAIT_S, min(float(told.get("retry_after_s") or 0.0), MOST_WAIT_S))
+        left_ms = self._received_ms + PATIENCE_MS - self._path.clock_ms()
+        return wait_s if told.get("retryable") and wait_s * 1_000 < left_ms else None
+
+    async def _once(self, query: Query, numbers: list[int], texts: list[str]) -> _Piece:
+        path, forms = self._path, list[Collected]()
+        answered: asyncio.Future[tuple[int, bytes, bytes]] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+        def respond(status: int, body: bytes, headers: bytes) -> None:
+            if not answered.done():
+                answered.set_result((status, body, headers))
+
+        def collected(parsed: ParsedQuery) -> ParsedQuery:
+            forms[:] = [Collected.of(parsed)]
+            return parsed._replace(v2=forms[0])
+
+        path.handle_texts(
+            orjson.dumps(self._inference(query, texts)), self._asked.name, query.variant,
+            query.received_ms, path.enter(self._client, respond), self._given_id, self._client,
+            answered_as=collected,
+        )  # fmt: skip
+        status, body, headers = await answered
+        if status != 200 or not forms or not forms[0].kept:
+            raise Failed(status, body, headers)
+        [(vectors, metadata)] = forms[0].kept
+        if len(vectors) != len(numbers) or vectors.ndim != 2:
+            raise InvalidInput(f"variant {metadata.variant!r} gives no vector for each text")
+        way = path.holding.way_of(query.task, metadata.model_version)
+        tokens = forms[0].tokens
+        entries = {at: self._entry(at, vector) for at, vector in zip(numbers, vectors, strict=True)}
+        return _Piece(entries, tokens.get(way, max(tokens.values())), metadata, headers)
+
+    def _inference(self, query: Query, texts: list[str]) -> dict[str, Any]:
+        """The body of an inference request of the Open Inference Protocol that asks for this."""
+        needs = {
+            "latency_slo_ms": query.latency_ms,
+            "min_accuracy": query.accuracy,
+            "max_cost_usd_per_1k": query.cost,
+            "prefer": query.prefer,
+            "best_effort": query.best_effort or None,
+            "priority": query.priority,
+            "model_version": query.version,
+            TRUNCATE: self._asked.truncate or None,
+        }
+        entry = {"name": TEXT, "datatype": BYTES, "shape": [len(texts)], "data": texts}
+        parameters = {name: need for name, need in needs.items() if need is not None}
+        return {"inputs": [entry], "parameters": parameters}
+
+    def _entry(self, at: int, vector: Any) -> bytes:
+        if self._asked.base64:
+            written = b'"%s"' % b64encode(vector.astype("<f4").tobytes())
+        else:
+            written = orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY)
+        return b'{"object":"embedding","index":%d,"embedding":%s}' % (at, written)
+
+    def _written(self, pieces: list[_Piece]) -> bytes:
+        entries: dict[int, bytes] = {}
+        for piece in pieces:
+            entries |= piece.entries
+        listed = b",".join(entries[at] for at in range(len(entries)))
+        made = [piece.metadata for piece in pieces]
+        tokens = sum(piece.tokens for piece in pieces)
+        said = {
+            "model": f"{self._asked.name}{VERSION}{made[0].model_version}",
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+            "model_version": made[0].model_version,
+            "variants": sorted({one.variant for one in made}),
+            "accuracy": min(one.accuracy for one in made),
+            "slo_met": all(one.slo_met for one in made),
+        }
+        return b'{"object":"list","data":[%s],%s' % (listed, orjson.dumps(said)[1:])

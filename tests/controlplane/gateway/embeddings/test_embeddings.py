@@ -1,0 +1,187 @@
+"""Vectors of texts as clients of OpenAI's API ask for them, through a gateway and workers."""
+
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from controlplane.gateway.embeddings import answering
+from tests.controlplane.gateway.texts.test_own_tokenizers import (
+    ECHOED,
+    OTHER,
+    OTHER_TOKENIZER,
+)
+from tests.controlplane.gateway.texts.test_reading import TOKENIZER
+from tests.controlplane.serving import FAST, SLOW, Known, Served, serving
+from variants.types import TaskName
+
+VECTORS = replace(ECHOED, name=TaskName("search"), metric="nearest")
+"""Its vectors are the numbers of tokens, 8 for each text."""
+PATH = "/v1/embeddings"
+
+
+@pytest.fixture
+async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
+    known = (
+        Known(name=FAST, accuracy=0.9, p95_ms=1.0, tokenizer=TOKENIZER),
+        Known(name=SLOW, accuracy=0.99, p95_ms=2.0, text=OTHER, tokenizer=OTHER_TOKENIZER),
+    )
+    async with serving(short_folder, live_url, known=known, task=VECTORS) as running:
+        yield running
+
+
+def row(*words: int) -> list[float]:
+    """The numbers of a text by the task's own tokenizer."""
+    return [2, *words, 3, *[0] * (6 - len(words))]
+
+
+@pytest.mark.slow
+async def test_texts_become_vectors_in_their_order(served: Served) -> None:
+    await served.worker("w1", FAST, SLOW)
+    texts = ["good film", "bad", "the film"]
+    answer = await served.ask({"model": "search", "input": texts}, path=PATH)
+    assert answer.status == 200, answer
+    said = answer.json
+    assert (said["object"], said["model"]) == ("list", "search/fast-v1")
+    assert [one["index"] for one in said["data"]] == [0, 1, 2]
+    assert {one["object"] for one in said["data"]} == {"embedding"}
+    assert [one["embedding"] for one in said["data"]] == [row(4, 6), row(5), row(7, 6)]
+    assert said["usage"] == {"prompt_tokens": 11, "total_tokens": 11}
+    assert (said["variants"], said["accuracy"], said["slo_met"]) == ([FAST], 0.9, True)
+    one = await served.ask({"model": "search", "input": "bad", "user": "me"}, path=PATH)
+    assert [each["embedding"] for each in one.json["data"]] == [row(5)]
+
+
+@pytest.mark.slow
+async def test_vectors_may_come_as_base64(served: Served) -> None:
+    await served.worker("w1", FAST, SLOW)
+    body = {"model": "search", "input": ["bad"], "encoding_format": "base64", "dimensions": 8}
+    [entry] = (await served.ask(body, path=PATH)).json["data"]
+    assert np.frombuffer(b64decode(entry["embedding"]), "<f4").tolist() == row(5)
+
+
+@pytest.mark.slow
+async def test_needs_stand_in_headers_or_in_the_body(served: Served) -> None:
+    await served.worker("w1", FAST, SLOW)
+    asked = {"model": "search", "input": ["bad"]}
+    by_header = await served.ask(asked, path=PATH, headers=[("SLO-Accuracy", "0.95")])
+    by_body = await served.ask(asked | {"slo": {"accuracy": 0.95}}, path=PATH)
+    named = await served.ask(asked | {"model": "search/slow-v1"}, path=PATH)
+    version = await served.ask(asked | {"model_version": "slow-v1"}, path=PATH)
+    for answer in (by_header, by_body, named, version):
+        assert answer.status == 200, answer
+        assert answer.json["model"] == "search/slow-v1"
+        # Its own tokenizer makes four tokens of the text, and others around it.
+        assert answer.json["data"][0]["embedding"] == by_body.json["data"][0]["embedding"]
+        assert answer.json["usage"] == by_body.json["usage"]
+    twice = await served.ask(
+        asked | {"slo": {"accuracy": 0.95}}, path=PATH, headers=[("SLO-Accuracy", "0.9")]
+    )
+    assert twice.status == 400
+    assert "slo.accuracy stands in the body and in a header" in twice.json["error"]["message"]
+
+
+@pytest.mark.slow
+async def test_many_texts_are_cut_into_queries_of_one_version(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served.worker("w1", FAST, SLOW)
+    asked: list[Any] = []
+    handle = served.gateway.path.handle_texts
+
+    def seen(*given: Any, **named: Any) -> None:
+        asked.append(given[0])
+        handle(*given, **named)
+
+    monkeypatch.setattr(served.gateway.path, "handle_texts", seen)
+    texts = [f"{word} " * times for times in (5, 1, 3) for word in ("good", "bad", "film")] * 5
+    answer = await served.ask({"model": "search", "input": texts}, path=PATH)
+    assert answer.status == 200, answer
+    numbers = {"good": 4, "bad": 5, "film": 6}
+    expected = [row(*[numbers[word] for word in text.split()]) for text in texts]
+    assert [one["embedding"] for one in answer.json["data"]] == expected
+    assert len(asked) == 6  # of 45 texts, at most 8 in a batch
+    assert sum(b'"model_version":"fast-v1"' in body for body in asked) == 5
+
+
+@pytest.mark.slow
+async def test_a_query_of_several_is_asked_again_where_there_was_no_room(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served.worker("w1", FAST, SLOW)
+    handle, asked = served.gateway.path.handle_texts, []
+
+    def busy(*given: Any, **named: Any) -> None:
+        asked.append(given)
+        if len(asked) in (2, 3):
+            told = b'{"error":"busy","code":"OVERLOADED","retryable":true,"retry_after_s":0.01}'
+            given[4](503, told, b"content-type: application/json\r\n")
+        else:
+            handle(*given, **named)
+
+    monkeypatch.setattr(served.gateway.path, "handle_texts", busy)
+    body = {"model": "search", "input": ["bad"] * 20}
+    answer = await served.ask(body, path=PATH)
+    assert [one["embedding"] for one in answer.json["data"]] == [row(5)] * 20
+    assert len(asked) == 5
+    monkeypatch.setattr(answering, "PATIENCE_MS", 0.0)
+    asked.clear()
+    refused = await served.ask(body, path=PATH)
+    assert refused.status == 503
+    assert refused.json["error"] == {
+        "message": "busy", "type": "OVERLOADED", "param": None, "code": "OVERLOADED",
+    }  # fmt: skip
+    assert (refused.json["code"], refused.json["retry_after_s"]) == ("OVERLOADED", 0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "status", "said"),
+    [
+        ({"model": "nothing"}, 404, "there is no task 'nothing'; there are: search"),
+        ({"model": None}, 400, "'model' must be the name of a task"),
+        ({"model": "search/no-v1"}, 404, "has no model version 'no-v1' that answers; there are: f"),
+        ({"model": "search/"}, 400, "must be the name of a model's version"),
+        ({"model": "search/a", "model_version": "b"}, 400, "name different versions"),
+        ({"input": []}, 400, "'input' must be a text, or a list of texts"),
+        ({"input": [1, 2]}, 400, "send texts (LangChain's"),
+        ({"input": [[1, 2], [3]]}, 400, "send texts (LangChain's"),
+        ({"input": ["a", 1]}, 400, "must be a list of texts, and has 1"),
+        ({"input": ["a"] * 2_049}, 413, "'input' has 2,049 texts: at most 2,048 are taken"),
+        ({"input": ["[" * 30_001]}, 413, "at most 30,000 brackets"),
+        ({"input": ["x" * 2**20]}, 413, "larger than 1 MiB"),
+        ({"input": ["good " * 9]}, 400, "text 0 has 11 tokens, and at most 8 are taken"),
+        ({"dimensions": 4}, 400, "'dimensions' must be 8, or be left out"),
+        ({"encoding_format": "hex"}, 400, "'encoding_format' must be float or base64"),
+        ({"slo": {"accuracy": 2}}, 400, "slo.accuracy must be between 0 and 1"),
+        ({"slo": 7}, 400, "'slo' must be an object"),
+        ({"inputs": ["a"]}, 400, "unknown field: inputs; known are: best_effort, dim"),
+    ],
+)  # fmt: skip
+async def test_what_is_wrong_is_told_as_these_clients_read_it(
+    served: Served, changes: dict[str, Any], status: int, said: str
+) -> None:
+    await served.worker("w1", FAST, SLOW)
+    answer = await served.ask({"model": "search", "input": ["bad"]} | changes, path=PATH)
+    assert answer.status == status, answer
+    error = answer.json["error"]
+    assert said in error["message"]
+    assert error["code"] == error["type"] == answer.json["code"]
+    assert answer.json["request_id"] == answer.headers["x-request-id"]
+
+
+@pytest.mark.slow
+async def test_other_tasks_say_how_they_are_asked(short_folder: Path, live_url: str) -> None:
+    known = (Known(name=FAST, accuracy=0.9, p95_ms=1.0),)
+    for metric, said in (
+        ("nearest", "takes no texts, as it has no tokenizer"),
+        ("r2", "gives no vectors: it is judged by r2"),
+    ):
+        task = replace(VECTORS, text=None, metric=metric)
+        async with serving(short_folder, live_url, known=known, task=task) as running:
+            answer = await running.ask({"model": "search", "input": ["bad"]}, path=PATH)
+            assert said in answer.json["error"]["message"]
