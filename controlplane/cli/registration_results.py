@@ -1,6 +1,6 @@
 """What commands print of a registration: as plain JSON values, and as a table for people."""
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Set, Sized
 from dataclasses import asdict
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -29,9 +29,7 @@ LEFT_OUT = ": left out"
 def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
     """What was registered, as plain JSON values."""
     from controlplane.views.catalog.frontier import dominated
-    from variants.working_memory import counted_mib
 
-    kinds = {kind.name: kind for kind in result.device_kinds}
     beaten = {
         (task, *one)
         for task, variants in _by_task(result.variants).items()
@@ -50,33 +48,7 @@ def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
             }
             for v in result.versions
         ],
-        "variants": [
-            {
-                "task": v.task,
-                "name": v.name,
-                "model": v.model,
-                "version": v.version,
-                "runtime": v.runtime,
-                "precision": v.precision.value,
-                "accuracy": v.accuracy,
-                "accuracy_rows": v.accuracy_rows,
-                "note": v.note,
-                "size_bytes": v.size_bytes,
-                "artifact": v.artifact,
-                "profiles": [
-                    {
-                        "device_kind": p.device_kind,
-                        "memory_mib": counted_mib(p, kinds.get(p.device_kind)),
-                        "load_s": p.load_s,
-                        "dominated": (p.task, p.device_kind, p.variant) in beaten,
-                        "points": [asdict(point) for point in p.points],
-                    }
-                    for p in result.profiles
-                    if (p.task, p.variant) == v.key
-                ],
-            }
-            for v in result.variants
-        ],
+        "variants": [_variant_body(variant, result, beaten) for variant in result.variants],
         "skipped": [{"name": s.name, "reason": s.reason} for s in result.skipped],
         "unchanged": list(result.unchanged),
         "doubts": list(result.doubts),
@@ -87,6 +59,43 @@ def result_body(result: "RegistrationResult", seconds: float) -> dict[str, Any]:
             "measured": list(result.reused.measured),
         },
         "seconds": round(seconds, 3),
+    }
+
+
+def _variant_body(
+    variant: "Variant", result: "RegistrationResult", beaten: "Set[tuple[str, str, str]]"
+) -> dict[str, Any]:
+    """One variant with its profiles.
+
+    Args:
+        beaten: what another one beats: task, device kind and variant.
+    """
+    from variants.working_memory import counted_mib
+
+    kinds = {kind.name: kind for kind in result.device_kinds}
+    return {
+        "task": variant.task,
+        "name": variant.name,
+        "model": variant.model,
+        "version": variant.version,
+        "runtime": variant.runtime,
+        "precision": variant.precision.value,
+        "accuracy": variant.accuracy,
+        "accuracy_rows": variant.accuracy_rows,
+        "note": variant.note,
+        "size_bytes": variant.size_bytes,
+        "artifact": variant.artifact,
+        "profiles": [
+            {
+                "device_kind": p.device_kind,
+                "memory_mib": counted_mib(p, kinds.get(p.device_kind)),
+                "load_s": p.load_s,
+                "dominated": (p.task, p.device_kind, p.variant) in beaten,
+                "points": [asdict(point) for point in p.points],
+            }
+            for p in result.profiles
+            if (p.task, p.variant) == variant.key
+        ],
     }
 
 
@@ -171,20 +180,7 @@ def body_table(
         alike=("DEVICE",),
         spare=(">FILE MIB", ">LOAD MS", ">MIB"),
     )
-    for skipped in body["skipped"]:
-        _say(f"left out: {skipped['name']}: {skipped['reason']}")
-    for variant in variants:
-        if (note := variant.get("note", "")).endswith(LEFT_OUT):
-            _say(f"{variant['name']}: {note.split('; ')[-1]}")
-    for sentence in body["doubts"]:
-        _say(f"doubtful: {sentence}")
-    for sentence in body.get("notes", ()):
-        _say(sentence)
-    _say_reused(body.get("reused") or {})
-    for label in body["unchanged"]:
-        _say(f"unchanged: {label}")
-    for sentence in body.get("repaired", ()):
-        _say(f"damaged in the store: {sentence}")
+    _say_what_else(body)
     if not body["versions"]:
         return
     # Of a task of several lengths each length has a version, which is one for its clients.
@@ -200,6 +196,24 @@ def body_table(
     apart = is_own_space(body.get("metric", "top1"))  # an older gateway does not say
     for version in versions if new else ():
         _say(what_it_answers(name, *version, apart=apart))
+
+
+def _say_what_else(body: Mapping[str, Any]) -> None:
+    """What was left out, doubted, reused, found the same or repaired, a line for each."""
+    for skipped in body["skipped"]:
+        _say(f"left out: {skipped['name']}: {skipped['reason']}")
+    for variant in body["variants"]:
+        if (note := variant.get("note", "")).endswith(LEFT_OUT):
+            _say(f"{variant['name']}: {note.split('; ')[-1]}")
+    for sentence in body["doubts"]:
+        _say(f"doubtful: {sentence}")
+    for sentence in body.get("notes", ()):
+        _say(sentence)
+    _say_reused(body.get("reused") or {})
+    for label in body["unchanged"]:
+        _say(f"unchanged: {label}")
+    for sentence in body.get("repaired", ()):
+        _say(f"damaged in the store: {sentence}")
 
 
 def _judged_by(variants: Sequence[Mapping[str, Any]]) -> str:

@@ -75,13 +75,7 @@ def orders(
         calmer: whether what was measured beside other work is measured again.
     """
     known = {kind.name: kind for kind in kinds}
-    due = [
-        one
-        for one in due_profiles(catalog, known.values(), requests, hosts=hosts)
-        if one.cause is not Cause.PREDICTED
-    ]
-    if calmer:
-        due += _disturbed(catalog, known, {(*one.variant.key, one.kind.name) for one in due})
+    due = _due(catalog, known, requests, hosts, calmer=calmer)
     if not due:
         return []
     tasks = {task.name: task for task in catalog.tasks}
@@ -91,11 +85,7 @@ def orders(
     unanswered = [*candidates(due, catalog, known), *answering(due, catalog, unmet, known)]
     firsts = {(*row[0].variant.key, row[0].kind.name) for row in unanswered}
     urgent = {(*one.variant.key, one.kind.name) for row in unanswered for one in row}
-
-    quickest_ms: dict[VariantKey, float] = {}
-    for profile in catalog.profiles:
-        key, ms = (profile.task, profile.variant), profile.points[0].p50_ms
-        quickest_ms[key] = min(ms, quickest_ms.get(key, inf))
+    quickest_ms = _quickest_ms(catalog)
 
     def worth(
         one: DueProfile,
@@ -120,6 +110,34 @@ def orders(
         )
         for one in sorted(due, key=worth)
     ]
+
+
+def _due(
+    catalog: CatalogSnapshot,
+    kinds: Mapping[DeviceKindName, DeviceKind],
+    requests: Iterable[ProfilingRequest],
+    hosts: Hosts,
+    *,
+    calmer: bool,
+) -> list[DueProfile]:
+    """What is missing, doubted or asked for, and with ``calmer`` what was disturbed."""
+    due = [
+        one
+        for one in due_profiles(catalog, kinds.values(), requests, hosts=hosts)
+        if one.cause is not Cause.PREDICTED
+    ]
+    if calmer:
+        due += _disturbed(catalog, kinds, {(*one.variant.key, one.kind.name) for one in due})
+    return due
+
+
+def _quickest_ms(catalog: CatalogSnapshot) -> dict[VariantKey, float]:
+    """The median of one row of each variant, on the kind where it is quickest."""
+    quickest_ms: dict[VariantKey, float] = {}
+    for profile in catalog.profiles:
+        key, ms = (profile.task, profile.variant), profile.points[0].p50_ms
+        quickest_ms[key] = min(ms, quickest_ms.get(key, inf))
+    return quickest_ms
 
 
 def candidates(

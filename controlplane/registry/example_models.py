@@ -60,13 +60,9 @@ def ensure_digits(
         Internal: training failed.
     """
     snapshot = catalog.snapshot()
-    known = {v.model for v in snapshot.versions if v.task == digits.FAMILY}
-    missing = [model for model in digits.MODELS if model not in known]
     folder = settings.state_dir / "zoo" / digits.FAMILY
     whole = digits.is_whole(folder, digits.recipe_digest())
-    if whole:
-        broken = damaged_models(snapshot, store)
-        missing = [model for model in digits.MODELS if model in {*missing, *broken}]
+    missing = _missing(snapshot, store, whole=whole)
     if not missing:
         return ()
     course = ExampleProgress(progress, missing, trains=not whole)
@@ -100,6 +96,14 @@ def ensure_digits(
             )
         )
     return tuple(results)
+
+
+def _missing(catalog: CatalogSnapshot, store: ArtifactStore, *, whole: bool) -> list[str]:
+    """Models of the family to be registered, in its order: those that are not, and, where the
+    ``whole`` family lies here, those that are damaged."""
+    known = {v.model for v in catalog.versions if v.task == digits.FAMILY}
+    damaged = damaged_models(catalog, store) if whole else set()
+    return [model for model in digits.MODELS if model not in known or model in damaged]
 
 
 def damaged_models(catalog: CatalogSnapshot, store: ArtifactStore) -> set[str]:

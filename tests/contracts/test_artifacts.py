@@ -12,16 +12,12 @@ import pytest
 from tests.services import missing
 from tests.variants.artifacts.s3_emulator import Bucket, s3_emulator
 from variants.artifacts.cache import CachedArtifactStore
+from variants.artifacts.plain_files import CHUNK_BYTES
 from variants.artifacts.protocol import ArtifactOrigin, ArtifactStore
 from variants.artifacts.s3 import S3Artifacts
 from variants.artifacts.served import PIECE_BYTES, ArtifactService, ServedArtifacts
-from variants.artifacts.store import CHUNK_BYTES, FileArtifactStore
-from variants.errors import (
-    ArtifactDamaged,
-    InvalidArtifact,
-    InvalidInput,
-    NotFound,
-)
+from variants.artifacts.store import FileArtifactStore
+from variants.errors import ArtifactDamaged, InvalidArtifact, InvalidInput, NotFound
 from variants.types import Digest
 
 HELLO = Digest("2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824")

@@ -6,11 +6,9 @@
     root/incoming/          files that are being written, each locked by its writer
 """
 
-import fcntl
 import hashlib
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,17 +16,23 @@ from pathlib import Path
 from typing import Self
 
 from variants.artifacts import integrity
+from variants.artifacts.plain_files import (
+    chunks_of,
+    create_locked,
+    entries_of,
+    is_plain,
+    open_source,
+    sweep,
+    write_all,
+)
 from variants.errors import (
     ArtifactDamaged,
-    InvalidArtifact,
     InvalidInput,
     NotFound,
     StateUnavailable,
     VariantNotLoadable,
 )
 from variants.types import Digest
-
-CHUNK_BYTES = 1 << 20
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _INCOMING = "incoming"
@@ -50,7 +54,7 @@ class FileArtifactStore:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.root = self.root.resolve()
             with self._folder(_INCOMING, create=True) as incoming:
-                _sweep(incoming)
+                sweep(incoming)
 
     def put(self, source: Path) -> Digest:
         """Copy a file in and return its digest; storing the same bytes again is no error.
@@ -62,8 +66,8 @@ class FileArtifactStore:
                 is not).
             StateUnavailable: the store cannot be written. Nothing was stored.
         """
-        with _open_source(source) as file:
-            return self.put_pieces(_chunks(file, source))
+        with open_source(source) as file:
+            return self.put_pieces(chunks_of(file, source))
 
     def put_pieces(
         self,
@@ -96,7 +100,7 @@ class FileArtifactStore:
 
     def _draft(self) -> "Draft":
         with self._folder(_INCOMING, create=True) as incoming:
-            return Draft(self, *_create(incoming))
+            return Draft(self, *create_locked(incoming))
 
     def path(self, digest: Digest) -> Path:
         """A readable local path of the artifact, whose bytes are not meant to change.
@@ -184,10 +188,10 @@ class FileArtifactStore:
 
     def digests(self) -> Iterator[Digest]:
         """All that is stored, in no particular order."""
-        for first in _names(self.root, "[0-9a-f]{2}"):
-            for second in _names(first, "[0-9a-f]{2}"):
-                for path in _names(second, f"{first.name}{second.name}[0-9a-f]{{60}}"):
-                    if _is_plain(path):
+        for first in entries_of(self.root, "[0-9a-f]{2}"):
+            for second in entries_of(first, "[0-9a-f]{2}"):
+                for path in entries_of(second, f"{first.name}{second.name}[0-9a-f]{{60}}"):
+                    if is_plain(path):
                         yield Digest(path.name)
 
     def _publish(self, name: str, size_bytes: int, digest: Digest) -> None:
@@ -258,7 +262,7 @@ class Draft:
     def write(self, piece: bytes | bytearray | memoryview) -> None:
         """Raises ``OSError`` where it cannot be written."""
         self._sha256.update(piece)
-        self.size_bytes += _write(self._file, piece)
+        self.size_bytes += write_all(self._file, piece)
 
     def publish(self, expected: Digest | None = None) -> Digest:
         """Give the artifact its place and return its digest.
@@ -305,97 +309,3 @@ def check_name(digest: str) -> None:
     """Raise ``InvalidInput`` where it is not 64 lower-case hexadecimal digits."""
     if not is_digest(digest):
         raise InvalidInput(f"{digest!r} is not a digest: 64 lower-case hexadecimal digits")
-
-
-@contextmanager
-def _open_source(source: Path) -> Iterator[int]:
-    """A descriptor of a plain file. Nothing else is even opened: that could block, or rewind."""
-    try:
-        _refuse_unless_plain(source, os.lstat(source))
-        file = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InvalidArtifact(f"{str(source)!r} cannot be read: {reason}") from error
-    try:
-        _refuse_unless_plain(source, os.fstat(file))  # it may have been replaced in between
-        yield file
-    finally:
-        os.close(file)
-
-
-def _refuse_unless_plain(source: Path, status: os.stat_result) -> None:
-    mode = status.st_mode
-    if stat.S_ISREG(mode):
-        return
-    what = "a link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "a device"
-    raise InvalidArtifact(f"{str(source)!r} is {what}, not a plain file")
-
-
-def _chunks(file: int, source: Path) -> Iterator[memoryview]:
-    buffer = memoryview(bytearray(CHUNK_BYTES))
-    while True:
-        try:
-            count = os.readv(file, [buffer])
-        except OSError as error:
-            raise InvalidArtifact(f"{str(source)!r} cannot be read: {error.strerror}") from error
-        if not count:
-            return
-        yield buffer[:count]
-
-
-def _write(file: int, data: bytes | bytearray | memoryview) -> int:
-    """Write all of it; returns how many bytes that were."""
-    rest = whole = memoryview(data).cast("B")
-    while rest:
-        rest = rest[os.write(file, rest) :]
-    return whole.nbytes
-
-
-def _create(incoming: int) -> tuple[str, int]:
-    """A new file and its name, locked for as long as it is open."""
-    while True:
-        name = secrets.token_hex(16)
-        file = os.open(
-            name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=incoming
-        )
-        fcntl.flock(file, fcntl.LOCK_EX)
-        if os.fstat(file).st_nlink:
-            return name, file
-        os.close(file)  # a sweep came before the lock and removed it
-
-
-def _sweep(incoming: int) -> None:
-    """Remove the files of dead writers: a lock dies with the process that holds it."""
-    for name in os.listdir(incoming):
-        try:
-            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=incoming)
-        except OSError:
-            continue  # just published, or nothing that a writer made
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(name, dir_fd=incoming)
-        except (BlockingIOError, FileNotFoundError):
-            pass
-        finally:
-            os.close(file)
-
-
-def _is_plain(path: Path) -> bool:
-    """Whether a plain file is there still: another process may have deleted it since."""
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except FileNotFoundError:
-        return False
-
-
-def _names(folder: Path, pattern: str) -> Iterator[Path]:
-    """Entries of a real folder whose whole name matches."""
-    try:
-        if not stat.S_ISDIR(folder.lstat().st_mode):
-            return
-        entries = sorted(os.listdir(folder))
-    except FileNotFoundError:
-        return
-    for name in entries:
-        if re.fullmatch(pattern, name):
-            yield folder / name

@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Table,
     and_,
     delete,
     func,
@@ -20,7 +19,6 @@ from sqlalchemy import (
     or_,
     select,
     union_all,
-    update,
 )
 
 from variants.buckets import asked_name
@@ -30,51 +28,29 @@ from variants.catalog.database import BUSY_TIMEOUT_S, is_newest
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.protocol import EVENTS_KEPT, PLANS_KEPT, TICKS_KEPT, Catalog, Marks
 from variants.catalog.removal import check_number
-from variants.catalog.rows import (
-    plan_row,
-    profile_rows,
-    read_plan,
-    read_task,
-    read_version,
-    task_row,
-    variant_row,
-    version_row,
-)
+from variants.catalog.rows import plan_row, read_plan, read_task, task_row, variant_row, version_row
 from variants.catalog.sql_canaries import note_live
-from variants.catalog.sql_planning import check_variant, has_led, leading_epoch
+from variants.catalog.sql_planning import has_led, leading_epoch
+from variants.catalog.sql_profiles import SqlProfileTables, insert_profiles, put_device_kind
 from variants.catalog.sql_snapshot import LastRead, read_snapshot
-from variants.catalog.sql_tasks import SqlTaskTables, put_tokenizer, removed_versions
+from variants.catalog.sql_tasks import put_tokenizer, removed_versions
 from variants.catalog.validity.buckets import check_names
 from variants.catalog.validity.plans import check_event, check_inventory, check_plan, plain_body
-from variants.catalog.validity.profiles import (
-    check_device_kind,
-    check_profile,
-    check_profiling_request,
-)
-from variants.catalog.validity.registrations import (
-    check_addition,
-    check_conflicts,
-    check_registration,
-    version_of,
-)
-from variants.errors import NotFound, StaleEpoch
+from variants.catalog.validity.registrations import check_conflicts, check_registration
+from variants.errors import StaleEpoch
 from variants.types import (
     ALL_EVENTS,
     CatalogSnapshot,
-    DeviceKind,
     DeviceKindName,
     Event,
     EventFilter,
     ModelName,
     Plan,
-    Profile,
-    ProfilingRequest,
     Registration,
     Stage,
     Task,
     TaskName,
     TickRecord,
-    Variant,
 )
 
 
@@ -120,7 +96,7 @@ _MARKS = union_all(
 """One statement, made once: each gateway asks it twice a second, the control loop in each turn."""
 
 
-class SqlCatalog(SqlTaskTables):
+class SqlCatalog(SqlProfileTables):
     """A ``Catalog`` in a database whose tables exist already; see ``open_catalog``.
 
     The constructor connects to nothing. The last snapshot is kept, because the next one is made of
@@ -130,6 +106,8 @@ class SqlCatalog(SqlTaskTables):
     _last: LastRead | None = None
 
     def register(self, *registrations: Registration, joins: bool = False) -> None:
+        if not registrations:
+            return
         with self._transaction(self._writer) as connection:
             advance_revision(connection, [one.task.name for one in registrations])
             for one in registrations:
@@ -162,77 +140,6 @@ class SqlCatalog(SqlTaskTables):
         with self._transaction(self._poller) as connection:
             used = _versions_of(connection, task, model)
             return 1 + max((*used, *removed_versions(connection, task, model)), default=0)
-
-    def add_variants(
-        self,
-        variants: tuple[Variant, ...],
-        profiles: tuple[Profile, ...],
-        device_kinds: tuple[DeviceKind, ...] = (),
-    ) -> None:
-        if not variants:
-            return
-        for kind in device_kinds:
-            check_device_kind(kind)
-        with self._transaction(self._writer) as connection:
-            advance_revision(connection, [variants[0].task])
-            versions = map(read_version, connection.execute(select(tables.versions)))
-            version = version_of(variants[0], tuple(versions))
-            names = select(tables.variants.c.name).where(tables.variants.c.task == version.task)
-            for kind in device_kinds:
-                _put_device_kind(connection, kind)
-            check_addition(
-                version,
-                variants,
-                profiles,
-                taken=set(connection.scalars(names)),
-                device_kinds=set(connection.scalars(select(tables.device_kinds.c.name))),
-            )
-            connection.execute(insert(tables.variants), [variant_row(v) for v in variants])
-            _insert_profiles(connection, profiles)
-
-    def put_profiles(
-        self, profiles: tuple[Profile, ...], device_kinds: tuple[DeviceKind, ...] = ()
-    ) -> None:
-        if not profiles and not device_kinds:
-            return
-        for profile in profiles:
-            check_profile(profile)
-        for kind in device_kinds:
-            check_device_kind(kind)
-        newest = {(p.task, p.variant, p.device_kind): p for p in profiles}
-        with self._transaction(self._writer) as connection:
-            advance_revision(connection, [profile.task for profile in profiles])
-            for kind in device_kinds:
-                _put_device_kind(connection, kind)
-            for profile in newest.values():
-                _check_known(connection, profile)
-                for table in (tables.profiles, tables.profiling_requests):
-                    connection.execute(delete(table).where(*_key_of(table, profile)))
-            _insert_profiles(connection, tuple(newest.values()))
-
-    def request_profiling(
-        self, requests: tuple[ProfilingRequest, ...], *, anew: bool = False
-    ) -> None:
-        for request in requests:
-            check_profiling_request(request)
-        with self._transaction(self._writer) as connection:
-            # The counter's row lines up writers: two may ask for the same at once.
-            counters.lock(connection, "inventory")
-            for request in requests:
-                check_variant(connection, request.task, request.variant)
-                table = tables.profiling_requests
-                key = _key_of(table, request)
-                if anew:
-                    connection.execute(delete(table).where(*key))
-                elif connection.execute(select(table.c.at).where(*key)).first():
-                    continue
-                connection.execute(insert(table), asdict(request))
-
-    def profiling_requests(self) -> tuple[ProfilingRequest, ...]:
-        with self._transaction(self._poller) as connection:
-            found = connection.execute(select(tables.profiling_requests))
-            requests = (ProfilingRequest(**row._mapping) for row in found)
-            return tuple(sorted(requests, key=lambda r: (r.task, r.variant, r.device_kind)))
 
     def inventory(self) -> dict[DeviceKindName, int]:
         with self._transaction(self._poller) as connection:
@@ -363,8 +270,8 @@ def _register(connection: Connection, registration: Registration, *, joins: bool
         [variant_row(variant) for variant in registration.variants],
     )
     for kind in registration.device_kinds:
-        _put_device_kind(connection, kind)
-    _insert_profiles(connection, registration.profiles)
+        put_device_kind(connection, kind)
+    insert_profiles(connection, registration.profiles)
 
 
 def _check_names(connection: Connection, task: Task) -> None:
@@ -400,31 +307,6 @@ def _asked_for(asked: EventFilter) -> list[ColumnElement[bool]]:
     return found
 
 
-def _put_device_kind(connection: Connection, kind: DeviceKind) -> None:
-    same = tables.device_kinds.c.name == kind.name
-    row = asdict(kind)
-    known = {name: value for name, value in row.items() if name != "idle_w" or value is not None}
-    if not connection.execute(update(tables.device_kinds).where(same).values(known)).rowcount:
-        connection.execute(insert(tables.device_kinds), row)
-
-
-def _insert_profiles(connection: Connection, new: tuple[Profile, ...]) -> None:
-    if not new:
-        return
-    split = [profile_rows(profile) for profile in new]
-    connection.execute(insert(tables.profiles), [row for row, _ in split])
-    connection.execute(insert(tables.profile_points), [p for _, points in split for p in points])
-
-
-def _key_of(table: Table, one: Profile | ProfilingRequest) -> tuple[ColumnElement[bool], ...]:
-    """The condition that selects the row of a variant on a device kind."""
-    return (
-        table.c.task == one.task,
-        table.c.variant == one.variant,
-        table.c.device_kind == one.device_kind,
-    )
-
-
 def _inventory(connection: Connection) -> dict[DeviceKindName, int]:
     rows = connection.execute(select(tables.inventory).order_by("device_kind"))
     return {DeviceKindName(row.device_kind): row.workers for row in rows}
@@ -438,10 +320,3 @@ def _versions_of(connection: Connection, task: TaskName, model: ModelName) -> se
             )
         )
     )
-
-
-def _check_known(connection: Connection, profile: Profile) -> None:
-    check_variant(connection, profile.task, profile.variant)
-    kind = tables.device_kinds.c.name == profile.device_kind
-    if connection.scalar(select(tables.device_kinds.c.name).where(kind)) is None:
-        raise NotFound(f"there is no device kind {profile.device_kind!r}")

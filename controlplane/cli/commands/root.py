@@ -208,12 +208,12 @@ COMMANDS = {
         ),
         Entry(
             name="devices",
-            target="controlplane.cli.commands.workers:devices",
+            target="controlplane.cli.commands.nodes:devices",
             help="Device kinds: cores, memory, price, and how many.",
         ),
         Entry(
             name="nodes",
-            target="controlplane.cli.commands.workers:nodes",
+            target="controlplane.cli.commands.nodes:nodes",
             help="Nodes of a cluster; drain one that is about to go.",
         ),
         Entry(

@@ -11,7 +11,8 @@ import orjson
 
 from controlplane.gateway.canaries.diversions import Diversions
 from controlplane.gateway.canaries.recent_answers import RecentAnswers
-from controlplane.gateway.counters import ByOldKey, ClientCounters, Counters
+from controlplane.gateway.client_counters import ByOldKey, ClientCounters
+from controlplane.gateway.counters import Counters
 from controlplane.gateway.overload.held_answers import HeldAnswers
 from controlplane.gateway.overload.recent_refusals import RecentRefusals
 from controlplane.gateway.overload.refused_tasks import RefusedTasks
@@ -36,16 +37,7 @@ from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.refusal import is_infeasible
 from planner.selection.routes import EMPTY, RouteTable
 from planner.selection.select import suited
-from planner.types import (
-    Candidate,
-    Choice,
-    Client,
-    PlacedReason,
-    Query,
-    Reason,
-    Refusal,
-    Snapshot,
-)
+from planner.types import Candidate, Choice, Client, PlacedReason, Query, Reason, Refusal, Snapshot
 from planner.zones.rings import Rings
 from variants.buckets import TaskTable
 from variants.errors import DeadlineExceeded, Internal, ModellessError, Overloaded

@@ -6,18 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from controlplane.gateway.query.datatypes import elements_of
-from controlplane.gateway.query.json_tensors import MAX_ROWS
 from controlplane.gateway.query.parsing import ParsedQuery, ReadRows, query_v1
 from controlplane.gateway.query.query_fields import AskedByLength, flag_of, parameters_of, task_of
 from controlplane.gateway.query.replies import AskedAs
 from controlplane.gateway.query.v2_parsing import query_v2, v2_form
 from controlplane.gateway.texts.asked import MOST_CHARACTERS, NOT_YET, TRUNCATE, TokenizerLoading
+from controlplane.gateway.texts.given import listed_texts, texts_of_entry
 from variants.buckets import BucketedTask, TaskTable
-from variants.checks.json_shape import shown
 from variants.errors import Internal, InvalidInput, PayloadTooLarge
-from variants.figures import counted
-from variants.texts.inputs import TEXT, longest_of, unpacked
+from variants.texts.inputs import longest_of, unpacked
 from variants.texts.tokenising import MOST_CHARACTERS as FOR_EACH
 from variants.texts.tokenising import Text, Tokeniser, Tokens, Unheld, filled
 from variants.types import Task, TaskName, TextInput
@@ -76,7 +73,7 @@ def texts_v1(
         TaskNotFound: there is no such task.
     """
     cut = flag_of(document.get(TRUNCATE, False), TRUNCATE)
-    texts = _listed(document["inputs"])
+    texts = listed_texts(document["inputs"])
     rows = _rows(_asked(document.get("task"), tasks), texts, tasks, tokenisers, cut)
     query = query_v1(document, rows.task, len(texts), received_ms, draw)
     query = query._replace(unread=rows.unread)
@@ -107,7 +104,7 @@ def texts_v2(
     parameters = parameters_of(document, "parameters")
     cut = flag_of(parameters.get(TRUNCATE, False), TRUNCATE)
     asked = _asked(task_name, tasks)
-    texts = _entry(document["inputs"], raw)
+    texts = texts_of_entry(document["inputs"], raw)
     id_ = document.get("id")
     if id_ is not None and not isinstance(id_, str):
         raise InvalidInput("'id' must be text")
@@ -308,93 +305,3 @@ def _filled(tokens: list[Tokens], text: TextInput, task: Task, *, follows: bool)
         return ReadRows(tensors, None, None)
     spans = [one.spans.tolist() for one in tokens if one.spans is not None]
     return ReadRows(tensors, tuple(len(one.ids) for one in tokens), spans)
-
-
-def _listed(inputs: Any) -> list[Text]:
-    """The inputs of a body of ``/v1/query``: texts, or pairs of them.
-
-    Raises:
-        InvalidInput: they are something else.
-    """
-    if isinstance(inputs, str):
-        raise InvalidInput("'inputs' is a list of texts; put a single one in a list of its own")
-    found = [(one[0], one[1]) if isinstance(one, list) and len(one) == 2 else one for one in inputs]
-    return _checked(found)
-
-
-def _checked(found: list[Any]) -> list[Text]:
-    """
-    Raises:
-        InvalidInput: one is no text or pair of texts, or there are too many or none.
-        PayloadTooLarge: they are too long in all.
-    """
-    if not 0 < len(found) <= MAX_ROWS:
-        raise InvalidInput(f"there are {len(found)} texts; 1 to {MAX_ROWS} are taken")
-    for number, one in enumerate(found):
-        parts = one if isinstance(one, tuple) else (one,)
-        if not all(type(part) is str for part in parts):
-            raise InvalidInput(
-                f"'inputs' must be texts, or pairs of two, and number {number} is {shown(one)}"
-            )
-    if len({type(one) for one in found}) > 1:
-        raise InvalidInput("'inputs' must be all texts, or all pairs of two")
-    return found
-
-
-def _entry(inputs: Sequence[Any], raw: memoryview) -> list[Text]:
-    """The texts of the one input of a request of the Open Inference Protocol.
-
-    Raises:
-        InvalidInput: it breaks the protocol.
-    """
-    if len(inputs) != 1:
-        raise InvalidInput(f"texts come alone, in one input that is called {TEXT!r}")
-    entry = inputs[0]
-    if entry.get("name") != TEXT:
-        raise InvalidInput(f"the input of texts is called {TEXT!r}, not {shown(entry.get('name'))}")
-    shape = entry.get("shape")
-    sizes = shape if isinstance(shape, list) else []
-    whole = all(type(size) is int and size > 0 for size in sizes)
-    if not whole or not (len(sizes) == 1 or (len(sizes) == 2 and sizes[1] in (1, 2))):
-        raise InvalidInput(
-            f"input {TEXT!r} must have shape [rows], or [rows, 2] for pairs, not {shown(shape)}"
-        )
-    if prod(sizes) > 2 * MAX_ROWS:
-        raise InvalidInput(f"there are {sizes[0]} texts; 1 to {MAX_ROWS} are taken")
-    own = parameters_of(entry, f"parameters of input {TEXT!r}")
-    if "binary_data_size" in own:
-        flat = _of_bytes(raw, own["binary_data_size"])
-    elif raw:
-        raise InvalidInput(f"{len(raw)} bytes follow the last input")
-    else:
-        flat = _flat(entry.get("data"))
-    if len(flat) != prod(sizes):
-        raise InvalidInput(
-            f"input {TEXT!r} has {counted(len(flat), 'text')}, its shape {sizes} needs"
-            f" {prod(sizes)}"
-        )
-    if sizes[-1] == 2 and len(sizes) == 2:
-        return _checked(list(zip(flat[::2], flat[1::2], strict=True)))
-    return _checked(flat)
-
-
-def _flat(data: Any) -> list[Any]:
-    if not isinstance(data, list):
-        raise InvalidInput(f"input {TEXT!r} needs 'data', a list of texts")
-    return [one for each in data for one in (each if isinstance(each, list) else [each])]
-
-
-def _of_bytes(raw: memoryview, size: Any) -> list[Any]:
-    """BYTES as they are sent: each behind its length, four bytes, little-endian.
-
-    Raises:
-        InvalidInput: they are none.
-    """
-    if size != len(raw):
-        raise InvalidInput(
-            f"binary_data_size of input {TEXT!r} is {shown(size)}, and {len(raw)} bytes are there"
-        )
-    try:
-        return [one.decode() for one in elements_of(raw)]
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"a text of input {TEXT!r} is not UTF-8") from error

@@ -83,6 +83,15 @@ def test_a_profiling_request_made_anew_replaces_one_that_stands(catalog: Catalog
     assert catalog.profiling_requests() == (request(reason="slower"), request(cpu="cpu-9"))
 
 
+@pytest.mark.parametrize(("anew", "stands"), [(False, "slow"), (True, "slower")])
+def test_of_two_profiling_requests_at_once_the_first_stands_and_anew_the_last(
+    catalog: Catalog, anew: bool, stands: str
+) -> None:
+    catalog.register(registration())
+    catalog.request_profiling((request(reason="slow"), request(reason="slower")), anew=anew)
+    assert catalog.profiling_requests() == (request(reason=stands),)
+
+
 def test_profiling_of_an_unknown_variant_cannot_be_requested(catalog: Catalog) -> None:
     catalog.register(registration())
     with pytest.raises(NotFound, match="no variant 'nobody'"):

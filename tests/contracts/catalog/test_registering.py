@@ -24,6 +24,14 @@ def test_versions_and_tasks_add_up(catalog: Catalog) -> None:
     assert [t.name for t in catalog.snapshot().tasks] == ["digits", "letters"]
 
 
+def test_registering_nothing_changes_nothing(catalog: Catalog) -> None:
+    catalog.register(registration())
+    before = catalog.snapshot()
+    catalog.register()
+    assert catalog.snapshot() == before
+    assert catalog.revision() == 1
+
+
 def test_a_device_kind_is_replaced(catalog: Catalog) -> None:
     catalog.register(registration())
     dearer = kind(usd_per_hour=9.0)

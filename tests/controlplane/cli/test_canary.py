@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from controlplane.cli.commands.models.canary import share_of
+from tests.controlplane.cli.gateway import Gateway
 from tests.controlplane.cli.shell import Shell
-from tests.controlplane.cli.test_commands import Gateway
 from tests.variants.catalog_builders import registration, task, variant, version
 from variants.errors import InvalidInput
 from variants.types import ModelName, Stage, TaskName

@@ -21,8 +21,8 @@ from controlplane.client_keys import (
     rotate,
     without_secrets,
 )
+from tests.controlplane.cli.gateway import Gateway
 from tests.controlplane.cli.shell import Shell
-from tests.controlplane.cli.test_commands import Gateway
 from variants.errors import Conflict, InvalidInput, NotFound
 
 DIGEST = sha256(b"a long enough key").hexdigest()

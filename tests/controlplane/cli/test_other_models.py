@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from controlplane.cli.asking.shown_answers import output_lines, short_numbers
+from tests.controlplane.cli.gateway import ANSWER, Gateway
 from tests.controlplane.cli.shell import Shell
-from tests.controlplane.cli.test_commands import ANSWER, Gateway
 from tests.variants import catalog_builders as build
 from variants.types import TensorSpec
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.controlplane.cli.gateway import Gateway
 from tests.controlplane.cli.shell import Shell
-from tests.controlplane.cli.test_commands import Gateway
 from variants.types import Peak, TaskName
 
 

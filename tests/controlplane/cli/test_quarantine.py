@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane.api.test_quarantine import AT_S, MLP, keeping_out
+from tests.controlplane.cli.gateway import Gateway
 from tests.controlplane.cli.shell import Shell
-from tests.controlplane.cli.test_commands import Gateway
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 
 from controlplane.cli.commands.residency.operator import operator
 from tests.controlplane.builders import worker
+from tests.controlplane.cli.gateway import Gateway
 from tests.controlplane.cli.shell import Shell
-from tests.controlplane.cli.test_commands import Gateway
 from variants.types import DeviceKindName
 
 MLP, LINEAR = "mlp-v1-onnx-int8", "linear-v1-onnx-fp32"
@@ -137,6 +137,17 @@ def test_a_worker_leaves_where_another_one_answers_meanwhile(
     live.statuses = [worker("w1", MLP)]
     row = shell("drain", "w1", "--allow-gap", "-o", "json", url=url).json()
     assert (row["done"], row["others"], live.drained) == (True, 0, ["w1", "w1"])
+
+
+def test_of_many_workers_a_few_are_named_to_who_names_none(gateway: Gateway, shell: Shell) -> None:
+    gateway.live.statuses = [worker(f"w{number:03}") for number in range(300)]
+    few = "there are: w000, w001, w002, w003, w004 and 295 more\n"
+    for asked in (("drain", "x"), ("workers", "get", "x")):
+        told = shell(*asked, url=gateway.url)
+        assert (told.code, told.err) == (1, f"error: there is no worker 'x'; {few}"), asked
+    gateway.live.statuses = []
+    told = shell("workers", "get", "x", url=gateway.url)
+    assert told.err == "error: there is no worker 'x'; there are: none\n"
 
 
 def test_workers_drain_is_the_same_for_a_worker(gateway: Gateway, shell: Shell) -> None:

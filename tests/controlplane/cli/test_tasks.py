@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.controlplane.cli.gateway import Gateway
 from tests.controlplane.cli.shell import Shell, Terminal
-from tests.controlplane.cli.test_commands import Gateway
 
 
 @pytest.fixture

@@ -60,7 +60,9 @@ class MemoryRecords:
             for request in requests:
                 if (request.task, request.variant) not in variants:
                     raise NotFound(f"task {request.task!r} has no variant {request.variant!r}")
-            asked = {(r.task, r.variant, r.device_kind): r for r in requests}
+            # Of two for the same profile the first stands, and anew the last.
+            in_turn = requests if anew else reversed(requests)
+            asked = {(r.task, r.variant, r.device_kind): r for r in in_turn}
             merged = self._requests | asked if anew else asked | self._requests
             self._requests = dict(sorted(merged.items()))
 

@@ -19,8 +19,8 @@ from controlplane.cli.batching.rows_query import Batched
 from controlplane.cli.gateway_client import Access
 from controlplane.cli.outcome import NotRunning
 from tests.controlplane.cli.asking.answering import Answering, Asked, until
+from tests.controlplane.cli.gateway import ANSWER
 from tests.controlplane.cli.shell import Ended, Shell
-from tests.controlplane.cli.test_commands import ANSWER
 from tests.disks import fill, small_disk
 from variants.errors import (
     DeadlineExceeded,

@@ -20,19 +20,11 @@ from controlplane.cli.replaying.held_texts import MOST_LOOKED_AT, held_by_some
 from controlplane.cli.replaying.replay_results import _differences
 from tests.controlplane.builders import variant
 from tests.controlplane.cli.asking.answering import Answering, Asked, until
+from tests.controlplane.cli.gateway import ANSWER
 from tests.controlplane.cli.shell import Shell
-from tests.controlplane.cli.test_commands import ANSWER
 from tests.variants.catalog_builders import set_slo
 from variants.errors import DeadlineExceeded, InvalidInput, ModellessError, Overloaded
-from variants.types import (
-    LengthBucket,
-    ModelVersion,
-    OpenAxis,
-    Registration,
-    Slo,
-    Stage,
-    TaskName,
-)
+from variants.types import LengthBucket, ModelVersion, OpenAxis, Registration, Slo, Stage, TaskName
 
 QUERIES = "arrival_s,task,latency_slo_ms,min_accuracy,max_cost_usd_per_1k\n"
 RATES = "second,task,requests,latency_slo_ms,min_accuracy\n"

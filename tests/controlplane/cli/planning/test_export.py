@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from controlplane.files.catalog import read_catalog, read_devices
+from tests.controlplane.cli.gateway import Gateway
 from tests.controlplane.cli.shell import Shell
-from tests.controlplane.cli.test_commands import Gateway
 from variants.types import DeviceKindName, Stage, TaskName
 from variants.working_memory import counted_mib
 

@@ -12,9 +12,11 @@ import httpx
 import orjson
 import pytest
 
-from controlplane.gateway.counters import CacheCounters, Counters, OldKeyUse
+from controlplane.gateway.client_counters import OldKeyUse
+from controlplane.gateway.counters import Counters
 from controlplane.gateway.neighbours import siblings
 from controlplane.gateway.neighbours.siblings import Siblings
+from controlplane.gateway.task_counters import CacheCounters
 from tests.controlplane.fleet import eventually, fleet, gateway
 from tests.controlplane.gateway.test_gateway import ROW, A, ready
 from tests.controlplane.gateway.test_metrics import asked, scraped

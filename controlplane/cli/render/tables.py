@@ -1,14 +1,13 @@
 """Tables for people: columns with their units, numbers aligned."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
-from variants.figures import accuracy_text, figure
+from controlplane.cli.render.lines import console, print_grid
+from controlplane.cli.render.words import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 
 def table(
@@ -107,7 +106,7 @@ def _lay_out(screen: "Console", columns: Sequence[str], cells: list[list[str]]) 
         grid.add_column(name, justify=justify, overflow="fold", no_wrap=right or i < last)
     for row in cells:
         grid.add_row(*map(Text, row))
-    _print(screen, grid)
+    print_grid(screen, grid)
 
 
 def _fitting(
@@ -169,8 +168,6 @@ APART = 3
 INDENT = 2
 NARROW = 5
 """What stands below a row is indented as its second cell, if the first column is no wider."""
-WITHOUT_KEY = "(without a key)"
-"""In the place of a client's name, of queries that came without one."""
 LEAST_WORDS = 24
 """A column of words that comes last is wrapped, down to so many characters."""
 
@@ -241,171 +238,3 @@ def _paragraph(screen: "Console", names: Sequence[str], row: Sequence[str]) -> N
             line = Text()
         line.append_text(Text(" " * APART if line else "")).append_text(pair)
     screen.print(Padding(line, (0, 0, 0, INDENT)))
-
-
-def _print(screen: "Console", grid: "Table") -> None:
-    """Print a grid; a pipe gets no blanks at the ends of lines."""
-    if screen.is_terminal:
-        screen.print(grid)
-        return
-    with screen.capture() as shown:
-        screen.print(grid)
-    print("\n".join(line.rstrip() for line in shown.get().splitlines()))
-
-
-def what_is_new(lists: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
-    """Of each list, the newest first, what the one before it had not; at least its first item."""
-    for said, before in zip(lists, (*lists[1:], ()), strict=False):
-        yield [one for one in said if one not in before] or said[:1]
-
-
-def details(pairs: Sequence[tuple[str, str]]) -> None:
-    """Print names and values, one pair on a line."""
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, value in pairs:
-        grid.add_row(name, Text(printable(value)))
-    _print(console(), grid)
-
-
-def note(sentence: str) -> None:
-    """Print what a table means; a pipe gets it in one line."""
-    screen = console()
-    screen.print(sentence, style="dim", soft_wrap=not screen.is_terminal, markup=False)
-
-
-def hanging(screen: "Console", mark: str, sentence: str, style: str = "") -> None:
-    """Print a sentence behind its mark, both in Rich's markup; what goes on stands below itself.
-
-    A pipe gets one line.
-    """
-    from rich.cells import cell_len
-    from rich.table import Table
-    from rich.text import Text
-
-    head = Text.from_markup(mark, emoji=False)
-    text = Text.from_markup(sentence, style=style, emoji=False)
-    room = screen.width - cell_len(head.plain) - 1
-    if not screen.is_terminal or (text.cell_len <= room and "\n" not in text.plain):
-        screen.print(Text.assemble(head, " ", text), soft_wrap=True)
-        return
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    grid.add_row(head, text)
-    screen.print(grid)
-
-
-def console() -> "Console":
-    """A terminal's width is kept; a pipe gets whole rows."""
-    from rich.console import Console
-
-    here = Console(highlight=False)
-    return here if here.is_terminal else Console(highlight=False, width=1_000)
-
-
-def printable(text: str) -> str:
-    """Text without control characters: what a server sends must not steer the terminal."""
-    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
-
-
-def ms(value: float | None) -> str:
-    """Milliseconds with three significant digits or so."""
-    if value is None:
-        return "-"
-    return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 10 else f"{value:.1f}"
-
-
-def seconds(value: float) -> str:
-    """A duration in the unit that suits it."""
-    if value < 1:
-        return f"{ms(1_000 * value)} ms"
-    return f"{value:.2f} s" if value < 100 else f"{value:,.0f} s"
-
-
-def percent(value: float | None) -> str:
-    """A share of a whole with two decimals, as the page has it: 100 only where it is all."""
-    return "-" if value is None else accuracy_text(value)
-
-
-def half_interval(variant: Mapping[str, Any]) -> str:
-    """Half of the 95 % interval of a variant's accuracy, in percent, where it has one."""
-    if variant.get("accuracy_low") is None:
-        return "-"
-    return f"{50 * (variant['accuracy_high'] - variant['accuracy_low']):.2f}"
-
-
-def interval(variant: Mapping[str, Any]) -> str:
-    """The rest of a sentence on a variant's accuracy: the interval, where it has one."""
-    low, high = variant["accuracy_low"], variant["accuracy_high"]
-    return "" if low is None else f"; 95 % sure of {percent(low)} to {percent(high)}"
-
-
-def usd(value: float | None) -> str:
-    """A price with two significant digits, never in scientific notation."""
-    if value is None:
-        return "-"
-    if value == 0:
-        return "0"
-    from math import floor, log10
-
-    return f"{value:.{max(2, 1 - floor(log10(abs(value))))}f}"
-
-
-def usd_per_million(usd_per_1k: float | None) -> str:
-    """A price per 1,000 queries as that of a million: few have as many zeros."""
-    return usd(None if usd_per_1k is None else 1_000 * usd_per_1k)
-
-
-def rate(value: float) -> str:
-    """A throughput: three significant digits, as more are not known."""
-    return f"{float(f'{value:.3g}'):,.0f}"
-
-
-def mib(value: float | None) -> str:
-    """Memory and sizes; of a small file as many digits as say more than that it is there."""
-    if value is None:
-        return "-"
-    if 0 < value < 0.05:  # or it would be 0.0
-        return figure(value)
-    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
-
-
-def joules(value: float | None) -> str:
-    """Energy; a dash where it was not measured."""
-    return "-" if value is None else figure(value, 2)
-
-
-def clock(at: str) -> str:
-    """A point in time in UTC, as sentences of the product have it, or the text itself."""
-    told = clock_cell(at)
-    return told if told == at else f"{told} UTC"
-
-
-def clock_cell(at: str) -> str:
-    """The same without the zone, for a column whose head names it."""
-    try:
-        return datetime.fromisoformat(at).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except ValueError:
-        return at
-
-
-def wanted_words(row: Mapping[str, Any]) -> str:
-    """``cpu-4: 3 wanted, 1 running``, of a row of the inventory."""
-    words = f"{row['device_kind']}: {row['wanted']} wanted, {row['running']} running"
-    if row.get("silent"):
-        words += f", {row['silent']} not answering"
-    if row["draining"]:
-        words += f", {row['draining']} draining"
-    if row["wanted"] != row["asked"]:
-        words += f" (the plan decides, up to {row['asked']})"
-    return printable(words)
-
-
-def tensor(spec: Mapping[str, Any]) -> str:
-    """``pixels float32[64]``."""
-    return f"{spec['name']} {spec['dtype']}[{', '.join(map(str, spec['shape']))}]"

@@ -1,0 +1,82 @@
+"""The help of all commands, and what they import."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from controlplane.cli.commands import root
+from tests.controlplane.cli.shell import Shell
+from tests.ports import free_port
+
+
+def test_help_names_every_command_on_a_line_of_its_own(shell: Shell) -> None:
+    lines = shell("--help").out.splitlines()
+
+    for entries in root.COMMANDS.values():
+        for entry in entries:
+            assert any(line.split() == [entry.name, *entry.help.split()] for line in lines), entry
+    assert max(map(len, lines)) <= 80
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """What one types for every command and every group."""
+    yield path
+    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+        yield from leaves(command.get_command(None, name), (*path, name))
+
+
+@pytest.mark.parametrize("path", list(leaves(get_command(root.app))), ids=" ".join)
+def test_a_help_says_things_once_and_in_full(shell: Shell, path: tuple[str, ...]) -> None:
+    ended = shell(*path, "--help")
+
+    assert ended.code == 0
+    assert ended.out.startswith(f"Usage: {' '.join(('modelless', *path))} [OPTIONS]")
+    assert "-h, --help" in ended.out
+    ugly = re.findall(
+        r"<(?:str|int|float|path|bool)\b.*?>|\{\w+\}|x[<>]=|``|\w\.\.\.$", ended.out, re.M
+    )
+    assert ugly == []
+    assert max(map(len, ended.out.splitlines())) <= 80
+
+
+def test_help_imports_no_command() -> None:
+    import subprocess
+    import sys
+
+    script = (
+        "import sys\n"
+        "from controlplane.cli.commands.root import app\n"
+        "app(['--help'], standalone_mode=False)\n"
+        "heavy = {'httpx', 'numpy', 'pydantic', 'ray', 'fastapi', 'sqlalchemy'}\n"
+        "print(heavy & set(sys.modules), file=sys.stderr)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert ran.stderr == "set()\n"
+
+
+def test_looking_imports_nothing_of_measuring_and_serving(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    script = (
+        "import sys\n"
+        "from controlplane.cli.main import main\n"
+        "try:\n"
+        "    main(['tasks', 'list'])\n"
+        "finally:\n"
+        "    heavy = {'numpy', 'ray', 'fastapi', 'sqlalchemy', 'planner.batching.queue_room'}\n"
+        "    here = {name for name, found in sys.modules.items() if found is not None}\n"
+        "    print(sorted(here & (heavy | {'httpx', 'httpx._main', 'click'})))\n"
+    )
+    given = os.environ | {"MODELLESS_STATE_DIR": str(tmp_path), "MODELLESS_PORT": str(free_port())}
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, env=given
+    )
+
+    assert (ran.returncode, ran.stdout) == (3, "['httpx']\n"), ran.stderr
