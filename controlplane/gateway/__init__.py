@@ -12,10 +12,11 @@ Protocol asks for beside inference).
 
 Then the sub-packages: ``query`` (one query, from its bytes to its answer) with ``images``,
 ``texts`` and ``lengths`` (what else than numbers of one size it may bring), ``sharing`` (one answer
-for equal queries), ``canaries`` (new versions on a share of the queries, and what clients say of
-answers), ``overload`` (refusals at little cost), ``protection`` (from one client, or one query),
-``neighbours`` (who else answers on the port), ``reports`` (what it tells of queries), ``http``
-(sockets, limits and routes) and ``grpc``.
+for equal queries), ``embeddings`` (vectors as clients of OpenAI's API ask for them), ``canaries``
+(new versions on a share of the queries, and what clients say of answers), ``overload`` (refusals at
+little cost), ``protection`` (from one client, or one query), ``neighbours`` (who else answers on
+the port), ``reports`` (what it tells of queries), ``http`` (sockets, limits and routes) and
+``grpc``.
 
 It may import ``controlplane.api`` and the modules of ``controlplane`` itself, and nothing of the
 control loop, the cluster or the command line. ``query`` imports only the counters, ``canaries``,

@@ -15,6 +15,7 @@ from variants.errors import (
     InvalidArtifact,
     ModellessError,
     Overloaded,
+    SeveralMeant,
     SloInfeasible,
     StateUnavailable,
     Unauthenticated,
@@ -42,6 +43,8 @@ def make(kind: type[ModellessError]) -> ModellessError:
         return kind("loading", retry_after_s=2.5)
     if issubclass(kind, SloInfeasible):
         return kind("nothing fits", reasons={"cnn": "too slow"}, alternatives=[NEAREST])
+    if issubclass(kind, SeveralMeant):
+        return kind("which one?", choices={2: "mlp-v2 is retired", 3: "mlp-v3 is a canary"})
     return kind("a reason")
 
 

@@ -146,15 +146,17 @@ def _check_newest_live(own: Sequence[ModelVersion], number: int, canary: Canary 
     name = f"{named.label} of task {named.task!r}"
     if named.stage is Stage.LIVE:
         raise Conflict(
-            f"{name} is live, and {live[-1].label} is, too, which is taken back before it;"
-            f" `modelless retire` takes {named.label} alone out of service; nothing was changed"
+            f"nothing was changed: {name} is live, and so is {live[-1].label}, which is taken back"
+            f" before it; `modelless retire` takes {named.label} alone out of service"
         )
-    what = _not_answering(named, canary)
-    now = f", live is {live[-1].label}" if live else ", and no version is live"
-    raise Conflict(
-        f"{name} {what}{now}; the version to name is the one that is taken back; nothing was"
-        " changed"
+    now = f"live is {live[-1].label}" if live else "no version is live"
+    which = (
+        "; the version to name is the one that is taken back"
+        if named.stage is Stage.RETIRED
+        else ""
     )
+    what = f"{_not_answering(named, canary)}{_why(named, canary)}"
+    raise Conflict(f"nothing was changed: {now}{which}; {name} {what}")
 
 
 def _check_meant(
@@ -177,16 +179,17 @@ def _check_meant(
     ]
     if not others:
         return
-    told = {v: _not_answering(v, canary) for v in reversed(others)}
     first = others[-1]
     raise SeveralMeant(
-        f"which version of model {newest.model!r} of task {newest.task!r} is to be taken back?"
-        f" {newest.label} is live; {first.label} {told[first]}. Name {newest.label} (`--version"
-        f" {newest.version}`, `version`) to retire it and have {before.label} live again;"
-        " nothing was changed",
+        f"nothing was changed: {newest.label} of task {newest.task!r} is live, and {first.label}"
+        f" {_not_answering(first, canary)}; name the version that is to be taken back (`--version"
+        f" {newest.version}`, over REST `version`)",
         choices={
             newest.version: f"{newest.label} is retired, and {before.label} is live again",
-            **{v.version: f"{v.label} {words}" for v, words in told.items()},
+            **{
+                v.version: f"{v.label} {_not_answering(v, canary)}{_why(v, canary)}"
+                for v in reversed(others)
+            },
         },
     )
 
@@ -195,9 +198,14 @@ def _not_answering(version: ModelVersion, canary: Canary | None) -> str:
     """What a version is that answers no query which names no variant."""
     if version.stage is not Stage.CANARY:
         return f"is {'retired already' if version.stage is Stage.RETIRED else 'a candidate'}"
+    more = " any more" if _why(version, canary) else ""
+    return f"is a canary without a share of the queries{more}"
+
+
+def _why(version: ModelVersion, canary: Canary | None) -> str:
+    """Why the control loop has ended the share of a version; empty where it has not."""
     ended = canary.ended if canary is not None and canary.version == version.version else ""
-    why = f" any more: {ended}" if ended else ""
-    return f"is a canary and has no share of the queries{why}"
+    return f": {ended}" if ended else ""
 
 
 def key_of(version: ModelVersion) -> VersionKey:
@@ -234,9 +242,11 @@ def versions_to_swap(
         if v.version < newest.version and (v.stage is Stage.LIVE or key_of(v) in lived)
     ]
     if not before:
-        ended = f"; {canary.label} has no share any more: {canary.ended}" if canary else ""
+        ended = (
+            f"; {canary.label} lost its share: {canary.ended}" if canary and canary.ended else ""
+        )
         raise Conflict(
-            f"no version of model {model!r} of task {task!r} was live before {newest.label}{ended};"
-            " nothing was changed"
+            f"nothing was changed: {newest.label} is live, and no version of model {model!r} of"
+            f" task {task!r} was live before {newest.label}{ended}"
         )
     return newest, before[-1]
