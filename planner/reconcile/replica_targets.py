@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
+from planner.reconcile.kept.routes import RouteClasses
 from planner.reconcile.worker_memory import PlannedWork
 from planner.selection.snapshot import same_catalog
 from planner.types import ReplicaKey, ReplicaTarget, Snapshot, WorkerReport
@@ -85,8 +86,17 @@ class RoutedWork(NamedTuple):
     shares: Mapping[WorkerId, Mapping[VariantKey, float]]
     rows: Mapping[TaskName, float]
     snapshot: Snapshot
+    classes: RouteClasses
     rates: PlannedRates
     work: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]]
+
+    def are(self, routes: Sequence[Route], snapshot: Snapshot) -> bool:
+        """Whether it is of the same routes, on the same workers and of the same catalog."""
+        return (
+            self.routes == routes
+            and self.snapshot.workers == snapshot.workers
+            and same_catalog(self.snapshot, snapshot)
+        )
 
 
 def routed_work(
@@ -104,11 +114,9 @@ def routed_work(
     """
     if (
         before is not None
-        and before.routes == routes
-        and before.shares == shares
+        and (before.shares is shares or before.shares == shares)
         and before.rows == rows
-        and before.snapshot.workers == snapshot.workers
-        and same_catalog(before.snapshot, snapshot)
+        and before.are(routes, snapshot)
     ):
         return before
     rates = planned_rates(routes, snapshot, rows)
@@ -119,7 +127,7 @@ def routed_work(
         }
         for worker, held in shares.items()
     }
-    return RoutedWork(routes, shares, rows, snapshot, rates, work)
+    return RoutedWork(routes, shares, rows, snapshot, RouteClasses.of(routes), rates, work)
 
 
 def replica_targets(

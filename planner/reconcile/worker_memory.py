@@ -27,6 +27,21 @@ counted and assigned first."""
 COPY_STAYS_S = 60.0
 """For how long a copy may be expected to stay where memory is short."""
 
+ROUNDING = 1e-9
+"""Part of a memory that has to be left where sizes are added up in another order."""
+
+Rank = Callable[[], Iterable[VariantKey]]
+"""In which order variants are to be taken."""
+
+
+class _Ranks(NamedTuple):
+    """What of a worker's variants is still to be put in order."""
+
+    many: int
+    """So many come first and in any order."""
+    rank: Rank
+
+
 Holdings = Mapping[DeviceKindName, Collection[VariantKey]]
 """What some worker of each kind is to hold."""
 
@@ -47,10 +62,13 @@ class WorkerMemory:
     held: dict[VariantKey, Candidate] = field(default_factory=dict)
     together: set[VariantKey] = field(default_factory=set)
     """What it and the other workers of its kind, of the same placement, are to hold."""
+    ranks: "_Ranks | None" = None
+    """What is held in whatever order, until that is asked for."""
 
     @classmethod
     def of(cls, report: WorkerReport) -> "WorkerMemory":
-        replicas = {(replica.task, replica.variant): replica for replica in report.replicas}
+        # A slice, because a key is made for each variant on each worker.
+        replicas = {replica[:2]: replica for replica in report.replicas}
         there: Collection[VariantKey] = replicas.keys()
         kept: Collection[VariantKey] = ()
         if [replica for replica in report.replicas if replica.state is not READY]:
@@ -146,6 +164,54 @@ class WorkerMemory:
         self.left_mib = left_mib
         self.together.update(held)
 
+    def take_all_of_worth(
+        self,
+        offers: Mapping[VariantKey, Candidate],
+        planned: Collection[VariantKey],
+        beside: Collection[VariantKey],
+        rank: Rank,
+    ) -> bool:
+        """Hold all that ``by_worth`` has, if all that is planned is there and they have room in
+        whatever order; True when they are held now.
+
+        Mostly that is so, and then nobody has to know what each is worth.
+
+        Args:
+            planned: what has work here.
+            beside: the variants of the kind that queries may come for though they have none.
+            rank: says in which order they are, where that is asked for.
+        """
+        there, left_mib = self.there, self.left_mib
+        if self.held:
+            return False
+        for key in planned:
+            if key not in there or key not in offers:
+                return False
+        some: dict[VariantKey, Candidate] = {}
+        for key, replica in self.replicas.items():
+            if (
+                replica.asked and replica.rate_qps > 0.0 and key in beside and key in there
+            ) or key in planned:
+                candidate = offers[key]
+                size_mib, there_mib = candidate.memory_mib, replica.memory_mib
+                left_mib -= there_mib if there_mib > size_mib else size_mib
+                some[key] = candidate
+        if left_mib < ROUNDING * self.report.memory_mib:
+            return False
+        self.held, self.left_mib, self.ranks = some, left_mib, _Ranks(len(some), rank)
+        self.together.update(some)
+        return True
+
+    def put_in_order(self) -> None:
+        """Have what is held in the order in which it was to be taken."""
+        if self.ranks is None:
+            return
+        many, rank = self.ranks
+        held, self.ranks = self.held, None
+        some = set(list(held)[:many])
+        ordered = [key for key in rank() if key in some]
+        self.held = {key: held[key] for key in (*ordered, *list(held)[many:])}
+
     def is_there(self, key: VariantKey) -> bool:
         """Whether it is loaded here, or being loaded."""
         return key in self.there
@@ -160,9 +226,9 @@ class WorkerMemory:
         return [
             key
             for key, replica in self.replicas.items()
-            if replica.asked
+            if (replica.loaded_for_s < within_s or replica.state is LOADING)
+            and replica.asked
             and key in there
-            and (replica.state is LOADING or replica.loaded_for_s < within_s)
         ]
 
     def pays_ahead(self, candidate: Candidate, qps: float, urgent: float) -> bool:
@@ -260,9 +326,9 @@ def by_worth(
         elif qps > 0.0:
             most_qps = beside_qps(kind, key)
             qps = most_qps if most_qps < qps else qps
-        worth = HYSTERESIS * _worth(candidate, qps, urgent)
-        if worth > 0.0 or part is not None:
-            ranked.append((-worth, False, key))
+        if part is None and qps <= 0.0:
+            continue  # its absence would cost nothing
+        ranked.append((-HYSTERESIS * _worth(candidate, qps, urgent), False, key))
     for key, part in work.items():
         candidate = None if key in there else offers.get(key)
         if candidate is not None:
