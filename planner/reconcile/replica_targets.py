@@ -41,8 +41,9 @@ def rows_per_query(workers: Iterable[WorkerReport]) -> dict[TaskName, float]:
     queries: dict[TaskName, float] = {}
     for worker in workers:
         for replica in worker.replicas:
-            qps, task = replica.rate_qps, replica.task
+            qps = replica.rate_qps
             if qps > 0.0 and replica.rows_per_query > 0.0:
+                task = replica.task
                 queries[task] = queries.get(task, 0.0) + qps
                 rows[task] = rows.get(task, 0.0) + qps * replica.rows_per_query
     means = {task: float(f"{rows[task] / qps:.2g}") for task, qps in queries.items()}

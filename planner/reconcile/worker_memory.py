@@ -69,21 +69,22 @@ class WorkerMemory:
     def of(cls, report: WorkerReport) -> "WorkerMemory":
         # A slice, because a key is made for each variant on each worker.
         replicas = {replica[:2]: replica for replica in report.replicas}
-        there: Collection[VariantKey] = replicas.keys()
-        kept: Collection[VariantKey] = ()
-        if [replica for replica in report.replicas if replica.state is not READY]:
-            there = frozenset(
-                [key for key, one in replicas.items() if one.state is READY or one.state is LOADING]
-            )
-            kept = kept_out(report)
         made = cls(
             report=report,
             left_mib=report.memory_mib,
             replicas=replicas,
-            there=there,
-            kept_out=kept,
+            there=replicas.keys(),
+            kept_out=(),
         )
-        made.contested = bool(made._loaded_within(CONTESTED_S))
+        # One look at each tells that nothing is to be told apart, as mostly.
+        odd = [r for r in report.replicas if r.state is not READY or r.loaded_for_s < CONTESTED_S]
+        if [replica for replica in odd if replica.state is not READY]:
+            made.there = frozenset(
+                [key for key, one in replicas.items() if one.state is READY or one.state is LOADING]
+            )
+            made.kept_out = kept_out(report)
+        if odd:
+            made.contested = bool(made._loaded_within(CONTESTED_S))
         return made
 
     def emptied(self, together: set[VariantKey]) -> "WorkerMemory":
@@ -125,13 +126,14 @@ class WorkerMemory:
         """Hold it, if that is allowed and there is room; True when it is held now."""
         if key in self.held:
             return True
-        if key in self.kept_out:
+        size_mib = candidate.memory_mib
+        if size_mib > self.left_mib or key in self.kept_out:
             return False
-        if candidate.memory_mib > self.left_mib:
-            return False
-        size_mib = self.size_mib(key, candidate)
-        if size_mib > self.left_mib:
-            return False
+        replica = self.replicas.get(key)
+        if replica is not None and replica.memory_mib > size_mib:
+            size_mib = replica.memory_mib  # as of ``size_mib``
+            if size_mib > self.left_mib:
+                return False
         self.held[key] = candidate
         self.together.add(key)
         self.left_mib -= size_mib
@@ -187,15 +189,20 @@ class WorkerMemory:
         for key in planned:
             if key not in there or key not in offers:
                 return False
+        replicas = self.replicas
+        keys = planned
+        if beside:
+            keys = [
+                key
+                for key, replica in replicas.items()
+                if (replica.asked and replica.rate_qps > 0.0 and key in beside and key in there)
+                or key in planned
+            ]
         some: dict[VariantKey, Candidate] = {}
-        for key, replica in self.replicas.items():
-            if (
-                replica.asked and replica.rate_qps > 0.0 and key in beside and key in there
-            ) or key in planned:
-                candidate = offers[key]
-                size_mib, there_mib = candidate.memory_mib, replica.memory_mib
-                left_mib -= there_mib if there_mib > size_mib else size_mib
-                some[key] = candidate
+        for key in keys:
+            some[key] = candidate = offers[key]
+            size_mib, there_mib = candidate.memory_mib, replicas[key].memory_mib
+            left_mib -= there_mib if there_mib > size_mib else size_mib
         if left_mib < ROUNDING * self.report.memory_mib:
             return False
         self.held, self.left_mib, self.ranks = some, left_mib, _Ranks(len(some), rank)

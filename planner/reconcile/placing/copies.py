@@ -5,7 +5,7 @@ refused.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf, sqrt
 from operator import itemgetter
 
@@ -54,10 +54,10 @@ def copy(
             continue
         free_mib: float | None = None if part is not None else 0.0
         left_mib, held, there = memory.left_mib, memory.held, memory.there
-        for key, candidate, qps in needed[kind].by_rate(there):
-            if candidate.memory_mib > left_mib or key in held:
+        churn_per_s = memory.copy_churn_per_s
+        for mib, here, (key, candidate, qps) in needed[kind].ranked:
+            if mib > left_mib or (key in there) is not here or key in held:
                 continue
-            here = key in there
             if free_mib is None and not here:
                 free_mib = free(memory.report)
             if here:
@@ -69,7 +69,7 @@ def copy(
                 # For that part of the queries for which no other copy has time.
                 count, load_s = copies.of(kind, key), candidate.load_ms / 1_000
                 part_qps, urgent = qps / (1 + count), part**count
-                pays = pays_ahead(part_qps, load_s, urgent, memory.copy_churn_per_s)
+                pays = pays_ahead(part_qps, load_s, urgent, churn_per_s)
             elif memory.contested:
                 pays = memory.pays_ahead(candidate, qps / (1 + copies.of(kind, key)), 1.0)
             else:
@@ -83,31 +83,27 @@ def copy(
 
 
 class _Needed:
-    """What classes need on a kind, the most wanted first."""
+    """What classes need on a kind."""
 
-    __slots__ = ("_ranked", "least_mib")
+    __slots__ = ("least_mib", "ranked")
 
     def __init__(self, needed: Sequence[_Entry]) -> None:
-        ranked = []
+        """``needed`` has the most wanted first."""
+        counted = []
         for at, entry in enumerate(needed):
             qps = entry[2]
-            ranked.append((-qps, at, False, entry))
-            ranked.append((-qps - sqrt(qps * VARIANCE_S), at, True, entry))
-        # No two have the same place and are both here, or both not.
-        ranked.sort(key=itemgetter(0, 1))
-        self._ranked = [(entry[0], here, entry) for _, _, here, entry in ranked]
-        """Each of them twice: as it counts where it is here, and where it is not."""
-        self.least_mib = min([candidate.memory_mib for _, candidate, _ in needed], default=inf)
+            counted.append((-qps, at, False, entry))
+            counted.append((-qps - sqrt(qps * VARIANCE_S), at, True, entry))
+        # Of equals, the one that is more wanted; no two have the same place where both count.
+        counted.sort(key=itemgetter(0, 1))
+        self.ranked = [(entry[1].memory_mib, here, entry) for _, _, here, entry in counted]
+        """The most wanted first, each twice, with the memory that it takes in MiB: as it counts
+        where it is not there, and, ``True``, as it counts on a worker where it is.
 
-    def by_rate(self, there: Collection[VariantKey]) -> Iterator[_Entry]:
-        """All of them for a worker, the most wanted first.
-
-        For what is ``there``, chance may have been against it: it counts with a standard deviation
+        For what is there, chance may have been against it: it counts with a standard deviation
         more. Otherwise two classes whose rates are nearly the same take turns in the last place.
         """
-        for key, here, entry in self._ranked:
-            if (key in there) is here:
-                yield entry
+        self.least_mib = min([candidate.memory_mib for _, candidate, _ in needed], default=inf)
 
 
 class _Copies:
