@@ -60,6 +60,7 @@ spare: for it variants stay beside the plan (docs/decisions/0007-planning.md).""
 
 
 NOTHING_PLACED: PlacedBefore = {}
+
 Offers = Mapping[VariantKey, Candidate]
 Work = Mapping[VariantKey, PlannedWork]
 
@@ -169,7 +170,7 @@ def _around(
                 coming[where] = coming.get(where, 0.0) + part.qps
 
     full = busy is None or busy >= SPARE
-    ranked = rule != "modelless"
+    published = rule != "modelless"
     beside = Beside(given, served, coming)
     beside.may_come(unserved, 1.0)
     if full and by_routes:
@@ -178,7 +179,7 @@ def _around(
     def by_rule(memory: WorkerMemory, of_kind: Offers, work: Work) -> Iterable[VariantKey]:
         if full:
             work = {key: _needed(part) for key, part in work.items()}
-        order = as_it_came if ranked else by_worth
+        order = as_it_came if published else by_worth
         return order(of_kind, memory, work, beside.qps, there.has)
 
     for memory in memories:
@@ -187,7 +188,7 @@ def _around(
         work = planned.get(memory.report.id, {})
         memory.take_each(memory.fresh(), offers)
         in_order = partial(by_rule, memory, offers, work)
-        if ranked or not memory.take_all_of_worth(offers, work, beside.some(kind), in_order):
+        if published or not memory.take_all_of_worth(offers, work, beside.some(kind), in_order):
             memory.take_each(in_order(), offers)
     _fill(given, memories, before, planned, fallback=fallback, busy=busy)
 
