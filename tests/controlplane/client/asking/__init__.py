@@ -1,0 +1,1 @@
+"""``modelless.Client`` against a real gateway with a real worker."""

@@ -1,0 +1,151 @@
+"""What a gateway could say, at the wire's other end."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from controlplane.client import (
+    AsyncClient,
+    Client,
+    Cold,
+    DeadlineExceeded,
+    Internal,
+    InvalidInput,
+    ModellessError,
+    Overloaded,
+    RateLimited,
+    ReplicaLost,
+    Unreachable,
+)
+from tests.controlplane.client.asking.asked import TOKEN, answering, told
+
+BODY = {
+    "variant": "a-v1-onnx-fp32", "model_version": "a-v1", "worker": "w1", "batch_size": 3,
+    "queue_ms": 0.5, "run_ms": 1.5, "accuracy": 0.9, "cost_usd_per_1k": 0.01, "slo_met": True,
+    "outputs": {"y": [[1.0]], "z": [[2.0]]},
+}  # fmt: skip
+
+
+def test_a_reply_may_have_no_labels_and_more_than_is_known() -> None:
+    with answering(lambda _: httpx.Response(200, json=BODY | {"news": 1})) as client:
+        reply = client.query("a", [[0]])
+    assert (reply.outputs, reply.labels, reply.scores) == (BODY["outputs"], (), ())
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b'{"variant": "a"}'])
+def test_what_is_no_reply_is_not_modelless(body: bytes) -> None:
+    with (
+        answering(lambda _: httpx.Response(200, content=body)) as client,
+        pytest.raises(Unreachable, match=r"what answers at http://127.0.0.1:8000 is not modelless"),
+    ):
+        client.query("a", [[0]])
+
+
+def error_of(
+    status: int, body: dict[str, Any], headers: dict[str, str] | None = None
+) -> ModellessError:
+    with (
+        answering(lambda _: httpx.Response(status, json=body, headers=headers)) as client,
+        pytest.raises(ModellessError) as refused,
+    ):
+        client.query("a", [[0]])
+    return refused.value
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "header", "kind", "retry_after_s"),
+    [
+        (503, told("COLD", retry_after_s=0.25), "1", Cold, 0.25),
+        (503, told("OVERLOADED"), None, Overloaded, None),
+        (429, told("RATE_LIMITED"), "7", RateLimited, 7.0),
+        (503, {"message": "from a proxy"}, "3", Overloaded, 3.0),
+        (503, told("REPLICA_LOST"), "Wed, 21 Oct 2026 07:28:00 GMT", ReplicaLost, None),
+        (500, told("INTERNAL"), None, Internal, None),
+    ],
+)
+def test_an_error_says_when_to_try_again(
+    status: int,
+    body: dict[str, Any],
+    header: str | None,
+    kind: type[ModellessError],
+    retry_after_s: float | None,
+) -> None:
+    error = error_of(status, body, {"Retry-After": header} if header else None)
+    assert (type(error), error.retry_after_s) == (kind, retry_after_s)
+    assert error.retryable is (kind is not Internal)
+
+
+def test_a_query_waits_longer_than_its_deadline_and_no_more() -> None:
+    waits = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        waits.append(request.extensions["timeout"]["read"])
+        raise httpx.ReadTimeout("late", request=request)
+
+    with Client(transport=httpx.MockTransport(answer), timeout_s=2) as client:
+        for latency_ms in (None, 60_000):
+            with pytest.raises(DeadlineExceeded):
+                client.query("a", [[0]], latency_ms=latency_ms)
+    assert waits == [2.0, 62.0]
+
+
+def test_a_connection_that_breaks_is_a_lost_replica() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadError("reset", request=request)
+
+    with answering(answer) as client, pytest.raises(ReplicaLost) as refused:
+        client.query("a", [[0]])
+    assert refused.value.retryable
+
+
+def test_what_speaks_no_http_is_no_gateway() -> None:
+    """Such as the gateway's port for gRPC."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        raise httpx.RemoteProtocolError("illegal status line", request=request)
+
+    with (
+        answering(answer) as client,
+        pytest.raises(Unreachable, match="a port of its own for gRPC"),
+    ):
+        client.query("a", [[0]])
+
+
+def heard(**options: Any) -> tuple[str, str | None]:
+    """Which URL a client asks, and with which authorization."""
+    asked: list[tuple[str, str | None]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append((str(request.url), request.headers.get("authorization")))
+        return httpx.Response(200, json=BODY)
+
+    with Client(transport=httpx.MockTransport(answer), **options) as client:
+        client.query("a", [[0]])
+    return asked[0]
+
+
+def test_who_names_no_gateway_asks_that_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("MODELLESS_URL", raising=False)
+    monkeypatch.delenv("MODELLESS_API_TOKEN", raising=False)
+    assert heard() == ("http://127.0.0.1:8000/v1/query", None)
+    monkeypatch.setenv("MODELLESS_URL", "http://gateway:9000/")
+    monkeypatch.setenv("MODELLESS_API_TOKEN", TOKEN)
+    assert heard() == ("http://gateway:9000/v1/query", f"Bearer {TOKEN}")
+    assert heard(url="http://other", token="") == ("http://other/v1/query", None)
+
+
+async def test_an_event_loop_asks_that_of_the_environment_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MODELLESS_URL", "http://gateway:9000/")
+    async with AsyncClient() as client:
+        assert client.url == "http://gateway:9000"
+
+
+@pytest.mark.parametrize("url", ["localhost:8000", "ftp://localhost", "http://", "http://a:b", ""])
+def test_what_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInput, match="no URL of a gateway"):
+        Client(url)
