@@ -8,10 +8,8 @@ secret stands in a Serve configuration (``controlplane.cluster.sent_settings``).
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -19,28 +17,27 @@ from typing import TYPE_CHECKING, Any
 
 from ray import serve
 from ray._common.constants import HEAD_NODE_RESOURCE_NAME
-from ray.util import get_node_ip_address
 
 from controlplane.cluster.head import HeadSecrets, WorkerSupplies
 from controlplane.cluster.kind_placement import options_for
-from controlplane.cluster.sent_settings import SentSettings, receive, secrets_of, send
-from controlplane.gateway.listening import somebody_listens
+from controlplane.cluster.replica_arguments import SentSettings
+from controlplane.cluster.sent_settings import receive, secrets_of, send
+from controlplane.gateway_replica import GatewayReplica
 from controlplane.settings import Settings, load_settings
 from controlplane.slices import Kind, cpu_kind
 from variants.errors import InvalidInput
 from variants.types import DeviceKindName
 from workers.channel.secret import own_digest
-from workers.deployment import (
+from workers.deployment import worker_app
+from workers.process.niceness import YIELDING
+from workers.replica import (
     Replaceable,
-    application_ends,
     bind_replica_to_loopback,
     log_options,
     log_through_serve,
-    node_zone,
+    node_name,
     take_priority,
-    worker_app,
 )
-from workers.process.niceness import HURRIES_NOT, YIELDING, behind
 from workers.types import WorkerConfig
 
 if TYPE_CHECKING:
@@ -185,54 +182,6 @@ def gateway_resources(settings: Settings) -> dict[str, float]:
     return HEAD if settings.gateway_nodes == "head" else {settings.gateway_nodes: 1.0}
 
 
-class GatewayReplica(Replaceable):
-    """A gateway inside a Serve replica, listening on its own socket."""
-
-    def __init__(self, sent: SentSettings) -> None:
-        self._remember_start(sent)
-        self._sent = sent
-        settings, secret = _replica_settings(sent)
-        settings = settings.model_copy(update={"zone": settings.zone or node_zone()})
-        # Where others answer, one more takes its time: it takes the cores from them.
-        with behind(HURRIES_NOT) if somebody_listens(settings) else nullcontext():
-            self._gateway = self._made(settings, secret)
-        take_priority()
-        self._starting = asyncio.Lock()
-        self._started = False
-
-    @staticmethod
-    def _made(settings: Settings, secret: bytes) -> Any:
-        from controlplane.cluster.head import store_of
-        from controlplane.gateway.gateway import Gateway
-        from variants.catalog.database import SERVING_TIMEOUT_S
-        from variants.catalog.sql import open_catalog
-
-        return Gateway(
-            settings,
-            open_catalog(settings.catalog_url, SERVING_TIMEOUT_S),
-            store_of(settings),
-            secret,
-        )
-
-    async def reconfigure(self, _user_config: dict[str, Any]) -> None:
-        """Listen. Serve waits for this before it calls the replica ready."""
-        async with self._starting:
-            if not self._started:
-                await self._gateway.start()
-                self._started = True
-
-    async def settings_of_start(self) -> SentSettings:
-        """What this gateway was told of the settings as it started."""
-        return self._sent
-
-    async def check_health(self) -> None:
-        self._check_stays()
-        self._gateway.check()
-
-    async def __del__(self) -> None:
-        await self._gateway.stop(others_stay=not await application_ends())
-
-
 class ControllerReplica(Replaceable):
     """The control loop inside a Serve replica."""
 
@@ -250,7 +199,10 @@ class ControllerReplica(Replaceable):
         from variants.catalog.database import SERVING_TIMEOUT_S
         from variants.catalog.sql import open_catalog
 
-        settings, secret = _replica_settings(sent, YIELDING, on_head=True)
+        bind_replica_to_loopback()
+        take_priority(YIELDING)
+        settings, secret = receive(sent, node_name(), on_head=True)
+        log_through_serve(settings.log_level)
         self._artifacts = ArtifactService(FileArtifactStore(settings.artifacts_dir))
         # Of their own: the loop's writes shall not wait behind machines that fetch.
         self._reading = ThreadPoolExecutor(READERS, thread_name_prefix="artifacts")
@@ -318,15 +270,3 @@ class ControllerReplica(Replaceable):
             await asyncio.gather(self._running, return_exceptions=True)
         await self._live.close()
         self._catalog.close()
-
-
-def _replica_settings(
-    sent: SentSettings, niceness: int = 0, *, on_head: bool = False
-) -> tuple[Settings, bytes]:
-    """Settings and secret inside a replica; logging is as they say, Serve's port on loopback."""
-    bind_replica_to_loopback()
-    take_priority(niceness)
-    node = f"{socket.gethostname()} ({get_node_ip_address()})"
-    settings, secret = receive(sent, node, on_head=on_head)
-    log_through_serve(settings.log_level)
-    return settings, secret

@@ -31,7 +31,8 @@ ORDER = {
         "policies", "simulate", "approximate",
     ),
     "workers": (
-        "types", "finite", "process", "runtimes", "channel", "execution", "host", "deployment",
+        "types", "finite", "process", "runtimes", "channel", "execution", "host", "replica",
+        "deployment",
     ),
     "profiler": (
         "evaluation", "timing", "one_thread", "arrival_features", "learned_forecaster",
@@ -42,7 +43,7 @@ ORDER = {
         "tls", "backoff", "load_specs", "live_latency", "live_state", "gpus", "slices",
         "given_settings", "settings", "machine", "files", "backups", "client", "views",
         "dashboard", "plots", "building", "profiling", "registry", "cluster", "controller",
-        "residency", "api", "gateway", "app", "startup", "cli",
+        "residency", "api", "gateway", "gateway_replica", "app", "startup", "cli",
     ),
 }  # fmt: skip
 """The sub-packages and modules of each room: each may import those before it."""
@@ -52,6 +53,7 @@ IMPURE = {
     "socket", "sqlalchemy", "subprocess", "threading", "time",
 }  # fmt: skip
 RAY_FILES = {
+    Path("workers/replica.py"),
     Path("workers/deployment.py"),
     Path("controlplane/cluster/autoscaling/ray_autoscaler.py"),
     Path("controlplane/cluster/bare_serve.py"),

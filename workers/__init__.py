@@ -7,7 +7,8 @@ Read ``types`` first (what travels), then ``host`` (what one worker consists of)
 ``channel`` (frames, the client's side, the secret), ``execution`` (queueing, running, loading),
 ``runtimes`` (the back ends) and ``process`` (crashes, priority, output streams). ``finite`` is
 asked of every tensor. ``deployment``
-puts a host into a replica of Ray Serve, and is the only file here that knows Ray.
+puts a host into a replica of Ray Serve; it and ``replica`` (what every replica of ours is to Serve)
+are the only files here that know Ray.
 
 May import: ``planner`` and ``variants``.
 """

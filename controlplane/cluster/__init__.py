@@ -10,11 +10,11 @@ applications and reading their state), ``ray_adapter`` (what the control loop as
 sentences, without Ray), ``nodes`` (what nodes are) with ``kinds`` (which kinds that makes, without
 Ray) and ``kind_placement`` (on which nodes workers of a kind run), ``measuring_nodes`` (measuring
 variants there), ``kind_applications`` (kinds that come and go), ``sent_settings`` (the settings
-that travel to replicas) with ``head`` (what replicas of other machines have from the head: secrets
-and artifacts), ``control_store`` (whether Ray's control store lives), ``patience`` (a limit
-for calls that have none), and ``autoscaling`` (the nodes that are asked for).
+that travel to replicas, as ``replica_arguments``) with ``head`` (what replicas of other machines
+have from the head: secrets and artifacts), ``control_store`` (whether Ray's control store lives),
+``patience`` (a limit for calls that have none), and ``autoscaling`` (the nodes that are asked for).
 
 It imports settings, slices, ``building`` and ``profiling``, and what lies left of the control
 plane. Every call to Ray that the control plane makes stands
-here; only ``controlplane.app`` and ``workers.deployment`` know Ray besides.
+here; only ``controlplane.app``, ``workers.replica`` and ``workers.deployment`` know Ray besides.
 """

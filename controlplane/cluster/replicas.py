@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.cluster.sent_settings import SentSettings
+from controlplane.cluster.replica_arguments import SentSettings
 from controlplane.cluster.serve_applications import (
     ANSWER_S,
     begin_deleting,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.cluster.head import HeadSecrets, ask_secrets
+from controlplane.cluster.replica_arguments import SentSettings
 from controlplane.settings import LOCAL, SECRET_FILE, SECRETS, Settings, load_settings
 from variants.errors import Conflict, InvalidInput
 from workers.channel.secret import (
@@ -26,20 +27,6 @@ from workers.channel.secret import (
     read_shared_secret,
     secret_here,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentSettings:
-    """What a replica is told of the settings of the process that started its application."""
-
-    release: str
-    """Of modelless."""
-    values: Mapping[str, Any]
-    """Every setting that is no secret, as JSON would hold it."""
-    secret: str
-    """Digest of the channel secret; empty: whoever built the application did not see it."""
-    digests: Mapping[str, str]
-    """A keyed digest of each secret setting; none without that secret."""
 
 
 def send(settings: Settings) -> SentSettings:

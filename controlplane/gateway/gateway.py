@@ -14,7 +14,7 @@ import os
 import socket
 from collections.abc import Awaitable, Iterator, Mapping
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from controlplane.api.context import ApiContext
@@ -66,6 +66,7 @@ from workers.types import WorkerStatus
 
 if TYPE_CHECKING:
     from controlplane.gateway.grpc.grpc_server import GrpcServer
+    from controlplane.gateway.grpc.service import Service
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,16 @@ REPORT_S = 1.0
 PREPARE_S, PREPARE_TEXTS_S = 5.0, 1.0
 """How often it is seen to that the processes are there that read pictures and texts, where a task
 takes any. Texts are seen to first: nobody can be answered without."""
+
+
+class Prepared(NamedTuple):
+    """What a gateway is made of that need not wait for its event loop."""
+
+    access: Access
+    application: AsgiApp
+    """Answers all but queries."""
+    service: "Service | None"
+    """Answers gRPC."""
 
 
 class Gateway:
@@ -124,12 +135,22 @@ class Gateway:
         self._prepares_texts = False
         """Whether what reads texts is to be there before the first text."""
         self.path.compresses = settings.compress_answers
-        self._inflater = Inflater(int(settings.max_body_mib * 2**20))
+        self._max_body = int(settings.max_body_mib * 2**20)
+        self._inflater = Inflater(self._max_body)
+        self._prepared: Prepared | None = None
         self.views = ProtocolViews(self.known, self.path, self.ready, self._siblings.total)
         self.path.variant_of = self.views.variant_of
         self._repository = Repository(self.views, self.path, self.known, catalog, settings)
 
     # -- life -----------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Do what takes ``start`` the longest, once and in any thread: the routes of the API, what
+        answers gRPC, settled memory."""
+        access = Access(self.settings, own_addresses())
+        service = self._grpc_service(access) if self.settings.grpc_port else None
+        self._prepared = Prepared(access, self._application(access, self._max_body), service)
+        settle_memory()
 
     async def start(self) -> None:
         """Listen, and return when queries are taken, or when ``stop`` was called meanwhile.
@@ -167,18 +188,20 @@ class Gateway:
             self._pass_on, self._prepare_reader,
         ):  # fmt: skip
             self._background.repeat(work)
-        access = Access(self.settings, own_addresses())
+        if self._prepared is None:
+            self.prepare()
+        assert self._prepared is not None
+        access, application, service = self._prepared
         keys = FollowedKeys(self.settings.client_keys_path, access, self.path)
         keys.look()
         self._keys = keys
         self._background.repeat(keys.follow)
         if certificate is not None:
             self._background.repeat(certificate.follow)
-        max_body = int(self.settings.max_body_mib * 2**20)
         caps = ConnectionCaps.of(self.settings)
-        if self.settings.grpc_port:
-            self._grpc = self._made_grpc(access, max_body, caps.alike(), certificate)
-        server = await self._serve_http(access, max_body, caps, certificate, listening)
+        if service is not None:
+            self._grpc = self._grpc_server(service, caps.alike(), certificate)
+        server = await self._serve_http(application, access, caps, certificate, listening)
         self._neighbours = Neighbourhood(
             self.settings.run_dir,
             self.id,
@@ -201,8 +224,8 @@ class Gateway:
 
     async def _serve_http(
         self,
+        application: AsgiApp,
         access: Access,
-        max_body: int,
         caps: ConnectionCaps,
         certificate: FollowedCertificate | None,
         listening: socket.socket,
@@ -210,8 +233,8 @@ class Gateway:
         """Take connections of a socket."""
         self.path.counters.connections.open["http"] = lambda: caps.open
         self._server = HttpServer(
-            self._application(access, max_body),
-            front_factory(self.path, access, max_body, caps, self._inflater),
+            application,
+            front_factory(self.path, access, self._max_body, caps, self._inflater),
             listening,
             certificate.context if certificate is not None else None,
             self._limits,
@@ -225,21 +248,22 @@ class Gateway:
             await asyncio.sleep(0.005)
         return self._server
 
-    def _made_grpc(
-        self,
-        access: Access,
-        max_body: int,
-        caps: ConnectionCaps,
-        certificate: FollowedCertificate | None,
-    ) -> "GrpcServer":
+    def _grpc_service(self, access: Access) -> "Service":
         """What answers gRPC, where it is asked for. Only then is its library imported."""
         from controlplane.gateway.grpc.answers import Answers
-        from controlplane.gateway.grpc.grpc_server import GrpcServer
         from controlplane.gateway.grpc.service import Service
 
         answers = Answers(self.views, self._repository).table()
-        service = Service(self.path, access, answers, self._inflater)
-        return GrpcServer(self.settings, service, self._limits, max_body, caps, certificate)
+        return Service(self.path, access, answers, self._inflater)
+
+    def _grpc_server(
+        self, service: "Service", caps: ConnectionCaps, certificate: FollowedCertificate | None
+    ) -> "GrpcServer":
+        """Its socket, on the running event loop."""
+        from controlplane.gateway.grpc.grpc_server import GrpcServer
+
+        limits, max_body = self._limits, self._max_body
+        return GrpcServer(self.settings, service, limits, max_body, caps, certificate)
 
     def check(self) -> None:
         """Raise when this gateway cannot answer any more."""

@@ -2,8 +2,10 @@
 
 import errno
 import socket
+from typing import TYPE_CHECKING
 
-from controlplane.settings import Settings
+if TYPE_CHECKING:
+    from controlplane.settings import Settings
 
 BACKLOG = 2_048
 """Connections that the kernel keeps until they are taken. With the event loop's own 100, who comes
@@ -13,10 +15,10 @@ with more than that at once waits a second for his next try, because the kernel 
 CONNECT_S = 0.5
 
 
-def somebody_listens(settings: Settings) -> bool:
+def somebody_listens(host: str, port: int) -> bool:
     """Whether another gateway answers on the port already."""
     try:
-        with socket.create_connection((settings.host, settings.port), CONNECT_S):
+        with socket.create_connection((host, port), CONNECT_S):
             return True
     except OSError:
         return False
@@ -35,7 +37,7 @@ def other_place(error: OSError, port: str) -> str:
 
 
 def bind(
-    settings: Settings, *, alone: bool = False, port: int = 0, listen: bool = True
+    settings: "Settings", *, alone: bool = False, port: int = 0, listen: bool = True
 ) -> socket.socket:
     """A listening socket for the gateway; with ``alone``, one that does not share the port.
 

@@ -171,6 +171,11 @@ def _labels(
             f"output {output.name!r} of {where} has "
             f"{output.shape[-1]} classes"
         )
-    if len(set(labels)) != len(labels):
-        raise InvalidInput("a label is given twice")
+    places: dict[str, int] = {}
+    for place, label in enumerate(labels, start=1):
+        if (before := places.setdefault(label, place)) != place:
+            raise InvalidInput(
+                f"a label is given twice: number {before:,} and number {place:,} are both"
+                f" {label[:80]!r}"
+            )
     return labels

@@ -1,10 +1,10 @@
 """What a placement has to choose from: the classes of the demand and the variants of each kind."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from planner.reconcile.worker_memory import Holdings
+from planner.reconcile.worker_memory import Holdings, WorkerMemory
 from planner.selection.eligibility import able, answers
 from planner.types import Candidate, Demand, Snapshot, TaskView
 from variants.types import DeviceKindName, TaskName, VariantKey, VariantName
@@ -98,6 +98,21 @@ class DemandAndOffers:
             sizes = [candidate.memory_mib for candidate in self.offers.get(kind, {}).values()]
             found = self._least_mib[kind] = min(sizes, default=0.0)
         return found
+
+    def roomy(
+        self, memories: Iterable[WorkerMemory]
+    ) -> Iterator[tuple[WorkerMemory, Mapping[VariantKey, Candidate], float]]:
+        """The workers that have room for something, one after the other as they are then; each with
+        what its kind could hold and what the smallest of that takes."""
+        of_kind: dict[DeviceKindName, tuple[Mapping[VariantKey, Candidate], float]] = {}
+        for memory in memories:
+            kind = memory.report.device_kind
+            known = of_kind.get(kind)
+            if known is None:
+                known = of_kind[kind] = (self.offers.get(kind, {}), self.least_mib(kind))
+            offers, least_mib = known
+            if memory.left_mib >= least_mib:
+                yield memory, offers, least_mib
 
     def quickest(self, task: TaskName, kind: DeviceKindName) -> list[tuple[VariantKey, Candidate]]:
         """The variants of a task on a kind, the one that takes least per row first."""

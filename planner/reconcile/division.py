@@ -19,6 +19,7 @@ from planner.reconcile.demand_assignment import (
 )
 from planner.reconcile.kept.best import may_gain
 from planner.reconcile.kept.routes import (
+    Shares,
     drift_of,
     drifted,
     planned_qps,
@@ -27,6 +28,7 @@ from planner.reconcile.kept.routes import (
     with_slos,
 )
 from planner.reconcile.kept.worth import Worth
+from planner.reconcile.replica_targets import RoutedWork
 from planner.residency.pinned_room import PinnedRoom
 from planner.selection.eligibility import able, kept_out
 from planner.solver.problem import Planner
@@ -71,6 +73,7 @@ def divided(
     pinned: PinnedRoom | None = None,
     vain_s: float = -inf,
     put_off: bool = False,
+    routed: RoutedWork | None = None,
 ) -> Division:
     """The division of the plan, or a new one where that no longer fits.
 
@@ -79,6 +82,7 @@ def divided(
         vain_s: when another was last looked for in vain, on the clock of the observation, if
             neither workers nor catalog have changed since.
         put_off: of the division before, as of ``Division``.
+        routed: what the division before brings to each worker, where that is known.
     """
     workers = sorted((w for w in observation.workers if not w.draining), key=lambda w: w.id)
     room_mib = _room_mib(workers)
@@ -97,7 +101,11 @@ def divided(
     if by_zone is not None:
         crossing = tuple(said for said in of_zones(observation.plan) if CROSSES in said)
     kept = DemandAssignment(routes=routes, crossings=crossing, out_of_reach=far)
-    shares = shares_of(routes, snapshot)
+    shares: Shares | None
+    if routed is not None and routed.shares and routed.are(routes, snapshot):
+        shares, made_for = routed.shares, routed.classes
+    else:
+        shares, made_for = shares_of(routes, snapshot), None
     fits = (
         shares is not None
         and not _newcomer(observation.plan, shares, workers, snapshot)
@@ -106,7 +114,7 @@ def divided(
     )
     objective = observation.objective
     drift = drift_of(objective, shares)
-    asked_else = drifted(routes, known, _work_ms(snapshot), objective, drift)
+    asked_else = drifted(routes, known, _work_ms(snapshot), objective, drift, made_for)
     if shares is not None and fits and not (observation.corrected or put_off or asked_else):
         return Division(kept, shares, False)
     stays = _staying(observation, snapshot, known, by_zone, kept) if fits else None
@@ -213,11 +221,14 @@ def _newcomer(
     may do all of the work. Nor is one that can hold nothing: no plan will ever name it, and as a
     newcomer it would have every tick divide the demand anew.
     """
+    idle = [worker for worker in workers if worker.id not in working]
+    if not idle:
+        return False
     placed = {placement.worker for placement in plan.placements} if plan else set()
     unknown = {
         (worker.device_kind, worker.memory_mib, kept_out(worker))
-        for worker in workers
-        if worker.id not in working and worker.id not in placed
+        for worker in idle
+        if worker.id not in placed
     }
     return any(_holds_any(*alike, snapshot) for alike in unknown)
 
@@ -237,7 +248,9 @@ def _holds_any(
 
 def _leads_nowhere(routes: Iterable[Route], workers: Iterable[WorkerReport]) -> bool:
     """Whether a route names a replica that its worker cannot load."""
-    without = {worker.id: kept_out(worker) for worker in workers}
+    without = {worker.id: out for worker in workers if (out := kept_out(worker))}
+    if not without:
+        return False
     return any((route.task, route.variant) in without.get(route.worker, ()) for route in routes)
 
 

@@ -143,6 +143,8 @@ class ToldOfWorkers(NamedTuple):
     memory_mib: MemoryMib | None = None
     placements: Sequence[Placement] = ()
     workers: Sequence[WorkerReport] = ()
+    nothing_out: bool = True
+    """Whether nothing was kept out of any of them."""
 
 
 _named = attrgetter("id", "device_kind", "memory_mib", "draining")
@@ -161,14 +163,15 @@ def told_of_workers(
         and before.placements is placements
         and len(before.workers) == len(workers)
         and all(
-            one is now or (_named(one) == _named(now) and not kept_out(one) and not kept_out(now))
+            one is now or (before.nothing_out and _named(one) == _named(now) and not kept_out(now))
             for one, now in zip(before.workers, workers, strict=True)
         )
     ):
         return before
     kinds = {report.device_kind for report in workers}
     sentences = _of_workers(memory_mib, workers, placements, kinds)
-    return ToldOfWorkers(sentences, memory_mib, placements, workers)
+    nothing_out = not any(map(kept_out, workers))
+    return ToldOfWorkers(sentences, memory_mib, placements, workers, nothing_out)
 
 
 def _of_workers(

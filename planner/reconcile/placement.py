@@ -25,13 +25,14 @@ because a move costs a load and gains nothing by itself.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from math import inf
+from functools import partial
 from typing import NamedTuple
 
 from planner.reconcile.demand_and_offers import DemandAndOffers, first_held
+from planner.reconcile.placing.beside import Beside
 from planner.reconcile.placing.copies import SPARE, copy
-from planner.reconcile.task_shares import by_worker, planned_shares, shares
+from planner.reconcile.placing.placements import PlacedBefore, in_place, placements_of
+from planner.reconcile.task_shares import by_worker, shares
 from planner.reconcile.worker_memory import (
     Holdings,
     Hosts,
@@ -41,9 +42,8 @@ from planner.reconcile.worker_memory import (
     by_worth,
 )
 from planner.residency.pins import Held
-from planner.selection.eligibility import ProfileRule, answers, profile_rule
-from planner.types import Demand, Snapshot, WorkerReport
-from variants.slots import puts_of
+from planner.selection.eligibility import answers
+from planner.types import Candidate, Demand, Snapshot, WorkerReport
 from variants.types import (
     DeviceKindName,
     Placement,
@@ -59,10 +59,10 @@ ELSEWHERE = 0.05
 spare: for it variants stay beside the plan (docs/decisions/0007-planning.md)."""
 
 
-PlacedBefore = Mapping[WorkerId, Mapping[VariantKey, Placement]]
-"""What a plan before places on each worker."""
 NOTHING_PLACED: PlacedBefore = {}
-_PUTS = puts_of(Placement, "worker", "task", "variant", "share")
+
+Offers = Mapping[VariantKey, Candidate]
+Work = Mapping[VariantKey, PlannedWork]
 
 
 def place(
@@ -72,6 +72,7 @@ def place(
     before: Sequence[Placement] = (),
     planned: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]] | None = None,
     *,
+    placed: PlacedBefore | None = None,
     unserved: Sequence[Demand] = (),
     rows: Mapping[TaskName, float] | None = None,
     fallback: bool = False,
@@ -85,9 +86,11 @@ def place(
 
     The memory of the placements on a worker never exceeds it. Nothing is placed on a worker that
     drains, on a device kind without a profile, or where the variant is quarantined or cannot be
-    loaded.
+    loaded. Where every worker has what it is to hold by the plan before, and nothing else, that is
+    ``before`` itself, the same object.
 
     Args:
+        placed: the placements ``before`` by worker, where somebody knows them.
         planned: what each worker is to hold for its part of the demand.
         unserved: the demand that no worker was planned to hold anything for.
         rows: how many a query of each task has; 1 where it is missing.
@@ -98,17 +101,22 @@ def place(
         by_routes: whether queries go where routes lead, and not by prices.
         pinned: what operators have each worker hold, whatever else there is; it fits there.
     """
-    memories = [WorkerMemory.of(report) for report in sorted(workers, key=lambda r: r.id)]
-    memories = [memory for memory in memories if not memory.report.draining]
+    memories = [
+        WorkerMemory.of(report)
+        for report in sorted(workers, key=lambda r: r.id)
+        if not report.draining
+    ]
     given = DemandAndOffers.of(snapshot, demand, rows or {})
     if planned:
-        memories = _emptied(memories, given, pinned)
-        old = by_worker(before, [memory.report.id for memory in memories])
+        old = by_worker(before) if placed is None else placed
+        _begin(memories, given, pinned)
         _around(given, memories, old, planned, unserved, fallback, rule, busy, by_routes)
-        return tuple(_placements(memories, old, planned, settled=settled))
+        if settled and in_place(memories, old, before):
+            return tuple(before)
+        return tuple(placements_of(memories, old, planned, settled=settled))
     kept = _emptied(memories, given, pinned)
     _take_asked(given, kept)
-    _keep(given, kept, by_worker(before, [memory.report.id for memory in kept]))
+    _keep(given, kept, by_worker(before))
     _fill(given, kept)
     fresh = _emptied(memories, given, pinned)
     _fill(given, fresh)
@@ -125,15 +133,19 @@ def place(
 def _emptied(
     memories: Iterable[WorkerMemory], given: DemandAndOffers, pinned: Held | None
 ) -> list[WorkerMemory]:
-    """The workers as they are at the beginning of a placement: with what is pinned to them."""
-    together: dict[DeviceKindName, set[VariantKey]] = {}
-    empty = [
-        memory.emptied(together.setdefault(memory.report.device_kind, set())) for memory in memories
-    ]
-    for memory in empty if pinned else ():
-        for key in (pinned or {}).get(memory.report.id, ()):
-            memory.take(key, given.offers[memory.report.device_kind][key])
+    """The workers as they are at the beginning of another placement."""
+    empty = [memory.emptied(set()) for memory in memories]
+    _begin(empty, given, pinned)
     return empty
+
+
+def _begin(memories: Iterable[WorkerMemory], given: DemandAndOffers, pinned: Held | None) -> None:
+    """Begin a placement on workers that are to hold nothing yet: with what is pinned to them."""
+    together: dict[DeviceKindName, set[VariantKey]] = {}
+    for memory in memories:
+        memory.together = together.setdefault(memory.report.device_kind, set())
+        for key in pinned.get(memory.report.id, ()) if pinned else ():
+            memory.take(key, given.offers[memory.report.device_kind][key])
 
 
 def _around(
@@ -158,34 +170,26 @@ def _around(
                 coming[where] = coming.get(where, 0.0) + part.qps
 
     full = busy is None or busy >= SPARE
-    beside = [(d, 1.0) for d in unserved] + [
-        (d, ELSEWHERE) for d in given.demand if full and by_routes
-    ]
-    left: dict[TaskName, list[tuple[ProfileRule, float]]] = {}
-    for wanted, part_of in beside:
-        rule_of = profile_rule(wanted, given.transport_ms)
-        qps = part_of * given.queries_qps(wanted)
-        left.setdefault(wanted.task, []).append((rule_of, qps))
+    published = rule != "modelless"
+    beside = Beside(given, served, coming)
+    beside.may_come(unserved, 1.0)
+    if full and by_routes:
+        beside.may_come(given.demand, ELSEWHERE)
 
-    @cache
-    def beside_qps(kind: DeviceKindName, key: VariantKey) -> float:
-        """The rate of the queries that may come for a variant on a kind although they are not
-        planned for there: without a limit where nothing of its task is planned for."""
-        if key[0] not in served:
-            return inf
-        candidate = given.offers[kind][key]
-        asked = left.get(key[0], ())
-        asked_qps = sum([qps for obstacle, qps in asked if obstacle(candidate) is None])
-        return asked_qps + coming.get((kind, key), 0.0)
-
-    order = by_worth if rule == "modelless" else as_it_came
-    for memory in memories:
-        offers = given.offers.get(memory.report.device_kind, {})
-        work = planned.get(memory.report.id, {})
+    def by_rule(memory: WorkerMemory, of_kind: Offers, work: Work) -> Iterable[VariantKey]:
         if full:
             work = {key: _needed(part) for key, part in work.items()}
+        order = as_it_came if published else by_worth
+        return order(of_kind, memory, work, beside.qps, there.has)
+
+    for memory in memories:
+        kind = memory.report.device_kind
+        offers = given.offers.get(kind, {})
+        work = planned.get(memory.report.id, {})
         memory.take_each(memory.fresh(), offers)
-        memory.take_each(order(offers, memory, work, beside_qps, there.has), offers)
+        in_order = partial(by_rule, memory, offers, work)
+        if published or not memory.take_all_of_worth(offers, work, beside.some(kind), in_order):
+            memory.take_each(in_order(), offers)
     _fill(given, memories, before, planned, fallback=fallback, busy=busy)
 
 
@@ -196,57 +200,16 @@ def _needed(part: PlannedWork) -> PlannedWork:
     return part if part.urgent >= share else part._replace(urgent=share)
 
 
-def _placements(
-    memories: Iterable[WorkerMemory],
-    old: PlacedBefore,
-    planned: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]],
-    *,
-    settled: bool,
-) -> Iterable[Placement]:
-    """What workers are to hold, with its share; what is as it was before is the same object,
-    because that is most of it and objects take long to make.
-
-    Where the old ones were placed for the same work, ``planned_shares`` would find the shares that
-    they have.
-    """
-    found: list[Placement] = []
-    put_worker, put_task, put_variant, put_share = _PUTS
-    for memory in memories:
-        id_ = memory.report.id
-        there = old[id_] if id_ in planned else {}
-        if settled and there and there.keys() == memory.held.keys():
-            found += [there[key] for key in memory.held]
-            continue
-        parts = {key: part.share for key, part in planned.get(id_, {}).items()}
-        stay = there if len(there) == len(memory.held) else {}
-        known = {key: each.share for key, each in stay.items()}
-        for key, share in planned_shares(memory.held, parts, known):
-            if share == known.get(key):
-                found.append(stay[key])
-            else:
-                placed = object.__new__(Placement)
-                put_worker(placed, id_)
-                put_task(placed, key[0])
-                put_variant(placed, key[1])
-                put_share(placed, share)
-                found.append(placed)
-    return found
-
-
 def _keep(given: DemandAndOffers, memories: Sequence[WorkerMemory], before: PlacedBefore) -> None:
     """Take over what is still possible of an earlier plan."""
-    for memory in memories:
-        kind, held = memory.report.device_kind, before.get(memory.report.id, {})
-        memory.take_each(held, given.offers.get(kind, {}), given.least_mib(kind))
+    for memory, offers, least_mib in given.roomy(memories):
+        memory.take_each(before.get(memory.report.id, ()), offers, least_mib)
 
 
 def _take_asked(given: DemandAndOffers, memories: Iterable[WorkerMemory]) -> None:
     """Keep what is there and was asked for recently."""
-    for memory in memories:
-        kind = memory.report.device_kind
-        least_mib = given.least_mib(kind)
-        if memory.left_mib >= least_mib:
-            memory.take_each(memory.recent(), given.offers.get(kind, {}), least_mib)
+    for memory, offers, least_mib in given.roomy(memories):
+        memory.take_each(memory.recent(), offers, least_mib)
 
 
 def _fill(
@@ -286,11 +249,8 @@ def _fill(
     hosts = Hosts(calm)
     for wanted in given.defaults:
         _cover(wanted, given, hosts, held, there)
-    for memory in short:
+    for memory, offers, least_mib in given.roomy(short):
         kind = memory.report.device_kind
-        least_mib = given.least_mib(kind)
-        if memory.left_mib < least_mib:
-            continue  # nothing has room
         tasks = {task for task, _ in planned.get(memory.report.id, {})} if fallback else set()
         for task in sorted(tasks):
             for key, candidate in given.quickest(task, kind):
@@ -299,7 +259,7 @@ def _fill(
                 if memory.take(key, candidate):
                     break
         rest = given.ranked(kind, [key for key in memory.there if key not in memory.held])
-        memory.take_each(rest, given.offers.get(kind, {}), least_mib)
+        memory.take_each(rest, offers, least_mib)
     _fill_up(given, calm, before)
 
 
@@ -308,10 +268,8 @@ def _fill_up(
 ) -> None:
     """Fill memory that nothing asks for: with the plan before, then with whatever fits."""
     _keep(given, memories, before)
-    for memory in memories:
-        kind = memory.report.device_kind
-        least_mib = given.least_mib(kind)
-        for key, candidate in given.offers.get(kind, {}).items():
+    for memory, offers, least_mib in given.roomy(memories):
+        for key, candidate in offers.items():
             if memory.left_mib < least_mib:
                 break
             memory.take(key, candidate)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
+from planner.reconcile.kept.routes import RouteClasses
 from planner.reconcile.worker_memory import PlannedWork
 from planner.selection.snapshot import same_catalog
 from planner.types import ReplicaKey, ReplicaTarget, Snapshot, WorkerReport
@@ -40,8 +41,9 @@ def rows_per_query(workers: Iterable[WorkerReport]) -> dict[TaskName, float]:
     queries: dict[TaskName, float] = {}
     for worker in workers:
         for replica in worker.replicas:
-            qps, task = replica.rate_qps, replica.task
+            qps = replica.rate_qps
             if qps > 0.0 and replica.rows_per_query > 0.0:
+                task = replica.task
                 queries[task] = queries.get(task, 0.0) + qps
                 rows[task] = rows.get(task, 0.0) + qps * replica.rows_per_query
     means = {task: float(f"{rows[task] / qps:.2g}") for task, qps in queries.items()}
@@ -85,8 +87,17 @@ class RoutedWork(NamedTuple):
     shares: Mapping[WorkerId, Mapping[VariantKey, float]]
     rows: Mapping[TaskName, float]
     snapshot: Snapshot
+    classes: RouteClasses
     rates: PlannedRates
     work: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]]
+
+    def are(self, routes: Sequence[Route], snapshot: Snapshot) -> bool:
+        """Whether it is of the same routes, on the same workers and of the same catalog."""
+        return (
+            self.routes == routes
+            and self.snapshot.workers == snapshot.workers
+            and same_catalog(self.snapshot, snapshot)
+        )
 
 
 def routed_work(
@@ -104,11 +115,9 @@ def routed_work(
     """
     if (
         before is not None
-        and before.routes == routes
-        and before.shares == shares
+        and (before.shares is shares or before.shares == shares)
         and before.rows == rows
-        and before.snapshot.workers == snapshot.workers
-        and same_catalog(before.snapshot, snapshot)
+        and before.are(routes, snapshot)
     ):
         return before
     rates = planned_rates(routes, snapshot, rows)
@@ -119,7 +128,7 @@ def routed_work(
         }
         for worker, held in shares.items()
     }
-    return RoutedWork(routes, shares, rows, snapshot, rates, work)
+    return RoutedWork(routes, shares, rows, snapshot, RouteClasses.of(routes), rates, work)
 
 
 def replica_targets(

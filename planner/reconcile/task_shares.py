@@ -43,19 +43,16 @@ def shares(
     return [(key, tasks[key[0]] / counts[key[0]]) for key in held]
 
 
-def by_worker(
-    placements: Iterable[Placement], workers: Iterable[WorkerId]
-) -> dict[WorkerId, dict[VariantKey, Placement]]:
-    """The placements on some workers, by worker and variant."""
-    found: dict[WorkerId, dict[VariantKey, Placement]] = {id_: {} for id_ in workers}
+def by_worker(placements: Iterable[Placement]) -> dict[WorkerId, dict[VariantKey, Placement]]:
+    """Placements by worker and variant."""
+    found: dict[WorkerId, dict[VariantKey, Placement]] = {}
     last: WorkerId | None = None
-    on: dict[VariantKey, Placement] | None = None
+    on: dict[VariantKey, Placement] = {}
     for each in placements:
         if each.worker is not last:  # plans list them worker by worker
             last = each.worker
-            on = found.get(last)
-        if on is not None:
-            on[each.task, each.variant] = each
+            on = found.setdefault(last, {})
+        on[each.task, each.variant] = each
     return found
 
 

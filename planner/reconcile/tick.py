@@ -28,6 +28,7 @@ from planner.reconcile.division import divided, looked_lately, of_zones
 from planner.reconcile.explanation import ToldOfWorkers, explanation, told_of_workers
 from planner.reconcile.kept.routes import unserved
 from planner.reconcile.placement import place
+from planner.reconcile.placing.placements import PlacedBefore
 from planner.reconcile.replica_targets import (
     RoutedWork,
     planned_rates,
@@ -43,6 +44,7 @@ from planner.reconcile.sizing import (
     until_replaced,
     without,
 )
+from planner.reconcile.task_shares import by_worker
 from planner.reconcile.unchanged import unchanged
 from planner.residency.frozen_plan import frozen_plan, restoring
 from planner.residency.pinned_fleet import pinned_least, pinning_layouts
@@ -93,6 +95,8 @@ class _Basis(NamedTuple):
     """The replicas that operators have stay where they are."""
     told: ToldOfWorkers | None = None
     """What was said of each worker."""
+    placed: PlacedBefore | None = None
+    """The plan's placements by worker, where they are those of the plan before."""
     fleets: FleetPlanner | None = None
     """What found how many workers there are to be."""
 
@@ -141,11 +145,16 @@ def tick(
         snapshot = _snapshot(observation, snapshot)
     likely_load = None if basis is None else basis.load
     before_now = observation.plan.placements if observation.plan else ()
+    is_latest = before is not None and before.plan.placements is before_now
+    placed_before = basis.placed if basis is not None and is_latest else None
+    if placed_before is None:
+        placed_before = by_worker(before_now)
     pins = arrange(observation.catalog, observation.workers, before_now)
     assignment, shares, again, vain_s, put_off = divided(
         observation, snapshot, expected, planner, likely_load,
         PinnedRoom(pins.held, snapshot) if pins.held else None,
         -inf if basis is None else _vain_s(basis, seen), basis is not None and basis.put_off,
+        None if basis is None else basis.routed,
     )  # fmt: skip
     load = assignment.load if again else likely_load
     rows = rows_per_query(observation.workers)
@@ -158,13 +167,11 @@ def tick(
         observation.demand,
         before_now,
         routed.work,
-        unserved=unserved(assignment.routes, expected),
+        placed=placed_before,
+        unserved=unserved(routed.classes.qps, expected),
         rows=rows,
         rule=observation.eviction,
-        settled=before is not None
-        and before.plan.placements is before_now
-        and basis is not None
-        and basis.routed is routed,
+        settled=is_latest and basis is not None and basis.routed is routed,
         busy=load,
         by_routes=observation.objective is not Objective.ACCURACY,
         # On a fixed fleet under cost the cheapest variant is nearly always the quickest too:
@@ -204,18 +211,28 @@ def tick(
             **staying(workers, going, placements, observation),
             **{kind: seen.running[kind] for kind in held},
         }
+    moves: tuple[Action, ...] = ()
+    if not placements or placements is not before_now:  # otherwise all of it is in place
+        moves = diff(
+            placements, observation.workers, memory_mib, pinned, _pace(observation, snapshot)
+        )
     return Decision(
         plan=plan,
         changed=_differs(plan, observation.plan),
-        actions=(
-            *_scaling(counts, seen.running, why),
-            *diff(
-                placements, observation.workers, memory_mib, pinned, _pace(observation, snapshot)
-            ),
-        ),
+        actions=(*_scaling(counts, seen.running, why), *moves),
         targets=_targets(basis, before, plan, snapshot, routed, observation.interference, pinned),
         basis=_Basis(
-            seen, snapshot, load, vain_s, put_off, memory_mib, routed, pinned, told, fleets
+            seen,
+            snapshot,
+            load,
+            vain_s,
+            put_off,
+            memory_mib,
+            routed,
+            pinned,
+            told,
+            placed_before if placed is before_now else None,
+            fleets,
         ),
     )
 
@@ -312,9 +329,15 @@ def _differs(plan: Plan, before: Plan | None) -> bool:
 
 def _snapshot(observation: Observation, before: Snapshot | None) -> Snapshot:
     known = {} if before is None else before.workers
-    views = map(_view, observation.workers)
     # The same object where it would be equal: then candidates are taken over as they are.
-    kept = [old if (old := known.get(view.id)) == view else view for view in views]
+    kept = [
+        old
+        if (old := known.get(each.id)) is not None
+        and old.device_kind == each.device_kind
+        and old.draining is each.draining
+        else _view(each)
+        for each in observation.workers
+    ]
     return build_snapshot(
         observation.catalog,
         # What is ready where is in the reports: candidates that do not name it are those of the

@@ -27,6 +27,21 @@ counted and assigned first."""
 COPY_STAYS_S = 60.0
 """For how long a copy may be expected to stay where memory is short."""
 
+ROUNDING = 1e-9
+"""Part of a memory that has to be left where sizes are added up in another order."""
+
+Rank = Callable[[], Iterable[VariantKey]]
+"""In which order variants are to be taken."""
+
+
+class _Ranks(NamedTuple):
+    """What of a worker's variants is still to be put in order."""
+
+    many: int
+    """So many come first and in any order."""
+    rank: Rank
+
+
 Holdings = Mapping[DeviceKindName, Collection[VariantKey]]
 """What some worker of each kind is to hold."""
 
@@ -47,25 +62,29 @@ class WorkerMemory:
     held: dict[VariantKey, Candidate] = field(default_factory=dict)
     together: set[VariantKey] = field(default_factory=set)
     """What it and the other workers of its kind, of the same placement, are to hold."""
+    ranks: "_Ranks | None" = None
+    """What is held in whatever order, until that is asked for."""
 
     @classmethod
     def of(cls, report: WorkerReport) -> "WorkerMemory":
-        replicas = {(replica.task, replica.variant): replica for replica in report.replicas}
-        there: Collection[VariantKey] = replicas.keys()
-        kept: Collection[VariantKey] = ()
-        if [replica for replica in report.replicas if replica.state is not READY]:
-            there = frozenset(
-                [key for key, one in replicas.items() if one.state is READY or one.state is LOADING]
-            )
-            kept = kept_out(report)
+        # A slice, because a key is made for each variant on each worker.
+        replicas = {replica[:2]: replica for replica in report.replicas}
         made = cls(
             report=report,
             left_mib=report.memory_mib,
             replicas=replicas,
-            there=there,
-            kept_out=kept,
+            there=replicas.keys(),
+            kept_out=(),
         )
-        made.contested = bool(made._loaded_within(CONTESTED_S))
+        # One look at each tells that nothing is to be told apart, as mostly.
+        odd = [r for r in report.replicas if r.state is not READY or r.loaded_for_s < CONTESTED_S]
+        if [replica for replica in odd if replica.state is not READY]:
+            made.there = frozenset(
+                [key for key, one in replicas.items() if one.state is READY or one.state is LOADING]
+            )
+            made.kept_out = kept_out(report)
+        if odd:
+            made.contested = bool(made._loaded_within(CONTESTED_S))
         return made
 
     def emptied(self, together: set[VariantKey]) -> "WorkerMemory":
@@ -107,13 +126,14 @@ class WorkerMemory:
         """Hold it, if that is allowed and there is room; True when it is held now."""
         if key in self.held:
             return True
-        if key in self.kept_out:
+        size_mib = candidate.memory_mib
+        if size_mib > self.left_mib or key in self.kept_out:
             return False
-        if candidate.memory_mib > self.left_mib:
-            return False
-        size_mib = self.size_mib(key, candidate)
-        if size_mib > self.left_mib:
-            return False
+        replica = self.replicas.get(key)
+        if replica is not None and replica.memory_mib > size_mib:
+            size_mib = replica.memory_mib  # as of ``size_mib``
+            if size_mib > self.left_mib:
+                return False
         self.held[key] = candidate
         self.together.add(key)
         self.left_mib -= size_mib
@@ -146,6 +166,59 @@ class WorkerMemory:
         self.left_mib = left_mib
         self.together.update(held)
 
+    def take_all_of_worth(
+        self,
+        offers: Mapping[VariantKey, Candidate],
+        planned: Collection[VariantKey],
+        beside: Collection[VariantKey],
+        rank: Rank,
+    ) -> bool:
+        """Hold all that ``by_worth`` has, if all that is planned is there and they have room in
+        whatever order; True when they are held now.
+
+        Mostly that is so, and then nobody has to know what each is worth.
+
+        Args:
+            planned: what has work here.
+            beside: the variants of the kind that queries may come for though they have none.
+            rank: says in which order they are, where that is asked for.
+        """
+        there, left_mib = self.there, self.left_mib
+        if self.held:
+            return False
+        for key in planned:
+            if key not in there or key not in offers:
+                return False
+        replicas = self.replicas
+        keys = planned
+        if beside:
+            keys = [
+                key
+                for key, replica in replicas.items()
+                if (replica.asked and replica.rate_qps > 0.0 and key in beside and key in there)
+                or key in planned
+            ]
+        some: dict[VariantKey, Candidate] = {}
+        for key in keys:
+            some[key] = candidate = offers[key]
+            size_mib, there_mib = candidate.memory_mib, replicas[key].memory_mib
+            left_mib -= there_mib if there_mib > size_mib else size_mib
+        if left_mib < ROUNDING * self.report.memory_mib:
+            return False
+        self.held, self.left_mib, self.ranks = some, left_mib, _Ranks(len(some), rank)
+        self.together.update(some)
+        return True
+
+    def put_in_order(self) -> None:
+        """Have what is held in the order in which it was to be taken."""
+        if self.ranks is None:
+            return
+        many, rank = self.ranks
+        held, self.ranks = self.held, None
+        some = set(list(held)[:many])
+        ordered = [key for key in rank() if key in some]
+        self.held = {key: held[key] for key in (*ordered, *list(held)[many:])}
+
     def is_there(self, key: VariantKey) -> bool:
         """Whether it is loaded here, or being loaded."""
         return key in self.there
@@ -160,9 +233,9 @@ class WorkerMemory:
         return [
             key
             for key, replica in self.replicas.items()
-            if replica.asked
+            if (replica.loaded_for_s < within_s or replica.state is LOADING)
+            and replica.asked
             and key in there
-            and (replica.state is LOADING or replica.loaded_for_s < within_s)
         ]
 
     def pays_ahead(self, candidate: Candidate, qps: float, urgent: float) -> bool:
@@ -260,9 +333,9 @@ def by_worth(
         elif qps > 0.0:
             most_qps = beside_qps(kind, key)
             qps = most_qps if most_qps < qps else qps
-        worth = HYSTERESIS * _worth(candidate, qps, urgent)
-        if worth > 0.0 or part is not None:
-            ranked.append((-worth, False, key))
+        if part is None and qps <= 0.0:
+            continue  # its absence would cost nothing
+        ranked.append((-HYSTERESIS * _worth(candidate, qps, urgent), False, key))
     for key, part in work.items():
         candidate = None if key in there else offers.get(key)
         if candidate is not None:

@@ -70,5 +70,6 @@ def queries_of(trace: Trace, prefer: Prefer, random: "Generator") -> Iterator[Qu
                 DEFAULT_PRIORITY,
                 ANYBODY,
                 (),
+                None,
             ),
         )

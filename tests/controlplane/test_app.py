@@ -1,6 +1,9 @@
 """Where replicas may run, how many there are, and what they are told. Ray is not started."""
 
 import os
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +11,7 @@ import pytest
 from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 
 from controlplane import app
-from controlplane.cluster.sent_settings import SentSettings
+from controlplane.cluster.replica_arguments import SentSettings
 
 TOKEN = "open-sesame"
 
@@ -145,3 +148,29 @@ def test_a_worker_with_a_gpu_takes_no_core_from_those_without(
     workers = [deployment(app.worker({"device_kind": kind})) for kind in ("cpu-2", "nvidia-h200")]
 
     assert [worker.init_args[0]["pin_cores"] for worker in workers] == [True, False]
+
+
+SENT = SentSettings(release="1", values={}, secret="", digests={})
+SCRIPT = """
+import pickle, sys
+import ray.serve, ray.util
+before = set(sys.modules)
+pickle.loads(bytes.fromhex(sys.argv[1]))
+import controlplane.gateway_replica
+rooms = ("variants", "planner", "workers", "profiler", "controlplane")
+new = {name for name in set(sys.modules) - before if not hasattr(sys.modules[name], "__path__")}
+print(*sorted(name for name in new if name.partition(".")[0] in rooms))
+"""
+
+
+def test_before_a_gateway_gives_way_to_others_its_replica_imports_next_to_nothing() -> None:
+    command = [sys.executable, "-c", SCRIPT, pickle.dumps(SENT).hex()]
+    found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    assert found == [
+        "controlplane.cluster.replica_arguments",
+        "controlplane.gateway.listening",
+        "controlplane.gateway_replica",
+        "workers.process.niceness",
+        "workers.process.release",
+        "workers.replica",
+    ]

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from workers.deployment import says_end, says_otherwise
+from workers.deployment import says_otherwise
+from workers.replica import says_end
 
 OLD, NEW = {"slice": "1xcpu-1"}, {"slice": "2xcpu-1"}
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from workers.deployment import Replaceable, ThroughServe
+from workers.replica import Replaceable, ThroughServe
 
 
 class Kept(logging.Handler):

@@ -2,8 +2,11 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from typing import TypeVar
 
 YIELDING = 5
 """Of what may wait a moment while queries may not: at 5 a full core still leaves it a fifth or
@@ -14,23 +17,63 @@ HURRIES_NOT = 10
 """Of what may take its time to start: a tenth of a core that is full."""
 
 
-@contextlib.contextmanager
-def behind(niceness: int) -> Iterator[None]:
-    """Run this thread at ``niceness`` meanwhile, where that can be taken back.
+ASIDE_S = 10.0
+"""How long what is done aside waits for idle cores; then it takes its part of full ones."""
 
-    Threads that begin meanwhile keep it: ``take_niceness`` brings them back.
+T = TypeVar("T")
+
+
+def aside(work: Callable[[], T], patience_s: float = ASIDE_S) -> T:
+    """Do what need not hurry in a thread of its own that yields, and wait for it.
+
+    The thread computes only while a core has nothing else to do (``SCHED_IDLE``), and after
+    ``patience_s`` as all others do. Where this process may not take that back, which Linux allows
+    the privileged and who has ``RLIMIT_NICE`` for it, it runs at niceness ``HURRIES_NOT``, where it
+    is never without a part of a core. Either way no other thread of this process is changed, so
+    nothing is to be taken back from those that go on.
+
+    Raises:
+        Exception: whatever ``work`` raises.
     """
+    done: Future[T] = Future()
+
+    def run() -> None:
+        if _may_take_back():
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        else:
+            own = os.getpriority(os.PRIO_PROCESS, 0)
+            os.setpriority(os.PRIO_PROCESS, 0, max(own, HURRIES_NOT))
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    thread = threading.Thread(target=run, name="aside")
+    thread.start()
+    with contextlib.suppress(TimeoutError):
+        done.exception(patience_s)
+    _stop_waiting()  # it, and threads that have begun in it
+    return done.result()
+
+
+def _may_take_back() -> bool:
+    """Whether this thread may take a better priority than it has."""
     own = os.getpriority(os.PRIO_PROCESS, 0)
     try:
         os.setpriority(os.PRIO_PROCESS, 0, own - 1)
     except OSError:
-        yield
-        return
-    os.setpriority(os.PRIO_PROCESS, 0, niceness)
-    try:
-        yield
-    finally:
-        os.setpriority(os.PRIO_PROCESS, 0, own)
+        return False
+    os.setpriority(os.PRIO_PROCESS, 0, own)
+    return True
+
+
+def _stop_waiting() -> None:
+    """Have threads of this process that wait for idle cores compute as all others do, where that is
+    allowed."""
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.sched_getscheduler(int(task.name)) == os.SCHED_IDLE:
+                os.sched_setscheduler(int(task.name), os.SCHED_OTHER, os.sched_param(0))
 
 
 def only_while_idle() -> None:

@@ -2,7 +2,9 @@
 
 scikit-learn computes in float64 and a server in float32. That moves probabilities by very little,
 but behind a scaler it may carry a row across a tree's threshold. So a few rows may be answered
-differently, and the result says how many were.
+differently, and the result says how many were. ``HistGradientBoostingClassifier`` has thresholds
+that are numbers of the rows themselves: scikit-learn itself answers such a row in float64 otherwise
+than the same row rounded to float32, and the ONNX is right where it does either.
 """
 
 import tempfile
@@ -51,8 +53,11 @@ def export_classifier(
     rows = rows_of(example_inputs)
     with silenced():
         classes, predicted, wanted = _answers(model, rows)
+        told = [(predicted, wanted)]
+        if (exact := exact_rows(example_inputs, rows)) is not None:
+            told.append(_answers(model, exact)[1:])
         onnx = _as_onnx(model, names, rows, classes)
-    different, difference = compare(onnx, names, rows, classes, predicted, wanted)
+    different, difference = compare(onnx, names, rows, classes, *told)
     info = write_checked(onnx, target, "the classifier's ONNX")
     return Exported(
         path=target,
@@ -110,6 +115,12 @@ def rows_of(given: Any) -> Rows:
     return rows[:CHECKED_ROWS]
 
 
+def exact_rows(given: Any, rows: Rows) -> Rows | None:
+    """The same rows in float64; None where float32 holds them exactly."""
+    exact = np.asarray(given, dtype=np.float64)[: len(rows)]
+    return None if np.array_equal(exact, rows) else exact
+
+
 def _answers(model: Any, rows: Rows) -> tuple[Rows, Rows, Rows | None]:
     """Classes ``(classes,)``, the predicted class of each row ``(rows,)``, and probabilities
     ``(rows, classes)`` where there are some."""
@@ -165,8 +176,8 @@ def no_onnx(model: Any, error: Exception) -> ExportError:
 
 
 def _as_onnx(model: Any, names: Sequence[str], rows: Rows, classes: Rows) -> bytes:
-    """ONNX with ``names`` as its one input and its one output. Classes that are texts are named in
-    it; numbers are no names."""
+    """ONNX with ``names`` as its one input and its one output. Classes are named in it, unless they
+    are numbers from 0 on, which are their places anyway."""
     made = converted(model, names[0], rows, {id(model): {"zipmap": False}})
     try:
         scores = OnnxAnswers(serialized(made))({names[0]: rows})
@@ -178,8 +189,9 @@ def _as_onnx(model: Any, names: Sequence[str], rows: Rows, classes: Rows) -> byt
     given = scores[found].reshape(len(rows), -1)
     swapped = _is_swapped(model, rows, given)
     _keep_scores(made, found, names[1], given.shape[1], len(classes), swapped)
-    if all(isinstance(one, str) for one in classes):
-        write_class_names(made, [str(one) for one in classes])
+    named = [str(one) for one in classes]
+    if classes.dtype.kind in "biuUO" and named != [str(place) for place in range(len(named))]:
+        write_class_names(made, named)
     return serialized(made)
 
 
@@ -256,22 +268,30 @@ def compare(
     names: Sequence[str],
     rows: Rows,
     classes: Rows,
-    predicted: Rows,
-    wanted: Rows | None,
+    *told: tuple[Rows, Rows | None],
 ) -> tuple[int, float]:
-    """How many rows are answered differently, and by how much the scores of all others differ."""
+    """How many rows are answered differently, and by how much the scores of all others differ.
+
+    Args:
+        told: the class ``(rows,)`` and the probabilities ``(rows, classes)`` or None that the model
+            gives, once for the rows as they are and once as they were before they were rounded; it
+            is enough if a row is answered as in one of them.
+    """
     scores = OnnxAnswers(onnx)({names[0]: rows})[names[1]]
     if scores.shape != (len(rows), len(classes)):
         raise ExportError(
             f"the ONNX gives {scores.shape} for {counted(len(rows), 'row')} and {len(classes)} "
             "classes"
         )
-    place = np.searchsorted(classes, predicted)
-    same = close(scores[np.arange(len(rows)), place], scores.max(axis=1))
-    apart = np.zeros(len(rows))
-    if wanted is not None:
-        apart = np.abs(scores - wanted).max(axis=1)
-        same &= close(scores, wanted).all(axis=1)
+    same, apart = np.zeros(len(rows), bool), np.zeros(len(rows))
+    for predicted, wanted in told:
+        place = np.searchsorted(classes, predicted)
+        so = close(scores[np.arange(len(rows)), place], scores.max(axis=1))
+        if wanted is not None:
+            so &= close(scores, wanted).all(axis=1)
+            by = np.abs(scores - wanted).max(axis=1)
+            apart = np.where(same, apart, by)
+        same |= so
     different = int((~same).sum())
     if different > DIFFERENT * len(rows):
         raise ExportError(

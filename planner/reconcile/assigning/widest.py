@@ -13,7 +13,9 @@ workload with three classes of SLOs).
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from math import sqrt
+from typing import NamedTuple
 
 from planner.reconcile.assigning.filled import filled
 from planner.reconcile.problem_builder import BuiltProblem, ProblemBuilder
@@ -66,21 +68,78 @@ def widest(
     )
     # If all workers were as full as may be, and each row took what it takes in the plan.
     too_much = MOST_LOAD * workers / max(busy, 1e-9) * ALIKE
-    fits, scale = too_much * LEAST, too_much * NEARLY
     best = (made, found)
-    for _ in range(tries):
+
+    @cache
+    def tried(scale: float) -> _Tried:
         build = builder(kinds, scale)
-        tried = build.problem(load=MOST_LOAD, refused=REFUSED)
-        answer = filled(tried.problem, planner(tried.problem, Objective.COST), planner)
+        problem = build.problem(load=MOST_LOAD, refused=REFUSED)
+        answer = filled(problem.problem, planner(problem.problem, Objective.COST), planner)
         build.forget()
-        if answer.feasible:
-            factors = tuple([factor * scale for factor in tried.factors])
-            best, fits = (replace(tried, asked=wide.asked, factors=factors), answer), scale
-            scale = sqrt(fits * too_much)
-        else:
-            asked_qps = sum(each.qps for each in tried.problem.demand)
-            too_much = scale
-            scale = max(sqrt(fits * too_much), scale * SERVED * answer.served_qps / asked_qps)
-        if too_much < fits * ALIKE:
-            break
+        return _Tried(problem, answer)
+
+    first = _Steps(too_much * LEAST, too_much * NEARLY, too_much, tries)
+    steps: _Steps | None = first
+    if tried(first.scale).found.feasible:
+        # Mostly all that follow fit as well: only the last of them is asked then.
+        last = first.if_all_fit()
+        if tried(last).found.feasible:
+            steps = first.at(last)
+    while steps is not None:
+        one = tried(steps.scale)
+        if one.found.feasible:
+            factors = tuple([factor * steps.scale for factor in one.made.factors])
+            best = (replace(one.made, asked=wide.asked, factors=factors), one.found)
+        steps = steps.following(one)
     return best
+
+
+class _Tried(NamedTuple):
+    """A multiple of the demand, and what came of it."""
+
+    made: BuiltProblem
+    found: Solution
+
+    @property
+    def asked_qps(self) -> float:
+        return sum(each.qps for each in self.made.problem.demand)
+
+
+class _Steps(NamedTuple):
+    """A search for the largest multiple that fits: which one is tried next."""
+
+    fits: float
+    """Of what is known to fit, or taken to, the most."""
+    scale: float
+    """The multiple to be tried."""
+    too_much: float
+    """Of what does not fit, the least."""
+    left: int
+    """How many may be tried, this one included."""
+
+    def following(self, tried: _Tried) -> "_Steps | None":
+        """Once this one was tried; None where that was the last."""
+        if tried.found.feasible:
+            return self._after_fit()
+        served = self.scale * SERVED * tried.found.served_qps / tried.asked_qps
+        nearer = max(sqrt(self.fits * self.scale), served)
+        return self._unless_done(self.fits, nearer, self.scale)
+
+    def if_all_fit(self) -> float:
+        """The last one to be tried if all of them fit."""
+        last, following = self, self._after_fit()
+        while following is not None:
+            last, following = following, following._after_fit()
+        return last.scale
+
+    def at(self, scale: float) -> "_Steps":
+        """Only this one is left."""
+        return self._replace(scale=scale, left=1)
+
+    def _after_fit(self) -> "_Steps | None":
+        return self._unless_done(self.scale, sqrt(self.scale * self.too_much), self.too_much)
+
+    def _unless_done(self, fits: float, scale: float, too_much: float) -> "_Steps | None":
+        if self.left <= 1 or too_much < fits * ALIKE:
+            return None
+        return _Steps(fits, scale, too_much, self.left - 1)

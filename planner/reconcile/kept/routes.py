@@ -7,8 +7,9 @@ and unloaded for nothing, so routes stay, stretched to what is asked for now, un
 gains something (``planner.reconcile.kept.worth``).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from planner.reconcile.problem_builder import largest_batch, planned_slo_ms
 from planner.selection.eligibility import able, answers
@@ -33,22 +34,36 @@ Parts = Mapping[DeviceKindName, float]
 """By what part batches take longer on a worker of a kind that serves with several variants."""
 
 
+class RouteClasses(NamedTuple):
+    """What routes were made for: of each class of the demand, the rate in rows per second and the
+    SLO to plan for in ms."""
+
+    qps: Mapping[DemandClass, float]
+    slo_ms: Mapping[DemandClass, float]
+
+    @classmethod
+    def of(cls, routes: Collection[Route]) -> "RouteClasses":
+        """Those of some routes."""
+        return cls(planned_qps(routes), {class_of_route(r): r.tightest_ms for r in routes})
+
+
 def drifted(
-    routes: Iterable[Route],
+    routes: Collection[Route],
     demand: Iterable[Demand],
     work_ms: Mapping[TaskName, float],
     objective: Objective,
     drift: float = DRIFT,
+    made_for: RouteClasses | None = None,
 ) -> bool:
     """Whether the demand has moved away from what the routes were made for, by the part ``drift``.
 
     Changes are weighed by the work that a query brings, ``work_ms`` per task. A class whose SLO
     (``kept_slo_ms``) is looser by ``LOOSER`` has changed as a whole; one that is tighter by as much
     has the demand be assigned anew however small it is, because workers run too long batches for
-    it.
+    it. What the routes were ``made_for`` is found out where it is not known.
     """
-    routes, demand = list(routes), list(demand)
-    planned, slo_ms = planned_qps(routes), {class_of_route(r): r.tightest_ms for r in routes}
+    demand = list(demand)
+    planned, slo_ms = RouteClasses.of(routes) if made_for is None else made_for
     wanted = {class_of(d): d.qps for d in demand}
     looser = set()
     for each in demand:
@@ -125,9 +140,9 @@ def shares_of(
     return shares
 
 
-def unserved(routes: Iterable[Route], demand: Iterable[Demand]) -> tuple[Demand, ...]:
-    """The part of a demand that routes do not serve."""
-    planned = planned_qps(routes)
+def unserved(planned: Mapping[DemandClass, float], demand: Iterable[Demand]) -> tuple[Demand, ...]:
+    """The part of a demand that is not planned for, with what is planned of each class in rows per
+    second."""
     left = [(d, d.qps - planned.get(class_of(d), 0.0)) for d in demand]
     return tuple([d.at_rate(qps) for d, qps in left if qps > 1e-6])
 

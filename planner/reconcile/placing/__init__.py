@@ -1,5 +1,7 @@
 """What placement does beside the plan.
 
-``copies.py`` has what classes of the demand need be held once more wherever there is room. It may
-import ``planner.reconcile.worker_memory``, ``demand_and_offers`` and ``diff``.
+``copies.py`` has what classes of the demand need be held once more wherever there is room,
+``beside.py`` says what may be asked for beside the plan, and ``placements.py`` makes placements of
+what workers are to hold. They may import ``planner.reconcile.worker_memory``,
+``demand_and_offers``, ``task_shares`` and ``diff``.
 """

@@ -5,8 +5,9 @@ refused.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf, sqrt
+from operator import itemgetter
 
 from planner.eviction.churn import pays_ahead
 from planner.forecasting.estimator_of import DEMAND_WEIGHT
@@ -51,22 +52,24 @@ def copy(
         least_mib = needed[kind].least_mib
         if least_mib > memory.left_mib:
             continue
-        free_mib = 0.0 if part is None else free(memory.report)
+        free_mib: float | None = None if part is not None else 0.0
         left_mib, held, there = memory.left_mib, memory.held, memory.there
-        for key, candidate, qps in needed[kind].by_rate(there):
-            if candidate.memory_mib > left_mib or key in held:
+        churn_per_s = memory.copy_churn_per_s
+        for mib, here, (key, candidate, qps) in needed[kind].ranked:
+            if mib > left_mib or (key in there) is not here or key in held:
                 continue
-            here = key in there
+            if free_mib is None and not here:
+                free_mib = free(memory.report)
             if here:
                 pays = True
-            elif candidate.memory_mib <= free_mib:
+            elif free_mib is not None and candidate.memory_mib <= free_mib:
                 pays = True
                 free_mib -= candidate.memory_mib
             elif part is not None:
                 # For that part of the queries for which no other copy has time.
                 count, load_s = copies.of(kind, key), candidate.load_ms / 1_000
                 part_qps, urgent = qps / (1 + count), part**count
-                pays = pays_ahead(part_qps, load_s, urgent, memory.copy_churn_per_s)
+                pays = pays_ahead(part_qps, load_s, urgent, churn_per_s)
             elif memory.contested:
                 pays = memory.pays_ahead(candidate, qps / (1 + copies.of(kind, key)), 1.0)
             else:
@@ -80,46 +83,27 @@ def copy(
 
 
 class _Needed:
-    """What classes need on a kind, the most wanted first."""
+    """What classes need on a kind."""
 
-    __slots__ = ("_entries", "_here", "least_mib")
+    __slots__ = ("least_mib", "ranked")
 
     def __init__(self, needed: Sequence[_Entry]) -> None:
-        self._entries = needed
-        self._here: dict[VariantKey, list[tuple[float, int]]] = {}
-        """What the entries of each variant count where it is here, negative, and their places."""
-        for at, (key, _, qps) in enumerate(needed):
-            counts = (-qps - sqrt(qps * VARIANCE_S), at)
-            self._here.setdefault(key, []).append(counts)
-        self.least_mib = min([candidate.memory_mib for _, candidate, _ in needed], default=inf)
+        """``needed`` has the most wanted first."""
+        counted = []
+        for at, entry in enumerate(needed):
+            qps = entry[2]
+            counted.append((-qps, at, False, entry))
+            counted.append((-qps - sqrt(qps * VARIANCE_S), at, True, entry))
+        # Of equals, the one that is more wanted; no two have the same place where both count.
+        counted.sort(key=itemgetter(0, 1))
+        self.ranked = [(entry[1].memory_mib, here, entry) for _, _, here, entry in counted]
+        """The most wanted first, each twice, with the memory that it takes in MiB: as it counts
+        where it is not there, and, ``True``, as it counts on a worker where it is.
 
-    def by_rate(self, there: Collection[VariantKey]) -> Iterator[_Entry]:
-        """All of them for a worker, the most wanted first.
-
-        For what is ``there``, chance may have been against it: it counts with a standard deviation
+        For what is there, chance may have been against it: it counts with a standard deviation
         more. Otherwise two classes whose rates are nearly the same take turns in the last place.
         """
-        entries = self._entries
-        here = [each for key in self._here.keys() & there for each in self._here[key]]
-        here.sort(reverse=True)
-        here_qps, here_at = _next(here)
-        for at, entry in enumerate(entries):
-            if entry[0] in there:
-                continue
-            while here_qps > entry[2] or (here_qps == entry[2] and here_at < at):
-                yield entries[here_at]
-                here_qps, here_at = _next(here)
-            yield entry
-        while here_at >= 0:
-            yield entries[here_at]
-            here_qps, here_at = _next(here)
-
-
-def _next(here: list[tuple[float, int]]) -> tuple[float, int]:
-    if not here:
-        return -inf, -1
-    counts, at = here.pop()
-    return -counts, at
+        self.least_mib = min([candidate.memory_mib for _, candidate, _ in needed], default=inf)
 
 
 class _Copies:

@@ -24,6 +24,8 @@ ENOUGH = 0.006
 each of 100 tasks took up to 1.3 s of processor time and won 0.02 %."""
 NEAR = 0.001
 """A gap that is as good as none: a tenth of what is asked for."""
+TOO_MUCH = 1e-5
+"""Relative: more than by this part above the most that can be served, no program is solved."""
 NODES = 500
 """Most nodes of each search for the least cost."""
 
@@ -68,6 +70,7 @@ def aggregated(
     whole = served * (1 - 1e-9)
     factors = [1.0] * len(options.counts)
     idle = 0
+    short = False
     for turn in range(ROUNDS):
         if left() <= 0 or idle > 1:
             break
@@ -77,7 +80,10 @@ def aggregated(
         if turn == 0 and hopeful and known_answer is not None and known_answer.values is not None:
             answer, reached = known_answer, served
         else:
-            answer, reached = _answer(relaxation, objective, served, left, hopeful=hopeful)
+            doubtful = cost and short
+            answer, reached = _answer(
+                relaxation, objective, served, left, hopeful=hopeful, doubtful=doubtful
+            )
         if answer.values is None:
             break
         if turn == 0:
@@ -112,17 +118,36 @@ def _may_serve(options: Options) -> bool:
 
 
 def _answer(
-    relaxation: Relaxation, objective: Objective, served: float, left: Left, *, hopeful: bool
+    relaxation: Relaxation,
+    objective: Objective,
+    served: float,
+    left: Left,
+    *,
+    hopeful: bool,
+    doubtful: bool,
 ) -> tuple[Answer, float]:
-    """The relaxation's best that serves this much, or else the most; and how much that is."""
+    """The relaxation's best that serves this much, or else the most; and how much that is.
+
+    Args:
+        hopeful: whether this much may be served at all.
+        doubtful: whether it may well be too much: then the most is asked for first, by a program
+            that is quicker to solve than to find that one with whole devices has no solution.
+    """
+    total = fsum(relaxation.options.rates)
+    most: Answer | None = None
+    if hopeful and doubtful:
+        most = relaxation.most_served(time_limit_s=left)
+        if most.optimal and most.objective * total < served * (1 - TOO_MUCH):
+            hopeful = False
     if hopeful:
         answer = _best(relaxation, objective, served, left)
         if answer.values is not None or left() <= 0:
             return answer, served
-    most = relaxation.most_served(time_limit_s=left)
+    if most is None:
+        most = relaxation.most_served(time_limit_s=left)
     if most.values is None:
         return most, 0.0
-    reached = min(served, most.objective * fsum(relaxation.options.rates))
+    reached = min(served, most.objective * total)
     return _best(relaxation, objective, reached, left), reached
 
 

@@ -21,6 +21,7 @@ from sklearn.svm import SVC, LinearSVC
 
 from controlplane.building.types import RegistrationLimits, RegistrationRequest
 from controlplane.client import Exported, ExportError, export
+from controlplane.client.exporting.onnx_file import OnnxAnswers
 from controlplane.client.exporting.sklearn_onnx import compare
 from controlplane.registry.registration import register
 from profiler.sandbox.limits import MeasureLimits
@@ -101,9 +102,33 @@ def test_names_of_classes_travel_in_the_file(
     assert check_model(file).classes == named
 
 
-def test_numbers_of_classes_are_no_names(tmp_path: Path) -> None:
+def test_classes_that_are_their_places_need_no_names(tmp_path: Path) -> None:
     file = export(GaussianNB().fit(ROWS, CLASSES), ROWS, tmp_path / "trees.onnx").path
     assert check_model(file).classes == ()
+
+
+@pytest.mark.parametrize(
+    ("classes", "named"),
+    [(CLASSES + 1, ("1", "2", "3")), (CLASSES > 0, ("False", "True"))],
+)
+def test_other_numbers_are_names_or_the_first_class_would_be_called_0(
+    classes: NDArray[Any], named: tuple[str, ...], tmp_path: Path
+) -> None:
+    file = export(GaussianNB().fit(ROWS, classes), ROWS, tmp_path / "trees.onnx").path
+    assert check_model(file).classes == named
+
+
+def test_a_threshold_that_a_row_lies_on_is_no_difference(tmp_path: Path) -> None:
+    """Of more rows than bins, thresholds are numbers of the rows, in float64."""
+    rows = RANDOM.normal(size=(300, 6))
+    model = HistGradientBoostingClassifier().fit(rows, (rows[:, 0] + rows[:, 1] > 0).astype(int))
+    rounded = np.abs(model.predict_proba(rows.astype(np.float32)) - model.predict_proba(rows))
+    assert (rounded.max(axis=1) > 1e-3).mean() > 0.01  # scikit-learn itself
+    exported = export(model, rows, tmp_path / "boosted.onnx")
+    assert exported.different_rows == 0
+    given = RANDOM.normal(size=(50, 6)).astype(np.float32)
+    scores = OnnxAnswers(exported.path.read_bytes())({"features": given})["scores"]
+    assert np.allclose(scores, model.predict_proba(given), atol=1e-5)
 
 
 def test_names_are_as_they_were_given(tmp_path: Path) -> None:
@@ -180,7 +205,8 @@ def test_one_row_in_a_hundred_may_differ(different: int, refused: bool, tmp_path
     onnx = export(model, ROWS, tmp_path / "m.onnx").path.read_bytes()
     wanted = model.predict_proba(rows)
     wanted[:different] += 0.01
-    given = (onnx, ("features", "scores"), rows, model.classes_, model.predict(rows), wanted)
+    told = (model.predict(rows), wanted)
+    given = (onnx, ("features", "scores"), rows, model.classes_, told)
     if refused:
         with pytest.raises(ExportError, match="3 of 200 example rows are answered differently"):
             compare(*given)

@@ -8,14 +8,8 @@ from pathlib import Path
 import pytest
 
 from controlplane.cluster.head import HeadSecrets, is_home
-from controlplane.cluster.sent_settings import (
-    SentSettings,
-    describe,
-    disagreement,
-    receive,
-    secrets_of,
-    send,
-)
+from controlplane.cluster.replica_arguments import SentSettings
+from controlplane.cluster.sent_settings import describe, disagreement, receive, secrets_of, send
 from controlplane.settings import LOCAL, SECRETS, Settings, load_settings
 from variants.errors import Conflict, InvalidInput
 from workers.channel.secret import ensure_secret, read_secret

@@ -48,7 +48,7 @@ def _label_count(folder: Path) -> Changes:
     return {"labels": ("a", "b")}
 
 
-@case("a label is given twice", InvalidInput)
+@case("a label is given twice: number 1 and number 3 are both 'a'", InvalidInput)
 def _label_twice(folder: Path) -> Changes:
     return {"labels": ("a", "b", "a")}
 

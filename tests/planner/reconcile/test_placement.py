@@ -534,6 +534,33 @@ def test_what_stays_as_it_was_is_the_same_placement() -> None:
     assert moved == {workers[1].id}
 
 
+def test_where_all_is_in_place_the_placements_are_those_of_before() -> None:
+    empty = (report("w1", memory_mib=1_000), report("w2", memory_mib=700))
+    work = {empty[0].id: {key("large"): PlannedWork(0.5, 20.0)}, empty[1].id: {}}
+    seen = snapshot(three())
+    before = place(seen, empty, (), (), work)
+
+    mib = {each.variant: each.memory_mib for each in three().profiles}
+
+    def loaded(*missing: str) -> list[WorkerReport]:
+        return [
+            replace(
+                worker,
+                replicas=tuple(
+                    replica(p.variant, memory_mib=mib[p.variant])
+                    for p in before
+                    if p.worker == worker.id and p.variant not in missing
+                ),
+            )
+            for worker in empty
+        ]
+
+    assert place(seen, loaded(), (), before, work, settled=True) is before
+    assert place(seen, loaded(), (), before, work) is not before
+    assert place(seen, loaded("large"), (), before, work, settled=True) is not before
+    assert place(seen, loaded("large"), (), before, work, settled=True) == before
+
+
 def test_of_workers_that_hold_the_same_each_goes_on_with_what_it_does() -> None:
     both = [report(name, replica("a"), replica("b")) for name in ("w1", "w2")]
     devices = [(both[0].device_kind, {key(name): 1.0}) for name in "ab"]

@@ -20,6 +20,25 @@ def test_names_become_the_places_that_the_classes_have() -> None:
     assert found.dtype == np.dtype("int64")
 
 
+@pytest.mark.parametrize(
+    ("labels", "names", "places"),
+    [
+        ([2, 1, 2], ("1", "2", "3"), [1, 0, 1]),  # also where they could be places
+        ([10, 3], ("3", "10"), [1, 0]),
+        ([-1, 1], ("-1", "1"), [0, 1]),
+        ([0, 2], ("1", "2", "3"), [0, 2]),  # 0 is no name
+        ([0, 2], ("2", "0", "1"), [0, 2]),  # as they always were
+        ([1, 0], NAMES, [1, 0]),
+        ([True, False], NAMES, [1, 0]),
+        ([True, False], ("False", "True"), [1, 0]),
+    ],
+)
+def test_numbers_are_names_where_the_classes_are_called_by_other_numbers(
+    labels: list[int], names: tuple[str, ...], places: list[int]
+) -> None:
+    assert right_classes("x", np.array(labels), len(names), names).tolist() == places
+
+
 def test_where_there_are_no_classes_names_tell_what_is_alike() -> None:
     assert right_classes("x", np.array(["b", "a", "b"]), None).tolist() == [1, 0, 1]
 
@@ -33,6 +52,7 @@ def test_where_there_are_no_classes_names_tell_what_is_alike() -> None:
         ([[0], [1]], NAMES, r"not \(rows\): .ravel\(\) makes one number for each row"),
         ([0.0, 1.0], NAMES, "has type float64; labels are integers, from 0, or names of classes"),
         ([1, 2], NAMES, "has 2 in row 1; the task's labels are 0 to 1"),
+        ([3, 5], ("3", "10"), "has 3 in row 0; the task's labels are 0 to 1, or 3, 10"),
     ],
 )
 def test_what_says_no_classes(labels: Any, names: tuple[str, ...], sentence: str) -> None:

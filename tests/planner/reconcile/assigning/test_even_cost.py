@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.reconcile.assigning.widest import MANY
+from planner.reconcile.assigning.widest import MANY, NEARLY
 from planner.reconcile.demand_assignment import DemandAssignment, assign_demand
 from planner.solver.problem import Problem, Solution
 from planner.types import Demand, Objective, WorkerReport
@@ -101,3 +101,20 @@ def test_a_fleet_of_many_workers_is_planned_once() -> None:
     )
     assert len(solved) == 1
     assert made.served_qps == pytest.approx(500.0)
+
+
+def test_where_every_multiple_fits_only_the_first_and_the_last_are_planned_for() -> None:
+    """Four tasks on four workers: whatever is tried fits, up to what would fill all of them."""
+    known = several("a", "b", "c", "d")
+    asked_qps: list[float] = []
+
+    def counting(problem: Problem, objective: Objective) -> Solution:
+        asked_qps.append(sum(each.qps for each in problem.demand))
+        return planner(problem, objective)
+
+    made = assign_demand(
+        snapshot(known), WORKERS, asked(known, 30.0), KNOWN, counting, Objective.COST
+    )
+    once, first, last = asked_qps
+    assert once < first < last <= first / NEARLY
+    assert loads(snapshot(known), made, WORKERS) == pytest.approx([30.0 * 0.012] * 4)

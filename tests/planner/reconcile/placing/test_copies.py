@@ -30,7 +30,8 @@ def test_the_most_wanted_comes_first_and_what_is_here_a_standard_deviation_soone
         name, qps = entry
         return -(qps + sqrt(qps * VARIANCE_S) if name in there else qps)
 
-    found = _Needed(needed).by_rate({key(name) for name in there})
+    held = {key(name) for name in there}
+    found = [entry for _, here, entry in _Needed(needed).ranked if (entry[0] in held) is here]
     expected = sorted(wanted, key=counted)  # of equals, the one that is more wanted
     assert [(each.variant, qps) for _, each, qps in found] == expected
 

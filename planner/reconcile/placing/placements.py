@@ -1,0 +1,65 @@
+"""Placements of what workers are to hold: those of the plan before, where that is the same."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from planner.reconcile.task_shares import planned_shares
+from planner.reconcile.worker_memory import PlannedWork, WorkerMemory
+from variants.slots import puts_of
+from variants.types import Placement, VariantKey, WorkerId
+
+PlacedBefore = Mapping[WorkerId, Mapping[VariantKey, Placement]]
+"""What a plan before places on each worker."""
+NOTHING: Mapping[VariantKey, Placement] = {}
+_PUTS = puts_of(Placement, "worker", "task", "variant", "share")
+
+
+def in_place(
+    memories: Sequence[WorkerMemory], old: PlacedBefore, before: Sequence[Placement]
+) -> bool:
+    """Whether each worker has what it is to hold, which is what it held by the plan before."""
+    count = 0
+    for memory in memories:
+        held = memory.held.keys()
+        there = old.get(memory.report.id, NOTHING)
+        if held != there.keys() or held != memory.replicas.keys():
+            return False
+        count += len(there)
+    return count == len(before)
+
+
+def placements_of(
+    memories: Iterable[WorkerMemory],
+    old: PlacedBefore,
+    planned: Mapping[WorkerId, Mapping[VariantKey, PlannedWork]],
+    *,
+    settled: bool,
+) -> Iterable[Placement]:
+    """What workers are to hold, with its share; what is as it was before is the same object,
+    because that is most of it and objects take long to make.
+
+    Where the old ones were placed for the same work, ``planned_shares`` would find the shares that
+    they have.
+    """
+    found: list[Placement] = []
+    put_worker, put_task, put_variant, put_share = _PUTS
+    for memory in memories:
+        memory.put_in_order()
+        id_ = memory.report.id
+        there = old.get(id_, NOTHING) if id_ in planned else NOTHING
+        if settled and there and there.keys() == memory.held.keys():
+            found += [there[key] for key in memory.held]
+            continue
+        parts = {key: part.share for key, part in planned.get(id_, {}).items()}
+        stay = there if len(there) == len(memory.held) else {}
+        known = {key: each.share for key, each in stay.items()}
+        for key, share in planned_shares(memory.held, parts, known):
+            if share == known.get(key):
+                found.append(stay[key])
+            else:
+                placed = object.__new__(Placement)
+                put_worker(placed, id_)
+                put_task(placed, key[0])
+                put_variant(placed, key[1])
+                put_share(placed, share)
+                found.append(placed)
+    return found
