@@ -10,11 +10,7 @@ import numpy as np
 import pytest
 
 from controlplane.gateway.embeddings import answering
-from tests.controlplane.gateway.texts.test_own_tokenizers import (
-    ECHOED,
-    OTHER,
-    OTHER_TOKENIZER,
-)
+from tests.controlplane.gateway.texts.several_tokenizers import ECHOED, OTHER, OTHER_TOKENIZER
 from tests.controlplane.gateway.texts.test_reading import TOKENIZER
 from tests.controlplane.serving import FAST, SLOW, Known, Served, serving
 from variants.types import TaskName

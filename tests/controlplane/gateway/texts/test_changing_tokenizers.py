@@ -11,7 +11,7 @@ from controlplane.gateway.protection import text_reader
 from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.protection.text_reader import TextReader
 from controlplane.gateway.query.parsing import ParsedQuery
-from tests.controlplane.gateway.texts.test_own_tokenizers import IN_BOTH, OTHER, OTHER_TOKENIZER
+from tests.controlplane.gateway.texts.several_tokenizers import IN_BOTH, OTHER, OTHER_TOKENIZER
 from tests.controlplane.gateway.texts.test_reading import TASKS, opinions
 from tests.controlplane.serving import until
 from tests.texts import BEGIN, END, GOOD, PAD

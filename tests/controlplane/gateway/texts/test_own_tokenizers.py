@@ -1,9 +1,6 @@
 """Texts for models with different tokenizers: each gets the numbers that it reads."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
@@ -19,72 +16,26 @@ from controlplane.gateway.protection.body_frames import (
 )
 from controlplane.gateway.protection.read_bodies import read
 from controlplane.gateway.query.one_answer import encode
-from controlplane.gateway.query.parsing import ParsedQuery, asked_v1
+from controlplane.gateway.query.parsing import asked_v1
 from controlplane.gateway.query.replies import ReplyMetadata
 from controlplane.gateway.sharing.content import content_key
 from controlplane.gateway.texts.asked import check_numbers
 from controlplane.gateway.texts.reading import Tokenisers
-from tests.controlplane.gateway.canaries.test_diversions import share
-from tests.controlplane.gateway.texts.test_reading import NAMES, TEXT, TOKENIZER, opinions
-from tests.controlplane.gateway.texts.test_reading import TAGS as TAGGING
-from tests.controlplane.serving import FAST, SLOW, Known, Served, serving, until
+from tests.controlplane.gateway.texts.several_tokenizers import BOTH, IN_BOTH, OTHER, TASKS, asked
+from tests.controlplane.gateway.texts.test_reading import TEXT, TOKENIZER, opinions
 from tests.planner.builders import catalog, kind, profile, snapshot, variant, worker
-from tests.texts import BEGIN, END, FILM, GOOD, PAD, other_tokenizer_json
-from tests.variants.catalog_builders import set_sharing
+from tests.texts import BEGIN, END, FILM, GOOD, PAD
 from variants.buckets import TaskTable, own_texts_of, tasks_of_other_texts
 from variants.catalog.validity.texts import tokenizers_read
-from variants.errors import InvalidInput, ModellessError
-from variants.texts.inputs import digest_of_text, packed
-from variants.types import (
-    TYPE_UNIT,
-    Digest,
-    ModelName,
-    ModelVersion,
-    Sharing,
-    Slo,
-    Stage,
-    Task,
-    TaskName,
-    TensorSpec,
-    VariantName,
-)
+from variants.errors import InvalidInput
+from variants.texts.inputs import packed
+from variants.types import TYPE_UNIT, Digest, ModelName, ModelVersion, Stage, TaskName, VariantName
 
-OTHER_TOKENIZER = other_tokenizer_json()
-OTHER = replace(TEXT, tokenizer=digest_of_text(OTHER_TOKENIZER), pad=1)
-BOTH: dict[Any, bytes] = {
-    TEXT.tokenizer: packed(TOKENIZER),
-    OTHER.tokenizer: packed(OTHER_TOKENIZER),
-}
-OWN = {(TaskName("opinions.4"), "view-v1"): OTHER, (TaskName("tags.8"), "view-v1"): OTHER}
-TASKS = TaskTable([opinions(4), opinions(8), TAGGING], BOTH, OWN)
-IN_BOTH = TaskTable(
-    [opinions(4), opinions(8)],
-    BOTH,
-    {(TaskName(f"opinions.{length}"), "view-v1"): OTHER for length in (4, 8)},
-)
 THE_OTHER_WAY_ROUND = TaskTable(
     [replace(opinions(length), text=OTHER) for length in (4, 8)],
     BOTH,
     {(TaskName(f"opinions.{length}"), "view-v1"): TEXT for length in (4, 8)},
 )
-
-
-@pytest.fixture(scope="module")
-def tokenisers() -> Tokenisers:
-    made = Tokenisers()
-    made.follow(BOTH, BOTH)
-    return made
-
-
-def asked(
-    tokenisers: Tokenisers,
-    *texts: str,
-    name: str = "opinions",
-    tasks: TaskTable = TASKS,
-    **fields: Any,
-) -> Any:
-    body = bytearray(orjson.dumps({"task": name, "inputs": texts, **fields}))
-    return read(body, {"task": None, "received_ms": 5.0, "draw": 9}, tasks, tokenisers)
 
 
 def test_texts_are_read_by_each_tokenizer(tokenisers: Tokenisers) -> None:
@@ -278,167 +229,6 @@ def test_only_versions_that_may_answer_count(stage: Stage, counts: bool) -> None
         source=Digest("0" * 64), text=OTHER,
     )  # fmt: skip
     assert bool(own_texts_of([version])) is counts
-
-
-# -- through a gateway and workers -----------------------------------------------------------------
-
-ECHOED = Task(
-    name=TaskName("opinions"),
-    inputs=tuple(TensorSpec(name=name, dtype="int64", shape=(8,)) for name in NAMES),
-    outputs=(TensorSpec(name="seen", dtype="float32", shape=(8,)),),
-    metric="r2",
-    slo=Slo(latency_ms=60_000.0),
-    text=TEXT,
-)
-"""Its variants answer with the numbers that they were asked with."""
-FIRST, SECOND = [2, 4, 3, 0, 0, 0, 0, 0], [0, 0, 7, 2, 1, 1, 1, 1]
-"""What ``good`` is to each tokenizer."""
-
-
-@pytest.fixture
-async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
-    known = (
-        Known(name=FAST, accuracy=0.9, p95_ms=1.0, tokenizer=TOKENIZER),
-        Known(name=SLOW, accuracy=0.99, p95_ms=2.0, text=OTHER, tokenizer=OTHER_TOKENIZER),
-    )
-    async with serving(short_folder, live_url, known=known, task=ECHOED) as running:
-        yield running
-
-
-def good(**fields: Any) -> dict[str, Any]:
-    return {"task": "opinions", "inputs": ["good"], **fields}
-
-
-MORE = {"slo": {"accuracy": 0.95}}
-
-
-@pytest.mark.slow
-async def test_each_model_is_asked_with_its_own_numbers(served: Served) -> None:
-    await served.worker("w1", FAST, SLOW)
-    first, second = await served.ask(good()), await served.ask(good(**MORE))
-    assert (first.json["variant"], first.json["outputs"]) == (FAST, [FIRST])
-    assert (second.json["variant"], second.json["outputs"]) == (SLOW, [SECOND])
-    numbers = {"input_ids": [SECOND], "attention_mask": [[1] * 8]}
-    refused = await served.ask({"task": "opinions", "inputs": numbers})
-    assert refused.error[:2] == (400, "INVALID_INPUT")
-    named = await served.ask({"task": "opinions", "inputs": numbers, "variant": SLOW})
-    assert named.json["outputs"] == [SECOND]
-    # What is retired reads nothing any more, and numbers have one meaning again.
-    served.gateway.catalog.set_stage([ECHOED.name], ModelName("slow"), 1, Stage.RETIRED)
-    await until(lambda: not served.gateway.path.tasks.texts)  # type: ignore[attr-defined]
-    numbers["input_ids"] = [FIRST]
-    answer = await served.ask({"task": "opinions", "inputs": numbers})
-    assert (answer.json["variant"], answer.json["outputs"]) == (FAST, [FIRST])
-
-
-@pytest.mark.slow
-async def test_a_task_whose_first_models_are_retired_is_read_by_the_others_alone(
-    served: Served,
-) -> None:
-    await served.worker("w1", FAST, SLOW)
-    served.gateway.catalog.set_stage([ECHOED.name], ModelName("fast"), 1, Stage.RETIRED)
-    await until(lambda: bool(served.gateway.path.tasks.unread))  # type: ignore[attr-defined]
-    tokenizers = served.gateway.path.tasks.tokenizers  # type: ignore[attr-defined]
-    assert list(tokenizers) == [OTHER.tokenizer]
-    assert (await served.ask(good())).json["outputs"] == [SECOND]
-    # By the task's own tokenizer it has eight tokens.
-    refused = await served.ask({"task": "opinions", "inputs": ["good " * 6]})
-    assert refused.error[:2] == (400, "INVALID_INPUT")
-    assert refused.error[2].startswith("text 0 has 9 tokens, and at most 8 are taken")
-    # It is read by both again once the first is back.
-    served.gateway.catalog.set_stage([ECHOED.name], ModelName("fast"), 1, Stage.LIVE)
-    await until(lambda: not served.gateway.path.tasks.unread)  # type: ignore[attr-defined]
-    assert (await served.ask(good())).json["outputs"] == [FIRST]
-
-
-@pytest.mark.slow
-async def test_equal_texts_share_an_answer_whoever_reads_them(served: Served) -> None:
-    await served.worker("w1", FAST, SLOW)
-    sharing = Sharing(ttl_s=60.0, memory_mib=8.0)
-    set_sharing(served.gateway.catalog, ECHOED.name, sharing)
-    await until(lambda: served.gateway.path.tasks[ECHOED.name].sharing == sharing)
-    answers = [await served.ask(good(**MORE)) for _ in range(2)]
-    assert [one.json["outputs"] for one in answers] == [[SECOND]] * 2
-    assert answers[1].headers["cache-status"].startswith("modelless; hit")
-
-
-@pytest.mark.slow
-async def test_what_was_read_before_a_model_came_is_not_sent_to_it(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await served.worker("w1", FAST, SLOW)
-    await served.ask(good())
-    reader = served.gateway.path.text_reader
-    assert reader is not None
-    read = reader.read
-
-    def as_if_before(body: Any, asked: Any, tasks: Any, done: Any, *rest: Any) -> None:
-        def first(found: ParsedQuery | ModellessError) -> None:
-            assert isinstance(found, ParsedQuery)
-            assert found.read_as is not None
-            done(found._replace(read_as={None: found.read_as[None]}))
-
-        read(body, asked, tasks, first, *rest)
-
-    monkeypatch.setattr(reader, "read", as_if_before)
-    for needs in (MORE, {"variant": SLOW}):
-        status, code, said = (await served.ask(good(**needs))).error
-        assert (status, code) == (503, "OVERLOADED")
-        assert "another tokenizer since the query was read: ask again" in said
-    # They are no numbers, and whom the task's own tokenizer serves answers them.
-    assert (await served.ask(good())).json["outputs"] == [FIRST]
-
-
-@pytest.mark.slow
-async def test_who_does_not_hold_a_text_is_left_out(served: Served) -> None:
-    await served.worker("w1", FAST, SLOW)
-    accurate = {"slo": {"prefer": "accuracy"}}
-    assert (await served.ask(good(**accurate))).json["variant"] == SLOW
-    long = {"task": "opinions", "inputs": ["good " * 6]}
-    answer = await served.ask(long | accurate)
-    assert (answer.json["variant"], answer.json["outputs"]) == (FAST, [[2, *[4] * 6, 3]])
-    why = "makes 9 tokens of text 0, and takes 8 at most"
-    refused = await served.ask(long | MORE)
-    assert refused.error[:2] == (422, "SLO_INFEASIBLE")
-    assert refused.json["reasons"][SLOW] == why
-    refused = await served.ask(long | {"variant": SLOW})
-    assert refused.error == (
-        400,
-        "INVALID_INPUT",
-        f"variant {SLOW!r} {why}; 'truncate' cuts texts off, and other variants hold this one",
-    )
-    cut = await served.ask(long | {"variant": SLOW, "truncate": True})
-    assert cut.json["outputs"] == [[0, 0, 7, 7, 7, 7, 7, 2]]
-    told = (await served.ask(long | accurate, path="/v1/explain")).json
-    assert told["answer"]["variant"] == FAST
-    assert told["too_long_for"] == [SLOW]
-    assert {one["variant"]: one["why"] for one in told["variants"]}[SLOW] == why
-    assert told["plan"] == (
-        "Not every model holds this: such queries take what they prefer of what fits, and plans"
-        f" count them for {FAST}."
-    )
-    none = await served.ask({"task": "opinions", "inputs": ["good " * 7]})
-    assert none.error[2].startswith("text 0 has 9 tokens, and at most 8 are taken")
-
-
-@pytest.mark.slow
-async def test_a_text_that_only_a_canary_holds_is_too_long(served: Served) -> None:
-    await served.worker("w1", FAST, SLOW)
-    long: dict[str, Any] = {"task": "opinions", "inputs": ["good " * 6]}
-    assert (await served.ask(long)).json["variant"] == FAST
-    await share(served, "fast", 1.0, TaskName("opinions"))
-    # What both hold goes to the canary, and what it alone holds is answered as before it came.
-    assert (await served.ask(good())).json["variant"] == FAST
-    said = (
-        400,
-        "INVALID_INPUT",
-        f"too long for variant {SLOW!r}, which makes 9 tokens of text 0, and takes 8 at most;"
-        " 'truncate' cuts texts off",
-    )
-    assert (await served.ask(long)).error == said
-    assert (await served.ask(long, path="/v1/explain")).error == said
-    assert (await served.ask(long | {"variant": FAST})).json["outputs"] == [[2, *[4] * 6, 3]]
-    assert (await served.ask(long | {"truncate": True})).status == 200
 
 
 def test_who_reads_a_text_differently_has_other_content(tokenisers: Tokenisers) -> None:

@@ -12,7 +12,7 @@ from controlplane.gateway.query.parsing import parse_v1
 from controlplane.gateway.query.v2_parsing import parse_v2
 from controlplane.gateway.texts.asked import AskedInText, likely_task
 from planner.types import ANYBODY, Query
-from tests.controlplane.gateway.texts.test_own_tokenizers import ECHOED
+from tests.controlplane.gateway.texts.several_tokenizers import ECHOED
 from tests.controlplane.gateway.texts.test_reading import TASKS, TOKENIZER, entry
 from tests.controlplane.serving import LATE, Known, Served, serving, until
 from variants.errors import InvalidInput
