@@ -5,8 +5,8 @@ threads, so that a slow database never holds up queries in the same process.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -93,23 +93,7 @@ def build_api(context: ApiContext) -> FastAPI:
         finally:
             await registrations.close()
 
-    api = ControlApi(
-        title="modelless",
-        summary="Ask for a task, not a model.",
-        description=DESCRIPTION,
-        version="1",
-        lifespan=lifespan,
-        strict_content_type=False,
-        # A redirect has no body, and few clients send theirs again: better a typed 404.
-        redirect_slashes=False,
-        # FastAPI's own pages load their scripts from another host, and its own route makes the
-        # document on the event loop, which takes as long as a thousand queries.
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        openapi_tags=TAGS,
-        responses=ERRORS,
-    )
+    api = _without_routes(lifespan)
     api.state.registrations = registrations
     api.add_middleware(JsonBodies)
     api.add_middleware(RequestIds)
@@ -140,6 +124,27 @@ def build_api(context: ApiContext) -> FastAPI:
     for path in ICONS:
         _add_file(api, path, "image/svg+xml", *read_icon())
     return api
+
+
+def _without_routes(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) -> ControlApi:
+    """The application that says what the API is, and answers nothing yet."""
+    return ControlApi(
+        title="modelless",
+        summary="Ask for a task, not a model.",
+        description=DESCRIPTION,
+        version="1",
+        lifespan=lifespan,
+        strict_content_type=False,
+        # A redirect has no body, and few clients send theirs again: better a typed 404.
+        redirect_slashes=False,
+        # FastAPI's own pages load their scripts from another host, and its own route makes the
+        # document on the event loop, which takes as long as a thousand queries.
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        openapi_tags=TAGS,
+        responses=ERRORS,
+    )
 
 
 class JsonBodies:

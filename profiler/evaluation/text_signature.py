@@ -49,15 +49,7 @@ def as_task_takes(
     Raises:
         InvalidArtifact: it cannot be read.
     """
-    goes_to = {
-        name: wanted
-        for name, wanted in (
-            (own.ids, text.ids),
-            (own.mask, text.mask),
-            (own.types, text.types),
-        )
-        if name is not None
-    }
+    goes_to = _goes_to(own, text)
     model = parse_model(where, data)
     graph = model.graph
     held = {tensor.name for tensor in graph.initializer}
@@ -88,6 +80,12 @@ def as_task_takes(
     del graph.node[:]
     graph.node.extend(first)
     return bytes(model.SerializeToString(deterministic=True))
+
+
+def _goes_to(own: FilledInputs, text: TextInput) -> dict[str, str | None]:
+    """The model's inputs to those of its task that fill them; None where the task has none."""
+    pairs = ((own.ids, text.ids), (own.mask, text.mask), (own.types, text.types))
+    return {name: wanted for name, wanted in pairs if name is not None}
 
 
 class _Nodes:
