@@ -42,9 +42,11 @@ from planner.types import (
     Client,
     PlacedReason,
     Query,
+    QueueNews,
     Reason,
     Refusal,
     Snapshot,
+    WorkerView,
 )
 from planner.zones.rings import Rings
 from variants.buckets import TaskTable
@@ -268,6 +270,11 @@ class QueryContext:
         ):
             return self.choose(query, now_ms)
         return found
+
+    def told(self, worker: WorkerView, news: QueueNews) -> None:
+        """A worker tells of its queue."""
+        if self.congestion.batches.told(worker, news, self.snapshot, self.clock_ms()):
+            self.repeated.outdate()  # there is room sooner than was thought
 
     def snapshot_for(self, query: Query) -> Snapshot:
         """What can be chosen for a query."""
