@@ -19,7 +19,7 @@ from pydantic import ValidationError, model_validator
 
 from controlplane.client_keys import FILE as FILE_OF_KEYS
 from controlplane.exposure import is_every_address
-from controlplane.given_settings import PREFIX, GivenSettings, default_state_dir, wrong_value
+from controlplane.given_settings import PREFIX, GivenSettings, default_state_dir
 from controlplane.gpus import machine_gpus
 from controlplane.slices import (
     FOUND,
@@ -34,6 +34,7 @@ from controlplane.slices import (
     slices_of,
     written,
 )
+from controlplane.wrong_values import wrong_value
 from planner.planning_settings import PlanningSettings
 from planner.types import Objective
 from variants.container import total_memory_mib, usable_cores

@@ -53,6 +53,13 @@ async def changed(
 def changed_tasks_routes(context: ApiContext) -> APIRouter:
     """``PATCH`` of a task's ``slo`` and ``image``, or of both, ``PUT`` of its ``labels``."""
     routes = APIRouter(prefix="/v1", tags=["catalog"])
+    _add_defaults(routes, context)
+    _add_labels(routes, context)
+    return routes
+
+
+def _add_defaults(routes: APIRouter, context: ApiContext) -> None:
+    """What holds where a query says nothing: its SLO, and how its picture becomes numbers."""
 
     @routes.patch(
         "/tasks/{task}",
@@ -106,6 +113,10 @@ def changed_tasks_routes(context: ApiContext) -> APIRouter:
             told=_image_told,
         )
 
+
+def _add_labels(routes: APIRouter, context: ApiContext) -> None:
+    """What classes are called."""
+
     @routes.put(
         "/tasks/{task}/labels",
         summary="Name the classes of a task",
@@ -126,8 +137,6 @@ def changed_tasks_routes(context: ApiContext) -> APIRouter:
                 )
             ],
         )
-
-    return routes
 
 
 def event_of(task: Task, *, kind: str, message: str) -> Event:

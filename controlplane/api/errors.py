@@ -19,9 +19,9 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controlplane.dashboard.error_page import error_page, wants_page
-from controlplane.given_settings import NO_VALUE, as_share, wrong_value
 from controlplane.http_errors import STATUS, error_body, error_headers, request_id, status_of
 from controlplane.views.schemas import ErrorBody
+from controlplane.wrong_values import NO_VALUE, as_share, wrong_value
 from variants.errors import InvalidInput, ModellessError, NotFound, PayloadTooLarge
 
 log = logging.getLogger(__name__)

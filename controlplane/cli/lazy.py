@@ -69,7 +69,7 @@ def _in_plain_words(error: typer.BadParameter) -> None:
     """Say what is wrong with a value as the settings say it, where Typer has it from pydantic."""
     from pydantic import ValidationError
 
-    from controlplane.given_settings import as_share, wrong_value
+    from controlplane.wrong_values import as_share, wrong_value
 
     if isinstance(error.__cause__, ValidationError):
         error.message = wrong_value(error.__cause__.errors()[0])

@@ -14,7 +14,7 @@ from controlplane.building.family import REFERENCE
 from controlplane.building.meter import Meter
 from controlplane.building.types import Progress, RegistrationLimits, SkippedVariant
 from controlplane.building.work_folder import work_folder
-from controlplane.profiling.measuring import kind_of
+from controlplane.profiling.configurations import kind_of
 from controlplane.profiling.telling import Telling
 from controlplane.profiling.workbench import Workbench
 from profiler.evaluation.accuracy import Judgement

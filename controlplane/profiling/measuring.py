@@ -14,6 +14,7 @@ from pathlib import Path
 from controlplane.building.family import REFERENCE, BuiltVariant
 from controlplane.building.meter import Meter
 from controlplane.building.types import SkippedVariant, Thoroughness
+from controlplane.profiling.configurations import History, thread_counts, with_threads
 from controlplane.profiling.telling import Telling
 from controlplane.profiling.workbench import Workbench
 from controlplane.views.catalog.frontier import dominated
@@ -23,23 +24,12 @@ from profiler.sampling.space import Configuration, Space
 from profiler.sandbox.limits import MeasureLimits
 from variants.errors import InvalidArtifact
 from variants.figures import counted
-from variants.types import (
-    CatalogSnapshot,
-    DeviceKind,
-    LatencyPoint,
-    Profile,
-    ProfileSource,
-    Variant,
-    VariantName,
-)
+from variants.types import LatencyPoint, Profile, Variant, VariantName
 
 FULL_S = 60.0
 """What takes longer than this to measure in full is sampled, unless the request says otherwise."""
 STEPS_PER_KIND = 2
 """Steps of progress on each device kind: judging and measuring."""
-
-History = Mapping[str, Mapping[Configuration, float]]
-"""Model to what was measured of it on a device kind: p50 in ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,52 +41,6 @@ class Measured:
     profile: Profile
     known: bool = False
     """Whether it was measured before, and comes from the build cache."""
-
-
-def thread_counts(kind: DeviceKind) -> tuple[int, ...]:
-    """Numbers of threads worth trying on a device kind: all its cores, and powers of two below."""
-    if kind.gpu is not None:
-        return (max(kind.cores, 1),)
-    below = [1 << i for i in range(kind.cores.bit_length()) if 1 << i < kind.cores]
-    return (kind.cores, *reversed(below))
-
-
-def with_threads(variant: Variant, threads: int) -> Variant:
-    """The variant that computes with fewer threads than its worker has: ``...-t1``."""
-    return replace(
-        variant,
-        name=VariantName(f"{variant.name}-t{threads}"),
-        options={**variant.options, "threads": str(threads)},
-    )
-
-
-def history_of(catalog: CatalogSnapshot, kind: DeviceKind, *, but: str = "") -> History:
-    """What was measured of other models on a device kind: what is known of this machine."""
-    variants = {variant.key: variant for variant in catalog.variants}
-    found: dict[str, dict[Configuration, float]] = {}
-    for profile in catalog.profiles:
-        variant = variants.get((profile.task, profile.variant))
-        measured = profile.source is not ProfileSource.EXACT
-        if variant is None or not measured or profile.device_kind != kind.name:
-            continue
-        if variant.model_version == but:
-            continue
-        threads = int(variant.options.get("threads", kind.cores))
-        known = found.setdefault(f"{variant.task}/{variant.model_version}", {})
-        for point in profile.points:
-            if not point.error:
-                each = Configuration(
-                    kind=kind_of(variant), threads=threads, batch_size=point.batch_size
-                )
-                known[each] = point.p50_ms
-    return found
-
-
-def kind_of(variant: Variant) -> str:
-    """``onnx-int8`` of ``cnn-v1-onnx-int8-t1``."""
-    kind = variant.name.removeprefix(f"{variant.model_version}-")
-    threads = variant.options.get("threads")
-    return kind.removesuffix(f"-t{threads}") if threads else kind
 
 
 class Measuring:

@@ -25,13 +25,8 @@ from controlplane.building.types import (
     SkippedVariant,
     Thoroughness,
 )
-from controlplane.profiling.measuring import (
-    STEPS_PER_KIND,
-    History,
-    Measured,
-    Measuring,
-    history_of,
-)
+from controlplane.profiling.configurations import History, history_of
+from controlplane.profiling.measuring import STEPS_PER_KIND, Measured, Measuring
 from controlplane.profiling.workbench import Workbench
 from controlplane.registry.joined_task import joined_task
 from profiler.evaluation.labelled_rows import LabelledRows, read_task_rows, split_for_calibration

@@ -23,7 +23,7 @@ from controlplane.building.meter import Meter
 from controlplane.building.sources import Sources
 from controlplane.building.types import Progress, RegistrationLimits
 from controlplane.building.work_folder import work_folder
-from controlplane.profiling.measuring import kind_of
+from controlplane.profiling.configurations import kind_of
 from controlplane.registry.damage import AGAIN, Damage, artifacts_of, damages
 from controlplane.registry.preparation import Preparation, checked
 from variants.artifacts.protocol import ArtifactStore

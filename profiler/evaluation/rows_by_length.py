@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler.evaluation.labelled_rows import read_arrays
+from profiler.evaluation.npz_arrays import read_arrays
 from profiler.evaluation.position_truth import UNSAID, row_lengths
 from variants.errors import InvalidArtifact
 from variants.figures import counted

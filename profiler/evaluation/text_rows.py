@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler.evaluation.labelled_rows import MAX_MIB, read_arrays
+from profiler.evaluation.npz_arrays import MAX_MIB, read_arrays
 from profiler.evaluation.position_truth import UNSAID
 from variants.checks.onnx_file import check_file
 from variants.errors import InvalidArtifact

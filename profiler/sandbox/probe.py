@@ -13,10 +13,10 @@ from typing import Any, Self
 
 from profiler.evaluation.accuracy import BATCH, FIRST, Judgement
 from profiler.sandbox.calls import Announce
-from profiler.sandbox.limits import PATIENCE, MeasureLimits, SandboxLimits
+from profiler.sandbox.enough import is_settled, is_too_slow, is_useful
+from profiler.sandbox.limits import MeasureLimits, SandboxLimits
 from profiler.sandbox.measure import Weight
 from profiler.sandbox.sandbox import Sandbox, ignored
-from profiler.timing.contention import Contention
 from profiler.timing.statistics import Round, Sample
 from variants.errors import InvalidArtifact, TrialTimedOut, TrialTooLarge
 from variants.metrics.metric import LABELS
@@ -28,8 +28,6 @@ Settling = Callable[[int, int, float], None]
 of the time that takes is over."""
 MOST = 0.95
 """How far a batch size seems to be at most that is not settled."""
-CALM = 2
-"""How many times the usual number of rounds is made, until some had no contention."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -395,41 +393,6 @@ def _how_far(pairs: Sequence[tuple[Probe, int]]) -> tuple[int, int, float]:
         for (probe, size), over in zip(pairs, settled, strict=True)
     ]
     return sum(settled), len(pairs), sum(shares) / len(pairs)
-
-
-def is_settled(sample: Sample, limits: MeasureLimits) -> bool:
-    """Whether the median is known well enough, or it is time to stop; a batch too slow is."""
-    if is_too_slow(sample, limits):
-        return True
-    if len(sample.rounds) < limits.rounds:
-        return False
-    if sample.contention is not Contention.NONE and len(sample.rounds) < CALM * limits.rounds:
-        return False
-    if sample.half_width <= limits.precision or sample.seconds >= PATIENCE * limits.point_s:
-        return True
-    return len(sample.rounds) >= PATIENCE * limits.rounds
-
-
-def is_too_slow(sample: Sample, limits: MeasureLimits) -> bool:
-    """Whether one batch takes longer than the limits want."""
-    return sample.point.p50_ms / 1000 > limits.slowest_batch_s
-
-
-def is_useful(points: Sequence[LatencyPoint], gain: float) -> bool:
-    """Whether batches larger than the last of these can be expected to raise the throughput.
-
-    They can if it grew by more than ``gain`` over the last two doublings; one alone says little,
-    for kernels change with the shape.
-    """
-    if not points:
-        return True
-    last = points[-1]
-    before = [point for point in points if point.batch_size * 4 <= last.batch_size]
-    if not before:
-        return True
-    quarter = before[-1]
-    grown = last.batch_size * quarter.p50_ms / (quarter.batch_size * max(last.p50_ms, 1e-9))
-    return grown > 1 + gain
 
 
 def cores_for(threads: int, available: Sequence[int] | None = None) -> tuple[int, ...]:

@@ -50,6 +50,14 @@ Limit = Annotated[int, Query(ge=1, le=1_000, description="At most so many, newes
 def running_routes(context: ApiContext) -> APIRouter:
     """What is there now, and how queries end."""
     routes = APIRouter(prefix="/v1", tags=["running"])
+    _add_workers(routes, context)
+    _add_plan(routes, context)
+    _add_outcomes(routes, context)
+    return routes
+
+
+def _add_workers(routes: APIRouter, context: ApiContext) -> None:
+    """Workers: all of them, in parts, or one."""
 
     @routes.get("/workers", summary="Workers and what they have loaded")
     async def workers(
@@ -77,6 +85,10 @@ def running_routes(context: ApiContext) -> APIRouter:
             raise NotFound(f"there is no worker {worker[:256]!r}{known}")
         return WorkerSchema.model_validate(statuses[worker])
 
+
+def _add_plan(routes: APIRouter, context: ApiContext) -> None:
+    """The plan, and the turns of the control loop that made it."""
+
     @routes.get("/plan", summary="The newest plan, its explanation, and how it stands now")
     async def plan(
         task: Annotated[
@@ -100,6 +112,10 @@ def running_routes(context: ApiContext) -> APIRouter:
         found = await asyncio.to_thread(context.catalog.ticks, limit, changes=changes)
         return Ticks(ticks=[TickSchema.of(tick) for tick in found])
 
+
+def _add_outcomes(routes: APIRouter, context: ApiContext) -> None:
+    """How queries end, lately and over the last hour."""
+
     @routes.get("/slo", summary="How well SLOs are met")
     async def slo() -> SloReport:
         short = (await context.cores()).level is CoreLevel.SHORT
@@ -119,8 +135,6 @@ def running_routes(context: ApiContext) -> APIRouter:
             # Of one that is removed the samples of the last hour are shown.
             find_task(await context.snapshot(), task)
         return History.model_validate(history(samples, time(), seconds, task))
-
-    return routes
 
 
 async def _plan_now(context: ApiContext, task: str | None) -> PlanSchema:

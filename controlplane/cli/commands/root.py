@@ -223,7 +223,7 @@ COMMANDS = {
         ),
         Entry(
             name="explain",
-            target="controlplane.cli.commands.query:explain",
+            target="controlplane.cli.commands.asking.explain:explain",
             help="Why a query would be answered as it would.",
         ),
         Entry(

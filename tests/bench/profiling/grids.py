@@ -12,8 +12,9 @@ import numpy as np
 import psutil
 
 from profiler.sampling.space import Configuration, Space
+from profiler.sandbox.enough import is_too_slow
 from profiler.sandbox.limits import MeasureLimits
-from profiler.sandbox.probe import Probe, is_too_slow
+from profiler.sandbox.probe import Probe
 from profiler.sandbox.sandbox import Sandbox
 from tests.bench.building.resnet import CLASSES, resnet18
 from variants.builders.registry import BUILDERS, make_builder, missing_here

@@ -1,68 +1,36 @@
 """A backup that is restored is the same installation."""
 
 import hashlib
-import io
-import json
-import sqlite3
 import tarfile
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
 from sqlalchemy import MetaData, select
 
-from controlplane.backups.archive import Summary
 from controlplane.backups.reading import read_backup
 from controlplane.backups.writing import write_backup
-from tests.contracts.places import Place, place
+from tests.contracts.places import Place
+from tests.controlplane.backups.saved import (
+    Members,
+    change_catalog,
+    change_summary,
+    filled,
+    is_empty,
+    read_members,
+    restored,
+    rewritten,
+    saved,
+    sqlite,
+)
 from tests.controlplane.fleet import register_echo
-from tests.variants.catalog_builders import event, plan, tick
+from tests.variants.catalog_builders import plan
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.database import make_engine
 from variants.catalog.migrations import upgrade
 from variants.catalog.sql import open_catalog
-from variants.errors import Conflict, InvalidInput, ModellessError, StaleEpoch
-from variants.types import DeviceKindName, Peak, TaskName
-
-Members = dict[str, bytes]
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    (tmp_path / "here").mkdir()
-    with place(request.param, request, tmp_path / "here") as made:
-        yield made
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> FileArtifactStore:
-    return FileArtifactStore(tmp_path / "artifacts")
-
-
-@pytest.fixture
-def other(tmp_path: Path) -> FileArtifactStore:
-    return FileArtifactStore(tmp_path / "other-artifacts")
-
-
-def sqlite(folder: Path, name: str = "there") -> str:
-    return f"sqlite:///{folder / f'{name}.db'}"
-
-
-def filled(url: str, store: FileArtifactStore, folder: Path) -> None:
-    """A catalog with something in nearly all of its tables."""
-    with closing(open_catalog(url)) as catalog:
-        for model in ("a", "b"):
-            register_echo(catalog, store, folder, model)
-        catalog.set_inventory(DeviceKindName("cpu-1"), 2)
-        epoch = catalog.acquire_leadership("here#1")
-        stored = catalog.put_plan(plan(epoch))
-        catalog.add_tick(tick(stored.version, why=["demand", 1.5, None]))
-        catalog.add_event(event('it has "quotes", é and\na second line'))
-        catalog.put_learned("forecast", 12.5, bytes(range(256)), epoch=epoch)
-        catalog.add_peak(Peak(task=TaskName("digits"), factor=2.0, start_s=1e9, end_s=1e9 + 60))
+from variants.errors import Conflict, InvalidInput, StaleEpoch
 
 
 def everything(url: str) -> list[object]:
@@ -73,16 +41,6 @@ def everything(url: str) -> list[object]:
             catalog.ticks(100), catalog.events(100), catalog.peaks(), catalog.leader(),
             catalog.learned("forecast"),
         ]  # fmt: skip
-
-
-def saved(url: str, store: FileArtifactStore, folder: Path, *, replace: bool = False) -> Path:
-    file = folder / "backup.tar"
-    write_backup(file, url, store, release="1.2.3", replace=replace)
-    return file
-
-
-def restored(file: Path, url: str, store: FileArtifactStore, folder: Path) -> Summary:
-    return read_backup(file, url, store, scratch=folder)
 
 
 def test_what_is_restored_is_the_same(
@@ -302,160 +260,6 @@ def test_what_is_registered_is_never_replaced(
     assert list(other.digests()) == []  # nothing was done for nothing
 
 
-# -- files that are not what they should be -----------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A backup, made once."""
-    folder = tmp_path_factory.mktemp("made")
-    store = FileArtifactStore(folder / "artifacts")
-    filled(sqlite(folder), store, folder)
-    return saved(sqlite(folder), store, folder).read_bytes()
-
-
-def is_empty(folder: Path) -> bool:
-    """Whether nothing is registered where a backup was to be restored."""
-    if not (folder / "there.db").exists():
-        return True
-    with closing(open_catalog(sqlite(folder))) as catalog:
-        return catalog.snapshot().tasks == ()
-
-
-def read_members(file: Path) -> Members:
-    with tarfile.open(file) as tar:
-        return {m.name: tar.extractfile(m).read() for m in tar}  # type: ignore[union-attr]
-
-
-def rewritten(file: Path, change: Callable[[Members], None]) -> Path:
-    """The backup with changed members."""
-    members = read_members(file)
-    change(members)
-    with tarfile.open(file, "w") as tar:
-        for name, content in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return file
-
-
-def change_summary(members: Members, **changes: object) -> None:
-    members["backup.json"] = orjson.dumps(orjson.loads(members["backup.json"]) | changes)
-
-
-def change_catalog(members: Members, rows: bytes) -> None:
-    """Other rows, of which the summary knows."""
-    members["catalog.jsonl"] = rows
-    change_summary(members, catalog_sha256=hashlib.sha256(rows).hexdigest())
-
-
-def cut_artifact(members: Members) -> None:
-    name = next(name for name in members if name.startswith("artifacts/"))
-    members[name] = members[name] + b"more"
-
-
-def change_row(members: Members, of: str, change: Callable[[dict[str, Any]], object]) -> None:
-    """The last row of a table, changed; the summary knows."""
-    rows = [orjson.loads(line) for line in members["catalog.jsonl"].splitlines()]
-    change([row for table, row in rows if table == of][-1])
-    change_catalog(members, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
-
-
-def drop_table(members: Members, of: str) -> None:
-    rows = members["catalog.jsonl"].splitlines(keepends=True)
-    change_catalog(members, b"".join(row for row in rows if orjson.loads(row)[0] != of))
-
-
-def drop_artifact(members: Members) -> None:
-    del members[next(name for name in members if name.startswith("artifacts/"))]
-
-
-WRONG: dict[str, tuple[Callable[[Members], None], str]] = {
-    "rows were changed": (
-        lambda m: m.update({"catalog.jsonl": m["catalog.jsonl"].replace(b"digits", b"dogits")}),
-        "is damaged",
-    ),
-    "an artifact was changed": (cut_artifact, "is damaged"),
-    "an artifact lacks": (drop_artifact, "1 of 2 artifacts are not in it"),
-    "the catalog lacks": (lambda m: m.__delitem__("catalog.jsonl"), "it holds no catalog"),
-    "the summary lacks": (lambda m: m.__delitem__("backup.json"), "is no backup"),
-    "the summary is something else": (lambda m: m.update({"backup.json": b"[]"}), "is no backup"),
-    "a later form": (lambda m: change_summary(m, format=2), "has the format 2"),
-    "later tables": (lambda m: change_summary(m, migration="9999_x"), "tables at 9999_x"),
-    "a stranger's file": (lambda m: m.update({"../../etc/x": b""}), "belongs to no backup"),
-    "a wrong name": (lambda m: m.update({"artifacts/../x": b""}), "is not a digest"),
-    "an unknown table": (lambda m: change_catalog(m, b'["sqlite_master",{}]\n'), "no table"),
-    "an unknown column": (lambda m: change_catalog(m, b'["events",{"x":1}]\n'), "a column 'x'"),
-    "no rows at all": (lambda m: change_catalog(m, b"nonsense\n"), "is damaged"),
-    "a number that none holds": (
-        lambda m: change_row(m, "variants", lambda row: row.update(size_bytes=2**63)),
-        "no catalog holds such a value",
-    ),
-    "a row that lacks a column": (
-        lambda m: change_row(m, "profile_points", lambda row: row.pop("p50_ms")),
-        "no catalog holds such a value",
-    ),
-    "text for a number": (
-        lambda m: change_row(m, "profiles", lambda row: row.update(load_s="soon")),
-        "no catalog holds such a value",
-    ),
-    "a counter of text": (
-        lambda m: change_row(m, "counters", lambda row: row.update(value="many")),
-        "a counter that is no number",
-    ),
-    "a precision that there is not": (
-        lambda m: change_row(m, "variants", lambda row: row.update(precision="fp7")),
-        "cannot be read: ValueError, 'fp7' is not a valid Precision",
-    ),
-    "an input without a name": (
-        lambda m: change_row(m, "tasks", lambda row: row.update(inputs=[{}])),
-        "cannot be read: KeyError, 'name'",
-    ),
-    "a plan without placements": (
-        lambda m: change_row(m, "plans", lambda row: row.update(body={"x": 1})),
-        "cannot be read: KeyError, 'placements'",
-    ),
-    "a tick at no time": (
-        lambda m: change_row(m, "ticks", lambda row: row.update(at="whenever")),
-        "cannot be read: ValueError",
-    ),
-    "no counters": (lambda m: drop_table(m, "counters"), "contradicts itself: .*UNIQUE"),
-    "no versions": (lambda m: drop_table(m, "versions"), "contradicts itself: .*FOREIGN KEY"),
-    "no latencies": (lambda m: drop_table(m, "profile_points"), "without a latency"),
-    "tables without a name": (lambda m: change_summary(m, migration=[]), r"tables at \[\]"),
-    "rows of another shape": (lambda m: change_catalog(m, b"[1,2,3]\n"), "is damaged"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_file_is_refused_and_restores_nothing(
-    name: str, made: bytes, other: FileArtifactStore, tmp_path: Path
-) -> None:
-    change, said = WRONG[name]
-    file = tmp_path / "backup.tar"
-    file.write_bytes(made)
-
-    with pytest.raises(InvalidInput, match=said):
-        restored(rewritten(file, change), sqlite(tmp_path), other, tmp_path)
-
-    assert is_empty(tmp_path)
-    assert not list(tmp_path.glob("restore-*"))
-
-
-@pytest.mark.parametrize("part", [0.05, 0.3, 0.5, 0.7, 0.95])
-def test_a_file_that_is_cut_off_restores_nothing(
-    part: float, made: bytes, other: FileArtifactStore, tmp_path: Path
-) -> None:
-    file = tmp_path / "backup.tar"
-    # Tar pads its end with zeros, which may be missing.
-    file.write_bytes(made[: int(part * len(made.rstrip(b"\0")))])
-
-    with pytest.raises(ModellessError):
-        restored(file, sqlite(tmp_path), other, tmp_path)
-
-    assert is_empty(tmp_path)
-
-
 def test_a_restore_that_failed_can_be_done_again(
     store: FileArtifactStore, other: FileArtifactStore, tmp_path: Path
 ) -> None:
@@ -481,33 +285,3 @@ def test_an_empty_catalog_can_be_saved(store: FileArtifactStore, tmp_path: Path)
 
     assert (summary.tasks, summary.artifacts) == (0, 0)
     restored(tmp_path / "backup.tar", sqlite(tmp_path), store, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("other", "advice"),
-    [
-        ("", "it has none, as nothing was ever started with it"),
-        (
-            "0007",
-            "they are at 0007, .* use the version that it is used by, or start this one first",
-        ),
-        ("9999", "they are at 9999, made by a newer one; upgrade modelless"),
-    ],
-)
-def test_tables_of_another_version_are_left_alone(
-    other: str, advice: str, store: FileArtifactStore, tmp_path: Path
-) -> None:
-    here = sqlite(tmp_path, "here")
-    if other == "9999":
-        upgrade(here)
-        with closing(sqlite3.connect(tmp_path / "here.db")) as tables, tables:
-            tables.execute("UPDATE alembic_version SET version_num = '9999'")
-    elif other:
-        upgrade(here, other)
-
-    begin = "has no tables as this version of modelless makes them: "
-    with pytest.raises(Conflict, match=begin + advice):
-        saved(here, store, tmp_path)
-
-    assert (tmp_path / "here.db").exists() is bool(other)
-    assert not (tmp_path / "backup.tar").exists()

@@ -19,7 +19,7 @@ from controlplane.startup.presence import write_state
 from controlplane.startup.state_directory import prepare, take_lock
 from controlplane.startup.supervisor import Supervisor
 from tests.controlplane.builders import DictLive, digits_catalog
-from tests.controlplane.startup.test_supervisor import plain_step
+from tests.controlplane.startup.supervising.supervised import plain_step
 from tests.disks import fill, small_disk
 from tests.integration.deployment import CLI, environment
 from tests.ports import free_port

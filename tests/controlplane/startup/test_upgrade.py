@@ -1,8 +1,6 @@
 """Replacing what runs, one by one, on a Serve and workers that are played."""
 
-import contextlib
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,161 +8,16 @@ import typer
 
 from controlplane.cli.upgrading import Stopped, only_one, pausing, telling_what_stays
 from controlplane.cluster.replicas import Deployment, Replicas
-from controlplane.live_state.state import REPLACING_TTL_S
 from controlplane.settings import load_settings
 from controlplane.slices import Kind
 from controlplane.startup.presence import write_state
 from controlplane.startup.served import Serving, serving
 from controlplane.startup.state_directory import take_lock
-from controlplane.startup.upgrade import Part, Upgrade
+from controlplane.startup.upgrade import Part
 from controlplane.startup.upgraded_parts import none_kept
-from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded, StateUnavailable
+from tests.controlplane.startup.played import NEW, OLD, Made, Played, upgrade, workers
+from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded
 from variants.types import DeviceKindName
-
-NEW, OLD = "new", "old"
-ALL = frozenset({("digits", "a"), ("digits", "b")})
-
-
-class Made(Deployment):
-    """One whose generation needs no Ray."""
-
-    @property
-    def generation(self) -> str:
-        return NEW
-
-
-class Killed(BaseException):
-    """What runs is ended without a word."""
-
-
-@dataclass
-class Played:
-    """Serve with workers: a replica that leaves is replaced after a second, loaded after two."""
-
-    running: dict[str, str]
-    room: int = 0
-    """For how many more there is room."""
-    broken: bool = False
-    """New ones do not load what they should."""
-    now_s: float = 0.0
-    renewed: bool = False
-    starts_new: bool = False
-    """What Serve starts is new before anything is replaced."""
-    extra: bool = False
-    extra_until_s: float = 0.0
-    held: dict[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
-    coming: list[tuple[float, str]] = field(default_factory=list)
-    loading: list[tuple[float, str]] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
-    fewest: int = 99
-    """Workers that had everything, at the worst moment."""
-    interrupt_at_s: float = 1e9
-    kill_at_s: float = 1e9
-    dead: bool = False
-    """The upgrade was killed: nothing of it does anything any more."""
-    made: int = 0
-
-    def __post_init__(self) -> None:
-        self.target = len(self.running)
-        self.held = dict.fromkeys(self.running, ALL)
-
-    # -- Serve ----------------------------------------------------------------------------------
-
-    def look(self, deployment: Deployment) -> Replicas:
-        return Replicas(
-            target=self.target, generations=dict(self.running), going=0,
-            message="",
-        )  # fmt: skip
-
-    def starts(self, deployment: Deployment) -> str:
-        return NEW if self.renewed or self.starts_new else OLD
-
-    def renew(self, deployment: Deployment, mark: str) -> None:
-        self.renewed = True
-        self.asked.append(f"renew {deployment.application}")
-
-    def end(self, deployment: Deployment) -> None:
-        self.asked.append(f"end {deployment.application}")
-
-    def leave(self, deployment: Deployment, replica: str) -> bool:
-        self.asked.append(deployment.application)
-        if self.now_s % 4 == 1.0:
-            return False  # it takes in a configuration
-        del self.running[replica], self.held[replica]
-        self._start()
-        return True
-
-    # -- the control loop, the gateway and the clock ----------------------------------------------
-
-    def hold(self, extra: Collection[str]) -> None:
-        if self.dead:
-            raise Killed
-        if extra and not self.extra:
-            self.target += 1
-            self._start()
-        if not extra and self.extra:
-            self._end_the_one_more()
-        self.extra = bool(extra)
-        self.extra_until_s = self.now_s + REPLACING_TTL_S
-
-    def _end_the_one_more(self) -> None:
-        self.target -= 1
-        if len(self.running) > self.target:
-            del self.held[gone := min(self.running)], self.running[gone]
-        elif self.coming:
-            self.coming.pop()
-
-    def serving(self) -> Serving:
-        if self.now_s % 3 == 0.5:
-            raise ClusterUnavailable("it does not answer for a moment")
-        if self.now_s % 3 == 1.0:
-            raise StateUnavailable("the database is busy for a moment")
-        return Serving(workers={f"w-{one}": held for one, held in self.held.items()}, planned={})
-
-    def pause(self, seconds: float) -> None:
-        self.fewest = min(self.fewest, sum(held == ALL for held in self.held.values()))
-        self.now_s += seconds
-        if self.extra and self.now_s >= self.extra_until_s:
-            self._end_the_one_more()  # nobody has asked for it since
-            self.extra = False
-        if self.dead or self.now_s >= self.kill_at_s:
-            self.dead, self.kill_at_s = True, 1e9
-            raise Killed
-        if self.now_s >= self.interrupt_at_s:
-            self.interrupt_at_s = 1e9
-            raise KeyboardInterrupt
-        for due, replica in [one for one in self.coming if one[0] <= self.now_s]:
-            self.coming.remove((due, replica))
-            new = self.renewed or self.starts_new
-            self.running[replica], self.held[replica] = NEW if new else OLD, frozenset()
-            self.loading.append((due + 2, replica))
-        for due, replica in self.loading:
-            if due <= self.now_s and not self.broken and replica in self.held:
-                self.held[replica] = ALL
-
-    def _start(self) -> None:
-        self.made += 1
-        self.coming.append((self.now_s + 1, f"n{self.made}"))
-
-
-def upgrade(
-    played: Played,
-    *,
-    allow_gap: bool = False,
-    every: bool = False,
-    say: Callable[[str], None] | None = None,
-) -> Upgrade:
-    return Upgrade(
-        played, played.serving, played.hold, say or played.said.append, lambda: played.now_s,
-        played.pause, patience_s=30.0, allow_gap=allow_gap, every=every,
-    )  # fmt: skip
-
-
-def workers(played: Played) -> list[Part]:
-    made = Made(application="a", name="worker", built=None)
-    room = played.room > 0
-    return [Part(words="workers", deployment=made, extra="cpu-1", room=room, worker_prefix="w-")]
 
 
 def test_serve_starts_everything_new_before_anything_leaves() -> None:
@@ -324,96 +177,6 @@ def test_with_room_none_leaves_for_one_that_does_not_become_healthy() -> None:
     with pytest.raises(DeadlineExceeded):
         upgrade(played).run(workers(played))
     assert ({"o1", "o2"} <= played.held.keys(), played.extra) == (True, False)
-
-
-@pytest.mark.parametrize("room", [0, 1])
-def test_interrupted_at_any_moment_it_goes_on_when_it_is_run_again(room: int) -> None:
-    for moment in range(1, 30):
-        played = Played({"o1": OLD, "o2": OLD}, room=room, interrupt_at_s=moment / 2)
-        parts = workers(played)
-        interrupted: Callable[[], None] = lambda: upgrade(played).run(parts)  # noqa: B023, E731
-        try:
-            interrupted()
-        except KeyboardInterrupt:
-            assert played.extra is False
-            played.pause(5.0)
-            interrupted()
-        assert set(played.running.values()) == {NEW}, moment
-        assert (len(played.running), played.fewest >= 1) == (2, True), moment
-
-
-class SlowToLeave(Played):
-    """The only replica serves on for three seconds after it was asked to leave. Where one is too
-    many, Serve ends what has not started, and else the new one."""
-
-    leaving: float | None = None
-
-    def hold(self, extra: Collection[str]) -> None:
-        if self.extra and not extra and self.coming:
-            self.coming.pop()
-            self.extra = False
-        else:
-            super().hold(extra)
-
-    def leave(self, deployment: Deployment, replica: str) -> bool:
-        self.leaving = self.leaving or self.now_s + 3
-        return True
-
-    def pause(self, seconds: float) -> None:
-        if self.leaving is not None and self.now_s >= self.leaving and "o1" in self.running:
-            del self.running["o1"], self.held["o1"]
-            self._start()
-        super().pause(seconds)
-
-
-def test_interrupted_at_any_moment_one_serves() -> None:
-    """The one more is not ended while the other is on its way out."""
-    for moment in range(1, 30):
-        played = SlowToLeave({"o1": OLD}, room=1, interrupt_at_s=moment / 2)
-        with contextlib.suppress(KeyboardInterrupt):
-            upgrade(played).run(workers(played))
-        assert played.extra is False
-        played.interrupt_at_s = 1e9
-        for _ in range(60):
-            played.pause(0.5)
-        assert (len(played.running), played.extra, played.fewest >= 1) == (1, False, True), moment
-
-
-def test_interrupted_twice_the_one_more_ends_by_itself() -> None:
-    played = SlowToLeave({"o1": OLD}, room=1, interrupt_at_s=1e9)
-
-    def impatient(sentence: str) -> None:
-        if sentence.endswith(("w-o1 leaves", "for its successor")):
-            played.interrupt_at_s = 0.0
-
-    replacing = upgrade(played, say=impatient)
-    with pytest.raises(KeyboardInterrupt):
-        replacing.run(workers(played))
-    assert (played.extra, "o1" in played.running) == (True, True)
-    for _ in range(60):
-        played.pause(0.5)
-    assert (len(played.running), played.extra, played.fewest >= 1) == (1, False, True)
-
-
-@pytest.mark.parametrize("later_s", [0.0, 5.0, REPLACING_TTL_S - 0.5, REPLACING_TTL_S + 5.0])
-@pytest.mark.parametrize("count", [1, 2])
-def test_killed_at_any_moment_it_goes_on_when_it_is_run_again(count: int, later_s: float) -> None:
-    """The one more that the killed one had started runs on for a while, and no other comes."""
-    for half in range(1, 60):
-        played = Played({f"o{n}": OLD for n in range(count)}, room=1)
-        played.kill_at_s = played.now_s + half / 2
-        with contextlib.suppress(Killed):
-            upgrade(played).run(workers(played))
-        played.dead, played.kill_at_s = False, 1e9
-        until_s = played.now_s + later_s
-        while played.now_s < until_s:
-            played.pause(0.5)
-        upgrade(played).run(workers(played))
-        assert set(played.running.values()) == {NEW}, half
-        while played.extra:  # where all was new already, it ends by itself
-            played.pause(0.5)
-        assert len(played.running) == count, half
-        assert played.fewest >= 1, half
 
 
 def nodes_of_their_own(played: Played) -> list[Part]:

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.sandbox.enough import is_settled, is_too_slow, is_useful
 from profiler.sandbox.limits import PATIENCE, MeasureLimits
-from profiler.sandbox.probe import cores_for, is_settled, is_too_slow, is_useful
+from profiler.sandbox.probe import cores_for
 from profiler.timing.contention import Contention, Mark, Watch, contention_between, lost_s
 from profiler.timing.statistics import KEPT, Round, Sample, median_interval, percentile_point
 from variants.types import LatencyPoint

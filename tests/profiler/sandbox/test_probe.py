@@ -10,9 +10,10 @@ import psutil
 import pytest
 
 from profiler.hardware_counters import DeviceMemory, PowerMeter, Reading
+from profiler.sandbox.enough import CALM
 from profiler.sandbox.limits import MeasureLimits
 from profiler.sandbox.measure import Trial
-from profiler.sandbox.probe import CALM, Probe, TooMuch, cores_for, settle
+from profiler.sandbox.probe import Probe, TooMuch, cores_for, settle
 from tests import onnx_models as models
 from variants.errors import InvalidArtifact
 from variants.types import Digest, TaskName, TensorSpec, VariantName

@@ -6,9 +6,9 @@ from itertools import chain, repeat
 
 import pytest
 
+from profiler.sandbox.enough import CALM, is_settled
 from profiler.sandbox.limits import MeasureLimits
 from profiler.sandbox.measure import _runs
-from profiler.sandbox.probe import CALM, is_settled
 from profiler.timing.contention import Contention
 from profiler.timing.core_speed import FIRST_LOOKS, SLOWER, STEP_S, WAIT_LIMIT_S, CoreSpeed
 from profiler.timing.statistics import Round, Sample

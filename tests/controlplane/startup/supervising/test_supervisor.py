@@ -1,70 +1,33 @@
-"""The supervisor's state directory: lock, leftovers, state file. Ray has no part in it."""
+"""The supervisor, without Ray: what it claims, remembers, says and ends."""
 
-import asyncio
 import errno
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from controlplane.cluster.ray_processes import ray_dir
-from controlplane.live_state import ENDING, opened
 from controlplane.settings import Settings, load_settings
 from controlplane.startup import supervisor as startup
 from controlplane.startup.applications import worker_names
-from controlplane.startup.presence import (
-    as_running,
-    base_url,
-    read_state,
-    running,
-    state_path,
-    write_state,
-)
-from controlplane.startup.processes import deaf_to_hang_ups, end_processes, is_alive
-from controlplane.startup.state_directory import clear_files, clear_leftovers, prepare
-from controlplane.startup.supervisor import Supervisor, _announce_end
+from controlplane.startup.presence import as_running, base_url, running, state_path, write_state
+from controlplane.startup.processes import end_processes, is_alive
+from controlplane.startup.state_directory import clear_leftovers, prepare
+from controlplane.startup.supervisor import Supervisor
 from controlplane.startup.valkey import EmbeddedValkey
-from tests.ports import free_port
-from variants.errors import ClusterUnavailable, Conflict, InvalidInput, StateUnavailable
+from tests.controlplane.startup.supervising.supervised import plain_step, supervisor
+from variants.errors import ClusterUnavailable, Conflict, StateUnavailable
 
 STUBBORN = (
     "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
 )
-
-
-@contextmanager
-def plain_step(_title: str) -> Iterator[Callable[[str], None]]:
-    """A step that says nothing."""
-    yield lambda _: None
-
-
-@pytest.fixture(autouse=True)
-def _handlers() -> Iterator[None]:
-    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGHUP)}
-    yield
-    for one, handler in before.items():
-        signal.signal(one, handler)
-
-
-@pytest.fixture
-def port() -> int:
-    return free_port()
-
-
-@pytest.fixture
-def settings(tmp_path: Path, port: int) -> Settings:
-    return load_settings(state_dir=tmp_path, host="127.0.0.1", port=port, grpc_port=0)
 
 
 @pytest.fixture
@@ -73,10 +36,6 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     yield process
     process.kill()
     process.wait()
-
-
-def supervisor(settings: Settings, said: list[str] | None = None) -> Supervisor:
-    return Supervisor(settings, plain_step, (said if said is not None else []).append)
 
 
 def identity(process: subprocess.Popen[bytes]) -> tuple[int, float]:
@@ -244,38 +203,6 @@ def test_there_is_an_application_for_each_kind(settings: Settings) -> None:
     assert worker_names(sliced) == ["modelless-worker-cpu-1", "modelless-worker-cpu-2"]
 
 
-def test_two_cannot_have_the_same_directory(settings: Settings) -> None:
-    first = supervisor(settings)
-    first.claim()
-    with pytest.raises(Conflict, match=rf"modelless is starting \(process {os.getpid()}\)"):
-        supervisor(settings).claim()
-    (settings.run_dir / "ready").write_text(str(os.getpid()))
-    with pytest.raises(
-        Conflict, match=rf"already running at .* \(process {os.getpid()}\); .*upgrade"
-    ):
-        supervisor(settings).claim()
-    first.stop()
-    second = supervisor(settings)
-    second.claim()
-    second.stop()
-
-
-def test_a_look_at_the_lock_does_not_make_a_start_fail(settings: Settings) -> None:
-    prepare(settings)
-    look = (
-        "import fcntl, sys, time; f = open(sys.argv[1], 'a+');"
-        "fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); time.sleep(0.1)"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", look, str(settings.run_dir / "up.lock")], stdout=subprocess.PIPE
-    ) as looking:
-        assert looking.stdout is not None
-        looking.stdout.readline()
-        keeper = supervisor(settings)
-        keeper.claim()
-        keeper.stop()
-
-
 @pytest.mark.parametrize("gateways", [1, 2])
 def test_a_taken_port_is_named_and_the_directory_stays_free(
     settings: Settings, port: int, gateways: int
@@ -365,131 +292,6 @@ def test_a_process_that_nobody_waited_for_is_not_alive() -> None:
     process.wait()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"pid": 1}'])
-def test_a_state_file_that_says_nothing_counts_as_none(settings: Settings, text: str) -> None:
-    prepare(settings)
-    state_path(settings).write_text(text)
-    assert read_state(settings) is None
-    assert clear_leftovers(settings) == 0
-
-
-def test_nothing_runs_where_there_is_no_directory(settings: Settings, tmp_path: Path) -> None:
-    settings.state_dir = tmp_path / "nowhere"
-    assert running(settings) is None
-    assert not settings.state_dir.exists()
-
-
-def test_the_directory_and_its_secrets_are_private(settings: Settings, tmp_path: Path) -> None:
-    settings.state_dir = tmp_path / "state"
-    prepare(settings)
-    modes = {
-        path.name: path.stat().st_mode & 0o777
-        for path in (
-            settings.state_dir,
-            settings.run_dir,
-            settings.secret_path,
-            settings.state_dir / "ray.token",
-        )
-    }
-    assert modes == {"state": 0o700, "run": 0o700, "channel.secret": 0o600, "ray.token": 0o600}
-    token = (settings.state_dir / "ray.token").read_text()
-    prepare(settings)
-    assert (settings.state_dir / "ray.token").read_text() == token
-
-
-def test_a_directory_that_cannot_be_made_is_named(settings: Settings, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    settings.state_dir = tmp_path / "file" / "state"
-    with pytest.raises(InvalidInput, match="cannot be used: Not a directory"):
-        supervisor(settings).claim()
-
-
-def test_a_path_too_long_for_sockets_is_named(settings: Settings, tmp_path: Path) -> None:
-    settings.state_dir = tmp_path / ("x" * 100)
-    with pytest.raises(InvalidInput, match="too long for Unix sockets"):
-        supervisor(settings).claim()
-
-
-def test_sigterm_before_ray_ends_a_start_like_ctrl_c(settings: Settings) -> None:
-    keeper = supervisor(settings)
-    keeper.claim()
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGTERM)
-    keeper.stop()
-
-
-def test_a_terminal_that_is_closed_ends_a_start_like_ctrl_c(settings: Settings) -> None:
-    signal.signal(signal.SIGHUP, signal.default_int_handler)  # the test's own end is not meant
-    keeper = supervisor(settings)
-    keeper.claim()
-    assert signal.getsignal(signal.SIGHUP) is signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGHUP)
-    keeper.stop()
-
-
-def test_under_nohup_a_terminal_that_is_closed_ends_nothing(settings: Settings) -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    keeper = supervisor(settings)
-    keeper.claim()
-    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    keeper.stop()
-
-
-@pytest.fixture
-def hearing_hang_ups() -> Iterator[None]:
-    """Also where tests run under ``nohup``."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.usefixtures("hearing_hang_ups")
-def test_a_terminal_that_is_closed_leaves_what_was_started_to_be_ended_in_its_turn() -> None:
-    with deaf_to_hang_ups(), subprocess.Popen(["sleep", "600"]) as deaf:
-        deaf.send_signal(signal.SIGHUP)
-        deaf.terminate()
-        assert deaf.wait(60) == -signal.SIGTERM
-    with subprocess.Popen(["sleep", "600"]) as hears:
-        hears.send_signal(signal.SIGHUP)
-        assert hears.wait(60) == -signal.SIGHUP
-
-
-def test_an_interrupt_while_waiting_for_variants_is_no_failure(settings: Settings) -> None:
-    keeper = supervisor(settings)
-    keeper._interrupt(signal.SIGINT, None)
-    with pytest.raises(KeyboardInterrupt):
-        keeper.wait_for_variants(3, {"digits"})
-
-
-def test_sockets_of_killed_workers_and_old_logs_are_removed(settings: Settings) -> None:
-    prepare(settings)
-    (settings.run_dir / "w-1.sock").touch()
-    ray = ray_dir(settings)
-    for day in ("2026-01-01", "2026-01-02", "2026-01-03"):
-        (ray / f"session_{day}" / "logs").mkdir(parents=True)
-    keeper = supervisor(settings)
-    keeper.claim()
-    keeper.stop()
-    assert list(settings.run_dir.glob("w-*")) == []
-    assert [path.name for path in ray.iterdir()] == ["session_2026-01-03"]
-    shutil.rmtree(ray)
-
-
-@pytest.mark.parametrize(("ray_address", "left"), [("", 0), ("auto", 3)])
-def test_what_gateways_have_counted_is_forgotten_unless_they_may_go_on(
-    settings: Settings, ray_address: str, left: int
-) -> None:
-    settings = settings.model_copy(update={"ray_address": ray_address})
-    prepare(settings)
-    for name in ("g-1-1.sock", "g-1-2.json", "g-1-1.answers"):
-        (settings.run_dir / name).touch()
-
-    clear_files(settings)
-
-    assert len(list(settings.run_dir.glob("g-*"))) == left
-
-
 def test_a_live_state_that_does_not_answer_ends_the_start(settings: Settings, port: int) -> None:
     settings.redis_url = f"redis://127.0.0.1:{port}/0"
     with pytest.raises(StateUnavailable, match="does not answer: "):
@@ -503,20 +305,3 @@ def test_what_the_process_had_started_before_is_left_alone(
     keeper.claim()
     keeper.stop()
     assert sleeper.poll() is None
-
-
-async def test_whoever_follows_the_live_state_hears_that_all_is_stopped(live_url: str) -> None:
-    heard: list[str] = []
-
-    async def listen() -> None:
-        async with opened(live_url) as live:
-            async for what in live.changes():
-                heard.append(what)
-
-    listening = asyncio.create_task(listen())
-    while not heard:
-        await _announce_end(live_url)  # again: nobody may listen yet
-        await asyncio.sleep(0.01)
-    listening.cancel()
-    await asyncio.gather(listening, return_exceptions=True)
-    assert set(heard) == {ENDING}

@@ -1,0 +1,83 @@
+"""A start that is interrupted, or whose terminal is closed, and who hears of an end."""
+
+import asyncio
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from controlplane.live_state import ENDING, opened
+from controlplane.settings import Settings
+from controlplane.startup.processes import deaf_to_hang_ups
+from controlplane.startup.supervisor import _announce_end
+from tests.controlplane.startup.supervising.supervised import supervisor
+
+
+def test_sigterm_before_ray_ends_a_start_like_ctrl_c(settings: Settings) -> None:
+    keeper = supervisor(settings)
+    keeper.claim()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+    keeper.stop()
+
+
+def test_a_terminal_that_is_closed_ends_a_start_like_ctrl_c(settings: Settings) -> None:
+    signal.signal(signal.SIGHUP, signal.default_int_handler)  # the test's own end is not meant
+    keeper = supervisor(settings)
+    keeper.claim()
+    assert signal.getsignal(signal.SIGHUP) is signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGHUP)
+    keeper.stop()
+
+
+def test_under_nohup_a_terminal_that_is_closed_ends_nothing(settings: Settings) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    keeper = supervisor(settings)
+    keeper.claim()
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    keeper.stop()
+
+
+@pytest.fixture
+def hearing_hang_ups() -> Iterator[None]:
+    """Also where tests run under ``nohup``."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hearing_hang_ups")
+def test_a_terminal_that_is_closed_leaves_what_was_started_to_be_ended_in_its_turn() -> None:
+    with deaf_to_hang_ups(), subprocess.Popen(["sleep", "600"]) as deaf:
+        deaf.send_signal(signal.SIGHUP)
+        deaf.terminate()
+        assert deaf.wait(60) == -signal.SIGTERM
+    with subprocess.Popen(["sleep", "600"]) as hears:
+        hears.send_signal(signal.SIGHUP)
+        assert hears.wait(60) == -signal.SIGHUP
+
+
+def test_an_interrupt_while_waiting_for_variants_is_no_failure(settings: Settings) -> None:
+    keeper = supervisor(settings)
+    keeper._interrupt(signal.SIGINT, None)
+    with pytest.raises(KeyboardInterrupt):
+        keeper.wait_for_variants(3, {"digits"})
+
+
+async def test_whoever_follows_the_live_state_hears_that_all_is_stopped(live_url: str) -> None:
+    heard: list[str] = []
+
+    async def listen() -> None:
+        async with opened(live_url) as live:
+            async for what in live.changes():
+                heard.append(what)
+
+    listening = asyncio.create_task(listen())
+    while not heard:
+        await _announce_end(live_url)  # again: nobody may listen yet
+        await asyncio.sleep(0.01)
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+    assert set(heard) == {ENDING}
