@@ -83,7 +83,7 @@ def catalog_routes(context: ApiContext) -> APIRouter:
 
     @routes.get("/models/{task}/{model}", summary="One model with its versions")
     async def model(task: TaskPath, model: ModelPath) -> ModelSchema:
-        row = catalog_views.model_rows(await context.snapshot(), task, model)[0]
+        row = catalog_views.model_row(await context.snapshot(), task, model)
         for version in row.versions:
             version.source_bytes = await asyncio.to_thread(_size, context.store, version)
         return row
