@@ -179,6 +179,8 @@ class WorkerHost:
             release=release(),
             clock=clock_name(),
             borrows=CAN_SHARE,
+            tells_queue=True,
+            askers=self._server.askers(),
             warnings=tuple(filter(None, problems)),
             cores=() if self._cores is None else self._cores.cores,
             zone=self._config.zone,

@@ -114,6 +114,10 @@ class ReplicaStatus:
         return self.queued
 
 
+ASKED_S = 10.0
+"""Who has sent a worker no query for so long is not one of those that do."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:
     """What a worker says of itself; sent on connect, on every change and once a second. Changes in
@@ -159,6 +163,10 @@ class WorkerStatus:
     borrows: bool = False
     """It takes tensors in memory that a process of its machine shares
     (``workers.channel.shared_memory``)."""
+    tells_queue: bool = False
+    """It tells gateways that want it of its queue (``workers.channel.queue_news``)."""
+    askers: int | None = None
+    """So many connections have sent it queries in the last ``ASKED_S``; None: it does not say."""
     zone: str = ""
     """Which zone its machine is in, by the label of its node; "" where it has none."""
     core_time: CoreTime | None = None

@@ -15,10 +15,12 @@ from typing import Any
 
 from controlplane.gateway.renewal import Renewal
 from planner.eviction.displacement import after_load
-from planner.types import RETURN_MS, WorkerView
+from planner.selection.open_batches import Following, following
+from planner.types import RETURN_MS, QueueNews, WorkerView
 from variants.errors import ReplicaLost
 from variants.types import (
     DeviceKindName,
+    Prefer,
     ReplicaState,
     TaskName,
     VariantKey,
@@ -27,9 +29,10 @@ from variants.types import (
 )
 from workers.channel.client import WorkerConnection
 from workers.channel.pool import ConnectionPool
+from workers.channel.queue_news import Wanted
 from workers.channel.round_trip import LoopLag
 from workers.channel.shared_memory import Budget
-from workers.types import WorkerStatus
+from workers.types import ASKED_S, WorkerStatus
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +47,23 @@ SILENT_S = 1.5
 """A worker reports once a second; one that has said nothing for so long is asked."""
 
 
+ToldOfQueue = Callable[[WorkerView, QueueNews], None]
+"""Takes what a worker tells of its queue."""
+NOT_AT_ALL = Following(replies=False, every_ms=0.0)
+
+
 class ConnectedWorker:
     """One worker: its connection, what selection knows of it, and what it holds."""
 
-    __slots__ = ("_begun", "connection", "ready", "unloadable", "view")
+    __slots__ = ("_begun", "_follows", "connection", "ready", "unloadable", "view")
 
     def __init__(self, worker: WorkerId, connection: WorkerConnection) -> None:
         kind = DeviceKindName(connection.status.device_kind)
         self.connection = connection
         self._begun: dict[VariantKey, float] = {}
         """Loads that were sent to it and are not answered, with the MiB that each takes."""
+        self._follows = NOT_AT_ALL
+        """When it was told to tell of its queue."""
         self.view = WorkerView(id=worker, device_kind=kind)
         self.ready: frozenset[tuple[TaskName, VariantName]] = frozenset()
         self.unloadable: dict[tuple[TaskName, VariantName], str] = {}
@@ -92,6 +102,21 @@ class ConnectedWorker:
             if key not in ready:
                 self._will_load(key, memory_mib)
         return changed
+
+    def follow(self, prefer: Prefer, told: ToldOfQueue) -> None:
+        """Have it tell of its queue when that helps, by what it said last.
+
+        Args:
+            prefer: what plans optimise.
+            told: called with what it tells.
+        """
+        view, now_s = self.view, asyncio.get_running_loop().time()
+        view.asked_by(self.connection.status.askers, 1_000 * ASKED_S, 1_000 * now_s)
+        wanted = following(prefer, shared=view.shared)
+        if wanted != self._follows:
+            self._follows = wanted
+            replies, every_ms = wanted
+            self.connection.follow(Wanted(replies, every_ms / 1_000), partial(told, view))
 
     def measured(self) -> bool:
         """Take in how far away it is by now. Returns whether that has changed."""
@@ -146,6 +171,8 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
         renewal: Renewal,
         left: Callable[[WorkerId], None],
         *,
+        prefer: Prefer = Prefer.COST,
+        told: ToldOfQueue = lambda *_: None,
         zone: str = "",
         budget: Budget | None = None,
     ) -> None:
@@ -153,11 +180,15 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
         Args:
             renewal: of what is chosen from.
             left: called with a worker that is gone, before that.
+            prefer: what plans optimise.
+            told: called with what a worker tells of its queue.
             zone: the gateway's; no worker of the same is far away.
             budget: memory that is lent to workers of this machine.
         """
         self._renewal = renewal
         self._left = left
+        self._prefer = prefer
+        self._told = told
         self._zone = zone
         self._pool = ConnectionPool(secret, self, max_frame_mib=max_frame_mib, budget=budget)
         self._workers: dict[WorkerId, ConnectedWorker] = {}
@@ -377,12 +408,14 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
 
     def joined(self, worker: WorkerId, connection: WorkerConnection) -> None:
         connection.round_trip.lag = self._lag
-        self._workers[worker] = ConnectedWorker(worker, connection)
+        found = self._workers[worker] = ConnectedWorker(worker, connection)
+        found.follow(self._prefer, self._told)
         self._renewal.soon()
 
     def reported(self, worker: WorkerId, status: WorkerStatus) -> None:
-        heard = self._heard(worker)
-        if self._workers[worker].learn(status) or heard:
+        heard, found = self._heard(worker), self._workers[worker]
+        found.follow(self._prefer, self._told)
+        if found.learn(status) or heard:
             self._renewal.soon()
 
     def loaded(self, worker: WorkerId, task: TaskName, variant: VariantName) -> None:

@@ -83,7 +83,8 @@ class Knowledge:
         self._renewal = Renewal(self._make)
         path.renew = self._renewal.if_due
         self.workers = ConnectedWorkers(
-            secret, settings.max_frame_mib, self._renewal, worker_left, zone=settings.zone,
+            secret, settings.max_frame_mib, self._renewal, worker_left,
+            prefer=settings.planning.prefer, told=path.told, zone=settings.zone,
             budget=Budget(settings.shared_memory_mib * 2**20),
         )  # fmt: skip
         path.unheard = self.workers.suspect

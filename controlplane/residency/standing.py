@@ -8,7 +8,7 @@ from planner.residency.frozen_plan import frozen_by
 from planner.residency.pins import Arrangement, arrange
 from planner.types import WorkerReport
 from variants.figures import counted
-from variants.types import CatalogSnapshot, ReplicaState, Rule, RuleKind
+from variants.types import CatalogSnapshot, ReplicaState, Rule, RuleKind, Stage, TaskName
 from workers.types import WorkerStatus
 
 
@@ -49,9 +49,12 @@ def _standing(
     on = [one for one in reports if rule.device_kind in ("", one.device_kind)]
     if rule.kind is RuleKind.FORBID:
         still = [one.id for one in on if _state(one, rule) in _IN_MEMORY]
+        alone = ""
+        if rule.task not in answerable_tasks(catalog):
+            alone = f" Nothing answers queries of {rule.task} that name no variant now."
         if still:
-            return Standing(False, f"It still leaves {', '.join(still[:5])}.")
-        return Standing(True, "It is loaded nowhere.")
+            return Standing(False, f"It still leaves {', '.join(still[:5])}.{alone}")
+        return Standing(True, f"It is loaded nowhere.{alone}")
     states = [_state(one, rule) for one in on if not one.draining]
     ready, loading = states.count(ReplicaState.READY), states.count(ReplicaState.LOADING)
     held = min(ready, rule.replicas)
@@ -67,6 +70,19 @@ def _standing(
     frozen = frozen_by(catalog.rules, now_s)
     why = "; while the plan is frozen it is loaded into memory that the plan leaves" * bool(frozen)
     return Standing(False, f"{there}, to be loaded{why}.")
+
+
+def answerable_tasks(catalog: CatalogSnapshot) -> frozenset[TaskName]:
+    """Tasks of which a live version has a variant that nobody has forbidden on all device kinds."""
+    forbidden = {
+        rule.key for rule in catalog.rules if rule.kind is RuleKind.FORBID and not rule.device_kind
+    }
+    live = {(v.task, v.model, v.version) for v in catalog.versions if v.stage is Stage.LIVE}
+    return frozenset(
+        one.task
+        for one in catalog.variants
+        if (one.task, one.model, one.version) in live and one.key not in forbidden
+    )
 
 
 _IN_MEMORY = (ReplicaState.READY, ReplicaState.LOADING, ReplicaState.UNLOADING)

@@ -25,7 +25,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from math import inf
 
-from planner.batching.protocol import MAX_QUEUE, Batch, Verdict
+from planner.batching.protocol import MAX_QUEUE, Batch, Forming, Verdict
 from planner.batching.queue_room import QueueRoom, one
 from planner.batching.variant_queues import Item, TaskShare, VariantQueue
 from planner.batching.waiting_deadlines import Deadlines
@@ -129,6 +129,10 @@ class AdditiveQueue:
                 waiting_ms += full * state.predicted_ms(queue, self.limit(queue))
                 waiting_ms += state.predicted_ms(queue, rest) if rest else 0.0
         return max(0.0, self.busy_until_ms - now_ms) + waiting_ms
+
+    def forming(self, now_ms: float) -> list[Forming]:
+        """None: how large the next batch may be is not known before."""
+        return []
 
     # -- admission --------------------------------------------------------------------------------
 

@@ -44,7 +44,7 @@ from planner.batching.protocol import MAX_QUEUE, Batch, Verdict
 from planner.batching.refusal_order import ClientShares, LatelyRefused, Standing
 from planner.batching.schedule_search import forecast, scheduled
 from planner.batching.tight_budgets import TightBudgets
-from planner.batching.variant_queues import Entry, Item, VariantQueue
+from planner.batching.variant_queues import Entry, Item, VariantQueue, head_of
 from planner.batching.waiting_queries import WaitingQueries
 from variants.slots import tuple_of
 
@@ -226,7 +226,7 @@ class DeadlineQueue(WaitingQueries):
             return None
         self._steps = FORECAST_STEPS
         active = self._active
-        queue = active[0] if len(active) == 1 else min(active, key=_head)
+        queue = active[0] if len(active) == 1 else min(active, key=head_of)
         spare_ms = self._spare_ms(queue, 0)
         least = self._schedule.first_count(queue) if self._schedule is not None else 1
         entries, rows = queue.pop_batch(now_ms, spare_ms, least)
@@ -300,7 +300,3 @@ class DeadlineQueue(WaitingQueries):
         count = len(entries) if queue.gains else first
         schedule.take(queue, count)
         return count
-
-
-def _head(queue: VariantQueue) -> tuple[float, int]:
-    return queue.heap[0][:2]

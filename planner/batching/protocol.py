@@ -36,6 +36,18 @@ class Batch(NamedTuple):
     predicted_ms: float
 
 
+class Forming(NamedTuple):
+    """A batch that forms: what waits for a variant and does not fill a batch yet."""
+
+    item: Item
+    """A query of the variant."""
+    rows: int
+    most: int
+    """Rows that it may grow to, more than it has."""
+    in_ms: float
+    """Until it is expected to begin."""
+
+
 class Queue(Protocol):
     """One per slice, which runs one batch at a time. Times in ms on the caller's clock."""
 
@@ -95,6 +107,11 @@ class LiveQueue(Queue, Protocol):
 
     It never holds a batch back, so ``wake_ms`` is not asked.
     """
+
+    def forming(self, now_ms: float) -> list[Forming]:
+        """The batches that queries may still join, the first to run first; of many, those. None
+        where the queue plans no batches."""
+        ...
 
     def make_room(
         self, item: Item, now_ms: float, needed: int = 1, size_of: Callable[[Item], int] = one

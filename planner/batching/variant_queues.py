@@ -159,6 +159,11 @@ class VariantQueue:
         return (2 * rows // largest + 1) * self.ms[largest] * self.correction
 
 
+def head_of(queue: VariantQueue) -> tuple[float, int]:
+    """The earliest deadline of what waits, in ms, and its order of arrival; something waits."""
+    return queue.heap[0][:2]
+
+
 class Item:
     """One query in a variant's queue. A subclass adds what its caller needs to know of it."""
 

@@ -6,13 +6,18 @@ in and which batch runs next is decided in ``planner.batching.deadline_queue``.
 """
 
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, nsmallest
 from math import inf
 
 from planner.batching.feasible_schedule import FeasibleSchedule
+from planner.batching.protocol import Forming
 from planner.batching.queue_room import QueueRoom, one
-from planner.batching.variant_queues import Entry, Item, TaskShare, VariantQueue
+from planner.batching.variant_queues import Entry, Item, TaskShare, VariantQueue, head_of
 from planner.latency_table import LatencyTable
+from variants.slots import tuple_of
+
+MOST_FORMING = 8
+"""Batches of one slice that are told of."""
 
 
 class WaitingQueries:
@@ -95,6 +100,30 @@ class WaitingQueries:
         """At most this long until all admitted work is done."""
         running_ms = self.busy_until_ms - now_ms
         return running_ms + self.work_ms if running_ms > 0.0 else self.work_ms
+
+    def forming(self, now_ms: float) -> list[Forming]:
+        """The batches that queries may still join, the first to run first, ``MOST_FORMING`` at
+        most: earliest deadline first, the variant of the first query in the largest batches.
+
+        What runs next on a free slice is taken to run already.
+        """
+        if not self.count:
+            return []
+        begins = self.busy_until_ms <= now_ms
+        at_ms = 0.0 if begins else self.busy_until_ms - now_ms
+        found: list[Forming] = []
+        for queue in nsmallest(MOST_FORMING, self._active, key=head_of):
+            rows, limit = queue.rows, queue.limit
+            if begins:
+                begins, next_rows = False, min(rows, limit)
+                at_ms += queue.latency_ms(next_rows)
+                rows -= next_rows
+            full, rest = divmod(rows, limit)
+            at_ms += full * queue.latency_ms(limit)
+            if rest:
+                found.append(tuple_of(Forming, (queue.heap[0][2], rest, limit, at_ms)))
+                at_ms += queue.latency_ms(rest)
+        return found
 
     def finished(self, queue: VariantQueue, now_ms: float, busy_ms: float) -> None:
         """Account for a batch that is done; the slice is free again."""

@@ -6,6 +6,7 @@ worker's queue is, a gateway knows only as ``controlplane.gateway.query.in_fligh
 
 * What it sends makes the worker busy for longer, by what that adds to what it has sent itself.
 * Each reply, an answer or a refusal, says how long the worker's queue is at that moment.
+* Beside its replies a worker tells which batches form there, as ``open_batches.following`` has it.
 * Of what others have sent since, it knows what they had sent until earlier replies, in the mean
   (``planner.selection.load_balancing.OthersQueries``).
 
@@ -15,11 +16,14 @@ A single gateway knows the queues as they are, which is what ``Modelless`` plays
 says that it, too, learns of them by replies (``Setting.by_replies``).
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from typing import Any, cast
 
+from planner.batching.protocol import LiveQueue
 from planner.policies.modelless import REPORTED_MS, Modelless, planner_of
 from planner.selection.load_balancing import OthersQueries
+from planner.selection.open_batches import following
 from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.routes import EMPTY, RouteTable
 from planner.simulation.fleet import Fleet, Ticket, Worker
@@ -27,8 +31,18 @@ from planner.simulation.policy import Brief
 from planner.simulation.queries import gateway_of
 from planner.simulation.setting import MOST_GATEWAYS
 from planner.solver.problem import Planner
-from planner.types import Candidate, Choice, Query, Refusal, Snapshot, WorkerView
-from variants.types import TaskName, WorkerId
+from planner.types import (
+    TOLD_AGAIN_MS,
+    Candidate,
+    Choice,
+    FormingBatch,
+    Query,
+    QueueNews,
+    Refusal,
+    Snapshot,
+    WorkerView,
+)
+from variants.types import Prefer, TaskName, WorkerId
 
 
 def make(brief: Brief, fleet: Fleet) -> Modelless:
@@ -40,15 +54,19 @@ class SeenWorker(WorkerView):
     """A worker as one gateway knows it: until when it is busy is its own, the rest is what all are
     told."""
 
-    __slots__ = ("known",)
+    __slots__ = ("known", "news_ms")
 
-    def __init__(self, known: WorkerView) -> None:
+    def __init__(self, known: WorkerView, *, shared: bool) -> None:
         self.known = known
         """What all gateways are told."""
+        self.shared = shared
+        self.news_ms = -inf
+        """When it told of its queue last."""
         self.id = known.id
         self.device_kind = known.device_kind
         self.busy_until_ms = self.own_until_ms = self.replied_ms = 0.0
         self.others_ms = self.silence_ms = 0.0
+        self.given_ms = -inf
         self.replies = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -56,10 +74,29 @@ class SeenWorker(WorkerView):
         return getattr(self.known, name)
 
 
+def news_of(worker: Worker, now_ms: float) -> QueueNews:
+    """What a worker tells of its queue, as ``workers.execution.server`` has it."""
+    queue = cast(LiveQueue, worker.queue)
+    forming = [
+        FormingBatch(*cast(Ticket, item).replica.key, rows, most, in_ms)
+        for item, rows, most, in_ms in queue.forming(now_ms)
+    ]
+    return QueueNews(queue.backlog_ms(now_ms), forming)
+
+
 class Gateway:
     """What one gateway knows, and what it learned from its own queries."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefer: Prefer, *, shared: bool) -> None:
+        """
+        Args:
+            prefer: what plans optimise.
+            shared: whether there are others.
+        """
+        self.shared = shared
+        self.following = following(prefer, shared=shared)
+        self._look_ms = self.following.every_ms or inf
+        """When it is looked next which workers have told nothing for long."""
         self.congestion = CongestionWindow()
         self.others = OthersQueries()
         self.routes: RouteTable = EMPTY
@@ -74,7 +111,7 @@ class Gateway:
         for worker in workers:
             seen = before.get(worker.id)
             if seen is None or seen.known is not worker.view:
-                seen = SeenWorker(worker.view)
+                seen = SeenWorker(worker.view, shared=self.shared)
             self._seen[worker.id] = seen
         return list(self._seen.values())
 
@@ -87,10 +124,32 @@ class Gateway:
             seen.given(added_ms, now_ms)
 
     def hears(self, worker: Worker, now_ms: float) -> None:
-        """A reply says how long a worker's queue is: as in ``InFlight._replied``."""
+        """A reply says how long a worker's queue is: as in ``InFlight._replied``; and which batches
+        form there, where that is wanted, as the worker's ``Peer.told``."""
         seen = self._seen.get(worker.id)
-        if seen is not None:
-            seen.told(worker.queue.backlog_ms(now_ms), now_ms)
+        if seen is None:
+            return
+        seen.told(worker.queue.backlog_ms(now_ms), now_ms)
+        if self.following.replies and now_ms - seen.news_ms >= TOLD_AGAIN_MS:
+            self.takes(worker, news_of(worker, now_ms), now_ms)
+
+    def takes(self, worker: Worker, news: QueueNews, now_ms: float) -> None:
+        """A worker tells of its queue: as ``QueryContext.told``."""
+        seen = self._seen.get(worker.id)
+        if seen is not None and self.before is not None:
+            seen.news_ms = now_ms
+            self.congestion.batches.told(seen, news, self.before, now_ms)
+
+    def looks(self, workers: Mapping[WorkerId, Worker], now_ms: float) -> None:
+        """Hear of those workers that have told nothing for long, as their timers would have it."""
+        every_ms = self.following.every_ms
+        if not every_ms or now_ms < self._look_ms:
+            return
+        self._look_ms = now_ms + every_ms / 10
+        for id_, seen in self._seen.items():
+            worker = workers.get(id_)
+            if worker is not None and now_ms - seen.news_ms >= every_ms:
+                self.takes(worker, news_of(worker, now_ms), now_ms)
 
 
 class SeveralGateways(Modelless):
@@ -101,7 +160,8 @@ class SeveralGateways(Modelless):
         count = brief.setting.gateways
         if not 1 <= count <= MOST_GATEWAYS:
             raise ValueError(f"there may be 1 to {MOST_GATEWAYS} gateways, not {count}")
-        self._gateways = [Gateway() for _ in range(count)]
+        prefer = self._planning.prefer
+        self._gateways = [Gateway(prefer, shared=count > 1) for _ in range(count)]
         names = sorted(task.name for task in brief.setting.catalog.tasks)
         self._stay: dict[TaskName, Gateway] = {}
         """The gateway that all queries of a task come to, where they stay with one."""
@@ -139,6 +199,7 @@ class SeveralGateways(Modelless):
             self._hear(now_ms)
         gateway = self._gateway(query)
         snapshot = gateway.snapshot or self._renewed(gateway)
+        gateway.looks(self._fleet.workers, now_ms)
         if now_ms >= gateway.others.due_ms:
             gateway.others.look(now_ms)
         found = choose(snapshot, gateway.routes, gateway.congestion, query, now_ms)

@@ -1,22 +1,48 @@
-"""Open batches: those that this gateway's queries wait for, and that have not begun to run.
+"""Open batches: those that form on workers, and have not begun to run.
 
 A query that joins one adds only what a larger batch takes longer, so on devices that gain by
-batching it pays to know them. Workers do not report them. But a gateway knows what it has sent, and
-until when the worker was busy then: before that moment, what it sent still waits.
+batching it pays to know them. A gateway knows what it has sent, and until when the worker was busy
+then: before that moment, what it sent still waits. What others have sent it does not know, until
+the worker tells which batches form there: that replaces all that was known of the worker.
 """
 
 from bisect import bisect_right
 from collections.abc import Sequence
 from math import inf
+from typing import NamedTuple
 
 from planner.selection.eligibility import answers
 from planner.selection.snapshot import changed_tasks
-from planner.types import Candidate, Snapshot, TaskView, WorkerView
-from variants.types import TaskName
+from planner.types import Candidate, QueueNews, Snapshot, TaskView, WorkerView
+from variants.types import Prefer, TaskName, WorkerId
 
 MOST_OPEN = 8
 """Open batches of a task that are remembered, the latest. In a trial with 4 instead of 8 of each
 kind, ``mixed`` violated 2.1 instead of 0.6 % (docs/decisions/0007-planning.md)."""
+MOST_HOLDERS = 1_024
+"""Sets of workers that hold variants which are remembered."""
+TOLD_EVERY_MS = 250.0
+"""So often a worker tells gateways of its queue which have not heard of it otherwise."""
+
+
+class Following(NamedTuple):
+    """When a gateway wants workers to tell of their queues, beside how long they are."""
+
+    replies: bool
+    """With each reply to its queries."""
+    every_ms: float
+    """So long after it has heard of one, without having asked; 0: never."""
+
+
+def following(prefer: Prefer, *, shared: bool) -> Following:
+    """What helps a gateway (docs/decisions/0042-several-gateways.md).
+
+    Args:
+        prefer: what plans optimise. Open batches are looked at where prices decide.
+        shared: whether other gateways send to the same workers. Replies tell one that is alone all
+            that it wants to know.
+    """
+    return Following(prefer is Prefer.ACCURACY, TOLD_EVERY_MS if shared else 0.0)
 
 
 class OpenBatch:
@@ -71,10 +97,14 @@ class _OfTask:
 class OpenBatches:
     """The open batches of all tasks, as far as one gateway knows. Written by who sends queries."""
 
-    __slots__ = ("_by_task", "snapshot")
+    __slots__ = ("_by_task", "_holders", "_on", "snapshot")
 
     def __init__(self) -> None:
         self._by_task: dict[TaskName, _OfTask] = {}
+        self._on: dict[WorkerId, set[TaskName]] = {}
+        """The tasks that each worker may have open batches of."""
+        self._holders: dict[int, tuple[tuple[WorkerView, ...], frozenset[int]]] = {}
+        """Sets of workers that hold variants, by identity."""
         self.snapshot: Snapshot | None = None
         """Of which it was last told."""
 
@@ -142,10 +172,52 @@ class OpenBatches:
         if starts_ms > now_ms:
             largest = max(rows, bisect_right(ms, longest_ms) - 1)
             if largest > rows:
-                if task not in self._by_task:
-                    self._by_task[task] = _OfTask()
-                self._by_task[task].add(OpenBatch(candidate, worker, starts_ms, rows, largest))
+                self._open(OpenBatch(candidate, worker, starts_ms, rows, largest))
         return ms[rows]
+
+    def told(self, worker: WorkerView, news: QueueNews, snapshot: Snapshot, now_ms: float) -> bool:
+        """Take in what a worker tells of its queue: how long it is, and which batches form there.
+
+        Batches that this gateway's queries may not join are left out: of variants that it does not
+        know, or that are not ready there for queries that name none.
+
+        Args:
+            snapshot: what is chosen from now.
+
+        Returns:
+            Whether the worker is free sooner than was thought.
+        """
+        id_ = worker.id
+        for task in self._on.pop(id_, ()):
+            known = self._by_task.get(task)
+            if known is not None:
+                known.keep([batch for batch in known.open if batch.worker.id != id_])
+        for task, variant, rows, most, in_ms in news.forming:
+            view = snapshot.tasks.get(task)
+            candidate = None if view is None else view.of(variant, worker.device_kind)
+            if candidate is None or not answers(candidate, None):
+                continue
+            largest = min(most, candidate.table.max_batch)
+            if 0 < rows < largest and self._holds(worker, candidate.ready):
+                self._open(OpenBatch(candidate, worker, now_ms + in_ms, rows, largest))
+        return worker.told(news.backlog_ms, now_ms)
+
+    def _holds(self, worker: WorkerView, ready: tuple[WorkerView, ...]) -> bool:
+        """Whether a worker is one of those that hold a variant; equal sets of workers are the same
+        tuple, often for many variants."""
+        known = self._holders.get(id(ready))
+        if known is None or known[0] is not ready:
+            if len(self._holders) >= MOST_HOLDERS:
+                self._holders.clear()
+            known = self._holders[id(ready)] = (ready, frozenset(map(id, ready)))
+        return id(worker) in known[1]
+
+    def _open(self, batch: OpenBatch) -> None:
+        task = batch.candidate.task
+        if task not in self._by_task:
+            self._by_task[task] = _OfTask()
+        self._by_task[task].add(batch)
+        self._on.setdefault(batch.worker.id, set()).add(task)
 
     def _close(self, full: OpenBatch) -> None:
         of_task = self._by_task[full.candidate.task]

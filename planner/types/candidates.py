@@ -4,7 +4,7 @@ All are immutable except ``WorkerView``: between decisions, the gateway writes i
 learns of a worker's load. Decisions only read.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import inf
 from operator import attrgetter
@@ -30,8 +30,32 @@ LATEST = 0.1
 """Weight of a reply in what a gateway knows of others, at least."""
 SAME_REPLY_MS = 1.0
 """Replies that come within so long are those of one batch, and count as one."""
+TOLD_AGAIN_MS = 5.0
+"""With replies that come sooner after news of a worker's queue it tells none: many small batches
+may end in that time, and of those that form meanwhile little is gained."""
 LONGEST_SILENCE_MS = 5_000.0
 """Longer silences count as this: queues are forgotten by then."""
+
+
+class FormingBatch(NamedTuple):
+    """A batch that forms on a worker: queries of a variant that wait there, which more may join."""
+
+    task: TaskName
+    variant: VariantName
+    rows: int
+    """That wait for it."""
+    most: int
+    """Rows that it may grow to."""
+    in_ms: float
+    """Until it is expected to begin."""
+
+
+class QueueNews(NamedTuple):
+    """What a worker tells of its queue."""
+
+    backlog_ms: float
+    """Predicted time until all admitted work is done."""
+    forming: Sequence[FormingBatch] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,6 +76,10 @@ class WorkerView:
     """When it replied last."""
     replies: int = 0
     """These means are of so many, the latest counting most."""
+    shared: bool = True
+    """Whether other gateways may send to it."""
+    given_ms: float = -inf
+    """When this gateway sent it a query last."""
     free_mib: float = 0.0
     draining: bool = False
     loading: tuple[tuple[TaskName, VariantName], ...] = ()
@@ -84,14 +112,30 @@ class WorkerView:
     def given(self, added_ms: float, now_ms: float) -> None:
         """Note that a query is sent to it, which takes so long after all that it was given."""
         own_ms, busy_ms = self.own_until_ms, self.busy_until_ms
+        self.given_ms = now_ms
         self.own_until_ms = (own_ms if own_ms > now_ms else now_ms) + added_ms
         self.busy_until_ms = (busy_ms if busy_ms > now_ms else now_ms) + added_ms
+
+    def asked_by(self, askers: int | None, lately_ms: float, now_ms: float) -> None:
+        """Note how many have lately sent it queries, as it says. Where others have not, its queue
+        is longer than was thought for another reason: its batches took longer.
+
+        Args:
+            askers: None: it does not say.
+            lately_ms: how long ago counts.
+        """
+        own = now_ms - self.given_ms <= lately_ms
+        shared = askers is None or askers > own
+        if self.shared and not shared:
+            self.others_ms = self.silence_ms = 0.0
+            self.replies = 0
+        self.shared = shared
 
     def told(self, backlog_ms: float, now_ms: float) -> bool:
         """Take in how long it has work for, as it said with a reply. Returns whether it is free
         sooner than was thought."""
         since_ms = now_ms - self.replied_ms
-        if since_ms > SAME_REPLY_MS:
+        if since_ms > SAME_REPLY_MS and self.shared:
             own_ms = self.own_until_ms - now_ms
             beyond_ms = backlog_ms - own_ms if own_ms > 0.0 else backlog_ms
             self.replies += 1

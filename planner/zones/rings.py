@@ -26,6 +26,7 @@ from planner.types import (
     Choice,
     PlacedReason,
     Query,
+    QueueNews,
     Refusal,
     RefusalCode,
     Snapshot,
@@ -226,6 +227,12 @@ class _BatchesOfAll(OpenBatches):
         if ring is None:  # it has left
             return super().sent(candidate, worker, rows, now_ms, longest_ms)
         return ring.congestion.batches.sent(candidate, worker, rows, now_ms, longest_ms)
+
+    def told(self, worker: WorkerView, news: QueueNews, snapshot: Snapshot, now_ms: float) -> bool:
+        ring = self._of.get(worker.id)
+        if ring is None:  # it has just come, or left
+            return worker.told(news.backlog_ms, now_ms)
+        return ring.congestion.batches.told(worker, news, ring.snapshot, now_ms)
 
 
 class _CongestionOfAll(CongestionWindow):

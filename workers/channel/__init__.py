@@ -6,7 +6,8 @@ workers' reports. Both sides prove that they know the cluster secret before anyt
 Read ``frames`` (the bytes), ``messages`` (control messages as JSON), ``secret`` and ``handshake``,
 ``outbox`` (what leaves in one turn of the event loop), ``round_trip`` (how far away a worker is),
 ``shared_clock`` (deadlines between processes of one machine), ``extents``, ``shared_memory`` and
-``lending`` (large tensors, which do not go through the socket), ``address``, ``reply``, ``session``
+``lending`` (large tensors, which do not go through the socket), ``address``, ``reply``,
+``queue_news`` (what a worker tells of its queue beside its replies), ``session``
 (one connection: its handshake, what arrives on it, its end), ``client`` (what is asked over it) and
 ``pool`` (one connection to each worker that a process knows). The worker's side of the channel is
 ``workers.execution.server``.

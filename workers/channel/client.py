@@ -7,12 +7,13 @@ future and no task: ``infer`` writes, and the reply calls back.
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 
-from planner.types import ANYBODY, DEFAULT_PRIORITY, Client
+from planner.types import ANYBODY, DEFAULT_PRIORITY, Client, QueueNews
 from variants.errors import Overloaded, ReplicaLost
 from workers.channel.address import connect
 from workers.channel.frames import MOST_CLIENTS, FrameKind, bytes_of, infer_frame, small_frame
 from workers.channel.lending import SHARED_FROM
 from workers.channel.messages import decode, decode_checked, decode_history, decode_replica, encode
+from workers.channel.queue_news import Wanted, encode_wanted
 from workers.channel.reply import SILENT, Reply, leaving_reply, lost_reply
 from workers.channel.session import WorkerSession, call_back
 from workers.channel.shared_clock import LONGEST_US, moment_us
@@ -234,6 +235,17 @@ class WorkerConnection(WorkerSession):
         """
         named = {"task": task, "variant": variant}
         self._tell(FrameKind.JOINED, encode({**named, "queries": queries, "waiting": waits}))
+
+    def follow(self, wanted: Wanted, told: Callable[[QueueNews], None]) -> None:
+        """Have the worker tell of its queue. A worker of a release that does not says nothing.
+
+        Args:
+            wanted: when.
+            told: called with what it tells.
+        """
+        if self.status.tells_queue:
+            self._on_queue = told
+            self._tell(FrameKind.FOLLOW, encode_wanted(wanted))
 
     def hand_back(self) -> None:
         """Answer the queries as lost that the worker has and does not run: it says nothing.

@@ -94,6 +94,8 @@ class FrameKind(IntEnum):
     CHECK = 15
     LEND = 16
     INFER_LENT = 17
+    FOLLOW = 18
+    QUEUE = 19
 
 
 class Violation(StrEnum):

@@ -14,7 +14,7 @@ from struct import error as StructError
 from time import monotonic
 from typing import Any, cast
 
-from planner.types import Client
+from planner.types import Client, QueueNews
 from variants.errors import DeadlineExceeded, ModellessError, ReplicaLost, Unauthenticated
 from variants.slots import tuple_of
 from workers.channel.frames import (
@@ -35,6 +35,7 @@ from workers.channel.handshake import ClientHandshake, NoCommonVersion
 from workers.channel.lending import SHARED_FROM, Lending
 from workers.channel.messages import decode_error, decode_status, encode
 from workers.channel.outbox import Outbox
+from workers.channel.queue_news import decode_news
 from workers.channel.reply import Reply, lost_reply
 from workers.channel.round_trip import RoundTrip
 from workers.channel.shared_clock import clock_name
@@ -99,6 +100,8 @@ class WorkerSession(asyncio.Protocol):
         self._budget = Budget() if budget is None else budget
         self._lending: Lending | None = None
         """Where the worker takes tensors in shared memory."""
+        self._on_queue: Callable[[QueueNews], None] = lambda _: None
+        """Told what the worker tells of its queue."""
         self.round_trip = RoundTrip()
         self._elsewhere = False
         """Whether the worker is at another address than this process."""
@@ -246,6 +249,8 @@ class WorkerSession(asyncio.Protocol):
         if self._state is FrameKind.STATUS:
             if kind == FrameKind.STATUS:
                 self._take_status(payload)
+            elif kind == FrameKind.QUEUE:
+                self._on_queue(decode_news(payload))
             elif kind == FrameKind.ANSWER:
                 if self._measured is not None and self._measured[0] == request_id:
                     self._came_back()

@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable
 from math import exp
 from queue import SimpleQueue
+from typing import cast
 
 from planner.batching.deadline_queue import DeadlineQueue
 from planner.batching.live_costs import LiveCosts
 from planner.batching.protocol import Batch, LiveQueue
 from planner.batching.variant_queues import Item
+from planner.types import FormingBatch, QueueNews
 from variants.errors import Internal
 from variants.types import ReplicaState
 from workers.execution.outcomes import Outcome, asked, mistake, note_alone, now_ms, outcome_of
@@ -149,6 +151,15 @@ class BatchRunner:
         """Predicted time until all admitted work is done."""
         backlog_us = int(self.queue.backlog_ms(now_ms()) * 1000)
         return backlog_us if backlog_us < 2**32 else 2**32 - 1
+
+    def queue_news(self) -> QueueNews:
+        """What gateways are told of the queue that want to know more than how long it is."""
+        at_ms = now_ms()
+        forming: list[FormingBatch] = []
+        for item, rows, most, in_ms in self.queue.forming(at_ms):
+            spec = cast(Job, item).replica.spec
+            forming.append(FormingBatch(spec.task, spec.variant, rows, most, in_ms))
+        return QueueNews(self.queue.backlog_ms(at_ms), forming)
 
     def busy_ratio(self) -> float:
         """Share of the last seconds spent in runtimes."""

@@ -7,11 +7,12 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
+from math import inf
 from pathlib import Path
 from struct import error as StructError
 from typing import Any, cast
 
-from planner.types import ANYBODY, Client
+from planner.types import ANYBODY, TOLD_AGAIN_MS, Client
 from variants.errors import Internal, ModellessError
 from workers.channel.frames import (
     HANDSHAKE_LIMIT,
@@ -37,10 +38,11 @@ from workers.channel.frames import (
 from workers.channel.handshake import NONCE, TAG, offer, prove, versions_words
 from workers.channel.messages import decode, encode_error, named
 from workers.channel.outbox import Outbox
+from workers.channel.queue_news import Wanted, decode_wanted, encode_news
 from workers.channel.shared_clock import left_us
 from workers.channel.shared_memory import borrow
 from workers.execution.executor import Executor
-from workers.types import variant_id
+from workers.types import ASKED_S, variant_id
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,9 @@ HANDSHAKE_S = 2.0
 MAX_CONNECTIONS = 256
 MAX_UNPROVEN = 32
 """Connections that have not proved yet that they know the secret."""
+LOOKS = 5
+"""So often within the time after which a peer is to be told of the queue it is looked whether that
+has passed."""
 MAX_CONTROLS = 64
 """Control messages of one connection that are being worked on."""
 MOST_JOINED = 1_000_000
@@ -65,6 +70,7 @@ CONTROLS = frozenset(
 
 INFER, INFER_LENT = int(FrameKind.INFER), int(FrameKind.INFER_LENT)
 QUERIES = frozenset((INFER, INFER_LENT))
+REPLY = int(FrameKind.REPLY)
 
 Control = Callable[[FrameKind, dict[str, Any]], Awaitable[bytes]]
 """Does what a control message asks; returns the answer as JSON, raises a ``ModellessError``."""
@@ -89,6 +95,12 @@ class Peer(asyncio.Protocol):
         """Those that queries name by their number."""
         self._version = VERSION
         """The one that its other end has chosen."""
+        self.queries = 0
+        """That came from it."""
+        self.wanted = Wanted(replies=False, every_s=0.0)
+        """When it wants to be told of the queue."""
+        self.told_s = -inf
+        """When it was."""
         self.tag = bytes(TAG)
         self.known = False
         """The handshake is over."""
@@ -100,10 +112,25 @@ class Peer(asyncio.Protocol):
     def send(self, frame: bytes) -> None:
         if not self._closed:
             self._outbox.write((frame,))
+            if self.wanted.replies and frame[4] == REPLY and self._is_time():
+                self.tell()
 
     def answer(self, chunks: list[Chunk]) -> None:
         if not self._closed:
+            if self.wanted.replies and self._is_time():
+                self.tell()  # leaves with what follows
             self._outbox.write_now(chunks)
+
+    def _is_time(self) -> bool:
+        """Whether a reply is to tell of the queue as well."""
+        return self._server.time_s() - self.told_s >= TOLD_AGAIN_MS / 1_000
+
+    def tell(self) -> None:
+        """Tell of the queue as it is now, at the end of this turn of the event loop or sooner."""
+        if not self._closed:
+            self.told_s = self._server.time_s()
+            news = encode_news(self._server.executor.queue_news())
+            self._outbox.write((small_frame(FrameKind.QUEUE, news),))
 
     # -- protocol ---------------------------------------------------------------------------------
 
@@ -123,6 +150,7 @@ class Peer(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._server.peers.discard(self)
+        self._server.follow()
         self._server.notice()
 
     def pause_writing(self) -> None:
@@ -139,6 +167,7 @@ class Peer(asyncio.Protocol):
             data, begins = self._splitter.feed(data)
             for at in begins:
                 if self.known and data[at + 4] in QUERIES:
+                    self.queries += 1
                     (length, kind, until, described, request_id, rows, variant, budget_us,
                      priority, number) = unpack_infer(data, at)  # fmt: skip
                     if self._version == 1:
@@ -164,6 +193,8 @@ class Peer(asyncio.Protocol):
         except (ModellessError, StructError, IndexError) as error:
             self._refuse(error)
             return
+        if self._server.followed and not self._server.looking:
+            self._server.look()
         if stepwise and begins:
             self.data_received(b"")
 
@@ -195,6 +226,9 @@ class Peer(asyncio.Protocol):
             if len(self._clients) > MOST_CLIENTS:
                 del self._clients[1:]  # the other end numbers them anew
             self._clients.append(self._server.client(decode(payload)))
+        elif kind == FrameKind.FOLLOW:
+            self.wanted = decode_wanted(payload)
+            self._server.follow()
         elif kind == FrameKind.LEND:
             self._borrow(request_id, decode(payload))
         elif kind in CONTROLS:
@@ -282,6 +316,17 @@ class ChannelServer:
         self.status = status
         self.control = control
         self.peers: set[Peer] = set()
+        self.time_s = asyncio.get_running_loop().time
+        self.followed = False
+        """Whether any peer wants to be told of the queue by the clock."""
+        self.looking = False
+        """Whether it will be looked whom to tell, without more queries."""
+        self._seen = 0
+        """Queries that had come when that was looked last."""
+        self._active_s = -inf
+        """When there was something to do last."""
+        self._asked: dict[Peer, tuple[int, float]] = {}
+        """Of peers that have sent queries: how many, and when it was seen that there were more."""
         self._clients: dict[Client, Client] = {}
         """One value for each, whoever tells of it: they are compared by identity."""
         self._server: asyncio.Server | None = None
@@ -360,6 +405,43 @@ class ChannelServer:
             frame = small_frame(FrameKind.STATUS, self.status())
             for peer in known:
                 peer.send(frame)
+
+    # -- what is told of the queue ----------------------------------------------------------------
+
+    def follow(self) -> None:
+        """Peers have come or gone, or want to be told of the queue at other times."""
+        self.followed = any(peer.wanted.every_s for peer in self.peers)
+
+    def look(self) -> None:
+        """Tell those of the queue who have heard nothing for long, as long as there is any news."""
+        now_s = self.time_s()
+        seen = sum([peer.queries for peer in self.peers])
+        busy = seen != self._seen or self.executor.in_flight > 0
+        self._seen = seen
+        if busy:
+            self._active_s = now_s
+        following = [peer for peer in self.peers if peer.wanted.every_s]
+        for peer in following:
+            if peer.told_s < self._active_s and now_s - peer.told_s >= peer.wanted.every_s:
+                peer.tell()
+        self.looking = busy or any(peer.told_s < self._active_s for peer in following)
+        if self.looking and following:
+            every_s = min(peer.wanted.every_s for peer in following)
+            asyncio.get_running_loop().call_later(every_s / LOOKS, self.look)
+        else:
+            self.looking = False
+
+    def askers(self) -> int:
+        """How many connections have sent queries lately, as far as is seen whenever this is
+        asked."""
+        now_s = self.time_s()
+        asked = {
+            peer: (peer.queries, now_s if peer.queries != count else at_s)
+            for peer in self.peers
+            for count, at_s in (self._asked.get(peer, (0, -inf)),)
+        }
+        self._asked = asked
+        return sum(now_s - at_s <= ASKED_S for _, at_s in asked.values())
 
     def notice(self) -> None:
         """A peer has left, or has said that no more queries follow."""

@@ -11,7 +11,7 @@ from controlplane.api.inventory import kinds_now
 from controlplane.api.path_parameters import ModelPath, TaskPath
 from controlplane.profiling.staleness import changed_on
 from controlplane.views.catalog.model_schemas import ModelSchema, VersionSchema
-from controlplane.views.catalog.models import model_rows
+from controlplane.views.catalog.models import model_row, model_rows
 from controlplane.views.catalog.task_schemas import TaskSchema
 from controlplane.views.catalog.tasks import named_tasks, task_rows
 from controlplane.views.catalog.variant_schemas import ProfileSchema, VariantSchema
@@ -81,7 +81,7 @@ def catalog_routes(context: ApiContext) -> APIRouter:
 
     @routes.get("/models/{task}/{model}", summary="One model with its versions")
     async def model(task: TaskPath, model: ModelPath) -> ModelSchema:
-        row = model_rows(await context.snapshot(), task, model)[0]
+        row = model_row(await context.snapshot(), task, model)
         for version in row.versions:
             version.source_bytes = await asyncio.to_thread(_size, context.store, version)
         return row

@@ -103,7 +103,7 @@ def list_variants(
     A latency with `~` was predicted; one with `?` was measured before this machine changed.
     """
     with connect(url) as client:
-        names = [task] if task else [row["name"] for row in client.get("/v1/tasks")["tasks"]]
+        names = [task] if task else _own_names(client.get("/v1/tasks")["tasks"])
         rows = [
             row
             for name in names
@@ -164,12 +164,17 @@ variants.command("judge")(judge)
 # -- for people ---------------------------------------------------------------------------------
 
 
+def _own_names(tasks: list[Row]) -> list[str]:
+    """All tasks, but for the shared names of buckets, which have no variants of their own."""
+    return [row["name"] for row in tasks if row.get("lengths") is None]
+
+
 def _version_table(rows: list[Row]) -> None:
     table(
         ["TASK", "MODEL", ">VERSION", "STAGE", ">VARIANTS", "REGISTERED (UTC)"],
         (
             [
-                row["task"],
+                version["task"],
                 row["model"],
                 str(version["version"]),
                 version["stage"],

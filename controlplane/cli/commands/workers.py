@@ -67,8 +67,14 @@ def scale(
     """
     with connect(url) as client:
         row = client.put(at("v1", "inventory", kind), {"count": count})
+        kinds = [] if count else client.get("/v1/inventory")["inventory"]
     lack = row.get("lack", "")  # older: not told
     said = f"{wanted_words(row)}; not all can start: {lack}" if lack else wanted_words(row)
+    if kinds and not any(one["asked"] for one in kinds):
+        said += (
+            "; no worker is wanted any more, so no query can be answered:"
+            f" `modelless workers scale {kind} 1` asks for one"
+        )
     emit(row, output, lambda: typer.echo(printable(said)))
 
 

@@ -1,20 +1,26 @@
-"""Answers of ``POST /v1/embeddings``: queries for its texts, and what they give put together."""
+"""Answers of ``POST /v1/embeddings``: queries for its texts, and what they give put together.
+
+``answer`` is the way in.
+"""
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from random import getrandbits
 from typing import Any, NamedTuple
 
 import orjson
 
-from controlplane.gateway.embeddings.asked import VERSION, Asked
+from controlplane.gateway.embeddings.asked import VERSION, Asked, read_request
 from controlplane.gateway.embeddings.collected import Collected
 from controlplane.gateway.embeddings.cutting import cut, rows_of_query
 from controlplane.gateway.query.parsing import ParsedQuery
+from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath
-from controlplane.gateway.query.replies import ReplyMetadata
+from controlplane.gateway.query.replies import JSON, ReplyMetadata
 from controlplane.gateway.texts.asked import BYTES, TRUNCATE
+from controlplane.http_errors import as_openai
 from planner.types import Client, Query
 from variants.errors import InvalidInput
 from variants.texts.inputs import TEXT
@@ -27,7 +33,7 @@ for want of room. Those of one query leave that to their client."""
 LEAST_WAIT_S, MOST_WAIT_S = 0.02, 5.0
 _BUSY = frozenset({429, 503})
 
-Gone = Callable[[], Awaitable[bool]]
+Gone = Callable[[], bool]
 """Whether the client has gone."""
 
 
@@ -51,6 +57,65 @@ class _Piece(NamedTuple):
     tokens: int
     metadata: ReplyMetadata
     headers: bytes
+
+
+def answer(
+    path: QueryPath,
+    body: bytes | bytearray,
+    fields: Mapping[bytes, bytes],
+    received_ms: float,
+    respond: Respond,
+    given_id: bytes | None,
+    client: Client,
+    gone: Gone,
+) -> None:
+    """Answer a ``POST /v1/embeddings``; its errors look as those of OpenAI's API.
+
+    Args:
+        fields: its headers, by their names in lower case.
+        received_ms: when its first byte came.
+        given_id: the caller's ``X-Request-Id``.
+        client: by whose key it is asked.
+        gone: whether the client has gone, asked before another query is sent.
+    """
+    try:
+        asked = read_request(body, fields, path.tasks)
+    except Exception as error:
+        fail(path, error, respond, given_id)
+        return
+    request = Request(path, asked, received_ms, given_id, client)
+    answering = asyncio.ensure_future(_answered(path, request, respond, given_id, gone))
+    _UNDER_WAY.add(answering)
+    answering.add_done_callback(_UNDER_WAY.discard)
+
+
+_UNDER_WAY: set["asyncio.Future[None]"] = set()
+"""Whoever holds no reference to a task may lose it."""
+
+
+async def _answered(
+    path: QueryPath, request: "Request", respond: Respond, given_id: bytes | None, gone: Gone
+) -> None:
+    try:
+        body, headers = await request.answered(gone)
+    except Failed as failed:
+        in_their_form(respond, failed.status, failed.body, failed.headers)
+    except ClientGone:
+        pass
+    except Exception as error:
+        fail(path, error, respond, given_id)
+    else:
+        respond(200, body, JSON + headers)
+
+
+def fail(path: QueryPath, error: Exception, respond: Respond, given_id: bytes | None) -> None:
+    """Answer with an error, in the form that these clients expect."""
+    path.fail(error, partial(in_their_form, respond), given_id=given_id)
+
+
+def in_their_form(respond: Respond, status: int, body: bytes, headers: bytes) -> None:
+    """Pass an answer with an error on as clients of OpenAI's API expect it."""
+    respond(status, orjson.dumps(as_openai(orjson.loads(body))), headers)
 
 
 class Request:
@@ -100,7 +165,7 @@ class Request:
 
         async def ask() -> None:
             for piece in left:
-                if await gone():
+                if gone():
                     raise ClientGone
                 pieces.append(await self._piece(piece, version, path.clock_ms(), again=True))
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from controlplane.gateway.images.asked import BESIDE, PREFER, SLO, shown
+from controlplane.gateway.images.asked import BESIDE, OUTLINE, PREFER, SLO, TASK, shown
 from controlplane.gateway.query.parsing import json_of, query_v1
 from controlplane.gateway.query.query_fields import AskedByLength, flag_of, task_of, unknown
 from controlplane.gateway.texts.asked import TRUNCATE, likely_task
@@ -23,6 +23,10 @@ MOST_BRACKETS = 30_000
 """In a body. Lists and objects take more time and memory to be read than texts."""
 VERSION = "/"
 """Between a task and a version of a model, in ``model``; names have none."""
+
+HEADERS = (b"slo-", b"x-modelless-")
+"""How headers begin that ask for something."""
+_KNOWN = frozenset({*SLO, PREFER, *BESIDE, TASK, OUTLINE})
 
 _BESIDE = frozenset({"best_effort", "model_version", "priority", "slo", "variant", TRUNCATE})
 _FIELDS = _BESIDE | {"dimensions", "encoding_format", "input", "model", "user"}
@@ -52,12 +56,12 @@ class Asked(NamedTuple):
 
 
 def read_request(
-    body: bytes | bytearray, headers: Mapping[str, str], tasks: Mapping[TaskName, Task]
+    body: bytes | bytearray, fields: Mapping[bytes, bytes], tasks: Mapping[TaskName, Task]
 ) -> Asked:
     """Read a body, and the headers that say what is needed.
 
     Args:
-        headers: by their names in lower case.
+        fields: all headers, by their names in lower case.
 
     Raises:
         InvalidInput: something in it is wrong, or the task gives no vectors or takes no texts.
@@ -83,7 +87,7 @@ def read_request(
     face = task.face if isinstance(task, BucketedTask) else task
     _check_task(face, name)
     texts = _texts(document.get("input"))
-    needs = _needs(document, headers)
+    needs = _needs(document, _own_headers(fields))
     if version is not None:
         if needs.get("model_version") not in (None, version):
             raise InvalidInput("'model' and 'model_version' name different versions")
@@ -145,6 +149,25 @@ def _texts(given: Any) -> list[str]:
         )
     wrong = next(one for one in texts if type(one) is not str)
     raise InvalidInput(f"'input' must be a list of texts, and has {in_words(wrong)}")
+
+
+def _own_headers(fields: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Those that say what is needed.
+
+    Raises:
+        InvalidInput: one is named nearly so, and would be missed.
+    """
+    found = {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in fields.items()
+        if name.startswith(HEADERS)
+    }
+    if wrong := sorted(found.keys() - _KNOWN):
+        known = ", ".join(shown(name) for name in (*SLO, PREFER, *BESIDE))
+        raise InvalidInput(
+            f"a request for vectors has no header {shown(wrong[0])[:60]!r}; known are: {known}"
+        )
+    return found
 
 
 def _needs(document: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:

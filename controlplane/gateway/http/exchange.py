@@ -10,6 +10,7 @@ from planner.types import ANYBODY, Client
 TASK = b"x-modelless-task"
 SLO = b"x-modelless-slo"
 V1 = b"/v1/query"
+EMBEDDINGS = b"/v1/embeddings"
 _V2 = b"/v2/models/"
 _INFER = b"/infer"
 _WAIT = b"retry-after-ms: "
@@ -91,7 +92,7 @@ class Exchange:
 
 def is_query(target: bytes) -> bool:
     """Whether a path is one of the inference routes, as far as its ends say."""
-    return target == V1 or (target.startswith(_V2) and target.endswith(_INFER))
+    return target in (V1, EMBEDDINGS) or (target.startswith(_V2) and target.endswith(_INFER))
 
 
 def task_and_variant(target: bytes) -> tuple[str, str | None] | None:

@@ -1,9 +1,10 @@
 """The HTTP front: uvicorn's protocol, with a short way in for the inference routes.
 
-A request for ``POST /v1/query`` or ``POST /v2/models/.../infer`` is read and answered right here,
-without an ASGI scope, a task or an application around it. Everything else goes the ordinary way to
-FastAPI. So does a query that comes while an answer is still due on its connection: it waits there
-for its turn, so that every answer is written the moment it is made, in the order of the requests.
+A request for ``POST /v1/query``, ``/v1/embeddings`` or ``/v2/models/.../infer`` is read and
+answered right here, without an ASGI scope or an application around it. Everything else goes the
+ordinary way to FastAPI. So does a query that comes while an answer is still due on its connection:
+it waits there for its turn, so that every answer is written the moment it is made, in the order of
+the requests.
 """
 
 import logging
@@ -13,10 +14,12 @@ from typing import Any, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from controlplane.gateway.embeddings import answering as embeddings
 from controlplane.gateway.http.access import Access, KnownClients, too_large
 from controlplane.gateway.http.client_connection import AT_ONCE, ClientConnection
 from controlplane.gateway.http.client_limits import ClientLimits, Phase, Verdict, Watch
 from controlplane.gateway.http.exchange import (
+    EMBEDDINGS,
     V1,
     Exchange,
     asked_in_headers,
@@ -245,7 +248,7 @@ class Front(ClientConnection):
             self._refuse(exchange, error)
             return
         client = exchange.client = self.access.client_of(fields.get(b"authorization"))
-        if not fields.keys().isdisjoint(MISPLACED_BYTES):
+        if target != EMBEDDINGS and not fields.keys().isdisjoint(MISPLACED_BYTES):
             self.path.refused_unread(client)
             self._refuse(exchange, misplaced(map(bytes.decode, fields), v2=target != V1))
             return
@@ -295,6 +298,17 @@ class Front(ClientConnection):
                 exchange.takes,
                 exchange.client,
             )
+        elif exchange.target == EMBEDDINGS:
+            embeddings.answer(
+                self.path,
+                body,
+                exchange.fields,
+                exchange.received_ms,
+                exchange.respond,
+                exchange.given_id,
+                exchange.client,
+                lambda: self.exchange is not exchange,
+            )
         else:
             self._infer(exchange, body, lain_ms)
 
@@ -323,7 +337,10 @@ class Front(ClientConnection):
         def respond(own: int, body: bytes, headers: bytes) -> None:
             exchange.respond(status or own, body, headers)
 
-        self.path.fail(error, respond, given_id=exchange.given_id)
+        if exchange.target == EMBEDDINGS:
+            embeddings.fail(self.path, error, respond, exchange.given_id)
+        else:
+            self.path.fail(error, respond, given_id=exchange.given_id)
 
     def _refuse(self, exchange: Exchange, error: ModellessError, status: int = 0) -> None:
         """Answer before the body has come in full, and end the connection."""

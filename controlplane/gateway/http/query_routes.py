@@ -6,14 +6,11 @@ from functools import partial
 from random import getrandbits
 from typing import Any
 
-import orjson
 from fastapi import FastAPI, Request, Response
 
 from controlplane.api.bodies.protocol import INFER
 from controlplane.api.bodies.queries import EXPLAIN, QUERY
-from controlplane.gateway.embeddings.answering import ClientGone, Failed
-from controlplane.gateway.embeddings.answering import Request as Embeddings
-from controlplane.gateway.embeddings.asked import read_request
+from controlplane.gateway.embeddings.answering import answer as answer_embeddings
 from controlplane.gateway.embeddings.described import EMBEDDINGS
 from controlplane.gateway.explanation import explained
 from controlplane.gateway.http.access import Access
@@ -25,9 +22,7 @@ from controlplane.gateway.protection.compression import Body, Inflater, accepted
 from controlplane.gateway.query.parsing import asked_v1
 from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
-from controlplane.gateway.query.replies import JSON
 from controlplane.gateway.texts.asked import AskedInText
-from controlplane.http_errors import as_openai
 from controlplane.views.explanation_schemas import ExplanationSchema
 from controlplane.views.machines.core_shortage import CoreStatus
 from planner.types import Client, Refusal, RefusalCode
@@ -151,29 +146,19 @@ class Entrance:
             raise misplaced(request.headers.keys(), v2=v2)
 
     async def embeddings(self, request: Request) -> Response:
-        """Answer a request for ``/v1/embeddings``; its errors look as those of OpenAI's API."""
+        """Answer a request for ``/v1/embeddings``.
+
+        Raises:
+            ModellessError: the body is too long, or not compressed as it says.
+        """
         began_ms, client = _received_ms(request), self._client_of(request)
+        body, fields = await self._read(request), dict(request.scope["headers"])
         given_id = request.state.request_id.encode()
-        try:
-            body = await self._read(request)
-            asked = read_request(body, request.headers, self._path.tasks)
-            made = Embeddings(self._path, asked, began_ms, given_id, client)
-            content, headers = await made.answered(request.is_disconnected)
-            return _response(200, content, headers + JSON)
-        except Failed as failed:
-            return _response(failed.status, _openai(failed.body), failed.headers)
-        except ClientGone:
-            return Response(status_code=499)
-        except ModellessError as error:
-            told: list[Response] = []
-            self._path.fail(
-                error,
-                lambda status, body, headers: told.append(
-                    _response(status, _openai(body), headers)
-                ),
-                given_id=given_id,
+        return await _answer(
+            lambda respond: answer_embeddings(
+                self._path, body, fields, began_ms, respond, given_id, client, _stays
             )
-            return told[0]
+        )
 
     async def explain(self, request: Request) -> ExplanationSchema:
         """Say what would become of the query in a request for ``/v1/explain``.
@@ -266,17 +251,14 @@ async def _answer(start: Callable[[Respond], None]) -> Response:
 
     def respond(status: int, body: bytes, headers: bytes) -> None:
         if not answered.done():
-            answered.set_result(_response(status, body, headers))
+            lines = headers.decode("latin-1").splitlines()
+            fields = dict(line.split(": ", 1) for line in lines)
+            answered.set_result(Response(body, status, fields))
 
     start(respond)
     return await answered
 
 
-def _openai(body: bytes) -> bytes:
-    return orjson.dumps(as_openai(orjson.loads(body)))
-
-
-def _response(status: int, body: bytes, headers: bytes) -> Response:
-    """A response with these header lines."""
-    lines = headers.decode("latin-1").splitlines()
-    return Response(body, status, dict(line.split(": ", 1) for line in lines))
+def _stays() -> bool:
+    """Whether a client has gone that asks the ordinary way: that is not looked at there."""
+    return False

@@ -37,7 +37,18 @@ from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.refusal import is_infeasible
 from planner.selection.routes import EMPTY, RouteTable
 from planner.selection.select import suited
-from planner.types import Candidate, Choice, Client, PlacedReason, Query, Reason, Refusal, Snapshot
+from planner.types import (
+    Candidate,
+    Choice,
+    Client,
+    PlacedReason,
+    Query,
+    QueueNews,
+    Reason,
+    Refusal,
+    Snapshot,
+    WorkerView,
+)
 from planner.zones.rings import Rings
 from variants.buckets import TaskTable
 from variants.errors import DeadlineExceeded, Internal, ModellessError, Overloaded
@@ -262,6 +273,11 @@ class QueryContext:
         ):
             return self.choose(query, now_ms)
         return found
+
+    def told(self, worker: WorkerView, news: QueueNews) -> None:
+        """A worker tells of its queue."""
+        if self.congestion.batches.told(worker, news, self.snapshot, self.clock_ms()):
+            self.repeated.outdate()  # there is room sooner than was thought
 
     def snapshot_for(self, query: Query) -> Snapshot:
         """What can be chosen for a query."""

@@ -6,6 +6,7 @@ from controlplane.views.catalog.model_schemas import ModelSchema, VersionSchema
 from controlplane.views.catalog.stages import stages_of, version_key
 from controlplane.views.catalog.tasks import named_tasks
 from planner.sentences import there_are
+from variants.buckets import in_order
 from variants.errors import NotFound
 from variants.types import CatalogSnapshot, ModelName, Stage, TaskName
 
@@ -13,7 +14,8 @@ from variants.types import CatalogSnapshot, ModelName, Stage, TaskName
 def model_rows(
     snapshot: CatalogSnapshot, task: str | None = None, model: str | None = None
 ) -> list[ModelSchema]:
-    """Models with their versions, oldest first; of one task, or one model of it.
+    """Models with their versions, oldest first; of one task, or one model of it. Of a task for rows
+    of several lengths each bucket's stand by themselves, the shortest length first.
 
     Raises:
         TaskNotFound: the task is unknown.
@@ -25,7 +27,7 @@ def model_rows(
         variants[version_key(variant)].append(variant.name)
     texts = {one.name: one.text for one in snapshot.tasks}
     grouped: dict[tuple[TaskName, ModelName], list[VersionSchema]] = defaultdict(list)
-    for version in sorted(snapshot.versions, key=lambda v: (v.task, v.model, v.version)):
+    for version in sorted(snapshot.versions, key=lambda v: (in_order(v.task), v.model, v.version)):
         if (parts is None or version.task in parts) and model in (None, version.model):
             built = variants[version.task, version.model, version.version]
             grouped[version.task, version.model].append(
@@ -44,6 +46,24 @@ def model_rows(
         )
         for (of_task, name), versions in grouped.items()
     ]
+
+
+def model_row(snapshot: CatalogSnapshot, task: str, model: str) -> ModelSchema:
+    """One model with its versions, oldest first; of a task for rows of several lengths with those
+    of all buckets, each under its bucket's name.
+
+    Raises:
+        TaskNotFound: the task is unknown.
+        NotFound: the task has no such model.
+    """
+    rows = model_rows(snapshot, task, model)
+    versions = [version for row in rows for version in row.versions]
+    return ModelSchema(
+        task=task,
+        model=model,
+        live=max((row.live for row in rows if row.live is not None), default=None),
+        versions=sorted(versions, key=lambda one: one.version),
+    )
 
 
 def is_last_live(snapshot: CatalogSnapshot, of: VersionSchema) -> bool:

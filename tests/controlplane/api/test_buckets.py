@@ -69,6 +69,11 @@ async def test_its_models_variants_and_profiles_are_those_of_its_buckets(
 ) -> None:
     models = (await get(api, "/v1/tasks/texts/models"))["models"]
     assert [(one["task"], one["model"]) for one in models] == [(name, "mlp") for name in BUCKETS]
+    model = await get(api, "/v1/models/texts/mlp")
+    assert (model["task"], model["live"]) == ("texts", 2)
+    assert [(one["task"], one["version"]) for one in model["versions"]] == [
+        (name, number) for number in (1, 2) for name in BUCKETS
+    ]
     variants = (await get(api, "/v1/tasks/texts/variants"))["variants"]
     assert [one["task"] for one in variants] == ["texts.4", "texts.4", "texts.8", "texts.8"]
     profiles = (await get(api, "/v1/profiles?task=texts"))["profiles"]
@@ -178,6 +183,21 @@ def third_version(texts: MemoryCatalog, name: str) -> None:
         ),
         joins=True,
     )
+
+
+async def test_all_versions_are_shown_the_shortest_length_first(
+    api: httpx.AsyncClient, texts: MemoryCatalog
+) -> None:
+    long = TaskName("texts.16")
+    texts.register(registration(of=long, task=bucket(16), variants=(variant(of=long),)))
+    third_version(texts, "texts.4")  # the newest, which the other buckets lack
+    every = (await get(api, "/v1/models"))["models"]
+    assert [one["task"] for one in every if one["task"] != "digits"] == [*BUCKETS, "texts.16"]
+    versions = (await get(api, "/v1/models/texts/mlp"))["versions"]
+    assert [(one["task"], one["version"]) for one in versions] == [
+        ("texts.4", 1), ("texts.8", 1), ("texts.16", 1), ("texts.4", 2), ("texts.8", 2),
+        ("texts.4", 3),
+    ]  # fmt: skip
 
 
 async def test_a_version_of_some_lengths_has_a_share_and_is_removed_where_it_is(

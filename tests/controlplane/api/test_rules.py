@@ -94,6 +94,22 @@ async def test_a_freeze_that_is_over_is_none(
     assert (await api.get("/v1/plan")).json()["rules"] == []
 
 
+async def test_who_forbids_the_last_variant_of_a_task_is_told(
+    api: httpx.AsyncClient, catalog: MemoryCatalog
+) -> None:
+    live = {(v.model, v.version) for v in catalog.snapshot().versions if v.stage is Stage.LIVE}
+    *others, last = [
+        one.name for one in catalog.snapshot().variants if (one.model, one.version) in live
+    ]
+    for name in others:
+        row = (await order(api, rule="forbid", variant=name)).json()
+        assert row["standing"] == "It is loaded nowhere."
+    row = (await order(api, rule="forbid", variant=last)).json()
+    assert row["standing"] == (
+        "It is loaded nowhere. Nothing answers queries of digits that name no variant now."
+    )
+
+
 async def test_what_is_forbidden_is_shown_while_it_is_still_there(
     api: httpx.AsyncClient, live: DictLive
 ) -> None:

@@ -58,7 +58,7 @@ class Fleet:
     def join(self, name: str, *variants: str) -> None:
         connection = SimpleNamespace(
             status=status(name, *variants), round_trip=RoundTrip(), return_ms=0.0, heard_s=1e9,
-            hand_back=lambda: None, ping=lambda: 1,
+            hand_back=lambda: None, ping=lambda: 1, follow=lambda *_: None,
         )  # fmt: skip
         self.known.workers._pool.connections[WorkerId(name)] = cast(Any, connection)
         self.known.workers.joined(WorkerId(name), cast(Any, connection))

@@ -10,15 +10,16 @@ import pytest
 from planner.policies.modelless import Modelless
 from planner.policies.registry import make
 from planner.policies.several_gateways import SeveralGateways
+from planner.selection.open_batches import TOLD_EVERY_MS
 from planner.simulate import offers_of, simulate
-from planner.simulation.fleet import Fleet, Ticket, Worker
+from planner.simulation.fleet import Fleet, Replica, Ticket, Worker
 from planner.simulation.policy import Brief
 from planner.simulation.queries import drawn_again, gateway_of, queries_of
 from planner.simulation.setting import MOST_GATEWAYS, Setting
-from planner.types import Choice, Objective, Query, Refusal
+from planner.types import Candidate, Choice, Objective, Query, Refusal
 from tests.planner.simulation.builders import Asked, Model, engine_of, setting, trace
 from tests.planner.simulation.watching import Watched
-from variants.types import Prefer, TaskName, VariantName, WorkerId
+from variants.types import Prefer, ReplicaState, TaskName, VariantName, WorkerId
 
 FAMILY = (
     Model("a", 0.8, 5.0, name="quick"),
@@ -148,6 +149,67 @@ def test_what_is_not_of_queues_all_gateways_know_alike() -> None:
     assert (one.draining, other.draining) == (True, True)
     assert one.loads((TaskName("a"), VariantName("v")))
     assert ours._gateways[0].see([worker])[0] is one, "it stays the same, so that snapshots do"
+
+
+def _forming(ours: SeveralGateways, worker: Worker, rows: int) -> Candidate:
+    """Queue queries on a worker that runs something, and let the gateways see it."""
+    key = (TaskName("a"), VariantName("quick"))
+    candidate = ours._fleet.offers[worker.kind.name][key]
+    queue = worker.queue.add_variant("a", candidate.table)
+    replica = worker.replicas[key] = Replica(key, candidate, worker, queue)
+    replica.state = ReplicaState.READY
+    worker.holds(key, ready=True)
+    worker.queue.busy_until_ms = 150.0
+    for _ in range(rows):
+        worker.queue.admit(Ticket(replica, Query(TaskName("a"), 1, 100.0, 1_000.0), 1), 100.0)
+    ours._fleet.workers[worker.id] = worker
+    for gateway in ours._gateways:
+        ours._renewed(gateway)
+    return candidate
+
+
+@pytest.mark.parametrize("objective", [Objective.COST, Objective.ACCURACY])
+def test_a_reply_brings_others_batches_where_prices_decide(objective: Objective) -> None:
+    ours = of(replace(setting(*FAMILY), gateways=2, objective=objective))
+    worker = _worker(ours)
+    candidate = _forming(ours, worker, 2)
+    gateway, other = ours._gateways
+
+    gateway.hears(worker, 110.0)
+
+    batches = gateway.congestion.batches.of(TaskName("a"), 110.0)
+    known = [(b.candidate.variant, b.rows, b.starts_ms) for b in batches]
+    accurate = objective is Objective.ACCURACY
+    assert known == ([(candidate.variant, 2, 150.0)] if accurate else [])
+    assert not other.congestion.batches.of(TaskName("a"), 110.0)
+
+
+def test_workers_that_have_not_replied_for_long_tell_of_their_queues_by_themselves() -> None:
+    ours = of(replace(setting(*FAMILY), gateways=2))
+    worker = _worker(ours)
+    _forming(ours, worker, 3)
+    gateway = ours._gateways[0]
+    gateway.looks(ours._fleet.workers, TOLD_EVERY_MS)
+    (seen,) = gateway._seen.values()
+    told_ms = TOLD_EVERY_MS + worker.queue.backlog_ms(TOLD_EVERY_MS)
+    assert seen.busy_until_ms == told_ms
+
+    worker.queue.busy_until_ms = 900.0
+    gateway.looks(ours._fleet.workers, 1.9 * TOLD_EVERY_MS)
+    assert seen.busy_until_ms == told_ms
+    gateway.looks(ours._fleet.workers, 2.0 * TOLD_EVERY_MS)
+    assert seen.busy_until_ms > 900.0
+
+
+def test_a_gateway_that_is_alone_expects_nothing_of_others() -> None:
+    ours = of(replace(setting(*FAMILY), by_replies=True))
+    worker = _worker(ours)
+    _forming(ours, worker, 4)
+    for at_ms in range(200, 2_000, 100):
+        ours._gateways[0].hears(worker, float(at_ms))
+    (seen,) = ours._gateways[0]._seen.values()
+    assert seen.busy_until_ms > 1_900.0
+    assert seen.others_ms == 0.0
 
 
 def test_a_worker_that_comes_back_after_a_failure_is_another_one() -> None:

@@ -1,9 +1,24 @@
 """Open batches: what a gateway believes to wait at a worker."""
 
-from planner.selection.open_batches import MOST_OPEN, OpenBatches
-from planner.types import Candidate, WorkerView
-from tests.planner.builders import DIGITS, NOW_MS, catalog, key, profile, snapshot, variant, worker
-from variants.types import ProfileSource
+from dataclasses import replace
+
+import pytest
+
+from planner.selection.frontier_index import task_view
+from planner.selection.open_batches import MOST_OPEN, TOLD_EVERY_MS, OpenBatches, following
+from planner.types import Candidate, FormingBatch, QueueNews, Snapshot, WorkerView
+from tests.planner.builders import (
+    DIGITS,
+    NOW_MS,
+    catalog,
+    key,
+    profile,
+    snapshot,
+    task,
+    variant,
+    worker,
+)
+from variants.types import Prefer, ProfileSource, VariantName
 
 NAMES = ("a", "b")
 
@@ -85,3 +100,77 @@ def test_only_the_latest_are_remembered() -> None:
         batches.sent(variants["a"], each, 1, NOW_MS, 100.0)
 
     assert [b.worker for b in batches.of(DIGITS, NOW_MS)] == workers[3:]
+
+
+def told(*forming: tuple[str, int, int, float], backlog_ms: float = 50.0) -> QueueNews:
+    """What a worker tells: variant, rows, most rows and when it begins."""
+    batches = [
+        FormingBatch(DIGITS, VariantName(name), rows, most, in_ms)
+        for name, rows, most, in_ms in forming
+    ]
+    return QueueNews(backlog_ms, batches)
+
+
+def known(batches: OpenBatches) -> list[tuple[str, str, int, int, float]]:
+    return [
+        (b.worker.id, b.candidate.variant, b.rows, b.largest, b.starts_ms - NOW_MS)
+        for b in batches.of(DIGITS, NOW_MS)
+    ]
+
+
+def of(variants: dict[str, Candidate], workers: list[WorkerView]) -> Snapshot:
+    """A snapshot of the same candidates."""
+    tasks = {DIGITS: task_view(task(), list(variants.values()), {}, {})}
+    return Snapshot(revision=0, tasks=tasks, workers={each.id: each for each in workers})
+
+
+def test_a_batch_that_a_worker_tells_of_is_open() -> None:
+    variants, workers = fleet()
+    batches = OpenBatches()
+
+    assert not batches.told(workers[0], told(("a", 3, 6, 20.0)), of(variants, workers), NOW_MS)
+    assert known(batches) == [("w00", "a", 3, 6, 20.0)]
+    assert workers[0].busy_until_ms == NOW_MS + 50.0
+    assert batches.sent(variants["a"], workers[0], 2, NOW_MS, 100.0) == 20.0
+    assert known(batches) == [("w00", "a", 5, 6, 20.0)]
+
+
+def test_what_a_worker_tells_replaces_what_was_known_of_it_alone() -> None:
+    variants, workers = fleet()
+    batches, seen = OpenBatches(), of(variants, workers)
+    for name in NAMES:
+        for each in workers:
+            batches.sent(variants[name], each, 1, NOW_MS, 100.0)
+    batches.told(workers[0], told(("b", 2, 8, 15.0)), seen, NOW_MS)
+    assert sorted(known(batches)) == [
+        ("w00", "b", 2, 8, 15.0), ("w01", "a", 1, 8, 30.0), ("w01", "b", 1, 8, 30.0)
+    ]  # fmt: skip
+    assert batches.told(workers[0], told(backlog_ms=0.0), seen, NOW_MS)
+    assert {id_ for id_, *_ in known(batches)} == {"w01"}
+
+
+def test_batches_that_nobody_may_join_are_left_out() -> None:
+    """Of a variant that is not known, is not ready there, or that only a pin chooses; full ones,
+    and those that the profile has no larger batch for."""
+    variants, workers = fleet()
+    spared = {name: replace(each, ready=(workers[1],)) for name, each in variants.items()}
+    canary = {**variants, "b": replace(variants["b"], canary=True)}
+    for some, forming in (
+        (variants, ("unknown", 1, 8, 20.0)),
+        (spared, ("a", 1, 8, 20.0)),
+        (canary, ("b", 1, 8, 20.0)),
+        (variants, ("a", 8, 8, 20.0)),
+        (variants, ("a", 9, 12, 20.0)),
+        (variants, ("a", 1, 8, -1.0)),
+    ):
+        batches = OpenBatches()
+        batches.told(workers[0], told(forming), of(some, workers), NOW_MS)
+        assert known(batches) == []
+
+
+@pytest.mark.parametrize("prefer", list(Prefer))
+def test_open_batches_are_told_where_prices_decide_and_queues_where_others_send(
+    prefer: Prefer,
+) -> None:
+    assert following(prefer, shared=False) == (prefer is Prefer.ACCURACY, 0.0)
+    assert following(prefer, shared=True) == (prefer is Prefer.ACCURACY, TOLD_EVERY_MS)

@@ -131,3 +131,39 @@ def test_a_worker_to_which_others_send_is_not_taken_for_idle() -> None:
     popular.others_ms = 30.0
     assert least_busy((popular, quiet), 0, NOW_MS, None) is popular
     assert expected_first((popular, quiet), 0, NOW_MS, None) is quiet
+
+
+def test_who_is_alone_takes_no_longer_batches_for_others_queries() -> None:
+    """Each batch takes 10 ms longer than is thought, and the worker says that nobody else asks."""
+    alone, among_others = replying(), replying()
+    for view, askers in ((alone, 1), (among_others, 2)):
+        for at_ms in range(100, 1_000, 50):
+            view.given(30.0, float(at_ms))
+            view.asked_by(askers, 10_000.0, float(at_ms))
+            view.told(30.0, at_ms + 10.0)
+    assert (alone.others_ms, alone.shared) == (0.0, False)
+    assert among_others.others_ms > 5.0
+    assert alone.busy_until_ms == among_others.busy_until_ms
+
+
+def test_what_was_expected_of_others_is_forgotten_once_they_have_gone() -> None:
+    view = replying(*((40.0 * number, 24.0) for number in range(1, 200)))
+    assert view.others_ms > 20.0
+    view.given(5.0, 8_000.0)
+    view.asked_by(1, 10_000.0, 8_010.0)
+    assert (view.others_ms, view.silence_ms, view.replies) == (0.0, 0.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("askers", "sent_ago_ms", "shared"),
+    [(None, 5.0, True), (0, None, False), (1, 5.0, False), (1, None, True), (1, 20_000.0, True),
+     (2, 5.0, True), (2, None, True)],
+)  # fmt: skip
+def test_others_send_where_more_do_than_this_gateway(
+    askers: int | None, sent_ago_ms: float | None, shared: bool
+) -> None:
+    view = replying()
+    if sent_ago_ms is not None:
+        view.given(1.0, 50_000.0 - sent_ago_ms)
+    view.asked_by(askers, 10_000.0, 50_000.0)
+    assert view.shared is shared

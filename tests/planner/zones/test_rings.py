@@ -11,8 +11,10 @@ from planner.selection.snapshot import build_snapshot
 from planner.types import (
     TRANSPORT_MS,
     Choice,
+    FormingBatch,
     PlacedReason,
     Query,
+    QueueNews,
     Reason,
     Refusal,
     RefusalCode,
@@ -213,6 +215,21 @@ def test_a_refusal_narrows_the_window_of_the_zone_that_refused() -> None:
     before = edge.at(NOW_MS + 6)
     place.rings.congestion.refused(NOW_MS + 6, WorkerId("gone"))
     assert edge.at(NOW_MS + 6) == before
+
+
+def test_what_a_worker_tells_of_its_queue_is_known_in_its_zone() -> None:
+    place = Place()
+    edge, core = (ring.congestion.batches for ring in place.rings._rings.values())
+    view = place.held[WorkerId("c1")][0]
+    news = QueueNews(30.0, [FormingBatch(DIGITS, VariantName("fast"), 2, 8, 10.0)])
+    nothing = Snapshot(revision=0, tasks={}, workers={})
+    place.rings.congestion.batches.told(view, news, nothing, NOW_MS)
+    assert view.busy_until_ms == NOW_MS + 30.0
+    assert [(b.worker.id, b.rows) for b in core.of(DIGITS, NOW_MS)] == [("c1", 2)]
+    assert not edge.of(DIGITS, NOW_MS)
+    gone = WorkerView(id=WorkerId("gone"), device_kind=view.device_kind)
+    place.rings.congestion.batches.told(gone, news, nothing, NOW_MS)
+    assert gone.busy_until_ms == NOW_MS + 30.0
 
 
 def test_a_worker_sees_no_way_in_what_it_is_asked() -> None:

@@ -98,7 +98,7 @@ def rollback(
 
     \b
     modelless rollback churn churn
-    modelless rollback churn churn --version 2    # its share ends, or it is retired
+    modelless rollback churn churn --version 2
     """
     body = {} if version is None else {"version": version}
     with connect(url) as client:

@@ -79,9 +79,11 @@ def _move(
     with connect(url) as client:
         versions: list[dict[str, Any]] = client.get(at("v1", "models", task, model))["versions"]
         number = version if version is not None else versions[-1]["version"]
-        before = next((one["stage"] for one in versions if one["version"] == number), None)
+        # Of a task for rows of several lengths there is one in each bucket.
+        stages = [one["stage"] for one in versions if one["version"] == number]
+        before = next((one for one in stages if one != stage), stage if stages else None)
         if before is None:
-            known = ", ".join(str(one["version"]) for one in versions)
+            known = ", ".join(str(one) for one in sorted({one["version"] for one in versions}))
             raise NotFound(f"model {model!r} has no version {number}; there are: {known}")
         variants: list[Row] = client.get(at("v1", "tasks", task, "variants"))["variants"]
         name = f"{model}-v{number}"
@@ -100,11 +102,13 @@ def _move(
     said = [f"{name} is {now} already" if before == now else f"{name} was {before}, now {now}"]
     back = row.get("stood_back", [])
     said += [_stood_back(task, one) for one in back]
-    live = [
-        one["version"]
-        for one in versions
-        if one["stage"] == Stage.LIVE and f"{model}-v{one['version']}" not in back
-    ]
+    live = sorted(
+        {
+            one["version"]
+            for one in versions
+            if one["stage"] == Stage.LIVE and f"{model}-v{one['version']}" not in back
+        }
+    )
     if stage is Stage.LIVE:
         said += _beside(task, model, number, [one for one in live if one != number], variants)
     elif none_left:

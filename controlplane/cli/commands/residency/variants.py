@@ -11,8 +11,10 @@ from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import printable
 
 Row = Mapping[str, Any]
-Task = Annotated[str, typer.Argument(metavar="TASK")]
-Variant = Annotated[str, typer.Argument(metavar="VARIANT")]
+Task = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
+Variant = Annotated[
+    str, typer.Argument(metavar="VARIANT", help="A variant, as `modelless variants list` has it.")
+]
 Kind = Annotated[
     str, typer.Option("--kind", metavar="KIND", help="Only on workers of this device kind.")
 ]

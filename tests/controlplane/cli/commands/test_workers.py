@@ -51,6 +51,19 @@ def test_scaling_says_what_is_wanted_and_what_runs(gateway: Gateway, shell: Shel
     assert gateway.catalog.inventory() == {DeviceKindName("cpu-4"): 1}
 
 
+def test_who_scales_the_last_kind_to_nothing_is_told(gateway: Gateway, shell: Shell) -> None:
+    own = f"cpu-{len(os.sched_getaffinity(0))}"
+    gateway.catalog.set_inventory(DeviceKindName(own), 1)
+    some = shell("workers", "scale", "cpu-4", "0", url=gateway.url).out
+    assert some == "cpu-4: 0 wanted, 1 running\n"
+    gateway.catalog.set_inventory(DeviceKindName(own), 0)
+    none = shell("workers", "scale", "cpu-4", "0", url=gateway.url).out
+    assert none == (
+        "cpu-4: 0 wanted, 1 running; no worker is wanted any more, so no query can be answered:"
+        " `modelless workers scale cpu-4 1` asks for one\n"
+    )
+
+
 def test_workers_are_listed_with_what_is_missing(gateway: Gateway, shell: Shell) -> None:
     for kind, count in ((f"cpu-{len(os.sched_getaffinity(0))}", 0), ("cpu-4", 1), ("x-1", 0)):
         gateway.catalog.set_inventory(DeviceKindName(kind), count)

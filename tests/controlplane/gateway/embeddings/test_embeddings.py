@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from controlplane.gateway.embeddings import answering
+from planner.types import ANYBODY
 from tests.controlplane.gateway.texts.several_tokenizers import ECHOED, OTHER, OTHER_TOKENIZER
 from tests.controlplane.gateway.texts.test_reading import TOKENIZER
-from tests.controlplane.serving import FAST, SLOW, Known, Served, serving
+from tests.controlplane.serving import FAST, SLOW, Known, Served, post, serving, until
 from variants.types import TaskName
 
 VECTORS = replace(ECHOED, name=TaskName("search"), metric="nearest")
@@ -149,7 +150,7 @@ async def test_a_query_of_several_is_asked_again_where_there_was_no_room(
         ({"input": ["a", 1]}, 400, "must be a list of texts, and has 1"),
         ({"input": ["a"] * 2_049}, 413, "'input' has 2,049 texts: at most 2,048 are taken"),
         ({"input": ["[" * 30_001]}, 413, "at most 30,000 brackets"),
-        ({"input": ["x" * 2**20]}, 413, "larger than 1 MiB"),
+        ({"input": ["x" * 2**20]}, 413, "at most 1 MiB: send fewer"),
         ({"input": ["good " * 9]}, 400, "text 0 has 11 tokens, and at most 8 are taken"),
         ({"dimensions": 4}, 400, "'dimensions' must be 8, or be left out"),
         ({"encoding_format": "hex"}, 400, "'encoding_format' must be float or base64"),
@@ -168,6 +169,58 @@ async def test_what_is_wrong_is_told_as_these_clients_read_it(
     assert said in error["message"]
     assert error["code"] == error["type"] == answer.json["code"]
     assert answer.json["request_id"] == answer.headers["x-request-id"]
+
+
+@pytest.mark.slow
+async def test_a_header_that_would_be_missed_is_refused(served: Served) -> None:
+    await served.worker("w1", FAST, SLOW)
+    answer = await served.ask(
+        {"model": "search", "input": "bad"}, path=PATH, headers=[("SLO-Acuracy", "0.9")]
+    )
+    assert answer.status == 400
+    assert "has no header 'SLO-Acuracy'; known are: SLO-Lat" in answer.json["error"]["message"]
+
+
+@pytest.mark.slow
+async def test_both_ways_through_the_gateway_give_the_same(served: Served) -> None:
+    """Who waits to be told that a body is wanted is answered by the application."""
+    await served.worker("w1", FAST, SLOW)
+
+    async def otherwise(body: Any) -> Any:
+        client = await served.client()
+        client.send(post(body, path=PATH, headers=[("Expect", "100-continue")]))
+        assert (await client.answer()).status == 100
+        return await client.answer()
+
+    body = {"model": "search", "input": ["bad", "film"]}
+    short, other = await served.ask(body, path=PATH), await otherwise(body)
+    assert (short.status, other.status) == (200, 200)
+    assert short.json == other.json
+    refused = await otherwise({"model": "search", "input": 7})
+    assert refused.json["error"]["message"] == "'input' must be a text, or a list of texts"
+
+
+@pytest.mark.slow
+async def test_who_has_gone_is_asked_for_no_more(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served.worker("w1", FAST, SLOW)
+    path = served.gateway.path
+    handle, asked = path.handle_texts, []
+
+    def seen(*given: Any, **named: Any) -> None:
+        asked.append(given)
+        handle(*given, **named)
+
+    monkeypatch.setattr(path, "handle_texts", seen)
+    fields = {b"slo-latency-ms": b"60000"}
+    told: list[Any] = []
+    answering.answer(
+        path, b'{"model": "search", "input": [%s]}' % b",".join([b'"bad"'] * 40), fields,
+        path.clock_ms(), lambda *answer: told.append(answer), None, ANYBODY, lambda: True,
+    )  # fmt: skip
+    await until(lambda: not answering._UNDER_WAY)
+    assert (len(asked), told) == (1, [])
 
 
 @pytest.mark.slow

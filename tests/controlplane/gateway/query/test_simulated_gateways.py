@@ -15,7 +15,7 @@ from controlplane.gateway.query.query_path import QueryPath
 from planner.policies.several_gateways import Gateway
 from planner.selection.routes import resolve
 from planner.simulation.fleet import Worker
-from planner.types import Query, WorkerView
+from planner.types import FormingBatch, Query, QueueNews, WorkerView
 from tests.planner.builders import DIGITS, catalog, key, profile, snapshot, task, variant, worker
 from variants.types import Prefer, Route, VariantName, WorkerId
 from workers.channel.client import WorkerConnection
@@ -23,7 +23,9 @@ from workers.channel.reply import Reply
 from workers.types import ReplyCode
 
 NAMES = (WorkerId("w1"), WorkerId("w2"))
-KNOWN = ("busy_until_ms", "own_until_ms", "others_ms", "silence_ms", "replied_ms", "replies")
+KNOWN = (
+    "busy_until_ms", "own_until_ms", "others_ms", "silence_ms", "replied_ms", "replies", "given_ms"
+)  # fmt: skip
 LATENCY_MS = 500.0
 
 
@@ -62,7 +64,7 @@ class BothGateways:
             tasks={DIGITS: task()},
             connections=cast(dict[WorkerId, WorkerConnection], self.connections),
         )
-        self.gateway = Gateway()
+        self.gateway = Gateway(Prefer.COST, shared=True)
         self.gateway.routes = self.path.routes
         self.backlog_ms = 0.0
         queue = SimpleNamespace(backlog_ms=lambda _: self.backlog_ms)
@@ -71,6 +73,7 @@ class BothGateways:
             for view in self.views
         ]
         self.simulated = self.gateway.see(self.workers)
+        self.gateway.before = snapshot(known, *((view, {key("a")}) for view in self.simulated))
 
     def ask(self, draw: int) -> None:
         before = {name: len(one.waiting) for name, one in self.connections.items()}
@@ -94,6 +97,23 @@ class BothGateways:
         self.backlog_ms = backlog_us / 1_000
         self.gateway.hears(self.workers[index], self.now_ms)
 
+    def tell(self, index: int, rows: int, backlog_ms: float) -> None:
+        """A worker tells of its queue, with a batch that forms there."""
+        forming = [FormingBatch(DIGITS, VariantName("a"), rows, 4, backlog_ms / 2)]
+        news = QueueNews(backlog_ms, forming)
+        self.path.told(self.views[index], news)
+        self.gateway.takes(self.workers[index], news, self.now_ms)
+
+    def open(self) -> list[list[tuple[WorkerId, float, int, int]]]:
+        """The open batches that each of them knows."""
+        return [
+            [
+                (batch.worker.id, batch.starts_ms, batch.rows, batch.largest)
+                for batch in congestion.batches.of(DIGITS, self.now_ms)
+            ]
+            for congestion in (self.path.congestion, self.gateway.congestion)
+        ]
+
 
 def _known(view: WorkerView) -> dict[str, float]:
     return {name: getattr(view, name) for name in KNOWN}
@@ -101,14 +121,22 @@ def _known(view: WorkerView) -> dict[str, float]:
 
 async def test_both_know_the_same_of_every_worker() -> None:
     both, random = BothGateways(), Random(3)
+    sizes: set[int] = set()
     for _ in range(2_000):
         both.now_ms += random.choice((0.0, 0.4, 3.0, 30.0))
-        if random.random() < 0.5:
+        what = random.random()
+        if what < 0.45:
             both.ask(random.getrandbits(32))
-        else:
+        elif what < 0.9:
             both.reply(random.randrange(2), random.randrange(60_000))
+        else:
+            both.tell(random.randrange(2), random.randrange(5), 60 * random.random())
         assert [_known(view) for view in both.simulated] == [_known(view) for view in both.views]
+        known, simulated = both.open()
+        assert simulated == known
+        sizes |= {rows for _, _, rows, _ in known}
 
     assert both.answers.count(200) > 400
     assert all(view.replies > 100 for view in both.views)
     assert any(view.others_ms > 0.0 for view in both.views)
+    assert sizes == {1, 2, 3}
