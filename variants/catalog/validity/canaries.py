@@ -180,14 +180,15 @@ def _check_meant(
     if not others:
         return
     first = others[-1]
+    again = "stays live" if before.stage is Stage.LIVE else "is live again"
     raise SeveralMeant(
         f"nothing was changed: {newest.label} of task {newest.task!r} is live, and {first.label}"
         f" {_not_answering(first, canary)}; name the version that is to be taken back (`--version"
         f" {newest.version}`, over REST `version`)",
         choices={
-            newest.version: f"{newest.label} is retired, and {before.label} is live again",
+            newest.version: f"{newest.label} is retired, and {before.label} {again}",
             **{
-                v.version: f"{v.label} {_not_answering(v, canary)}{_why(v, canary)}"
+                v.version: f"nothing: {v.label} {_not_answering(v, canary)}{_why(v, canary)}"
                 for v in reversed(others)
             },
         },
