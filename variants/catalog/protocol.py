@@ -150,7 +150,8 @@ class Catalog(Protocol):
         self, tasks: Collection[TaskName], model: ModelName, version: int | None = None
     ) -> tuple[RolledBack, ...]:
         """Take back what was done last for a model, as ``variants.catalog.validity.canaries``
-        has it (``taken_back``), all of it at once. Advances the revision.
+        has it (``taken_back``), all of it at once. Advances the revision. What is taken back is not
+        gone back to, until it is live again.
 
         Args:
             tasks: one, or all buckets of one.

@@ -90,6 +90,9 @@ class SqlCanaryTables(SqlPlanningTables):
                     _forget(connection, one.canary.task)
                 for moved, stage in one.moves:
                     move_version(connection, key_of(moved), stage)
+                if one.retired is not None:
+                    same = _same(tables.lived_versions, key_of(one.retired))
+                    connection.execute(delete(tables.lived_versions).where(*same))
             return done
 
 

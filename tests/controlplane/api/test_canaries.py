@@ -105,8 +105,8 @@ async def test_a_rollback_that_could_mean_several_versions_names_them(
     refused = await api.post("/v1/models/digits/mlp/rollback")
     assert (refused.status_code, refused.json()["code"]) == (409, "CONFLICT")
     assert refused.json()["choices"] == {
-        "2": "mlp-v2 is retired, and mlp-v1 is live again",
-        "3": "mlp-v3 is a canary without a share of the queries",
+        "2": "mlp-v2 is retired, and mlp-v1 stays live",
+        "3": "nothing: mlp-v3 is a canary without a share of the queries",
     }
     assert refused.json()["retryable"] is False
     done = await api.post("/v1/models/digits/mlp/rollback", json={"version": 2})

@@ -67,8 +67,9 @@ def test_after_a_canary_was_ended_a_rollback_asks_which_version_is_meant(
     first, *choices = asked.err.splitlines()
     assert first.startswith("error: nothing was changed: mlp-v2 of task 'digits' is live, and mlp")
     assert choices == [
-        "  --version 2: mlp-v2 is retired, and mlp-v1 is live again",
-        "  --version 3: mlp-v3 is a canary without a share of the queries any more: it was late",
+        "  --version 2: mlp-v2 is retired, and mlp-v1 stays live",
+        "  --version 3: nothing: mlp-v3 is a canary without a share of the queries any more: it was"
+        " late",
     ]
     body = json.loads(shell("rollback", "digits", "mlp", "-o", "json", url=gateway.url).err)
     assert (body["code"], sorted(body["choices"])) == ("CONFLICT", ["2", "3"])

@@ -173,6 +173,13 @@ def test_where_nothing_is_live_or_known_there_is_no_way_back(catalog: Catalog) -
         catalog.roll_back([DIGITS], MLP)
 
 
+def later(catalog: Catalog, number: int, stage: Stage) -> None:
+    """One more version."""
+    catalog.register(
+        replace(registration(number=number), version=version(number=number, stage=stage))
+    )
+
+
 def test_a_live_version_is_not_rolled_back_for_a_canary_that_lost_its_share(
     catalog: Catalog,
 ) -> None:
@@ -185,8 +192,8 @@ def test_a_live_version_is_not_rolled_back_for_a_canary_that_lost_its_share(
     with pytest.raises(SeveralMeant) as raised:
         catalog.roll_back([DIGITS], MLP)
     assert raised.value.choices == {
-        2: "mlp-v2 is retired, and mlp-v1 is live again",
-        3: "mlp-v3 is a canary without a share of the queries any more: it was late",
+        2: "mlp-v2 is retired, and mlp-v1 stays live",
+        3: "nothing: mlp-v3 is a canary without a share of the queries any more: it was late",
     }
     assert raised.value.message == (
         "nothing was changed: mlp-v2 of task 'digits' is live, and mlp-v3 is a canary without a"
@@ -247,14 +254,41 @@ def test_beside_a_canary_with_a_share_the_live_version_can_be_named(catalog: Cat
     assert catalog.roll_back([DIGITS], MLP, 3) == (RolledBack(canary=stored),)
 
 
-def test_a_candidate_and_what_was_never_live_leave_no_doubt(catalog: Catalog) -> None:
-    for number, stage in ((3, Stage.CANDIDATE), (4, Stage.RETIRED)):
-        catalog.register(
-            replace(registration(number=number), version=version(number=number, stage=stage))
-        )
+def test_a_candidate_leaves_no_doubt_and_a_canary_that_was_retired_does(catalog: Catalog) -> None:
+    later(catalog, 3, Stage.CANDIDATE)
     catalog.set_stage([DIGITS], MLP, 2, Stage.LIVE)
     catalog.roll_back([DIGITS], MLP)
     assert stages(catalog)[2] is Stage.RETIRED
+    catalog.set_stage([DIGITS], MLP, 2, Stage.LIVE)
+    catalog.set_stage([DIGITS], MLP, 3, Stage.RETIRED)
+    with pytest.raises(SeveralMeant, match="mlp-v2 of task 'digits' is live, and mlp-v3 is ret"):
+        catalog.roll_back([DIGITS], MLP)
+
+
+def test_what_was_taken_back_is_not_gone_back_to(catalog: Catalog) -> None:
+    """Version 2 is bad, and so is 4: version 1 is good."""
+    catalog.set_stage([DIGITS], MLP, 2, Stage.LIVE)
+    catalog.roll_back([DIGITS], MLP)
+    later(catalog, 4, Stage.LIVE)
+    catalog.set_stage([DIGITS], MLP, 1, Stage.RETIRED)
+    catalog.roll_back([DIGITS], MLP)
+    assert stages(catalog) == {1: Stage.LIVE, 2: Stage.RETIRED, 4: Stage.RETIRED}
+    catalog.set_stage([DIGITS], MLP, 2, Stage.LIVE)  # it was put right
+    catalog.set_stage([DIGITS], MLP, 4, Stage.LIVE)
+    for number in (1, 2):
+        catalog.set_stage([DIGITS], MLP, number, Stage.RETIRED)
+    (done,) = catalog.roll_back([DIGITS], MLP)
+    assert done.restored is not None
+    assert done.restored.version == 2
+
+
+def test_what_is_live_is_gone_back_to_before_what_was(catalog: Catalog) -> None:
+    """Somebody has retired version 2, which is bad, by hand; version 1 answers beside version 3."""
+    for number, stage in ((2, Stage.LIVE), (2, Stage.RETIRED)):
+        catalog.set_stage([DIGITS], MLP, number, stage)
+    later(catalog, 3, Stage.LIVE)
+    catalog.roll_back([DIGITS], MLP)
+    assert stages(catalog) == {1: Stage.LIVE, 2: Stage.RETIRED, 3: Stage.RETIRED}
 
 
 def test_in_several_tasks_a_share_is_given_and_ended_at_once(catalog: Catalog) -> None:

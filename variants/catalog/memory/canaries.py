@@ -111,4 +111,5 @@ class MemoryCanaries(MemoryOperators):
             ended = [one.canary for one in done]
             stages = {key_of(moved): stage for one in done for moved, stage in one.moves}
             self._move(stages, (one for one in old.canaries if one not in ended))
+            self._lived = self._lived - {key_of(one.retired) for one in done if one.retired}
             return done

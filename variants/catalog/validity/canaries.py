@@ -91,7 +91,8 @@ def taken_back(
     lived: Collection[VersionKey],
 ) -> tuple[RolledBack, ...]:
     """What rolling a model back takes back: the shares of its canaries; where it has none, its
-    newest live version, for the newest one below it that was ever live.
+    newest live version, for the newest live one below it, or else the newest that was live and was
+    not taken back itself.
 
     Args:
         tasks: one, or all buckets of one. Where a canary has a share in some of them, only these
@@ -99,12 +100,12 @@ def taken_back(
         number: of the version that is to be taken back; None: the newest, where that is clear.
         versions: at least all those of the model in these tasks.
         canaries: at least those of these tasks, also those whose share was ended.
-        lived: which versions are or were live.
+        lived: which versions are or were live, but for those that were taken back.
 
     Raises:
         SeveralMeant: no share stands, no version is named, and the newest live version is not the
-            newest that answered: a canary beside it has none any more, or was never given one, or a
-            newer version was retired. Whoever means that one must not lose the live one.
+            newest: a later one is a canary without a share or is retired, or the share of any was
+            ended. Whoever means that one must not lose the live one.
         Conflict: there is no version to go back to, or the one that is named cannot be taken back.
         NotFound: one of the tasks has no such model, or no such version.
     """
@@ -128,7 +129,7 @@ def taken_back(
             _check_newest_live(own, number, of_model.get(task))
         swap = versions_to_swap(task, model, own, lived, of_model.get(task))
         if number is None:
-            _check_meant(swap, own, lived, of_model.get(task))
+            _check_meant(swap, own, of_model.get(task))
         swaps.append(swap)
     return tuple(RolledBack(retired=newest, restored=before) for newest, before in swaps)
 
@@ -162,32 +163,32 @@ def _check_newest_live(own: Sequence[ModelVersion], number: int, canary: Canary 
 def _check_meant(
     swap: tuple[ModelVersion, ModelVersion],
     own: Sequence[ModelVersion],
-    lived: Collection[VersionKey],
     canary: Canary | None,
 ) -> None:
     """Refuse to guess where another version than the newest live one may be meant.
 
     Raises:
-        SeveralMeant: one that is newer has answered queries, or one has lost its share.
+        SeveralMeant: one that is newer is no candidate, or one has lost its share.
     """
     newest, before = swap
     others = [
         v
         for v in own
         if (canary is not None and v.version == canary.version)
-        or (v.version > newest.version and (v.stage is Stage.CANARY or key_of(v) in lived))
+        or (v.version > newest.version and v.stage is not Stage.CANDIDATE)
     ]
     if not others:
         return
     first = others[-1]
+    again = "stays live" if before.stage is Stage.LIVE else "is live again"
     raise SeveralMeant(
         f"nothing was changed: {newest.label} of task {newest.task!r} is live, and {first.label}"
         f" {_not_answering(first, canary)}; name the version that is to be taken back (`--version"
         f" {newest.version}`, over REST `version`)",
         choices={
-            newest.version: f"{newest.label} is retired, and {before.label} is live again",
+            newest.version: f"{newest.label} is retired, and {before.label} {again}",
             **{
-                v.version: f"{v.label} {_not_answering(v, canary)}{_why(v, canary)}"
+                v.version: f"nothing: {v.label} {_not_answering(v, canary)}{_why(v, canary)}"
                 for v in reversed(others)
             },
         },
@@ -220,11 +221,12 @@ def versions_to_swap(
     lived: Collection[VersionKey],
     canary: Canary | None = None,
 ) -> tuple[ModelVersion, ModelVersion]:
-    """The newest live version of a model, and the newest one below it that was ever live.
+    """The newest live version of a model, and the newest live one below it; where none is live, the
+    newest that was.
 
     Args:
         own: all versions of the model, by their numbers.
-        lived: which are or were live.
+        lived: which are or were live, but for those that were taken back.
         canary: of the model, as an error tells why its share was ended.
 
     Raises:
@@ -236,11 +238,7 @@ def versions_to_swap(
             f"model {model!r} of task {task!r} has neither a canary with a share nor a live version"
         )
     newest = live[-1]
-    before = [
-        v
-        for v in own
-        if v.version < newest.version and (v.stage is Stage.LIVE or key_of(v) in lived)
-    ]
+    before = live[:-1] or [v for v in own if v.version < newest.version and key_of(v) in lived]
     if not before:
         ended = (
             f"; {canary.label} lost its share: {canary.ended}" if canary and canary.ended else ""
