@@ -188,6 +188,8 @@ class OpenBatches:
             Whether the worker is free sooner than was thought.
         """
         id_ = worker.id
+        if len(self._on) > 2 * len(snapshot.workers) + MOST_OPEN:  # many have come and gone
+            self._on = {each: tasks for each, tasks in self._on.items() if each in snapshot.workers}
         for task in self._on.pop(id_, ()):
             known = self._by_task.get(task)
             if known is not None:

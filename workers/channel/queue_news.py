@@ -1,7 +1,7 @@
 """Queue news: what a worker tells of its queue, and to whom.
 
 A gateway that wants it sends ``FOLLOW`` with when it does, and again when that changes. The worker
-then sends ``QUEUE`` behind its replies, or by its clock, or both. Both are JSON.
+then sends ``QUEUE`` with its replies, or by its clock, or both. Both are JSON.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class Wanted(NamedTuple):
     """When a gateway wants to be told."""
 
     replies: bool
-    """Behind replies to its queries."""
+    """With replies to its queries."""
     every_s: float
     """So long after it was told last; 0: never."""
 

@@ -250,7 +250,7 @@ class WorkerSession(asyncio.Protocol):
             if kind == FrameKind.STATUS:
                 self._take_status(payload)
             elif kind == FrameKind.QUEUE:
-                self._on_queue(decode_news(payload))
+                call_back(self._on_queue, decode_news(payload))
             elif kind == FrameKind.ANSWER:
                 if self._measured is not None and self._measured[0] == request_id:
                     self._came_back()

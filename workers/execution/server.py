@@ -127,9 +127,14 @@ class Peer(asyncio.Protocol):
 
     def tell(self) -> None:
         """Tell of the queue as it is now, at the end of this turn of the event loop or sooner."""
-        if not self._closed:
-            self.told_s = self._server.time_s()
+        if self._closed:
+            return
+        self.told_s = self._server.time_s()
+        try:
             news = encode_news(self._server.executor.queue_news())
+        except Exception:  # a mistake of the queue must not keep answers back
+            log.exception("telling of the queue")
+        else:
             self._outbox.write((small_frame(FrameKind.QUEUE, news),))
 
     # -- protocol ---------------------------------------------------------------------------------

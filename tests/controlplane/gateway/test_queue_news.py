@@ -1,13 +1,18 @@
 """When a gateway has its workers tell of their queues, and what it makes of who asks them."""
 
+import asyncio
+from math import inf
 from pathlib import Path
 
 import pytest
 
 from controlplane.gateway.connected_workers import ConnectedWorkers
 from controlplane.gateway.renewal import Renewal
+from controlplane.settings import load_settings
 from planner.selection.open_batches import TOLD_EVERY_MS
 from planner.types import QueueNews, WorkerView
+from tests.controlplane.serving import LATE, TASK, QuickGateway, query, serving
+from tests.ports import free_port
 from tests.workers.builders import ask, config, echo_spec, row, running, secret_of, until
 from variants.types import Prefer, WorkerId
 from workers.types import WorkerConfig
@@ -32,8 +37,8 @@ class Gateway:
     async def ask(self) -> None:
         """A query, as the query path sends it."""
         found = self.workers[W]
-        await ask(found.connection, echo_spec(), row(1))
         found.view.given(1.0, found.connection._loop.time() * 1_000)
+        await ask(found.connection, echo_spec(), row(1))
 
 
 @pytest.mark.parametrize("prefer", [Prefer.ACCURACY, Prefer.COST])
@@ -71,3 +76,34 @@ async def test_a_gateway_follows_queues_as_it_helps_with_others_and_alone(
         await one.ask()
         await until(lambda: not view.shared)
         one.workers.close()
+
+
+async def test_a_gateway_knows_the_batch_that_forms_of_anothers_queries(
+    short_folder: Path, live_url: str
+) -> None:
+    """The worker's profile promises 1 ms for batches of 150, so queries wait in several batches."""
+    async with serving(short_folder, live_url, objective="accuracy") as served:
+        await served.worker("w1", LATE)
+        one = served.gateway
+        given = load_settings(
+            state_dir=served.folder, port=free_port(), redis_url=live_url, grpc_port=0,
+            objective="accuracy",
+        )  # fmt: skip
+        other = QuickGateway(given, one.catalog, one.store, secret_of(config(served.folder)))
+        await other.start()
+        served.stack.push_async_callback(other.stop)
+        await until(lambda: set(other.known.workers) == {W})
+        stopped = False
+
+        async def ask_on() -> None:
+            while not stopped:
+                assert (await served.ask(query(variant=LATE))).status == 200
+
+        asking = [asyncio.create_task(ask_on()) for _ in range(20)]
+        path = other.path
+        await until(lambda: path.congestion.batches.of(TASK.name, path.clock_ms()))
+        view = other.known.workers[W].view
+        assert view.given_ms == -inf, "it has sent nothing itself"
+        assert view.shared
+        stopped = True
+        await asyncio.gather(*asking)

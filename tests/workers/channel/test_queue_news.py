@@ -25,7 +25,7 @@ from workers.host import WorkerHost
 from workers.types import LoadSpec, ReplyCode
 
 NEWS = QueueNews(12.5, [FormingBatch(TaskName("t"), VariantName("v"), 3, 8, 4.0)])
-BEHIND_REPLIES = Wanted(replies=True, every_s=0.0)
+WITH_REPLIES = Wanted(replies=True, every_s=0.0)
 NEVER = Wanted(replies=False, every_s=0.0)
 SLOW = {"latency_ms": "300"}
 """Options of an echo variant whose batches take so long."""
@@ -49,7 +49,7 @@ def test_wrong_news_are_refused(wrong: bytes) -> None:
 
 
 def test_what_is_wanted_is_read_as_it_was_written_and_never_too_often() -> None:
-    for wanted in (BEHIND_REPLIES, NEVER, Wanted(replies=True, every_s=0.25)):
+    for wanted in (WITH_REPLIES, NEVER, Wanted(replies=True, every_s=0.25)):
         assert decode_wanted(encode_wanted(wanted)) == wanted
     assert decode_wanted(b'{"every_s":1e-9}') == Wanted(replies=False, every_s=SHORTEST_S)
     assert decode_wanted(b'{"every_s":-1}') == NEVER
@@ -84,7 +84,7 @@ async def slow(
 async def test_a_reply_brings_the_batch_that_forms_of_others_queries(tmp_path: Path) -> None:
     async with slow(tmp_path) as (host, one, two):
         told: list[QueueNews] = []
-        one.follow(BEHIND_REPLIES, told.append)
+        one.follow(WITH_REPLIES, told.append)
         first = asyncio.create_task(ask(one, named("v"), row(1)))
         await until(lambda: host._running()._running)
         # What is due first runs next; a batch of the other variant forms behind it.
@@ -128,11 +128,33 @@ async def test_by_the_clock_it_tells_as_long_as_there_is_something_to_tell(tmp_p
         assert len(told) > known
 
 
+async def test_no_mistake_in_telling_costs_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither where it is told nor where it is heard."""
+    async with slow(tmp_path) as (host, one, two):
+
+        def mistaken(*_: object) -> QueueNews:
+            raise IndexError("nothing waits")
+
+        one.follow(WITH_REPLIES, mistaken)  # type: ignore[arg-type]
+        assert (await ask(one, named("v"), row(1))).code is ReplyCode.OK
+        await until(lambda: "nothing waits" in caplog.text)
+        caplog.clear()
+        told: list[QueueNews] = []
+        two.follow(WITH_REPLIES, told.append)
+        monkeypatch.setattr(host._running(), "queue_news", mistaken)
+        assert (await ask(two, named("v"), row(1))).code is ReplyCode.OK
+        assert "telling of the queue" in caplog.text
+        assert not told
+        assert (await ask(one, named("v"), row(1))).code is ReplyCode.OK
+
+
 async def test_a_worker_of_a_release_that_tells_nothing_is_not_asked(tmp_path: Path) -> None:
     """It would end the connection for a frame that it does not know."""
     async with slow(tmp_path) as (host, one, _):
         one.status = replace(one.status, tells_queue=False)
-        one.follow(BEHIND_REPLIES, lambda _: None)
+        one.follow(WITH_REPLIES, lambda _: None)
         await ask(one, named("v"), row(1))
         assert all(peer.wanted == NEVER for peer in host._server.peers)
 
