@@ -31,7 +31,7 @@ from typing import NamedTuple
 from planner.reconcile.demand_and_offers import DemandAndOffers, first_held
 from planner.reconcile.placing.beside import Beside
 from planner.reconcile.placing.copies import SPARE, copy
-from planner.reconcile.placing.placements import PlacedBefore, in_place, placements_of
+from planner.reconcile.placing.placements import PlacedBefore, as_before, placements_of
 from planner.reconcile.task_shares import by_worker, shares
 from planner.reconcile.worker_memory import (
     Holdings,
@@ -82,7 +82,8 @@ def place(
     by_routes: bool = False,
     pinned: Held | None = None,
 ) -> tuple[Placement, ...]:
-    """Placements with their shares, ordered by worker; on each, the most valuable first.
+    """Placements with their shares, ordered by worker; on each, the most valuable first, or where
+    it has what it is to hold by the plan before, as there.
 
     The memory of the placements on a worker never exceeds it. Nothing is placed on a worker that
     drains, on a device kind without a profile, or where the variant is quarantined or cannot be
@@ -111,8 +112,9 @@ def place(
         old = by_worker(before) if placed is None else placed
         _begin(memories, given, pinned)
         _around(given, memories, old, planned, unserved, fallback, rule, busy, by_routes)
-        if settled and in_place(memories, old, before):
-            return tuple(before)
+        stays = as_before(memories, old, before) if settled else None
+        if stays is not None:
+            return stays
         return tuple(placements_of(memories, old, planned, settled=settled))
     kept = _emptied(memories, given, pinned)
     _take_asked(given, kept)

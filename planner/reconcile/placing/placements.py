@@ -13,18 +13,37 @@ NOTHING: Mapping[VariantKey, Placement] = {}
 _PUTS = puts_of(Placement, "worker", "task", "variant", "share")
 
 
-def in_place(
+def as_before(
     memories: Sequence[WorkerMemory], old: PlacedBefore, before: Sequence[Placement]
-) -> bool:
-    """Whether each worker has what it is to hold, which is what it held by the plan before."""
+) -> tuple[Placement, ...] | None:
+    """The placements ``before``, by worker ``old``, if each worker is to hold what it held by them
+    and for the same work; None otherwise.
+
+    It is the same object where each worker has just that. Only workers on which something is to
+    change have their placements in order, because their loads come in that order.
+    """
+    moving: set[WorkerId] = set()
     count = 0
     for memory in memories:
-        held = memory.held.keys()
-        there = old.get(memory.report.id, NOTHING)
-        if held != there.keys() or held != memory.replicas.keys():
-            return False
+        held, there = memory.held.keys(), old.get(memory.report.id, NOTHING)
+        if held != there.keys():
+            return None
+        if held != memory.replicas.keys():
+            moving.add(memory.report.id)
         count += len(there)
-    return count == len(before)
+    if count != len(before):
+        return None
+    if not moving:
+        return tuple(before)
+    found: list[Placement] = []
+    for memory in memories:
+        there = old.get(memory.report.id, NOTHING)
+        if memory.report.id in moving:
+            memory.put_in_order()
+            found += [there[key] for key in memory.held]
+        else:
+            found += there.values()
+    return tuple(found)
 
 
 def placements_of(

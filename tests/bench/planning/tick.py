@@ -6,7 +6,9 @@ everything is in place:
 
 * *the same*: nothing was observed that was not observed before, but that time went on;
 * *steady*: the demand moved by chance, queries are in flight, replicas were used at other times;
-* *corrected*: besides, live latency contradicts what was known, so that a plan is looked for anew.
+* *missing*: besides, one worker has lost a variant, another one each time;
+* *corrected*: as steady, and live latency contradicts what was known, so that a plan is looked for
+  anew.
 
 Each number is the median of ``ROUNDS`` ticks, the observation made beforehand: workers tell their
 state in objects that are new each time, and the control loop makes its reports of them, which is
@@ -183,6 +185,12 @@ class Fleet:
             replicas=tuple(held.values()),
         )
 
+    def lose(self, number: int) -> None:
+        """Have one worker hold one variant less."""
+        holding = [held for held in self.held.values() if held]
+        held = holding[number * 7 % len(holding)]
+        del held[next(iter(held))]
+
     def apply(self, decision: Decision) -> None:
         for action in decision.actions:
             if isinstance(action, Scale):
@@ -209,9 +217,18 @@ def settled(fleet: Fleet) -> Decision:
     raise AssertionError("the plan does not settle")
 
 
-def timed(fleet: Fleet, decision: Decision, *, steady: bool, corrected: bool = False) -> str:
+def timed(
+    fleet: Fleet,
+    decision: Decision,
+    *,
+    steady: bool,
+    missing: bool = False,
+    corrected: bool = False,
+) -> str:
     took_ms, reporting_ms, changes = [], [], 0
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
+        if missing:
+            fleet.lose(number)
         observation = fleet.observe(decision, steady=steady, corrected=corrected)
         gc.collect()
         began_s = process_time()
@@ -241,6 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{objective.value}, {asked.workers} workers, {replicas:,} replicas, "
             f"{len(decision.plan.routes):,} routes: the same {timed(fleet, decision, steady=False)}"
             f"; steady {timed(fleet, decision, steady=True)}"
+            f"; missing {timed(fleet, decision, steady=True, missing=True)}"
             f"; corrected {timed(fleet, decision, steady=True, corrected=True)}",
             flush=True,
         )
