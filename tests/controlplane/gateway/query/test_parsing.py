@@ -191,7 +191,8 @@ def test_other_mistakes_are_not_taken_for_such_a_number(row: str) -> None:
         ({"task": ["pair"]}, "'task' must be the name of a task, not ['pair']"),
         (
             {"zz": 1, "aa": 2},
-            "unknown field: aa, zz; known are: best_effort, inputs, priority, slo, task, variant",
+            "unknown field: aa, zz; known are: best_effort, inputs, model_version, priority, slo,"
+            " task, variant",
         ),
         ({"accuracy": 0.9, "zz": 1}, "'accuracy' stands in 'slo': {\"slo\": {\"accuracy\": ...}}"),
         ({"slo": 5}, '\'slo\' must be an object such as {"latency_ms": 50, "accuracy": 0.95}'),
@@ -496,7 +497,7 @@ def test_a_priority_that_is_none(given: Any) -> None:
 def test_a_need_under_the_name_of_the_other_dialect_is_not_missed(name: str, advice: str) -> None:
     assert v2_error({"inputs": [entry()], "parameters": {name: 0.5}}) == (
         f"there is no parameter {name!r}: {advice} best_effort, latency_slo_ms,"
-        " max_cost_usd_per_1k, min_accuracy, prefer, priority, timeout"
+        " max_cost_usd_per_1k, min_accuracy, model_version, prefer, priority, timeout"
     )
 
 
