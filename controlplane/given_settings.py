@@ -165,8 +165,8 @@ class GivenSettings(BaseSettings):
         ge=0,
         le=64,
         description="Gateway processes; 0: one on this machine, two on a cluster, and more while "
-        "these have too much to do, up to one for each core and 8 in all; fixed where each has a "
-        "node of its own.",
+        "these have too much to do, up to one for each core and 8 in all, but no more where there "
+        "are two cores; fixed where each has a node of its own.",
     )
     gateway_nodes: str = Field(
         "head",

@@ -17,6 +17,9 @@ from variants.errors import ClusterUnavailable
 
 MOST = 8
 """Beyond that it is not the event loops that end first."""
+FULL_CORES = 2
+"""So many cores one gateway and a worker fill: a second event loop would wait for them (decision
+2)."""
 BUSY = 0.5
 """Share of its time that an event loop computes, from which on a burst waits for many
 milliseconds: the loop shares the cores, and does one thing at a time."""
@@ -60,7 +63,8 @@ def bounds(settings: Settings) -> tuple[int, int]:
     least = settings.gateway_count
     if settings.gateways or (settings.ray_address and settings.gateway_nodes != "head"):
         return least, least
-    return least, max(least, min(MOST, usable_cores()))
+    cores = usable_cores()
+    return least, max(least, min(MOST, cores) if cores > FULL_CORES else 1)
 
 
 class GatewayScaling:

@@ -220,6 +220,29 @@ def test_the_number_is_free_unless_it_is_given_or_each_has_a_node(
     assert bounds(load_settings(state_dir=tmp_path, **given).resolved()) == expected
 
 
+@pytest.mark.parametrize(
+    ("cores", "given", "expected"),
+    [
+        (1, {}, (1, 1)),
+        (2, {}, (1, 1)),
+        (2, {"gateways": 2}, (2, 2)),
+        (2, {"ray_address": "auto"}, (2, 2)),
+        (3, {}, (1, 3)),
+        (16, {}, (1, 8)),
+    ],
+)
+def test_two_cores_are_full_with_a_gateway_and_a_worker(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cores: int,
+    given: dict[str, object],
+    expected: tuple[int, int],
+) -> None:
+    monkeypatch.setattr(gateway_scaling, "usable_cores", lambda: cores)
+
+    assert bounds(load_settings(state_dir=tmp_path, **given).resolved()) == expected
+
+
 class Serve:
     """Takes numbers of gateways once it ``answers``, or refuses them."""
 
@@ -257,8 +280,8 @@ def journal(catalog: MemoryCatalog) -> Journal:
 def scaler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, serve: Serve, journal: Journal
 ) -> GatewayScaler:
-    """Of one gateway, or two."""
-    monkeypatch.setattr(gateway_scaling, "usable_cores", lambda: 2)
+    """Of one gateway, or up to three."""
+    monkeypatch.setattr(gateway_scaling, "usable_cores", lambda: 3)
     return GatewayScaler(serve, journal, load_settings(state_dir=tmp_path))
 
 
