@@ -154,21 +154,24 @@ def processor_s(running: Deployment) -> float:
     return float(sum(one.user + one.system for one in times))
 
 
-def one_at_a_time(running: Deployment, ways: dict[str, Asked], rounds: int, count: int) -> None:
+def one_at_a_time(
+    running: Deployment, ways: dict[str, Asked], rounds: int, count: int, texts: int = 1
+) -> None:
+    """Ask in each way, in turns; ``texts``: in a request, of which each counts by itself."""
     took: dict[str, list[float]] = {name: [] for name in ways}
     used: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
             with socket.create_connection(("127.0.0.1", running.port)) as connection:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                for _ in range(WARM_UP):
+                for _ in range(min(WARM_UP, count)):
                     exchanged(connection, way)
                 before_s, each = processor_s(running), []
                 for _ in range(count):
                     each.append(exchanged(connection, way)[0])
-                used[name].append(1_000 * (processor_s(running) - before_s) / count)
+                used[name].append(1_000 * (processor_s(running) - before_s) / count / texts)
                 took[name].append(median(each))
-    print("| a query of | p50 | processor |\n|---|--:|--:|")
+    print("| a query of | p50 | processor for a text |\n|---|--:|--:|")
     for name in ways:
         print(f"| {name} | {median(took[name]):.2f} ms | {median(used[name]):.2f} ms |")
 

@@ -1,1 +1,2 @@
-"""What it is worth that plans know which models hold a text, in virtual time (``held``)."""
+"""Texts: what it is worth that plans know which models hold one, in virtual time (``held``), and
+what vectors of texts cost as OpenAI's clients ask for them (``vectors``)."""

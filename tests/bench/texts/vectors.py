@@ -23,7 +23,7 @@ from onnx import TensorProto
 from controlplane.gateway.embeddings.answering import AT_ONCE
 from tests import onnx_models
 from tests.bench import machine
-from tests.bench.live.texts import LENGTHS, processor_s, sources, word_pieces
+from tests.bench.live.texts import LENGTHS, one_at_a_time, sources, word_pieces
 from tests.bench.serving.lone import Asked, exchanged
 from tests.integration.deployment import CLI, Deployment, deployed, environment, short_directory
 from tests.onnx_models import node, tensor
@@ -31,7 +31,6 @@ from tests.ports import free_port
 
 WIDTH = 384
 CHARACTERS = 200
-WARM_UP = 30
 
 
 def encoder(words: int) -> onnx.ModelProto:
@@ -85,27 +84,6 @@ def asked(port: int, path: str, body: dict[str, Any]) -> Asked:
 def vectors(port: int, texts: list[str], **more: Any) -> Asked:
     slo = {"latency_ms": 1_000}
     return asked(port, "/v1/embeddings", {"model": "search", "input": texts, "slo": slo, **more})
-
-
-def one_at_a_time(
-    running: Deployment, ways: dict[str, Asked], rounds: int, count: int, texts: int = 1
-) -> None:
-    took: dict[str, list[float]] = {name: [] for name in ways}
-    used: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, way in ways.items():
-            with socket.create_connection(("127.0.0.1", running.port)) as connection:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                for _ in range(min(WARM_UP, count)):
-                    exchanged(connection, way)
-                before_s, each = processor_s(running), []
-                for _ in range(count):
-                    each.append(exchanged(connection, way)[0])
-                used[name].append(1_000 * (processor_s(running) - before_s) / count / texts)
-                took[name].append(median(each))
-    print("| | p50 of a request | processor for a text |\n|---|--:|--:|")
-    for name in ways:
-        print(f"| {name} | {median(took[name]):.2f} ms | {median(used[name]):.2f} ms |")
 
 
 def by_clients(running: Deployment, ways: list[Asked], clients: int) -> float:
