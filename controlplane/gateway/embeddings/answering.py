@@ -4,8 +4,9 @@
 """
 
 import asyncio
+import re
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from random import getrandbits
 from typing import Any, NamedTuple
@@ -32,6 +33,8 @@ PATIENCE_MS = 30_000.0
 for want of room. Those of one query leave that to their client."""
 LEAST_WAIT_S, MOST_WAIT_S = 0.02, 5.0
 _BUSY = frozenset({429, 503})
+_TEXT = re.compile(r"\btext (\d{1,6})\b")
+"""How an error names a text of its query."""
 
 Gone = Callable[[], bool]
 """Whether the client has gone."""
@@ -106,6 +109,23 @@ async def _answered(
         fail(path, error, respond, given_id)
     else:
         respond(200, body, JSON + headers)
+
+
+def _renumbered(body: bytes, numbers: Sequence[int]) -> bytes:
+    """The body of an error, which names a text as the request has numbered it.
+
+    Args:
+        numbers: in the request, of the texts of the query that was refused.
+    """
+    told = orjson.loads(body)
+    if told["code"] != "INVALID_INPUT":
+        return body
+
+    def number(found: re.Match[str]) -> str:
+        at = int(found[1])
+        return f"text {numbers[at] if at < len(numbers) else at}"
+
+    return orjson.dumps({**told, "error": _TEXT.sub(number, told["error"])})
 
 
 def fail(path: QueryPath, error: Exception, respond: Respond, given_id: bytes | None) -> None:
@@ -231,7 +251,7 @@ class Request:
         )  # fmt: skip
         status, body, headers = await answered
         if status != 200 or not forms or not forms[0].kept:
-            raise Failed(status, body, headers)
+            raise Failed(status, _renumbered(body, numbers), headers)
         [(vectors, metadata)] = forms[0].kept
         if len(vectors) != len(numbers) or vectors.ndim != 2:
             raise InvalidInput(f"variant {metadata.variant!r} gives no vector for each text")

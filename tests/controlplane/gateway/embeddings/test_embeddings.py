@@ -172,6 +172,16 @@ async def test_what_is_wrong_is_told_as_these_clients_read_it(
 
 
 @pytest.mark.slow
+async def test_a_text_that_is_too_long_is_named_by_its_number(served: Served) -> None:
+    await served.worker("w1", FAST, SLOW)
+    texts = ["bad"] * 20
+    texts[13] = "good " * 9
+    refused = await served.ask({"model": "search", "input": texts}, path=PATH)
+    assert refused.status == 400
+    assert refused.json["error"]["message"].startswith("text 13 has 11 tokens, and at most 8 are")
+
+
+@pytest.mark.slow
 async def test_a_header_that_would_be_missed_is_refused(served: Served) -> None:
     await served.worker("w1", FAST, SLOW)
     answer = await served.ask(
