@@ -22,9 +22,12 @@ class Kept(logging.Handler):
 @pytest.fixture
 def serve_log() -> Iterator[Kept]:
     kept, serve = Kept(), logging.getLogger("ray.serve")
+    level = serve.level
+    serve.setLevel(logging.INFO)  # commands that speak to a cluster make it quiet
     serve.addHandler(kept)
     yield kept
     serve.removeHandler(kept)
+    serve.setLevel(level)
 
 
 @pytest.fixture
