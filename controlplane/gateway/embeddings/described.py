@@ -32,6 +32,12 @@ _ERROR: dict[str, Any] = {
 }
 _STATUSES = (400, 401, 403, 404, 413, 422, 429, 500, 503, 504)
 
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": "An error, as in OpenAI's API.", "content": _ERROR}
+    for status in _STATUSES
+}
+"""In place of those of other routes."""
+
 EMBEDDINGS: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -73,10 +79,6 @@ EMBEDDINGS: dict[str, Any] = {
         },
     },
     "responses": {
-        **{
-            str(status): {"description": "An error, as in OpenAI's API.", "content": _ERROR}
-            for status in _STATUSES
-        },
         "200": {
             "description": "The vectors.",
             "content": {

@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request, Response
 from controlplane.api.bodies.protocol import INFER
 from controlplane.api.bodies.queries import EXPLAIN, QUERY
 from controlplane.gateway.embeddings.answering import answer as answer_embeddings
-from controlplane.gateway.embeddings.described import EMBEDDINGS
+from controlplane.gateway.embeddings.described import EMBEDDINGS, ERRORS
 from controlplane.gateway.explanation import explained
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.images.asked import KIND, asked_by_image
@@ -58,6 +58,7 @@ def add_query_routes(
         "/v1/embeddings",
         tags=["queries"],
         summary="Vectors of texts, as clients of OpenAI's API ask for them",
+        responses=ERRORS,
         openapi_extra=EMBEDDINGS,
     )
     async def embeddings(request: Request) -> Response:
