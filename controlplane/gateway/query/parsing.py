@@ -268,9 +268,11 @@ def query_v1(
     latency_ms, accuracy, cost, prefer = _slo(document.get("slo"), task)
     best_effort = flag_of(document.get("best_effort", False), "best_effort")
     variant = pinned_to(document.get("variant"))
+    if (version := document.get("model_version")) is not None:
+        version = version_of(version)
     fields = (
         task.name, rows, received_ms, latency_ms, accuracy, cost, prefer, best_effort, variant,
-        draw, None, priority_in(document), ANYBODY, (), version_of(document.get("model_version")),
+        draw, None, priority_in(document), ANYBODY, (), version,
     )  # fmt: skip
     return tuple_of(Query, fields)
 

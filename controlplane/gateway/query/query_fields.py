@@ -217,9 +217,7 @@ def pinned_to(value: Any) -> VariantName | None:
     return VariantName(value)
 
 
-def version_of(value: Any) -> str | None:
-    if value is None:
-        return None
+def version_of(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise InvalidInput(
             "'model_version' must be the name of a model's version, such as 'cnn-v2'"

@@ -249,13 +249,15 @@ def query_v2(
     if (timeout_ms := timeout_in(parameters)) is not None:
         latency_ms = min(latency_ms, timeout_ms) if slo_ms is not None else timeout_ms
     accuracy, cost, prefer = get("min_accuracy"), get("max_cost_usd_per_1k"), get("prefer")
+    if (version := get("model_version")) is not None:
+        version = version_of(version)
     fields = (
         task.name, rows, received_ms, latency_ms,
         task.slo.accuracy if accuracy is None else accuracy_bound(accuracy, "min_accuracy"),
         task.slo.cost if cost is None else cost_bound(cost, "max_cost_usd_per_1k"),
         task.slo.prefer if prefer is None else prefer_of(prefer, "prefer"),
         flag_of(get("best_effort", False), "best_effort"), pinned_to(pinned),
-        draw, None, priority_in(parameters), ANYBODY, (), version_of(get("model_version")),
+        draw, None, priority_in(parameters), ANYBODY, (), version,
     )  # fmt: skip
     return tuple_of(Query, fields)
 
