@@ -17,7 +17,7 @@ HURRIES_NOT = 10
 """Of what may take its time to start: a tenth of a core that is full."""
 
 
-ASIDE_S = 10.0
+ASIDE_S = 2.0
 """How long what is done aside waits for idle cores; then it takes its part of full ones."""
 
 T = TypeVar("T")
