@@ -147,7 +147,8 @@ def plan_words(
         counted = "" if best is None else f", and plans count them for {best.variant}"
         if query.version is not None:
             return (
-                f"The query names its version: such take what they prefer of its variants{counted}."
+                "The query names its version: such queries take what they prefer of its variants"
+                f"{counted}."
             )
         return (
             f"Not every model holds this: such queries take what they prefer of what fits{counted}."

@@ -103,8 +103,8 @@ async def test_it_is_explained_and_counted_for_the_variant_that_suits_it(served:
         "the query names slow-v1"
     )
     assert told["plan"] == (
-        "The query names its version: such take what they prefer of its variants, and plans count"
-        f" them for {SLOW}."
+        "The query names its version: such queries take what they prefer of its variants, and plans"
+        f" count them for {SLOW}."
     )
     assert not path.take_demand()
     await served.ask(asked)
