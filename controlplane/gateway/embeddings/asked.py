@@ -119,8 +119,8 @@ def _asked(name: str, tasks: Mapping[TaskName, Task]) -> Task | BucketedTask:
 def _check_task(face: Task, name: str) -> None:
     if parse_metric(face.metric).kind not in _OF_VECTORS:
         raise InvalidInput(
-            f"task {name!r} gives no vectors: it is judged by {face.metric}, and tasks of vectors are"
-            f" by {' or '.join(sorted(_OF_VECTORS))}; ask it by /v1/query"
+            f"task {name!r} gives no vectors: it is judged by {face.metric}, and tasks of vectors"
+            f" are by {' or '.join(sorted(_OF_VECTORS))}; ask it by /v1/query"
         )
     output = face.outputs[0]
     if len(output.shape) != 1 or not output.dtype.startswith("float"):
