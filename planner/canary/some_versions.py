@@ -71,14 +71,14 @@ def version_not_found(snapshot: Snapshot, task: TaskName, label: str) -> Refusal
     view = snapshot.tasks.get(task)
     if view is None:
         return None
-    there = {one.model_version for one in view.by_cost}
-    if label in there:
+    if any(one.model_version == label for one in view.by_cost):  # as for each query that is right
         return None
     own = {str(name): why for name, why in view.excluded.items() if name.startswith(f"{label}-")}
     if own:
         name, why = next(iter(own.items()))
         message = f"no variant of {label!r} of task {task!r} answers, such as {name!r}: {why}"
     else:
-        known = sentences.there_are(sorted(there), label)
+        there = {one.model_version for one in view.by_cost}
+        known = sentences.there_are(there, label)
         message = f"task {task!r} has no model version {label!r} that answers{known}"
     return Refusal(code=RefusalCode.VARIANT_NOT_FOUND, message=message, reasons=own)
