@@ -3,6 +3,7 @@
 import math
 import os
 import ssl
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
@@ -103,6 +104,18 @@ def connection_options(
         "trust_env": False,
         "verify": _trust(url, certificate),
     }
+
+
+def in_trace(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Headers of a query that belongs to the trace of who asks, where the calling program keeps
+    traces by OpenTelemetry; else the same."""
+    if "opentelemetry.trace" not in sys.modules:
+        return headers
+    from opentelemetry.propagate import inject
+
+    carrying = dict(headers)
+    inject(carrying)
+    return carrying
 
 
 def _trust(url: str, certificate: str | PathLike[str]) -> ssl.SSLContext:

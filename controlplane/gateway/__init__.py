@@ -15,11 +15,11 @@ Then the sub-packages: ``query`` (one query, from its bytes to its answer) with 
 for equal queries), ``embeddings`` (vectors as clients of OpenAI's API ask for them), ``canaries``
 (new versions on a share of the queries, and what clients say of answers), ``overload`` (refusals at
 little cost), ``protection`` (from one client, or one query), ``neighbours`` (who else answers on
-the port), ``reports`` (what it tells of queries), ``http`` (sockets, limits and routes) and
-``grpc``.
+the port), ``reports`` (what it tells of queries), ``tracing`` (single queries, for OpenTelemetry),
+``http`` (sockets, limits and routes) and ``grpc``.
 
 It may import ``controlplane.api`` and the modules of ``controlplane`` itself, and nothing of the
 control loop, the cluster or the command line. ``query`` imports only the counters, ``canaries``,
-``lengths``, ``overload``, ``protection`` and ``texts`` of this folder, and ``http`` and ``grpc`` do
-not import ``gateway``.
+``lengths``, ``overload``, ``protection``, ``texts`` and ``tracing`` of this folder, and ``http``
+and ``grpc`` do not import ``gateway``.
 """

@@ -27,6 +27,8 @@ class Counters:
         self.clients: dict[str, ClientCounters] = {}
         """By the name of the key; empty for those who ask without. Only where there are keys."""
         self.retries: dict[str, int] = {}
+        self.traces: dict[str, int] = {}
+        """Spans of traces that were sent to the collector, and that were dropped."""
         self.in_flight = 0
         self.busy: dict[str, float] = {}
         """By gateway: the share of the time between the last two reports that its event loop
@@ -68,6 +70,7 @@ class Counters:
                 for name, client in list(self.clients.items())
             },
             "retries": dict(self.retries),
+            "traces": dict(self.traces),
             "refusals": [[*key, count] for key, count in list(connections.refusals.items())],
             "ends": dict(connections.ends),
             "passed": connections.passed,
@@ -90,6 +93,7 @@ class Counters:
                 known = client.old_keys.get(digest)
                 client.old_keys[digest] = use if known is None else use.and_of(known)
         add_each(self.retries, other["retries"])
+        add_each(self.traces, other.get("traces", {}))
         connections = self.connections
         for protocol, code, count in other["refusals"]:
             key = (protocol, code)

@@ -47,6 +47,7 @@ from controlplane.gateway.reports.fleet_metrics import FleetSeen
 from controlplane.gateway.reports.process_metrics import process_metrics
 from controlplane.gateway.repository import Repository
 from controlplane.gateway.sharing.shares import Shares
+from controlplane.gateway.tracing.watched import Traces
 from controlplane.live_state import ENDING, LiveState
 from controlplane.machine import rooms_here
 from controlplane.residency.standing import standings
@@ -62,16 +63,20 @@ from variants.core_time import CoreTime
 from variants.errors import StateUnavailable
 from variants.types import Event, RuleKind, WorkerId
 from workers.host import settle_memory
+from workers.process.release import release
 from workers.types import WorkerStatus
 
 if TYPE_CHECKING:
     from controlplane.gateway.grpc.grpc_server import GrpcServer
     from controlplane.gateway.grpc.service import Service
+    from controlplane.gateway.tracing.sending import Sending
 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.5
 REPORT_S = 1.0
+FLUSH_S = 1.0
+"""What sending the last traces may take when a gateway stops."""
 PREPARE_S, PREPARE_TEXTS_S = 5.0, 1.0
 """How often it is seen to that the processes are there that read pictures and texts, where a task
 takes any. Texts are seen to first: nobody can be answered without."""
@@ -138,6 +143,8 @@ class Gateway:
         self._max_body = int(settings.max_body_mib * 2**20)
         self._inflater = Inflater(self._max_body)
         self._prepared: Prepared | None = None
+        self._sending: Sending | None = None
+        """Sends traces of queries, where a collector is named."""
         self.views = ProtocolViews(self.known, self.path, self.ready, self._siblings.total)
         self.path.variant_of = self.views.variant_of
         self._repository = Repository(self.views, self.path, self.known, catalog, settings)
@@ -150,7 +157,18 @@ class Gateway:
         access = Access(self.settings, own_addresses())
         service = self._grpc_service(access) if self.settings.grpc_port else None
         self._prepared = Prepared(access, self._application(access, self._max_body), service)
+        if self.settings.traces_url:
+            self._trace()
         settle_memory()
+
+    def _trace(self) -> None:
+        """Have queries traced. Only here is OpenTelemetry imported."""
+        from controlplane.gateway.tracing.sending import Sending
+
+        settings, traces = self.settings, self.path.counters.traces
+        self._sending = Sending(settings.traces_url, self.id, release(), traces)
+        share, clock_ms = settings.traces_share, self.path.clock_ms
+        self.path.traces = Traces(share, clock_ms, self._sending.take)
 
     async def start(self) -> None:
         """Listen, and return when queries are taken, or when ``stop`` was called meanwhile.
@@ -295,6 +313,8 @@ class Gateway:
             self._server.should_exit = True
             ending.append(asyncio.wait_for(self._serving, 12))
         await asyncio.gather(*ending, return_exceptions=True)
+        if self._sending is not None:
+            await asyncio.to_thread(self._sending.close, FLUSH_S)
         await self._background.cancel(self._loads.under_way())
         await self._feedback.stop()
         await self._siblings.stop()

@@ -129,6 +129,14 @@ class GatewayCollector(Collector):
         for reason, count in list(self._counters.retries.items()):
             retries.add_metric([reason], count)
         yield from (queries, errors, rows, queue, run, cost, choices, blocked, infeasible, retries)
+        spans = CounterMetricFamily(
+            "modelless_trace_spans",
+            "Spans of traces, by what became of them: sent or dropped",
+            labels=["outcome"],
+        )
+        for outcome, count in list(self._counters.traces.items()):
+            spans.add_metric([outcome], count)
+        yield spans
 
     def _counted(self) -> dict[str, TaskCounters]:
         """What was counted of each task, and nothing yet of those that may be asked next: the tasks

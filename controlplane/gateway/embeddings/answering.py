@@ -21,6 +21,7 @@ from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.query.replies import JSON, ReplyMetadata
 from controlplane.gateway.texts.asked import BYTES, TRUNCATE
+from controlplane.gateway.tracing.watched import Watched
 from controlplane.http_errors import as_openai
 from planner.types import Client, Query
 from variants.errors import InvalidInput
@@ -86,6 +87,8 @@ def answer(
     except Exception as error:
         fail(path, error, respond, given_id)
         return
+    if isinstance(respond, Watched):
+        respond.task = asked.name
     request = Request(path, asked, received_ms, given_id, client)
     answering = asyncio.ensure_future(_answered(path, request, respond, given_id, gone))
     _UNDER_WAY.add(answering)
@@ -108,6 +111,8 @@ async def _answered(
     except Exception as error:
         fail(path, error, respond, given_id)
     else:
+        if isinstance(respond, Watched):
+            respond.made = request.made
         respond(200, body, JSON + headers)
 
 
@@ -160,6 +165,8 @@ class Request:
         self._received_ms = received_ms
         self._given_id = given_id
         self._client = client
+        self.made: ReplyMetadata | None = None
+        """How the first of its vectors were made, once they are there."""
 
     async def answered(self, gone: Gone) -> tuple[bytes, bytes]:
         """The body of its answer, and header lines.
@@ -180,7 +187,8 @@ class Request:
         first, *others = cut(texts, rows)
         version = one.version
         pieces = [await self._piece(first, version, self._received_ms, again=bool(others))]
-        version = pieces[0].metadata.model_version
+        self.made = pieces[0].metadata
+        version = self.made.model_version
         left = iter(others)
 
         async def ask() -> None:

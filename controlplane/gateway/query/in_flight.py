@@ -20,6 +20,7 @@ from controlplane.gateway.query.query_errors import (
     silence,
     worker_error,
 )
+from controlplane.gateway.tracing.watched import Watched
 from planner import sentences as explain
 from planner.batching.protocol import Verdict
 from planner.types import (
@@ -108,6 +109,9 @@ class InFlight(OneAnswer):
         self.reason: Reason | PlacedReason = _PLANNED
         self.failed: frozenset[tuple[str, str]] = frozenset()
         """Variants that could not be loaded for this query, and where."""
+        self.watched = None
+        if respond.__class__ is Watched:
+            respond.flight, self.watched = self, respond
 
     def dispatch(self, query: Query) -> None:
         """Select a variant and a worker and send the query there, or answer why not."""

@@ -27,6 +27,7 @@ from controlplane.gateway.query.query_errors import expired_error, header_lines
 from controlplane.gateway.query.replies import JSON, lines_from, placed_lines, reason_line
 from controlplane.gateway.query.waiting import STARTING, Waiting
 from controlplane.gateway.texts.holding import HoldingVersions
+from controlplane.gateway.tracing.watched import Traces, Watched
 from controlplane.http_errors import error_body, request_id, status_of
 from planner.batching.deadline_queue import GREEDY_SLACK
 from planner.batching.refusal_order import ClientShares, Standing
@@ -134,6 +135,8 @@ class QueryContext:
         self.choice_lines: Callable[[Reason | PlacedReason], bytes] = reason_line
         """The header lines that say why an answer is what it is."""
         self.held_answers = HeldAnswers(clock_ms)
+        self.traces: Traces | None = None
+        """Says which queries are traced; None where none is."""
         self.advice = RetryAdvice(Random())
         self.counters = Counters()
         self.lethal = LethalQueries()
@@ -302,10 +305,15 @@ class QueryContext:
             return respond
         counters = self._counted(client)
 
+        answered = respond.respond if isinstance(respond, Watched) else respond
+
         def counted(status: int, body: bytes, headers: bytes) -> None:
             counters.ended(answered=status == 200)
-            respond(status, body, headers)
+            answered(status, body, headers)
 
+        if isinstance(respond, Watched):
+            respond.respond = counted
+            return respond
         return counted
 
     def refused_unread(self, client: Client) -> None:
@@ -378,6 +386,8 @@ class QueryContext:
             task: name of the task to count the error at; empty where it is not known.
             given_id: the caller's ``X-Request-Id``.
         """
+        if respond.__class__ is Watched:
+            respond.task = task
         id_ = request_id(given_id)
         if not isinstance(error, ModellessError) or isinstance(error, Internal):
             log.error("request %s failed", id_, exc_info=error)
@@ -404,6 +414,8 @@ class QueryContext:
         now_ms: float | None = None,
     ) -> None:
         """Answer with a refusal for want of time that was worded before; else as ``fail``."""
+        if respond.__class__ is Watched:
+            respond.task = task
         id_ = request_id(given_id).encode()
         if now_ms is None:
             now_ms = self.clock_ms()
