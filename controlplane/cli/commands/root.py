@@ -139,7 +139,7 @@ COMMANDS = {
         ),
         Entry(
             name="peaks",
-            target="controlplane.cli.commands.peaks:peaks",
+            target="controlplane.cli.commands.planning.peaks:peaks",
             help="Peaks of demand that are known beforehand.",
         ),
         Entry(
@@ -176,12 +176,12 @@ COMMANDS = {
     "Try": (
         Entry(
             name="simulate",
-            target="controlplane.cli.commands.simulate:simulate",
+            target="controlplane.cli.commands.planning.simulate:simulate",
             help="Try a policy on a trace, in simulated time.",
         ),
         Entry(
             name="export",
-            target="controlplane.cli.commands.export:export",
+            target="controlplane.cli.commands.planning.export:export",
             help="Catalog and devices as files, to simulate what runs.",
         ),
     ),
