@@ -52,7 +52,7 @@ COMMANDS = {
     "Ask": (
         Entry(
             name="query",
-            target="controlplane.cli.commands.query:query",
+            target="controlplane.cli.commands.asking.query:query",
             help="Ask for a task within an SLO.",
         ),
         Entry(
@@ -67,7 +67,7 @@ COMMANDS = {
         ),
         Entry(
             name="feedback",
-            target="controlplane.cli.commands.feedback:feedback",
+            target="controlplane.cli.commands.asking.feedback:feedback",
             help="Say which classes of an answer were right.",
         ),
     ),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from controlplane.cli.commands.query import (
+from controlplane.cli.commands.asking.query import (
     AccuracyOption,
     CostOption,
     ModelVersionOption,
