@@ -14,7 +14,7 @@ from controlplane.api.reading.event_kinds import EVENT_KINDS
 from controlplane.api.routes import build_api
 from controlplane.cli import outcome
 from controlplane.cli.commands.root import COMMANDS, app
-from controlplane.gateway.counters import Counters
+from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.metrics import GatewayCollector
 from controlplane.http_errors import STATUS
 from controlplane.settings import Settings, load_settings

@@ -15,11 +15,11 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from controlplane.gateway.counters import Counters
+from controlplane.gateway.counting.counters import Counters
+from controlplane.gateway.counting.task_counters import BOUNDS_MS, TaskCounters, VariantCounters
 from controlplane.gateway.reports.control_loop import ControlLoopSeen, control_loop_metrics
 from controlplane.gateway.reports.core_metrics import core_metrics
 from controlplane.gateway.reports.fleet_metrics import FleetSeen, fleet_metrics
-from controlplane.gateway.task_counters import BOUNDS_MS, TaskCounters, VariantCounters
 from controlplane.http_errors import CLIENT_ERRORS, STATUS
 from controlplane.views.storage_status import all_rooms
 from variants.core_time import CoreTime

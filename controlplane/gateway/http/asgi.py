@@ -16,8 +16,8 @@ from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.gateway.canaries.feedback import Feedback
 from controlplane.gateway.canaries.feedback_routes import add_feedback_route
-from controlplane.gateway.client_counters import ClientCounters
-from controlplane.gateway.counters import Counters
+from controlplane.gateway.counting.client_counters import ClientCounters
+from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.http.guarded import AsgiApp, Guarded
 from controlplane.gateway.http.oip import add_protocol_routes

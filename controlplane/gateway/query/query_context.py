@@ -11,8 +11,8 @@ import orjson
 
 from controlplane.gateway.canaries.diversions import Diversions
 from controlplane.gateway.canaries.recent_answers import RecentAnswers
-from controlplane.gateway.client_counters import ByOldKey, ClientCounters
-from controlplane.gateway.counters import Counters
+from controlplane.gateway.counting.client_counters import ByOldKey, ClientCounters
+from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.overload.held_answers import HeldAnswers
 from controlplane.gateway.overload.recent_refusals import RecentRefusals
 from controlplane.gateway.overload.refused_tasks import RefusedTasks

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from controlplane.gateway.counting.task_counters import CacheCounters
 from controlplane.gateway.query.one_answer import encode
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_context import Respond
@@ -18,7 +19,6 @@ from controlplane.gateway.query.replies import ReplyMetadata
 from controlplane.gateway.sharing.content import content_key, may_get
 from controlplane.gateway.sharing.kept_answers import Kept, KeptAnswers, Source
 from controlplane.gateway.sharing.shared_flight import SharedFlight, concerns_all
-from controlplane.gateway.task_counters import CacheCounters
 from controlplane.gateway.tracing.watched import Watched
 from planner.selection.eligibility import stage_answers
 from planner.types import Candidate, Choice, PlacedReason, Query, Reason

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import yaml
 
-from controlplane.gateway.counters import Counters
+from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.metrics import GatewayCollector
 from tests.controlplane.serving import FAST, Served, query, serving
 from tests.ports import free_port

@@ -11,13 +11,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from controlplane.gateway.counters import Counters
+from controlplane.gateway.counting.counters import Counters
+from controlplane.gateway.counting.task_counters import BOUNDS_MS
 from controlplane.gateway.http.asgi import add_metrics_route
 from controlplane.gateway.metrics import GatewayCollector, GatewaySeen
 from controlplane.gateway.reports.control_loop import ControlLoopSeen
 from controlplane.gateway.reports.fleet_metrics import FleetSeen
 from controlplane.gateway.reports.process_metrics import process_metrics
-from controlplane.gateway.task_counters import BOUNDS_MS
 from controlplane.views.storage_status import plain
 from tests.controlplane.builders import worker
 from variants.core_time import CoreTime

@@ -9,8 +9,12 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from controlplane.gateway.client_counters import ClientCounters, ConnectionCounters, OldKeyUse
-from controlplane.gateway.task_counters import (
+from controlplane.gateway.counting.client_counters import (
+    ClientCounters,
+    ConnectionCounters,
+    OldKeyUse,
+)
+from controlplane.gateway.counting.task_counters import (
     CacheCounters,
     TaskCounters,
     VariantCounters,
