@@ -15,7 +15,7 @@ from controlplane.api.routes import build_api
 from controlplane.cli import outcome
 from controlplane.cli.commands.root import COMMANDS, app
 from controlplane.gateway.counting.counters import Counters
-from controlplane.gateway.metrics import GatewayCollector
+from controlplane.gateway.reports.metrics import GatewayCollector
 from controlplane.http_errors import STATUS
 from controlplane.settings import Settings, load_settings
 from planner.eviction.registry import RULES

@@ -31,7 +31,6 @@ from controlplane.gateway.http.http_protocol import front_factory
 from controlplane.gateway.http.http_server import HttpServer
 from controlplane.gateway.knowledge import Knowledge
 from controlplane.gateway.listening import bind
-from controlplane.gateway.metrics import GatewayCollector, GatewaySeen
 from controlplane.gateway.neighbours.neighbourhood import Neighbourhood
 from controlplane.gateway.neighbours.siblings import Siblings
 from controlplane.gateway.on_demand_loads import OnDemandLoads
@@ -44,6 +43,7 @@ from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.reports.control_loop import ControlLoopSeen
 from controlplane.gateway.reports.demand_report import DemandReport
 from controlplane.gateway.reports.fleet_metrics import FleetSeen
+from controlplane.gateway.reports.metrics import GatewayCollector, GatewaySeen
 from controlplane.gateway.reports.process_metrics import process_metrics
 from controlplane.gateway.repository import Repository
 from controlplane.gateway.sharing.shares import Shares

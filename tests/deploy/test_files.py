@@ -16,7 +16,7 @@ from controlplane.cluster.ray_processes import LOGS
 from controlplane.cluster.serve_applications import CONTROLLER_APP, GATEWAY_APP, WORKER_APP
 from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.http.access import Access
-from controlplane.gateway.metrics import GatewayCollector
+from controlplane.gateway.reports.metrics import GatewayCollector
 from controlplane.http_errors import STATUS
 from controlplane.settings import Settings
 from tests.deploy.files import (

@@ -1,6 +1,6 @@
 """What a gateway counts, once for each query: a few additions on plain attributes.
 
-``metrics`` shows it to Prometheus.
+``controlplane.gateway.reports.metrics`` shows it to Prometheus.
 """
 
 from collections.abc import Container, Mapping

@@ -11,5 +11,5 @@ connections of the process); then ``asgi`` (the application) with ``guarded``, `
 ``oip`` (the Open Inference Protocol but for inference).
 
 It may import ``controlplane.api``, ``controlplane.gateway.query`` and what the routes show
-(``metrics``, ``protocol_views``, ``repository``), but not ``controlplane.gateway.gateway``.
+(``reports.metrics``, ``protocol_views``, ``repository``), but not ``controlplane.gateway.gateway``.
 """

@@ -5,5 +5,5 @@ plain numbers for the live state. Read ``recent_outcomes`` (how the queries of t
 ended), ``demand_report`` (what the control loop is told once a second, and ``GET /v1/slo`` shows),
 then ``history_samples`` (how ten seconds went, which ``GET /v1/history`` puts together). Of what is
 not counted here, ``control_loop``, ``fleet_metrics`` (workers), ``core_metrics`` and
-``process_metrics`` make metrics.
+``process_metrics`` make metrics, and ``metrics`` puts all of them together for Prometheus.
 """

@@ -18,8 +18,8 @@ from controlplane.gateway.counting.task_counters import CacheCounters
 from controlplane.gateway.neighbours import siblings
 from controlplane.gateway.neighbours.siblings import Siblings
 from tests.controlplane.fleet import eventually, fleet, gateway
+from tests.controlplane.gateway.reports.test_metrics import asked, scraped
 from tests.controlplane.gateway.test_gateway import ROW, A, ready
-from tests.controlplane.gateway.test_metrics import asked, scraped
 from tests.ports import free_port
 
 

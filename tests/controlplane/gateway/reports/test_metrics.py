@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.counting.task_counters import BOUNDS_MS
 from controlplane.gateway.http.asgi import add_metrics_route
-from controlplane.gateway.metrics import GatewayCollector, GatewaySeen
 from controlplane.gateway.reports.control_loop import ControlLoopSeen
 from controlplane.gateway.reports.fleet_metrics import FleetSeen
+from controlplane.gateway.reports.metrics import GatewayCollector, GatewaySeen
 from controlplane.gateway.reports.process_metrics import process_metrics
 from controlplane.views.storage_status import plain
 from tests.controlplane.builders import worker
