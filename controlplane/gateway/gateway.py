@@ -34,18 +34,18 @@ from controlplane.gateway.listening import bind
 from controlplane.gateway.neighbours.neighbourhood import Neighbourhood
 from controlplane.gateway.neighbours.siblings import Siblings
 from controlplane.gateway.on_demand_loads import OnDemandLoads
+from controlplane.gateway.open_inference.protocol_views import ProtocolViews
+from controlplane.gateway.open_inference.repository import Repository
 from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.protection.compression import Inflater
 from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.protection.text_reader import TextReader
-from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.reports.control_loop import ControlLoopSeen
 from controlplane.gateway.reports.demand_report import DemandReport
 from controlplane.gateway.reports.fleet_metrics import FleetSeen
 from controlplane.gateway.reports.metrics import GatewayCollector, GatewaySeen
 from controlplane.gateway.reports.process_metrics import process_metrics
-from controlplane.gateway.repository import Repository
 from controlplane.gateway.sharing.shares import Shares
 from controlplane.gateway.tracing.watched import Traces
 from controlplane.live_state import ENDING, LiveState

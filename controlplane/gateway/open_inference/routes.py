@@ -1,6 +1,6 @@
 """Open Inference Protocol v2 but for inference, which has its own path: the routes.
 
-What they answer with is the same over gRPC, and stands in ``controlplane.gateway.protocol_views``.
+What they answer with is the same over gRPC, and stands in ``protocol_views``.
 """
 
 from typing import Any
@@ -10,8 +10,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from controlplane.api.bodies.protocol import READINESS
-from controlplane.gateway.protocol_views import ProtocolViews
-from controlplane.gateway.repository import Repository
+from controlplane.gateway.open_inference.protocol_views import ProtocolViews
+from controlplane.gateway.open_inference.repository import Repository
 
 
 def add_protocol_routes(api: FastAPI, views: ProtocolViews, repository: Repository) -> None:

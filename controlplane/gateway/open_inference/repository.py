@@ -11,7 +11,7 @@ from time import time
 
 from controlplane.gateway.knowledge import Knowledge
 from controlplane.gateway.on_demand_loads import LOAD_TIMEOUT_S
-from controlplane.gateway.protocol_views import ProtocolViews
+from controlplane.gateway.open_inference.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_errors import refusal_error
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.residency.orders import give, take_back
