@@ -5,8 +5,7 @@ workers' reports. Out go answers, frames to workers, counters for the control lo
 
 Read ``gateway`` (what is started and followed), ``knowledge`` (what is known, and how the query
 path is told), ``connected_workers``, ``meeting`` (the first moments of a process), ``listening``,
-``on_demand_loads``, ``background``, ``renewal`` (how often a snapshot is made); ``explanation``
-(how a query would be answered) with ``accuracy_doubt``.
+``on_demand_loads``, ``background``, ``renewal`` (how often a snapshot is made).
 
 Then the sub-packages: ``counting`` (what is counted), ``query`` (one query, from its bytes to its
 answer) with ``images``, ``texts`` and ``lengths`` (what else than numbers of one size it may
@@ -15,7 +14,8 @@ API ask for them), ``canaries`` (new versions on a share of the queries, and wha
 answers), ``overload`` (refusals at little cost), ``protection`` (from one client, or one query),
 ``neighbours`` (who else answers on the port), ``reports`` (what it tells of queries and of itself,
 to the control loop and as metrics), ``open_inference`` (what the Open Inference Protocol asks for
-beside inference), ``http`` (sockets, limits and routes) and ``grpc``.
+beside inference), ``explaining`` (how a query would be answered), ``http`` (sockets, limits and
+routes) and ``grpc``.
 
 It may import ``controlplane.api`` and the modules of ``controlplane`` itself, and nothing of the
 control loop, the cluster or the command line. ``query`` imports only ``counting``, ``canaries``,

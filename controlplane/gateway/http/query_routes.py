@@ -12,7 +12,7 @@ from controlplane.api.bodies.protocol import INFER
 from controlplane.api.bodies.queries import EXPLAIN, QUERY
 from controlplane.gateway.embeddings.answering import answer as answer_embeddings
 from controlplane.gateway.embeddings.described import EMBEDDINGS, ERRORS
-from controlplane.gateway.explanation import explained
+from controlplane.gateway.explaining.explanation import explained
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.http.exchange import route_of
 from controlplane.gateway.images.asked import KIND, asked_by_image

@@ -7,7 +7,7 @@ that comes now, by the same functions; nothing is sent to a worker.
 from collections.abc import Collection, Iterable, Iterator
 from math import isnan
 
-from controlplane.gateway.accuracy_doubt import accuracy_doubt
+from controlplane.gateway.explaining.accuracy_doubt import accuracy_doubt
 from controlplane.views.explanation_schemas import (
     AlternativeSchema,
     AnswerSchema,
