@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import AliasChoices, Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from controlplane.exposure import hosts_in, is_address_or_name, origins_in, refusal
+from controlplane.access.exposure import hosts_in, is_address_or_name, origins_in, refusal
 from controlplane.slices import slices_of
 from planner.batching.registry import BATCHING
 from planner.eviction.registry import RULES

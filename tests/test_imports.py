@@ -39,11 +39,11 @@ ORDER = {
         "hardware_counters", "fingerprint", "sampling", "sandbox",
     ),
     "controlplane": (
-        "timestamps", "wrong_values", "demand_counters", "http_errors", "exposure", "client_keys",
-        "tls", "backoff", "load_specs", "live_latency", "live_state", "gpus", "slices",
-        "given_settings", "settings", "machine", "files", "backups", "client", "views",
-        "dashboard", "plots", "building", "profiling", "registry", "cluster", "controller",
-        "residency", "api", "gateway", "gateway_replica", "app", "startup", "cli",
+        "timestamps", "wrong_values", "demand_counters", "http_errors", "access", "backoff",
+        "load_specs", "live_latency", "live_state", "gpus", "slices", "given_settings",
+        "settings", "machine", "files", "backups", "client", "views", "dashboard", "plots",
+        "building", "profiling", "registry", "cluster", "controller", "residency", "api",
+        "gateway", "gateway_replica", "app", "startup", "cli",
     ),
 }  # fmt: skip
 """The sub-packages and modules of each room: each may import those before it."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from controlplane.access.tls import public_context, trusting, trusting_nobody
 from controlplane.http_errors import parse_error
-from controlplane.tls import public_context, trusting, trusting_nobody
 from variants.errors import DeadlineExceeded, InvalidInput, ModellessError, ReplicaLost
 from variants.types import Prefer
 

@@ -17,8 +17,9 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
+from controlplane.access.exposure import own_addresses
+from controlplane.access.tls import FollowedCertificate
 from controlplane.api.context import ApiContext
-from controlplane.exposure import own_addresses
 from controlplane.gateway.background import Background, in_turns
 from controlplane.gateway.canaries.diversions import Diversions
 from controlplane.gateway.canaries.feedback import Feedback
@@ -53,7 +54,6 @@ from controlplane.machine import rooms_here
 from controlplane.residency.standing import standings
 from controlplane.settings import Settings
 from controlplane.timestamps import StampAges, timestamp
-from controlplane.tls import FollowedCertificate
 from controlplane.views.machines.core_shortage import reading
 from controlplane.views.machines.keys_file import KeysStatus, keys_status
 from planner.types import Candidate

@@ -17,7 +17,8 @@ from typing import IO
 
 import psutil
 
-from controlplane import client_keys
+from controlplane.access import client_keys
+from controlplane.access.tls import check
 from controlplane.cluster.nodes import NodeLook, listed_in_time
 from controlplane.cluster.one_machine.template_process import TemplateProcess
 from controlplane.cluster.ray_processes import (
@@ -64,7 +65,6 @@ from controlplane.startup.state_directory import (
     take_lock,
 )
 from controlplane.startup.valkey import EmbeddedValkey, reach
-from controlplane.tls import check
 from variants.disk import ensure_room
 from variants.errors import ClusterUnavailable, Conflict, InvalidInput, StateUnavailable
 

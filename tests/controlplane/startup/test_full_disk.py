@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from controlplane import client_keys
+from controlplane.access import client_keys
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.cli.upgrading import upgrade

@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 import httpx
 import pytest
 
+from controlplane.access.tls import FollowedCertificate, check, server_context, trusting
 from controlplane.cli.gateway_client import Access
 from controlplane.cli.gateway_client import Client as CommandClient
 from controlplane.cli.outcome import NotRunning
 from controlplane.client.asking import Client as PythonClient
 from controlplane.client.exchange import connection_options
-from controlplane.tls import FollowedCertificate, check, server_context, trusting
 from tests.controlplane.certificates import Pair, self_signed
 from tests.controlplane.serving import FAST, Client, Served, post, query, serving
 from tests.ports import free_port

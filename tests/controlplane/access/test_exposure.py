@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from controlplane.exposure import hosts_in, is_address_or_name, is_loopback, own_addresses, refusal
+from controlplane.access.exposure import (
+    hosts_in,
+    is_address_or_name,
+    is_loopback,
+    own_addresses,
+    refusal,
+)
 from controlplane.settings import load_settings
 from variants.errors import InvalidInput
 
