@@ -40,9 +40,9 @@ ORDER = {
     ),
     "controlplane": (
         "timestamps", "wrong_values", "demand_counters", "http_errors", "access", "backoff",
-        "load_specs", "live_latency", "live_state", "gpus", "slices", "given_settings",
-        "settings", "machine", "files", "backups", "client", "views", "dashboard", "plots",
-        "building", "profiling", "registry", "cluster", "controller", "residency", "api",
+        "slo_parameters", "load_specs", "live_latency", "live_state", "gpus", "slices",
+        "given_settings", "settings", "machine", "files", "backups", "client", "views", "dashboard",
+        "plots", "building", "profiling", "registry", "cluster", "controller", "residency", "api",
         "gateway", "gateway_replica", "app", "startup", "cli",
     ),
 }  # fmt: skip

@@ -23,6 +23,7 @@ from controlplane.gateway.query.replies import JSON, ReplyMetadata
 from controlplane.gateway.texts.asked import BYTES, TRUNCATE
 from controlplane.gateway.tracing.watched import Watched
 from controlplane.http_errors import as_openai
+from controlplane.slo_parameters import slo_parameters
 from planner.types import Client, Query
 from variants.errors import InvalidInput
 from variants.texts.inputs import TEXT
@@ -270,18 +271,14 @@ class Request:
 
     def _inference(self, query: Query, texts: list[str]) -> dict[str, Any]:
         """The body of an inference request of the Open Inference Protocol that asks for this."""
-        needs = {
-            "latency_slo_ms": query.latency_ms,
-            "min_accuracy": query.accuracy,
-            "max_cost_usd_per_1k": query.cost,
-            "prefer": query.prefer,
-            "best_effort": query.best_effort or None,
-            "priority": query.priority,
-            "model_version": query.version,
-            TRUNCATE: self._asked.truncate or None,
-        }
+        parameters = slo_parameters(
+            latency_ms=query.latency_ms, accuracy=query.accuracy, cost=query.cost,
+            prefer=query.prefer, best_effort=query.best_effort, model_version=query.version,
+            priority=query.priority,
+        )  # fmt: skip
+        if self._asked.truncate:
+            parameters[TRUNCATE] = True
         entry = {"name": TEXT, "datatype": BYTES, "shape": [len(texts)], "data": texts}
-        parameters = {name: need for name, need in needs.items() if need is not None}
         return {"inputs": [entry], "parameters": parameters}
 
     def _entry(self, at: int, vector: Any) -> bytes:
