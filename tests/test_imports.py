@@ -61,7 +61,7 @@ RAY_FILES = {
     Path("controlplane/cluster/nodes.py"),
     Path("controlplane/cluster/measuring_nodes.py"),
     Path("controlplane/cluster/ray_adapter.py"),
-    Path("controlplane/cluster/ray_processes.py"),
+    Path("controlplane/cluster/processes/ray_processes.py"),
     Path("controlplane/cluster/replicas.py"),
     Path("controlplane/cluster/serve_applications.py"),
     Path("controlplane/cluster/one_machine/seldom_nodes.py"),

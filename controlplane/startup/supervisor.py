@@ -21,8 +21,7 @@ from controlplane.access import client_keys
 from controlplane.access.tls import check
 from controlplane.cluster.nodes import NodeLook, listed_in_time
 from controlplane.cluster.one_machine.template_process import TemplateProcess
-from controlplane.cluster.ray_processes import (
-    RayletWatch,
+from controlplane.cluster.processes.ray_processes import (
     joined_ray,
     logs_place,
     raylet_socket,
@@ -31,6 +30,7 @@ from controlplane.cluster.ray_processes import (
     watch_control_store,
     worker_template,
 )
+from controlplane.cluster.processes.raylet import RayletWatch
 from controlplane.cluster.serve_applications import (
     CONTROLLER_APP,
     GATEWAY_APP,

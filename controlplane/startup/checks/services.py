@@ -72,7 +72,11 @@ def _port(settings: Settings, name: str, number: int, remedy: str) -> Finding:
 
 def ray(settings: Settings) -> Iterator[Finding]:
     """The Ray cluster that is named by its address, which is not joined for that."""
-    from controlplane.cluster.ray_processes import answers_in_time, head_address, refuses_token
+    from controlplane.cluster.processes.named_cluster import (
+        answers_in_time,
+        head_address,
+        refuses_token,
+    )
 
     if not settings.ray_address:
         yield fine("ray", "one machine: `modelless up` starts its own")

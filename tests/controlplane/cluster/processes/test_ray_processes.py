@@ -10,22 +10,20 @@ from pathlib import Path
 import grpc
 import pytest
 
-from controlplane.cluster.ray_processes import (
+from controlplane.cluster.processes.named_cluster import answers_in_time, not_joined, refuses_token
+from controlplane.cluster.processes.ray_environment import (
     LOGS,
     SELDOM,
-    answers_in_time,
-    found,
-    not_joined,
     ray_dir,
     ray_environment,
-    refuses_token,
     token_path,
 )
+from controlplane.cluster.processes.ray_processes import found
 from controlplane.settings import Settings, load_settings
 from tests.ports import free_port
 from variants.errors import ClusterUnavailable
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 RAY_SAYS = RuntimeError("Failed to connect to Ray cluster")
 
 
@@ -114,7 +112,7 @@ SIGTERM_WHILE_RAY_STARTS = """
 import os, signal
 from ray import _raylet
 from ray._private import services, utils, worker
-from controlplane.cluster.ray_processes import sigterm_kept
+from controlplane.cluster.processes.ray_processes import sigterm_kept
 
 got, seen = [], []
 

@@ -4,101 +4,29 @@ import contextlib
 import logging
 import os
 import signal
-import socket
 import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from controlplane.cluster.control_store import ControlStoreWatch
 from controlplane.cluster.one_machine.single_machine import bare_ray
 from controlplane.cluster.one_machine.spare_room import keep
 from controlplane.cluster.one_machine.template_process import TemplateProcess
 from controlplane.cluster.patience import patience
+from controlplane.cluster.processes.control_store import ControlStoreWatch
+from controlplane.cluster.processes.named_cluster import (
+    REACH_S,
+    answers,
+    answers_in_time,
+    not_joined,
+    refuses_token,
+)
+from controlplane.cluster.processes.ray_environment import ray_dir, ray_environment, token_path
 from controlplane.settings import Settings
 from variants.errors import ClusterUnavailable
 
-TOKEN_FILE = "ray.token"  # noqa: S105 - a file name
-"""In the state directory: the token of Ray, its own or that of the cluster."""
-REACH_S = 30.0
-"""How long nothing may listen at the address of a cluster that is joined."""
 SHUTDOWN_S = 60.0
 """How long Serve may take to end its applications; it gives their queries 30 s."""
-PROBE_S = 2.0
-"""How long a cluster may take to say whether it knows a token; then Ray itself tries."""
-
-LOGS = {
-    # Each of Ray's processes prints what it has counted: once a minute, that is 8 MiB an hour.
-    "RAY_event_stats_print_interval_ms": str(3600 * 1000),
-    # Of each file; and five older ones. Ray's own 512 MiB would be 3 GiB for each process.
-    "RAY_ROTATION_MAX_BYTES": str(64 * 2**20),
-}
-"""What keeps the logs of one machine small, unless the environment says otherwise."""
-
-PRELOADED = ("workers.process.streams", "controlplane.cluster.bare_serve")
-SELDOM_NODES = "controlplane.cluster.one_machine.seldom_nodes"
-"""What each of Ray's workers imports first, and what on one machine."""
-
-SELDOM = {
-    # Each replica and each handle adds to Ray's counters 10 times a second; nobody reads them here.
-    "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "60000",
-    # The raylet looks after its object store 10 times a second each: whether objects are to be
-    # fetched, whether its disk is full, whether Python should collect. It holds next to nothing.
-    "RAY_object_manager_timer_freq_ms": "1000",
-    "RAY_local_fs_monitor_interval_ms": "10000",
-    "RAY_raylet_check_gc_period_milliseconds": "1000",
-    # And 5 times a second whether a process has nothing to do, which is none here.
-    "RAY_kill_idle_workers_interval_ms": "1000",
-    # The control store asks the raylet what waits for room, for an autoscaler, which is not there.
-    "RAY_gcs_pull_resource_loads_period_milliseconds": "60000",
-}
-"""What Ray's processes do many times a second that one machine needs seldom, unless the environment
-says otherwise."""
-
-
-def ray_environment(settings: Settings) -> dict[str, str]:
-    """What has to stand in the environment before Ray is imported.
-
-    Token authentication is on, with a token of this installation, or on a cluster with the one that
-    the environment names for it. On one machine Ray is told not to
-    expect a cluster, which makes it bind loopback only: ``ray.init`` has no argument for that and
-    replaces a loopback address by a reachable one.
-    """
-    environment = {
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(token_path(settings)),
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_SERVE_LOG_TO_STDERR": "0",
-        "RAY_DEDUP_LOGS": "0",
-        # Ray runs its workers at nice 15; these answer queries.
-        "RAY_worker_niceness": "0",
-        # Else all processes end a minute after Ray's control store died, and queries with them.
-        "RAY_gcs_rpc_server_reconnect_timeout_s": str(24 * 3600),
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-        # A full disk must not keep Ray's processes from starting, and none needs pandas.
-        "RAY_preload_python_modules": ",".join(PRELOADED),
-    }
-    if not settings.ray_address:
-        environment["RAY_preload_python_modules"] = ",".join((*PRELOADED, SELDOM_NODES))
-        environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-        # Serve's controller looks at everything ten times a second, which takes 3 % of a core.
-        environment["RAY_SERVE_CONTROL_LOOP_INTERVAL_S"] = "0.25"
-        # Ray's dashboard, for which these are, is not there.
-        environment["RAY_task_events_report_interval_ms"] = "0"
-        # Else ``ray.init`` waits for the first process of a worker, for ever and deaf to signals
-        # where these crash or hang.
-        environment["RAY_prestart_worker_first_driver"] = "0"
-        ours = LOGS | SELDOM
-        environment |= {name: os.environ.get(name, value) for name, value in ours.items()}
-    return environment
-
-
-def token_path(settings: Settings) -> Path:
-    """The file with Ray's token: where the environment says, of a cluster that others started."""
-    named = os.environ.get("RAY_AUTH_TOKEN_PATH") if settings.ray_address else None
-    return Path(named).expanduser() if named else settings.state_dir / TOKEN_FILE
 
 
 def worker_template(settings: Settings) -> TemplateProcess | None:
@@ -240,67 +168,6 @@ def found(settings: Settings) -> Settings:
     return settings.model_copy(update={"ray_address": address or settings.ray_address})
 
 
-def head_address(settings: Settings) -> tuple[str, int] | None:
-    """Where the control store of the named cluster listens; None where the name is no address."""
-    host, _, port = settings.ray_address.rpartition(":")
-    if "://" in settings.ray_address or not host or not port.isdigit():
-        return None
-    return host.strip("[]"), int(port)
-
-
-def answers_in_time(settings: Settings, patience_s: float = REACH_S) -> bool:
-    """Whether something listens at the address of the cluster, or comes to within the patience.
-
-    Ray itself would try again for as long as queries may go on without a control store: a day.
-    """
-    where = head_address(settings)
-    deadline = time.monotonic() + patience_s
-    while where is not None and not answers(where):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)
-    return True
-
-
-def refuses_token(settings: Settings) -> bool:
-    """Whether what listens at the cluster's address says that it knows no such token.
-
-    Ray itself says nothing but that it tries again, for a third of a minute.
-    """
-    import grpc
-
-    if head_address(settings) is None:
-        return False
-    token = os.environ.get("RAY_AUTH_TOKEN", "")
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        token = token or token_path(settings).read_text().strip()
-    with grpc.insecure_channel(settings.ray_address) as channel:
-        ask = channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")
-        try:
-            ask(b"", timeout=PROBE_S, metadata=(("authorization", f"Bearer {token}"),))
-        except grpc.RpcError as error:
-            return bool(error.code() is grpc.StatusCode.UNAUTHENTICATED)
-    return False
-
-
-def not_joined(settings: Settings, error: Exception) -> str:
-    """Why the cluster that the settings name was not joined, and what to look at.
-
-    Ray's own error is the same for a cluster that is not there and for one that refuses.
-    """
-    words = f"the Ray cluster at {settings.ray_address} could not be joined: {error}"
-    where = head_address(settings)
-    if where is None:
-        return words
-    if not answers(where):
-        return f"{words}; nothing listens there: is it the address of `ray start --head`?"
-    return (
-        f"{words}; something listens there: look whether Ray was started there with the token in"
-        f" {token_path(settings)} (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN_PATH), and with"
-        " the same version of Ray"
-    )
-
-
 def joined_ray() -> str:
     """The address under which other processes of this machine join the same Ray."""
     import ray
@@ -348,74 +215,6 @@ def raylet_socket() -> str:
     from ray._private import worker
 
     return str(worker._global_node.raylet_socket_name)
-
-
-class RayletWatch:
-    """Whether the raylet of this machine has ended. It is held by one connection, which ends with
-    it: of each that comes and goes it writes a line into its log."""
-
-    def __init__(self, path: str) -> None:
-        """
-        Args:
-            path: of its Unix socket.
-        """
-        self._path = path
-        self._held: socket.socket | None = None
-
-    def has_ended(self) -> bool:
-        if self._held is not None:
-            try:
-                if self._held.recv(1):
-                    return False
-            except BlockingIOError:
-                return False
-            except OSError:
-                pass
-            self.close()
-        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        probe.settimeout(1.0)
-        try:
-            probe.connect(self._path)
-        except OSError as error:
-            probe.close()
-            # A connection that waits to be taken is a raylet that is busy.
-            return not isinstance(error, TimeoutError)
-        probe.setblocking(False)
-        self._held = probe
-        return False
-
-    def close(self) -> None:
-        if self._held is not None:
-            self._held.close()
-            self._held = None
-
-
-def answers(where: tuple[str, int], patience_s: float = 1.0) -> bool:
-    """Whether anything listens at an address."""
-    family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.settimeout(patience_s)
-        try:
-            probe.connect(where)
-        except OSError:
-            return False
-    return True
-
-
-def ray_dir(settings: Settings) -> Path:
-    """Where Ray keeps sockets and logs.
-
-    Ray puts Unix sockets about 60 characters below it and they must stay under 107, and it writes
-    paths in ASCII. So a state directory with a long path, or with other characters in it, gets a
-    short neighbour under ``/tmp``, named after it.
-    """
-    inside = settings.run_dir / "ray"
-    if len(str(inside)) <= 40 and str(inside).isascii():
-        return inside
-    from hashlib import blake2b
-
-    tag = blake2b(os.fsencode(settings.state_dir.resolve()), digest_size=6).hexdigest()
-    return Path(f"/tmp/modelless-{os.getuid()}-{tag}")  # noqa: S108
 
 
 def logs_place(settings: Settings) -> str:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.cluster.control_store import BACK, DIED_HERE, ControlStoreWatch
-from controlplane.cluster.ray_processes import RayletWatch, answers
+from controlplane.cluster.processes.control_store import BACK, DIED_HERE, ControlStoreWatch
+from controlplane.cluster.processes.named_cluster import answers
+from controlplane.cluster.processes.raylet import RayletWatch
 
 
 def told(looks: str, *, on_cluster: bool = False) -> list[str | None]:
