@@ -1,7 +1,7 @@
 """What clients send of an SLO is what gateways read."""
 
 from controlplane.gateway.query.query_fields import PARAMETERS
-from controlplane.gateway.query.v2_parsing import query_v2
+from controlplane.gateway.query.v2.parsing import query_v2
 from controlplane.slo_parameters import slo_parameters
 from tests.controlplane.serving import TASK
 from variants.types import Prefer

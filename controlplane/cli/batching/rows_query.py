@@ -16,7 +16,7 @@ from controlplane.cli.asking.rows import Spec
 from controlplane.cli.batching.row import Row
 from controlplane.cli.gateway_client import at
 from controlplane.client.exchange import asked_about, query_document
-from controlplane.gateway.query.datatypes import BYTES, V2_NAMES
+from controlplane.gateway.query.v2.datatypes import BYTES, V2_NAMES
 from controlplane.slo_parameters import slo_parameters
 from planner.types import MAX_PRIORITY
 from variants.texts.inputs import TEXT

@@ -16,9 +16,9 @@ from typing import Any
 from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.counting.task_counters import VariantCounters
 from controlplane.gateway.knowledge import Knowledge
-from controlplane.gateway.query.datatypes import BYTES, V2_NAMES
 from controlplane.gateway.query.json_tensors import MAX_ROWS
 from controlplane.gateway.query.query_path import QueryPath
+from controlplane.gateway.query.v2.datatypes import BYTES, V2_NAMES
 from planner.sentences import NAMED, some_of, there_are
 from variants.buckets import bucket_of
 from variants.errors import NotFound, TaskNotFound

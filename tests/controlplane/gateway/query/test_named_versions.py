@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.gateway.protection.body_frames import described, parsed_of
 from controlplane.gateway.query.parsing import parse_v1
-from controlplane.gateway.query.v2_parsing import parse_v2
+from controlplane.gateway.query.v2.parsing import parse_v2
 from tests.controlplane.serving import DOUBLE, FAST, SLOW, TASK, Served, query, serving, until
 from tests.variants.catalog_builders import set_sharing
 from variants.errors import InvalidInput

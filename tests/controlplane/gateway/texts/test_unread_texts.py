@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from controlplane.gateway.query.parsing import parse_v1
-from controlplane.gateway.query.v2_parsing import parse_v2
+from controlplane.gateway.query.v2.parsing import parse_v2
 from controlplane.gateway.texts.asked import AskedInText, likely_task
 from planner.types import ANYBODY, Query
 from tests.controlplane.gateway.texts.several_tokenizers import ECHOED

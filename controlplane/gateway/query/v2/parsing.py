@@ -1,28 +1,13 @@
-"""The Open Inference Protocol's request, from JSON with or without raw bytes behind it, to a query.
-
-What the protocol says of shapes, parameters and outputs holds for gRPC as well, which has other
-bytes for it (``controlplane.gateway.grpc``).
-"""
+"""A request of the Open Inference Protocol, from JSON with or without raw bytes, to a query."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from controlplane.gateway.lengths.filling import filled_tensor, length_of_shapes
-from controlplane.gateway.query.datatypes import raw_tensor, source_type, width_of
-from controlplane.gateway.query.json_tensors import (
-    MAX_ROWS,
-    leaves,
-    may_hold_booleans,
-    packed,
-    same_rows,
-    shape_words,
-    tensor_of,
-    unread,
-)
-from controlplane.gateway.query.lean_json import LEAST_BYTES, LongBody, Numbers, lean_v2
+from controlplane.gateway.query.json_tensors import may_hold_booleans
+from controlplane.gateway.query.lean_json import LEAST_BYTES, LongBody, lean_v2
 from controlplane.gateway.query.parsing import ParsedQuery, json_of
 from controlplane.gateway.query.query_fields import (
     AskedByLength,
@@ -30,7 +15,6 @@ from controlplane.gateway.query.query_fields import (
     cost_bound,
     flag_of,
     latency_bound,
-    number_of,
     parameters_of,
     pinned_to,
     prefer_of,
@@ -40,7 +24,9 @@ from controlplane.gateway.query.query_fields import (
     timeout_in,
     version_of,
 )
-from controlplane.gateway.query.replies import AskedAs, V2Request
+from controlplane.gateway.query.replies import AskedAs
+from controlplane.gateway.query.v2.inputs import v2_inputs
+from controlplane.gateway.query.v2.wanted_outputs import v2_form
 from controlplane.gateway.texts.asked import (
     AskedInText,
     check_datatype,
@@ -49,20 +35,9 @@ from controlplane.gateway.texts.asked import (
 )
 from planner.types import ANYBODY, Query
 from variants.buckets import BucketedTask
-from variants.checks.json_shape import shown
 from variants.errors import InvalidInput
-from variants.figures import counted
-from variants.metrics.metric import parse_metric
 from variants.slots import tuple_of
-from variants.types import Task, TaskName, TensorSpec
-from workers.runtimes.protocol import Tensor
-
-MAX_ID = 1_024
-"""Characters of a request's own id, which its answer repeats."""
-REGION = "shared_memory_region"
-"""The parameter of a tensor that lies in memory which a client shares."""
-WHOLE = {int}
-"""What the sizes in a shape are."""
+from variants.types import Task, TaskName
 
 
 def parse_v2(
@@ -198,7 +173,7 @@ def _read_v2(
         raise _in_text(task, document, document["inputs"], received_ms, draw, pinned)
     if task.text is not None:
         check_datatype(document["inputs"])
-    tensors = _v2_inputs(document["inputs"], task.inputs, raw, booleans)
+    tensors = v2_inputs(document["inputs"], task.inputs, raw, booleans)
     parameters = parameters_of(document, "parameters")
     id_ = document.get("id")
     if id_ is not None and not isinstance(id_, str):
@@ -283,179 +258,3 @@ def json_length(header: bytes, body_length: int) -> int:
             f"Inference-Header-Content-Length is {length}, the body has {body_length} bytes"
         )
     return length
-
-
-def _v2_inputs(
-    inputs: Sequence[Any], specs: Sequence[TensorSpec], raw: memoryview, booleans: bool
-) -> list[Tensor]:
-    found: dict[str, Tensor] = {}
-    by_name = {spec.name: spec for spec in specs}
-    for entry in inputs:
-        if not isinstance(entry, dict):
-            raise InvalidInput("each of 'inputs' must be an object")
-        name = entry.get("name")
-        spec = input_spec(name, by_name, found)
-        dtype = source_type(entry.get("datatype"), spec)
-        shape = v2_shape(entry.get("shape"), spec)
-        own = parameters_of(entry, "parameters of input", name)
-        if REGION in own:
-            raise not_shared(f"input {spec.name!r}")
-        if (size := own.get("binary_data_size")) is not None:
-            if entry.get("data") is not None:
-                raise InvalidInput(
-                    f"input {spec.name!r} has 'data' and raw bytes (binary_data_size): send one"
-                )
-            found[spec.name], raw = _v2_binary(raw, size, entry["datatype"], shape, spec)
-        elif dtype == spec.dtype:
-            found[spec.name] = _v2_listed(entry.get("data"), shape, spec, booleans)
-        else:
-            narrow = _v2_listed(entry.get("data"), shape, replace(spec, dtype=dtype), booleans)
-            found[spec.name] = narrow.astype(spec.dtype)
-    if len(raw):
-        follow = "follows" if len(raw) == 1 else "follow"
-        raise InvalidInput(f"{counted(len(raw), 'byte')} {follow} the last input")
-    return same_rows(found, specs)
-
-
-def input_spec(
-    name: Any, specs: Mapping[str, TensorSpec], found: Mapping[str, object]
-) -> TensorSpec:
-    """The input of this name.
-
-    Args:
-        found: those that have come already.
-
-    Raises:
-        InvalidInput: there is none, or it has come already.
-    """
-    if not isinstance(name, str):
-        raise InvalidInput(f"each of 'inputs' must have a name, one of: {', '.join(specs)}")
-    spec = specs.get(name)
-    if spec is None:
-        expected = ", ".join(specs)
-        raise InvalidInput(f"input {shown(name)} is not an input of the task; expected: {expected}")
-    if spec.name in found:
-        raise InvalidInput(f"input {spec.name!r} appears twice")
-    return spec
-
-
-def _v2_binary(
-    raw: memoryview, size: Any, datatype: str, shape: tuple[int, ...], spec: TensorSpec
-) -> tuple[Tensor, memoryview]:
-    """A tensor of this shape from the front of the raw bytes, and what is left of them."""
-    expected = math.prod(shape) * width_of(datatype)
-    if size != expected or expected > len(raw):
-        raise InvalidInput(
-            f"input {spec.name!r} needs {counted(expected, 'raw byte')}, binary_data_size is "
-            f"{shown(size)} and {counted(len(raw), 'byte')} {'is' if len(raw) == 1 else 'are'} left"
-        )
-    return raw_tensor(raw[:expected], datatype, shape, spec), raw[expected:]
-
-
-def _v2_listed(data: Any, shape: tuple[int, ...], spec: TensorSpec, booleans: bool) -> Tensor:
-    """A tensor of this shape from its values, flat or nested."""
-    count = math.prod(shape)
-    if isinstance(data, Numbers):
-        read = data.tensor((count,) if len(data) == count else shape, spec.dtype)
-        if read is None:
-            raise unread(spec)
-        return read.reshape(shape)
-    if not booleans and isinstance(data, list):
-        is_flat = len(data) == count
-        direct = packed([data], (count,), spec.dtype) if is_flat else None
-        if direct is None and len(data) == shape[0]:
-            direct = packed(data, spec.shape, spec.dtype)
-        if direct is not None:
-            return direct.reshape(shape)
-    flat = leaves(data, spec).flat
-    if len(flat) != count:
-        raise InvalidInput(
-            f"input {spec.name!r} has {counted(len(flat), 'value')}, its shape {list(shape)} needs "
-            f"{count}"
-        )
-    return tensor_of(flat, spec).reshape(shape)
-
-
-def v2_shape(shape: Any, spec: TensorSpec) -> tuple[int, ...]:
-    """The shape of an input, its rows first.
-
-    Raises:
-        InvalidInput: it is not the input's.
-    """
-    if (
-        not isinstance(shape, list)
-        or len(shape) != 1 + len(spec.shape)
-        or set(map(type, shape)) != WHOLE
-        or tuple(shape[1:]) != spec.shape
-        or shape[0] < 1
-    ):
-        raise InvalidInput(
-            f"input {spec.name!r} must have shape {shape_words(spec)}, not {shown(shape)}"
-        )
-    if shape[0] > MAX_ROWS:
-        raise InvalidInput(f"input {spec.name!r} has {shape[0]} rows; at most {MAX_ROWS} are taken")
-    return tuple(shape)
-
-
-def v2_form(outputs: Any, parameters: Mapping[str, Any], task: Task, id_: str | None) -> V2Request:
-    """How the reply is to look.
-
-    Args:
-        outputs: for each output that is asked for an object with its name and parameters; nothing
-            asks for all.
-        id_: the request's own.
-
-    Raises:
-        InvalidInput: an output is not the task's, or its parameters are wrong.
-    """
-    if id_ is not None and len(id_) > MAX_ID:
-        raise InvalidInput(f"'id' must have at most {MAX_ID} characters")
-    known = [spec.name for spec in task.outputs]
-    default = flag_of(parameters.get("binary_data_output", False), "binary_data_output")
-    if outputs is None or outputs == []:
-        form = _of_all(tuple(known) if default else ())
-        return form if id_ is None else replace(form, id=id_)
-    if not isinstance(outputs, list):
-        raise InvalidInput("'outputs' must be a list")
-    names: list[str] = []
-    raw: set[str] = set()
-    classes: dict[str, int] = {}
-    for entry in outputs:
-        name = entry.get("name") if isinstance(entry, dict) else None
-        if not isinstance(name, str):
-            expected = ", ".join(known)
-            raise InvalidInput(f"each of 'outputs' must be an object with a name of: {expected}")
-        if name not in known or name in names:
-            raise InvalidInput(f"output {shown(name)} is not an output of the task, or named twice")
-        names.append(name)
-        own = parameters_of(entry, "parameters of output", name)
-        if REGION in own:
-            raise not_shared(f"output {name!r}")
-        if count := own.get("classification"):
-            classes[name] = _classes(count, task)
-        if flag_of(own.get("binary_data", default), "binary_data"):
-            raw.add(name)
-    return V2Request(id=id_, outputs=tuple(names), binary=frozenset(raw), classes=classes)
-
-
-@lru_cache(maxsize=1024)
-def _of_all(binary: tuple[str, ...]) -> V2Request:
-    """A reply with all outputs, these as raw bytes."""
-    return V2Request(id=None, outputs=None, binary=frozenset(binary))
-
-
-def not_shared(what: str) -> InvalidInput:
-    """The error of a tensor that a client has, or wants, in memory that it shares."""
-    return InvalidInput(f"{what}: shared memory is not supported")
-
-
-def _classes(count: Any, task: Task) -> int:
-    if not parse_metric(task.metric).classifies:
-        raise InvalidInput(
-            f"classification is for tasks with classes, and {task.name!r} has none: its accuracy is"
-            f" by {task.metric}"
-        )
-    number = number_of(count, "classification")
-    if number < 1 or number != int(number):
-        raise InvalidInput("classification must be a number of classes, 1 or more")
-    return int(number)
