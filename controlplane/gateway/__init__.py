@@ -13,12 +13,12 @@ bring), ``sharing`` (one answer for equal queries), ``embeddings`` (vectors as c
 API ask for them), ``canaries`` (new versions on a share of the queries, and what clients say of
 answers), ``overload`` (refusals at little cost), ``protection`` (from one client, or one query),
 ``neighbours`` (who else answers on the port), ``reports`` (what it tells of queries and of itself,
-to the control loop and as metrics), ``open_inference`` (what the Open Inference Protocol asks for
-beside inference), ``explaining`` (how a query would be answered), ``http`` (sockets, limits and
-routes) and ``grpc``.
+to the control loop and as metrics), ``tracing`` (single queries, for OpenTelemetry),
+``open_inference`` (what the Open Inference Protocol asks for beside inference), ``explaining`` (how
+a query would be answered), ``http`` (sockets, limits and routes) and ``grpc``.
 
 It may import ``controlplane.api`` and the modules of ``controlplane`` itself, and nothing of the
 control loop, the cluster or the command line. ``query`` imports only ``counting``, ``canaries``,
-``lengths``, ``overload``, ``protection`` and ``texts`` of this folder, and ``http`` and ``grpc`` do
-not import ``gateway``.
+``lengths``, ``overload``, ``protection``, ``texts`` and ``tracing`` of this folder, and ``http``
+and ``grpc`` do not import ``gateway``.
 """
