@@ -7,9 +7,8 @@ differ, an explanation says so.
 from collections.abc import Sequence
 
 from controlplane.views.explanation_schemas import Verdict, VerdictSchema
-from planner.sentences import some_of
 from planner.types import Query
-from variants.figures import accuracy_floor, accuracy_text
+from variants.figures import accuracy_floor, accuracy_text, some_of
 from variants.types import Prefer
 
 NAMED = 3

@@ -27,7 +27,7 @@ from planner.selection.eligibility import (
 from planner.selection.refusal_reasons import in_words
 from planner.selection.routes import RouteTable
 from planner.selection.select import suited
-from planner.sentences import CHOSEN, some_of
+from planner.sentences import CHOSEN
 from planner.types import (
     Candidate,
     Choice,
@@ -39,7 +39,7 @@ from planner.types import (
     TaskView,
 )
 from profiler.evaluation.accuracy import interval_of
-from variants.figures import accuracies, apart, percent, usd
+from variants.figures import accuracies, apart, percent, some_of, usd
 from variants.metrics.metric import parse_metric
 from variants.types import Canary, Prefer
 

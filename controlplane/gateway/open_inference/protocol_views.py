@@ -19,9 +19,10 @@ from controlplane.gateway.knowledge import Knowledge
 from controlplane.gateway.query.json_tensors import MAX_ROWS
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.query.v2.datatypes import BYTES, V2_NAMES
-from planner.sentences import NAMED, some_of, there_are
+from planner.sentences import NAMED, there_are
 from variants.buckets import bucket_of
 from variants.errors import NotFound, TaskNotFound
+from variants.figures import some_of
 from variants.texts.inputs import TEXT
 from variants.types import Stage, Task, TaskName, TensorSpec, VariantName
 from workers.types import variant_id

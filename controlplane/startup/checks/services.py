@@ -14,10 +14,9 @@ from controlplane.startup.checks.installation import import_fault, version_of
 from controlplane.startup.checks.machine import gateway_runs
 from controlplane.startup.checks.state import running_here
 from controlplane.views.storage_status import LIVE_STATE_SLOW
-from planner.sentences import some_of
 from variants.buckets import asked_name
 from variants.errors import ModellessError
-from variants.figures import counted
+from variants.figures import counted, some_of
 
 if TYPE_CHECKING:
     from redis import Redis
