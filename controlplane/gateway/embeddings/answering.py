@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from controlplane.gateway.embeddings.asked import VERSION, Asked, read_request
+from controlplane.gateway.embeddings.asked import Asked, read_request
 from controlplane.gateway.embeddings.collected import Collected
 from controlplane.gateway.embeddings.cutting import cut, rows_of_query
 from controlplane.gateway.query.parsing import ParsedQuery
@@ -24,6 +24,7 @@ from controlplane.gateway.texts.asked import BYTES, TRUNCATE
 from controlplane.gateway.tracing.watched import Watched
 from controlplane.http_errors import as_openai
 from controlplane.slo_parameters import slo_parameters
+from controlplane.views.catalog.text_vectors import VERSION
 from planner.types import Client, Query
 from variants.errors import InvalidInput
 from variants.texts.inputs import TEXT
