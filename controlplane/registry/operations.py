@@ -116,7 +116,7 @@ class Registrations:
         *,
         settings: Settings,
         operations: Operations,
-        command: Sequence[str] = (sys.executable, "-m", "controlplane.cli.main"),
+        command: Sequence[str] = (sys.executable, "-P", "-m", "controlplane.cli.main"),
         silent_s: float = SILENT_S,
         ages: StampAges | None = None,
     ) -> None:

@@ -35,7 +35,7 @@ class Rebuilds:
         settings: Settings,
         tell: Tell,
         *,
-        command: Sequence[str] = (sys.executable, "-m", "controlplane.cli.main"),
+        command: Sequence[str] = (sys.executable, "-P", "-m", "controlplane.cli.main"),
     ) -> None:
         self._settings = settings
         self._tell = tell

@@ -332,7 +332,7 @@ def _detach(settings: Settings, example: str | None) -> None:
     prepare(settings)
     ready, log = settings.run_dir / "ready", settings.run_dir / "up.log"
     ready.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "controlplane.cli.main", "up"]
+    command = [sys.executable, "-P", "-m", "controlplane.cli.main", "up"]
     command += ["--example", example] if example else []
     with log.open("wb") as sink:
         child = subprocess.Popen(

@@ -74,6 +74,7 @@ def start_ray(settings: Settings, template: TemplateProcess | None = None) -> li
         "logging_level": "ERROR",
         "log_to_driver": False,
         "namespace": "modelless",
+        "job_config": installed_code(),
     }
     try:
         if settings.ray_address:
@@ -101,6 +102,17 @@ def start_ray(settings: Settings, template: TemplateProcess | None = None) -> li
 
     node = worker._global_node
     return [info.process.pid for group in node.all_processes.values() for info in group]
+
+
+def installed_code() -> Any:
+    """What keeps Ray's processes from importing what lies in the folder where a command was typed.
+
+    Ray has them look there first, before what is installed: a folder ``workers`` of somebody else's
+    would be taken for ours. It leaves that out for jobs of its client.
+    """
+    from ray.job_config import JobConfig
+
+    return JobConfig(_client_job=True)
 
 
 @contextlib.contextmanager
@@ -187,7 +199,10 @@ def join_ray(settings: Settings, address: str) -> None:
 
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     try:
-        ray.init(address=address, namespace="modelless", logging_level="ERROR", log_to_driver=False)
+        ray.init(
+            address=address, namespace="modelless", logging_level="ERROR", log_to_driver=False,
+            job_config=installed_code(),
+        )  # fmt: skip
     except Exception as error:
         raise ClusterUnavailable(f"Ray at {address} cannot be joined: {error}") from error
 
