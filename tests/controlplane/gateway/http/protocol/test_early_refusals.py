@@ -162,8 +162,8 @@ async def test_a_refusal_that_is_held_keeps_no_body(
     served.gateway.known.workers[WorkerId("w1")].view.busy_until_ms = monotonic_ms() + 3_600_000.0
     client = await served.client()
     assert (await client.ask(query(1))).status == 503
-    assert served.gateway._server is not None
-    (front,) = served.gateway._server.server_state.connections
+    assert served.gateway.servers.http is not None
+    (front,) = served.gateway.servers.http.server_state.connections
     assert isinstance(front, Front)
     front.told_ms = monotonic_ms() + 60_000.0
     client.send(post(json.dumps(query(2, slo={"latency_ms": 60_000})).encode().ljust(200_000)))
@@ -184,8 +184,8 @@ async def test_stopping_lets_a_client_read_a_refusal_while_it_sends_the_body(
     client.send(request("POST", "/v1/query", None, headers=hint))
     errors = served.gateway.path.counters.task("letters").errors
     await until(lambda: errors.get("OVERLOADED") == 2)
-    assert served.gateway._server is not None
-    (front,) = served.gateway._server.server_state.connections
+    assert served.gateway.servers.http is not None
+    (front,) = served.gateway.servers.http.server_state.connections
     assert isinstance(front, Front)
     front.shutdown()
     for _ in range(3):
@@ -201,8 +201,8 @@ async def test_a_connection_of_a_proxy_is_no_client(served: Served, name: str) -
     view.busy_until_ms = monotonic_ms() + 3_600_000.0
     client = await served.client()
     assert (await client.ask(query(1), headers=[(name, "a")])).status == 503
-    assert served.gateway._server is not None
-    (front,) = served.gateway._server.server_state.connections
+    assert served.gateway.servers.http is not None
+    (front,) = served.gateway.servers.http.server_state.connections
     assert isinstance(front, Front)
     assert (front.told_ms > 0.0) == (name == "X-Other")
 
