@@ -45,7 +45,7 @@ async def test_what_was_refused_a_moment_ago_is_refused_at_once_in_the_same_word
     monkeypatch.setattr(repeated_refusals, "LONGEST_MS", 3_600_000.0)
     monkeypatch.setattr(path.held_answers, "slows_down", lambda *_: False)
     served.gateway.known.workers[WorkerId("w1")].view.busy_until_ms = monotonic_ms() + 3_600_000.0
-    path.take_demand()
+    path.demand.take()
     before = path.counters.task("letters").errors.get("OVERLOADED", 0)
     named = [("X-Request-Id", "mine")]
     answers = []
@@ -68,7 +68,7 @@ async def test_what_was_refused_a_moment_ago_is_refused_at_once_in_the_same_word
         assert 0 <= int(answer.headers["retry-after-ms"]) - 1_000 * wait_s <= 1
     assert told == [told[0]] * 8
     assert path.counters.task("letters").errors["OVERLOADED"] == before + 8
-    assert sum(path.take_demand().values()) == 8
+    assert sum(path.demand.take().values()) == 8
 
 
 HINTS = {
