@@ -3,9 +3,10 @@
 In come HTTP requests, the catalog and its plan, the directory of workers in the live state, and the
 workers' reports. Out go answers, frames to workers, counters for the control loop, and metrics.
 
-Read ``gateway`` (what is started and followed), ``knowledge`` (what is known, and how the query
-path is told), ``connected_workers``, ``meeting`` (the first moments of a process), ``listening``,
-``on_demand_loads``, ``background``, ``renewal`` (how often a snapshot is made).
+Read ``gateway`` (what is started and followed), ``servers`` (what takes connections), ``knowledge``
+(what is known, and how the query path is told), ``connected_workers`` with ``connected_worker``,
+``meeting`` (the first moments of a process), ``listening``, ``on_demand_loads``, ``background``,
+``renewal`` (how often a snapshot is made).
 
 Then the sub-packages: ``counting`` (what is counted), ``query`` (one query, from its bytes to its
 answer) with ``images``, ``texts`` and ``lengths`` (what else than numbers of one size it may

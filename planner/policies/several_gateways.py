@@ -75,7 +75,7 @@ class SeenWorker(WorkerView):
 
 
 def news_of(worker: Worker, now_ms: float) -> QueueNews:
-    """What a worker tells of its queue, as ``workers.execution.server`` has it."""
+    """What a worker tells of its queue, as ``workers.execution.listening.server`` has it."""
     queue = cast(LiveQueue, worker.queue)
     forming = [
         FormingBatch(*cast(Ticket, item).replica.key, rows, most, in_ms)

@@ -277,7 +277,7 @@ class InFlight(OneAnswer):
             self.path.awaiting.keep(self, self.parsed.query)
             return
         if refusal.code in _MAY_BE_IN_VAIN:
-            self.path.discount_demand(self.parsed.query)
+            self.path.demand.discount(self.parsed.query)
             if refusal.code is RefusalCode.VARIANT_NOT_FOUND:
                 path, query = self.path, self.parsed.query
                 if error := at_other_lengths(path.tasks, path.snapshot, query):

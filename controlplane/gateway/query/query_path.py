@@ -346,7 +346,7 @@ class QueryPath(EarlyRefusals):
         flight = InFlight(self, parsed, respond, given_id)
         if not self._took(flight):
             return
-        self.count_demand(parsed.query)
+        self.demand.count(parsed.query)
         try:
             flight.dispatch(parsed.query)
         except Exception as error:

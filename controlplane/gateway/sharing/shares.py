@@ -220,7 +220,7 @@ class Shares:
         if len(runs) < MOST_RUNS:
             self._running[place] = [*runs, flight]
         flight.respond = partial(_respond_missed, flight.respond)
-        self._path.count_demand(query)
+        self._path.demand.count(query)
         flight.run(query)
 
     def answered(self, run: SharedFlight, reply: Reply, now_ms: float) -> None:

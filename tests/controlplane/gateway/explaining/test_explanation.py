@@ -177,10 +177,10 @@ async def test_a_retired_variant_says_so(served: Served) -> None:
 
 
 async def test_nothing_runs_and_nothing_is_counted(served: Served) -> None:
-    served.gateway.path.take_demand()
+    served.gateway.path.demand.take()
     for slo in ({}, {"accuracy": 0.999}, {"latency_ms": 1}):
         await explain(served, slo=slo)
-    assert served.gateway.path.take_demand() == {}
+    assert served.gateway.path.demand.take() == {}
     counted = served.gateway.path.counters.tasks.get(LETTERS)
     assert counted is None or (not counted.errors and not counted.variants)
 

@@ -138,7 +138,7 @@ async def test_who_waits_too_long_for_others_is_not_read(
     assert path.text_reader is not None
     reader = path.text_reader._serving
     demand: list[Query] = []
-    monkeypatch.setattr(path, "count_demand", demand.append)
+    monkeypatch.setattr(path.demand, "count", demand.append)
     reader._busy = True  # as with a text of somebody else
     waiting = [
         asyncio.create_task(served.ask(asked))
