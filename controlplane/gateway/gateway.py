@@ -45,6 +45,7 @@ from controlplane.gateway.reports.control_loop import ControlLoopSeen
 from controlplane.gateway.reports.demand_report import DemandReport
 from controlplane.gateway.reports.fleet_metrics import FleetSeen
 from controlplane.gateway.reports.process_metrics import process_metrics
+from controlplane.gateway.reports.unanswered_tasks import unanswered_tasks
 from controlplane.gateway.repository import Repository
 from controlplane.gateway.sharing.shares import Shares
 from controlplane.live_state import ENDING, LiveState
@@ -325,6 +326,9 @@ class Gateway:
             ),
             certificate_ends_s=self._certificate_ends_s,
             keys_status=self._keys_status,
+            unanswered=lambda: unanswered_tasks(
+                self.path.tasks, self.path.foreseen, self.path.clock_ms()
+            ),
         )
         return build_asgi(
             context, self.path, self.views, self._repository, access, self._collector, max_body,
