@@ -41,6 +41,7 @@ from controlplane.gateway.reports.demand_report import DemandReport
 from controlplane.gateway.reports.fleet_metrics import FleetSeen
 from controlplane.gateway.reports.metrics import GatewayCollector, GatewaySeen
 from controlplane.gateway.reports.process_metrics import process_metrics
+from controlplane.gateway.reports.unanswered_tasks import unanswered_tasks
 from controlplane.gateway.servers import Prepared, Servers
 from controlplane.gateway.sharing.shares import Shares
 from controlplane.gateway.tracing.watched import Traces
@@ -270,6 +271,9 @@ class Gateway:
             ),
             certificate_ends_s=self._certificate_ends_s,
             keys_status=self._keys_status,
+            unanswered=lambda: unanswered_tasks(
+                self.path.tasks, self.path.foreseen, self.path.clock_ms()
+            ),
         )
         return build_asgi(
             context, self.path, self.views, self._repository, access, self._collector,
