@@ -8,7 +8,7 @@ from time import time
 from typing import Any, Protocol
 
 from controlplane.machine import rooms_here
-from controlplane.registry.operations import Operations, Registrations
+from controlplane.registry.over_rest.operations import Operations, Registrations
 from controlplane.settings import Settings
 from controlplane.timestamps import StampAges
 from controlplane.views.answered_status import AnsweredStatus, answered_status

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Path
 from pydantic import ConfigDict, Field
 
 from controlplane.api.context import ApiContext
-from controlplane.profiling.profiles import Cause, due_profiles, hosts_unknown
+from controlplane.profiling.due.profiles import Cause, due_profiles, hosts_unknown
 from controlplane.settings import Settings
 from controlplane.views.fleet_status import FleetStatus, KindStatus, fleet_status, kind_statuses
 from controlplane.views.lack_of_room import Room, lack_of_nodes, lack_of_room

@@ -34,7 +34,7 @@ from controlplane.api.removal import removal_routes
 from controlplane.api.rules import rule_routes
 from controlplane.api.sharing import sharing_routes
 from controlplane.dashboard.pages import ICONS, PAGES, entity_tag, read_icon, read_page
-from controlplane.registry.operations import Registrations
+from controlplane.registry.over_rest.operations import Registrations
 from controlplane.views.catalog.model_schemas import (
     PromotionAsked,
     StageChange,

@@ -10,7 +10,7 @@ from pydantic import Field
 from controlplane.api.context import ApiContext
 from controlplane.api.inventory import kinds_now
 from controlplane.api.path_parameters import ModelPath, TaskPath
-from controlplane.profiling.staleness import changed_on
+from controlplane.profiling.due.staleness import changed_on
 from controlplane.views.catalog.model_schemas import ModelSchema, VersionSchema
 from controlplane.views.catalog.models import model_row, model_rows
 from controlplane.views.catalog.task_schemas import TaskSchema

@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from controlplane.profiling.orders import MeasuringOrder
-from controlplane.profiling.places import CALM, PATIENCE_S, PAUSE
-from controlplane.profiling.profiles import ASKED_FOR
+from controlplane.profiling.due.orders import MeasuringOrder
+from controlplane.profiling.due.places import CALM, PATIENCE_S, PAUSE
+from controlplane.profiling.due.profiles import ASKED_FOR
 from planner.types import Demand
 from tests.controlplane.controller.profiles.nodes_to_measure import (
     HEAD,

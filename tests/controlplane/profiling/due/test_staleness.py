@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from controlplane.profiling.staleness import changed_on, host_of
+from controlplane.profiling.due.staleness import changed_on, host_of
 from controlplane.views.catalog.variants import variant_rows
 from tests.controlplane.builders import CPU, DIGITS, profile, variant
 from variants.types import CatalogSnapshot, DeviceKindName, Profile, ProfileSource

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
-from controlplane.profiling.profiles import Cause, DueProfile
+from controlplane.profiling.due.profiles import Cause, DueProfile
 from planner.selection.eligibility import meets
 from planner.selection.snapshot import build_snapshot
 from planner.types import TRANSPORT_MS, Candidate, Demand, DemandClass, Snapshot, class_of

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from controlplane.profiling.staleness import host_of
+from controlplane.profiling.due.staleness import host_of
 from controlplane.views.catalog.tasks import find_task
 from planner.sentences import there_are
 from profiler.fingerprint import is_stale

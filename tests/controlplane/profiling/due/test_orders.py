@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from controlplane.profiling.orders import MeasuringOrder, candidates, orders
-from controlplane.profiling.profiles import Cause, requests_for
-from controlplane.profiling.unanswered import unanswered
+from controlplane.profiling.due.orders import MeasuringOrder, candidates, orders
+from controlplane.profiling.due.profiles import Cause, requests_for
+from controlplane.profiling.due.unanswered import unanswered
 from planner.types import Demand
 from tests.variants.catalog_builders import kind, points, profile, registration, version
 from variants.catalog.memory import MemoryCatalog

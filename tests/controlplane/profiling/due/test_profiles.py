@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.profiling.profiles import Cause, due_profiles
+from controlplane.profiling.due.profiles import Cause, due_profiles
 from controlplane.profiling.remeasuring import measure_due
 from tests.controlplane.registry.test_registration import CPU, QUICK, House
 from tests.variants.catalog_builders import kind, profile, registration, variant

@@ -7,8 +7,8 @@ queries: two threads of one core share it, and caches are shared.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from controlplane.profiling.orders import MeasuringOrder
-from controlplane.profiling.profiles import Cause
+from controlplane.profiling.due.orders import MeasuringOrder
+from controlplane.profiling.due.profiles import Cause
 from variants.types import DeviceKindName
 from workers.types import WorkerStatus
 

@@ -1,8 +1,8 @@
 """For how long what was measured is left alone."""
 
-from controlplane.profiling.orders import MeasuringOrder
-from controlplane.profiling.profiles import Cause, DueProfile
-from controlplane.profiling.rests import LONGEST_S, Rests
+from controlplane.profiling.due.orders import MeasuringOrder
+from controlplane.profiling.due.profiles import Cause, DueProfile
+from controlplane.profiling.due.rests import LONGEST_S, Rests
 from tests.variants.catalog_builders import kind, task, variant
 
 

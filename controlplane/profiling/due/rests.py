@@ -6,8 +6,8 @@ busier than it was while the profile was measured, in other numbers each time.
 
 from dataclasses import dataclass
 
-from controlplane.profiling.orders import MeasuringOrder
-from controlplane.profiling.profiles import Cause
+from controlplane.profiling.due.orders import MeasuringOrder
+from controlplane.profiling.due.profiles import Cause
 from planner.types import ProfileKey
 
 LONGEST_S = 24 * 3_600.0

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
-from controlplane.registry.operations import STALE_S, Registrations
+from controlplane.registry.over_rest.operations import STALE_S, Registrations
 from controlplane.settings import Settings, load_settings
 from controlplane.timestamps import StampAges
 from tests.controlplane.builders import DictLive, digits_catalog
@@ -272,7 +272,7 @@ async def test_a_registration_is_ended_on_demand(room: Room) -> None:
 async def test_the_gateway_that_runs_a_registration_ends_it_for_another_one(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controlplane.registry.operations.BEAT_S", 0.1)
+    monkeypatch.setattr("controlplane.registry.over_rest.operations.BEAT_S", 0.1)
     async with room.serve(SLEEPS) as client:
         started = await post(client)
         running = room.registrations

@@ -8,8 +8,8 @@ its own was looked for, the device kind.
 from collections.abc import Collection
 
 from controlplane.backoff import Backoff
-from controlplane.profiling.orders import MeasuringOrder
-from controlplane.profiling.rests import Attempt, Rests, attempt_of
+from controlplane.profiling.due.orders import MeasuringOrder
+from controlplane.profiling.due.rests import Attempt, Rests, attempt_of
 from planner.types import ProfileKey
 from variants.errors import ArtifactDamaged, InvalidInput, ModellessError, NotFound, readable
 from variants.types import DeviceKindName

@@ -19,17 +19,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-import orjson
-
 from controlplane.http_errors import error_body
 from controlplane.registry.child_process import (
     end_group,
+    json_object,
     lines_of,
     read_all,
     settings_environment,
     start_group,
 )
-from controlplane.registry.uploads import (
+from controlplane.registry.over_rest.outcomes import failed, outcome_of
+from controlplane.registry.over_rest.uploads import (
     FIELDS,
     ROWS,
     SWITCHES,
@@ -276,9 +276,9 @@ class Registrations:
         except TimeoutError:
             outcome = {"state": "failed", "error": error_body(self._stuck(), operation["id"])}
         except asyncio.CancelledError:
-            outcome = _failed("REPLICA_LOST", "the gateway was stopped meanwhile", operation)
+            outcome = failed("REPLICA_LOST", "the gateway was stopped meanwhile", operation)
             if operation["id"] in self._ended:
-                outcome = _failed("CONFLICT", ENDED, operation)
+                outcome = failed("CONFLICT", ENDED, operation)
         except Exception as error:
             if not isinstance(error, ModellessError):
                 log.exception("request %s failed", operation["id"])
@@ -334,7 +334,7 @@ class Registrations:
             code = await child.wait()
         finally:
             await end_group(child)
-        outcome = _outcome(code, output, errors, operation)
+        outcome = outcome_of(code, output, errors, operation)
         if (error := outcome.get("error")) and error["code"] == Internal.code:
             said = "\n".join(errors)[-MOST_LOGGED:] or "it said nothing"
             id_, subject = operation["id"], operation["subject"]
@@ -353,7 +353,7 @@ class Registrations:
         """Turn progress lines into the operation's progress; return the lines that are not."""
         others: list[str] = []
         async for line in lines_of(stream):
-            step = _object(line)
+            step = json_object(line)
             if step is None or "error" in step:
                 others = [*others[-19:], line]
                 continue
@@ -405,37 +405,3 @@ def _new_operation(form: Form) -> dict[str, Any]:
         "created_at": now,
         "updated_at": now,
     }
-
-
-def _failed(code: str, message: str, operation: Mapping[str, Any]) -> dict[str, Any]:
-    error = {"error": message, "code": code, "retryable": False, "request_id": operation["id"]}
-    return {"state": "failed", "error": error}
-
-
-def _outcome(
-    code: int, output: bytes, errors: Sequence[str], operation: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Success with the child's result, or its typed error, or an internal one."""
-    result = _object(output.decode("utf-8", "replace"))
-    if code == 0 and result is not None and "error" not in result:
-        return {"state": "succeeded", "result": result}
-    told = [found for line in errors if (found := _object(line)) and "error" in found]
-    if result is not None and "error" in result:
-        told.append(result)
-    if told:
-        error = told[-1]
-        return _failed(str(error.get("code", "INVALID_INPUT")), str(error["error"]), operation)
-    if code == 2 and errors:
-        return _failed(
-            "INVALID_INPUT", errors[-1].removeprefix("Error: ").removeprefix("error: "), operation
-        )
-    return _failed("INTERNAL", "internal error", operation)
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text is, or None."""
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None

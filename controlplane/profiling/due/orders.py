@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from controlplane.profiling.profiles import Cause, DueProfile, Hosts, due_profiles
-from controlplane.profiling.unanswered import answering
+from controlplane.profiling.due.profiles import Cause, DueProfile, Hosts, due_profiles
+from controlplane.profiling.due.unanswered import answering
 from controlplane.views.catalog.frontier import dominated
 from controlplane.views.catalog.stages import SERVING
 from planner.types import Demand, ProfileKey
@@ -71,7 +71,7 @@ def orders(
     soon. A prediction waits until queries rely on it, which is a request.
 
     Args:
-        unmet: such classes (``profiling.unanswered``).
+        unmet: such classes (``unanswered``).
         calmer: whether what was measured beside other work is measured again.
     """
     known = {kind.name: kind for kind in kinds}
