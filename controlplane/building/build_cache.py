@@ -6,9 +6,14 @@
     root/<key>.bin      the file that it made, if it made one
 
 A key says all that the result depends on (``work_keys``), so what is found holds whoever asks.
-Nothing here is trusted: what is damaged is removed and counts as missing. What was not used for the
-longest leaves first. Any number of processes may share the folder, and whatever is written has its
-place in one step. Where nothing can be written, the work is not kept, and that is all.
+Nothing here is trusted: what is damaged is removed and counts as missing. Files that were not used
+for the longest leave first, and results without a file, which take hours to measure and next to no
+room, after all files. What a registration has used itself leaves for nothing that it makes: of a
+family that is larger than the folder may be, the first files are kept, and not the last ones, for
+which those would have to leave that the next try begins with.
+
+Any number of processes may share the folder, and whatever is written has its place in one step.
+Where nothing can be written, the work is not kept, and that is all.
 """
 
 import hashlib
@@ -55,8 +60,14 @@ class BuildCache:
         self.root = root
         self._limit_bytes = limit_bytes
         self._reads = reads
+        self._used: set[str] = set()
+        """Keys that this registration has found or kept, which leave for nothing that it keeps."""
         self.has_kept = False
         """Whether something was kept, or found."""
+
+    def begin(self) -> None:
+        """Another registration begins: what the one before has used may leave."""
+        self._used.clear()
 
     def find(
         self, key: str, target: Path | None = None, *, newest_s: float | None = None
@@ -89,6 +100,7 @@ class BuildCache:
             return None
         if newest_s is None:
             self._use(entry)
+        self._used.add(key)
         self.has_kept = True
         return kept
 
@@ -108,31 +120,38 @@ class BuildCache:
         except OSError:
             self._remove(key)
             return False
+        self._used.add(key)
         self.has_kept = True
         return True
 
     # -- room -------------------------------------------------------------------------------------
 
     def _make_room(self, key: str, size: int) -> bool:
-        """Let what was not used for the longest leave until there is so much room.
+        """Let what was not used for the longest leave until there is so much room, files first.
 
-        Returns False where there never is within the limit, or the disk would be nearly full.
+        Returns False where that is not enough, and then nothing leaves; or where the disk would be
+        nearly full.
         """
-        if size > self._limit_bytes:
-            return False
         kept = [one for one in self._listed() if one.key != key]
         excess = sum(one.size_bytes for one in kept) + size - self._limit_bytes
-        for one in sorted(kept, key=lambda one: one.used_ns):
+        leaving = []
+        for one in sorted(kept, key=lambda one: (not one.has_file, one.used_ns)):
             if excess <= 0:
                 break
-            self._remove(one.key)
-            excess -= one.size_bytes
+            if one.key not in self._used:
+                leaving.append(one.key)
+                excess -= one.size_bytes
+        if excess > 0:
+            return False
+        for gone in leaving:
+            self._remove(gone)
         return shutil.disk_usage(self.root).free - size >= LEAST_FREE_BYTES
 
     def _listed(self) -> Iterator["_Listed"]:
         """Every key with what its files take; those that a writer has left behind are removed."""
         sizes: dict[str, int] = {}
         used: dict[str, int] = {}
+        files: set[str] = set()
         for path in self.root.iterdir():
             with suppress(FileNotFoundError):  # it has left meanwhile
                 found = path.lstat()
@@ -140,13 +159,15 @@ class BuildCache:
                     if time.time() - found.st_mtime > UNFINISHED_S:
                         path.unlink(missing_ok=True)
                     continue
+                if path.suffix == _FILE:
+                    files.add(path.stem)
                 sizes[path.stem] = sizes.get(path.stem, 0) + found.st_size
                 # A file without its entry was left by one that was killed, and leaves first.
                 used[path.stem] = max(
                     used.get(path.stem, 0), found.st_mtime_ns if path.suffix == _ENTRY else 0
                 )
         for key, size in sizes.items():
-            yield _Listed(key=key, size_bytes=size, used_ns=used[key])
+            yield _Listed(key=key, size_bytes=size, used_ns=used[key], has_file=key in files)
 
     def _remove(self, key: str) -> None:
         for suffix in (_ENTRY, _FILE):  # the file never lacks without its entry being gone
@@ -185,6 +206,7 @@ class _Listed:
     key: str
     size_bytes: int
     used_ns: int
+    has_file: bool
 
 
 def _written(value: Mapping[str, Any], file: str) -> bytes:

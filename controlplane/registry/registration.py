@@ -87,6 +87,8 @@ def register(
         StateUnavailable: catalog or store cannot be reached.
     """
     limits = limits or RegistrationLimits()
+    if cache is not None:
+        cache.begin()
     task_name = _task_name(request.task)  # refused now, not when the model was checked
     if request.metric is not None:
         parse_metric(request.metric)

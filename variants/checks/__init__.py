@@ -3,8 +3,9 @@
 In: the path of an ``.onnx`` file or of a ``torch.export`` archive. Out: what the model says of
 itself (inputs, outputs, opset, size); or ``InvalidArtifact`` with one sentence.
 
-Read ``onnx_check`` with ``onnx_file`` (reading one), ``onnx_walk`` and ``onnx_signature`` (what it
-takes and gives) first; ``class_names`` reads what classes are called,
+Read ``onnx_check`` with ``onnx_file`` (reading one), ``onnx_walk``, ``onnx_light`` (one without the
+numbers in its weights) and ``onnx_signature`` (what it takes and gives) first;
+``class_names`` reads what classes are called,
 ``onnx_plain`` brings what converters write into the form that is served, ``onnx_edges`` and
 ``onnx_batch`` write a model with other inputs and outputs or another batch, where ``edges`` asks
 for it, ``open_axis`` one with a size for the axis that a model of texts leaves open, and

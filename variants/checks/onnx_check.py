@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from variants.checks.class_names import class_names
 from variants.checks.onnx_batch import settle_outputs
 from variants.checks.onnx_file import check_file, parse_model
+from variants.checks.onnx_light import without_weights
 from variants.checks.onnx_signature import describe, numeric, row_spec
 from variants.checks.onnx_walk import graphs, nodes, sparse_tensors, tensors
 from variants.errors import InvalidArtifact
@@ -70,11 +71,14 @@ def check_model(path: Path, *, limits: OnnxLimits | None = None) -> OnnxInfo:
     """
     limits = limits or OnnxLimits()
     check_file(path, limit_mib=limits.size_mib)
+    return check_model_bytes(_read(path), where=path.name, limits=limits)
+
+
+def _read(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise InvalidArtifact(f"{path.name} cannot be read: {error.strerror}") from error
-    return check_model_bytes(data, where=path.name, limits=limits)
 
 
 def check_model_bytes(data: bytes, *, where: str, limits: OnnxLimits | None = None) -> OnnxInfo:
@@ -84,15 +88,16 @@ def check_model_bytes(data: bytes, *, where: str, limits: OnnxLimits | None = No
         InvalidArtifact: one sentence with the first reason.
     """
     limits = limits or OnnxLimits()
-    model = parse_model(where, data)
+    model, size = parse_model(where, data), len(data)
+    del data  # the model has a copy of it
     _check_shape_of_model(where, model, limits)
     _check_texts(where, model)
     _check_external_data(where, model)
     opset = _check_opsets(where, model)
     _check_operators(where, model, opset)
     parameters = _check_initialisers(where, model, limits)
-    model = _inferred(where, model)
     held = {tensor.name for tensor in model.graph.initializer}
+    model = _inferred(where, without_weights(model))
     taken = [value for value in model.graph.input if value.name not in held]
     inputs = tuple(row_spec(where, "input", value) for value in taken)
     settle_outputs(model, taken)
@@ -110,7 +115,7 @@ def check_model_bytes(data: bytes, *, where: str, limits: OnnxLimits | None = No
         outputs=outputs,
         opset=opset,
         parameters=parameters,
-        size_bytes=len(data),
+        size_bytes=size,
         classes=class_names(where, model),
     )
 
@@ -273,7 +278,8 @@ def _has_nan(values: NDArray[Any]) -> bool:
 
 
 def _inferred(where: str, model: Any) -> Any:
-    """The model with output shapes filled in, after the checker has passed it."""
+    """The model, which is without its weights, with output shapes filled in, after the checker has
+    passed it."""
     import onnx
 
     try:

@@ -18,6 +18,7 @@ import numpy as np
 from variants.checks.edges import Edges
 from variants.checks.onnx_batch import free_batch, fresh_name
 from variants.checks.onnx_file import check_file, parse_model
+from variants.checks.onnx_light import without_weights
 from variants.checks.onnx_signature import LONGEST_NAME
 from variants.checks.onnx_walk import graphs, inner_names
 from variants.errors import InvalidInput
@@ -276,10 +277,9 @@ def _move_batches(
 
 def _shapes_of_outputs(model: Any) -> dict[str, Any]:
     """Shapes of outputs as they follow from the inputs, of which some say to have other axes."""
-    from onnx import ModelProto, TensorShapeProto, shape_inference
+    from onnx import TensorShapeProto, shape_inference
 
-    copy = ModelProto()
-    copy.CopyFrom(model)
+    copy = without_weights(model)
     for value in copy.graph.output:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from variants.checks.onnx_file import check_file, parse_model
+from variants.checks.onnx_light import without_weights
 from variants.checks.onnx_walk import graphs
 from variants.errors import InvalidArtifact
 
@@ -185,14 +186,13 @@ def _open_axes(graph: Any) -> bool:
 
 def _say_axes(model: Any) -> bool:
     """Give outputs that are said to have no axes those that they have, where that can be told."""
-    from onnx import ModelProto, shape_inference
+    from onnx import shape_inference
 
     outputs = [value for value in model.graph.output if value.type.HasField("tensor_type")]
     bare = [value for value in outputs if not value.type.tensor_type.shape.dim]
     if not bare:
         return False
-    copy = ModelProto()
-    copy.CopyFrom(model)
+    copy = without_weights(model)
     for value in copy.graph.output:
         if value.type.HasField("tensor_type") and not value.type.tensor_type.shape.dim:
             value.type.tensor_type.ClearField("shape")

@@ -8,10 +8,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from math import prod
 from typing import Any
 
 from variants.checks.onnx_file import parse_model
+from variants.checks.onnx_light import without_weights
 from variants.checks.onnx_walk import graphs
 from variants.errors import InvalidArtifact
 from variants.types import FollowingAxis, LengthBucket
@@ -23,9 +23,6 @@ Run = Callable[[int], Mapping[Place, int]]
 FAR = 16
 """Times the longest rows at which it is looked, too, whether an output depends on their length."""
 TWO = 2
-MOST_VALUES = 4_096
-"""Of a tensor from which a shape may follow."""
-
 LENGTH = "length"
 """What an axis is called that is opened again."""
 HOW = (
@@ -234,14 +231,7 @@ class _Sizes:
     """Sizes of a model's outputs by the length of its inputs; 0 where they cannot be told."""
 
     def __init__(self, model: Any, inputs: list[tuple[str, int]], run: Run) -> None:
-        from onnx import ModelProto
-
-        self._model = ModelProto()
-        self._model.CopyFrom(model)
-        for tensor in self._model.graph.initializer:
-            if prod(tensor.dims) > MOST_VALUES:  # no shape follows from so many numbers
-                for field in ("raw_data", "float_data", "int64_data", "int32_data"):
-                    tensor.ClearField(field)
+        self._model = without_weights(model)
         self._axes = dict(inputs)
         self._run = run
         self._inferred: dict[int, Mapping[Place, int]] = {}

@@ -75,10 +75,45 @@ def test_what_was_not_used_for_the_longest_leaves_first(cache: BuildCache, tmp_p
     large = file_of(tmp_path, bytes(4 * MIB))
     for key in "ab":
         cache.keep(key, {}, large)
-    assert cache.find("a") is not None
-    cache.keep("c", {}, large)
+    later = BuildCache(cache.root, 10 * MIB)
+    assert later.find("a") is not None
+    later.keep("c", {}, large)
     assert [cache.find(key) is not None for key in "abc"] == [True, False, True]
     assert sum(path.stat().st_size for path in cache.root.iterdir()) <= 10 * MIB
+
+
+def test_files_leave_before_what_was_measured_of_them(cache: BuildCache, tmp_path: Path) -> None:
+    cache.keep("measured", {"accuracy": 0.9})
+    large = file_of(tmp_path, bytes(9 * MIB))
+    cache.keep("file", {}, large)
+    later = BuildCache(cache.root, 10 * MIB)
+    assert later.keep("another", {}, large)
+    assert [later.find(key) is not None for key in ("measured", "file", "another")] == [
+        True,
+        False,
+        True,
+    ]
+
+
+def test_a_family_that_is_too_large_is_kept_as_far_as_it_fits(
+    cache: BuildCache, tmp_path: Path
+) -> None:
+    large = file_of(tmp_path, bytes(4 * MIB))
+    assert [cache.keep(key, {}, large) for key in "abc"] == [True, True, False]
+    again = BuildCache(cache.root, 10 * MIB)
+    assert [again.find(key) is not None for key in "abc"] == [True, True, False]
+    assert not again.keep("c", {}, large)
+    assert [again.find(key) is not None for key in "ab"] == [True, True]
+
+
+def test_what_one_registration_has_used_leaves_for_the_next(
+    cache: BuildCache, tmp_path: Path
+) -> None:
+    large = file_of(tmp_path, bytes(9 * MIB))
+    cache.keep("a", {}, large)
+    cache.begin()
+    assert cache.keep("b", {}, large)
+    assert cache.find("a") is None
 
 
 def test_what_never_has_room_is_not_kept(cache: BuildCache, tmp_path: Path) -> None:
