@@ -22,10 +22,10 @@ from controlplane.access.tls import check
 from controlplane.cluster.nodes import NodeLook, listed_in_time
 from controlplane.cluster.one_machine.ended_logs import open_files, remove_ended
 from controlplane.cluster.one_machine.template_process import TemplateProcess
+from controlplane.cluster.processes.ray_environment import ray_dir
 from controlplane.cluster.processes.ray_processes import (
     joined_ray,
     logs_place,
-    ray_dir,
     raylet_socket,
     start_ray,
     stop_ray,
