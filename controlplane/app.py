@@ -265,6 +265,8 @@ class ControllerReplica(Replaceable):
         self._loop.check()
 
     async def __del__(self) -> None:
+        if not hasattr(self, "_running"):  # it never began, and why is told already
+            return
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)

@@ -76,4 +76,5 @@ class GatewayReplica(Replaceable):
         self._gateway.check()
 
     async def __del__(self) -> None:
-        await self._gateway.stop(others_stay=not await application_ends())
+        if hasattr(self, "_gateway"):  # else it never began, and why is told already
+            await self._gateway.stop(others_stay=not await application_ends())

@@ -104,6 +104,8 @@ class WorkerReplica(Replaceable):
         Serve chooses which replica goes and sees no traffic on our socket, so any replica must be
         able to leave under load: it tells all gateways, finishes what it has admitted, then stops.
         """
+        if not hasattr(self, "_host"):  # it never began, and why is told already
+            return
         if self._on_cluster and (await _node_goes() or await _is_replaced(self._told)):
             await asyncio.sleep(HANDOVER_S)
         await self._host.drain_and_stop(DRAIN_S)

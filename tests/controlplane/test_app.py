@@ -174,3 +174,13 @@ def test_before_a_gateway_gives_way_to_others_its_replica_imports_next_to_nothin
         "workers.process.release",
         "workers.replica",
     ]
+
+
+async def test_a_replica_that_never_began_has_nothing_to_stop() -> None:
+    """Serve calls this of one whose start failed; an error of its own would hide the cause."""
+    from controlplane.gateway_replica import GatewayReplica
+    from workers.deployment import WorkerReplica
+
+    for kind in (GatewayReplica, WorkerReplica, app.ControllerReplica):
+        replica: Any = object.__new__(kind)
+        await replica.__del__()
