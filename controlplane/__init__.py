@@ -11,9 +11,9 @@ operators); ``cli``, ``client``, ``files`` (for planning) and ``backups``.
 
 The other modules of this folder are what several of them share: ``live_state``; ``live_latency``
 (the catalog as batches have it); ``machine``, ``gpus`` and ``slices`` (what this machine has, and
-how it is split); ``exposure``, ``tls`` and ``client_keys`` (who may ask); ``http_errors`` and
-``wrong_values`` (what is said of what is wrong); ``demand_counters``, ``load_specs``, ``backoff``
-and ``timestamps``.
+how it is split); ``access`` (who may ask); ``http_errors`` and ``wrong_values`` (what is said of
+what is wrong); ``slo_parameters`` (what a query needs, as parameters of the Open Inference
+Protocol); ``demand_counters``, ``load_specs``, ``backoff`` and ``timestamps``.
 
 It may import everything: variants <- planner <- workers <- profiler <- controlplane.
 """

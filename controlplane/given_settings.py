@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import AliasChoices, Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from controlplane.exposure import hosts_in, is_address_or_name, origins_in, refusal
+from controlplane.access.exposure import hosts_in, is_address_or_name, origins_in, refusal
 from controlplane.slices import slices_of
 from planner.batching.registry import BATCHING
 from planner.eviction.registry import RULES
@@ -282,6 +282,18 @@ class GivenSettings(BaseSettings):
         description="What leaves a memory that is short, for queries and for plans: 'modelless', "
         "by expected loss; or a published rule.",
     )
+    traces_url: str = Field(
+        "",
+        description="Where traces of queries are sent to, by OTLP over HTTP: "
+        "'http://127.0.0.1:4318/v1/traces'; empty: nowhere.",
+    )
+    traces_share: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description="Share of the queries that are traced, of those whose sender says nothing "
+        "about it; of what ends badly some are traced in any case.",
+    )
     log_level: str = Field("INFO", description="Least level that is logged.")
     log_format: str = Field(
         "text",
@@ -345,6 +357,15 @@ class GivenSettings(BaseSettings):
             _ = parts.port  # raises when it is no number
             if parts.scheme not in ("redis", "rediss", "unix"):
                 raise ValueError("it must start with redis://, rediss:// or unix://")
+        return url
+
+    @field_validator("traces_url")
+    @classmethod
+    def _collector(cls, url: str) -> str:
+        if url:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError("it must be an address such as 'http://127.0.0.1:4318/v1/traces'")
         return url
 
     @field_validator("artifacts_url")

@@ -17,8 +17,8 @@ from typing import Any, Self
 from dotenv import dotenv_values
 from pydantic import ValidationError, model_validator
 
-from controlplane.client_keys import FILE as FILE_OF_KEYS
-from controlplane.exposure import is_every_address
+from controlplane.access.client_keys import FILE as FILE_OF_KEYS
+from controlplane.access.exposure import is_every_address
 from controlplane.given_settings import PREFIX, GivenSettings, default_state_dir
 from controlplane.gpus import machine_gpus
 from controlplane.slices import (

@@ -183,12 +183,6 @@ def _same_from_beginning(one: str, other: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def some_of(names: Sequence[str], most: int) -> str:
-    """The first of them, and how many more there are: ``a, b, c and 2 more``."""
-    more = f" and {left} more" if (left := len(names) - most) > 0 else ""
-    return f"{', '.join(names[:most])}{more}"
-
-
 def asked(query: Query) -> str:
     """What a query needs, as part of a sentence: ``20 ms, accuracy 95.00 %``."""
     parts = [ms(query.latency_ms)]

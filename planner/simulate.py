@@ -49,7 +49,7 @@ def simulate(
         ValueError: there is no such policy, or it does not know several gateways.
     """
     factory = make(policy)
-    if setting.replies_tell and policy != SEVERAL_GATEWAYS:
+    if setting.gateways != 1 and policy != SEVERAL_GATEWAYS:
         raise ValueError(f"the policy {policy} knows one gateway only")
     brief = Brief(
         setting=setting,

@@ -14,8 +14,8 @@ from controlplane.api.reading.event_kinds import EVENT_KINDS
 from controlplane.api.routes import build_api
 from controlplane.cli import outcome
 from controlplane.cli.commands.root import COMMANDS, app
-from controlplane.gateway.counters import Counters
-from controlplane.gateway.metrics import GatewayCollector
+from controlplane.gateway.counting.counters import Counters
+from controlplane.gateway.reports.metrics import GatewayCollector
 from controlplane.http_errors import STATUS
 from controlplane.settings import Settings, load_settings
 from planner.eviction.registry import RULES

@@ -39,11 +39,11 @@ ORDER = {
         "hardware_counters", "fingerprint", "sampling", "sandbox",
     ),
     "controlplane": (
-        "timestamps", "wrong_values", "demand_counters", "http_errors", "exposure", "client_keys",
-        "tls", "backoff", "load_specs", "live_latency", "live_state", "gpus", "slices",
-        "given_settings", "settings", "machine", "files", "backups", "client", "views",
-        "dashboard", "plots", "building", "profiling", "registry", "cluster", "controller",
-        "residency", "api", "gateway", "gateway_replica", "app", "startup", "cli",
+        "timestamps", "wrong_values", "demand_counters", "http_errors", "access", "backoff",
+        "slo_parameters", "load_specs", "live_latency", "live_state", "gpus", "slices",
+        "given_settings", "settings", "machine", "files", "backups", "client", "views", "dashboard",
+        "plots", "building", "profiling", "registry", "cluster", "controller", "residency", "api",
+        "gateway", "gateway_replica", "app", "startup", "cli",
     ),
 }  # fmt: skip
 """The sub-packages and modules of each room: each may import those before it."""
@@ -61,7 +61,7 @@ RAY_FILES = {
     Path("controlplane/cluster/nodes.py"),
     Path("controlplane/cluster/measuring_nodes.py"),
     Path("controlplane/cluster/ray_adapter.py"),
-    Path("controlplane/cluster/ray_processes.py"),
+    Path("controlplane/cluster/processes/ray_processes.py"),
     Path("controlplane/cluster/replicas.py"),
     Path("controlplane/cluster/serve_applications.py"),
     Path("controlplane/cluster/one_machine/seldom_nodes.py"),

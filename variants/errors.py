@@ -138,12 +138,16 @@ class Conflict(ModellessError):
 class SeveralMeant(Conflict):
     """It does not say which version it is about, and guessing could hurt.
 
-    ``choices`` says for each number of a version what naming it does.
+    ``choices`` says for each number of a version what naming it does, and ``option`` how a command
+    names it, with what stands before the number.
     """
 
-    def __init__(self, message: str, *, choices: Mapping[int, str]) -> None:
+    def __init__(
+        self, message: str, *, choices: Mapping[int, str], option: str = "--version "
+    ) -> None:
         super().__init__(message)
         self.choices = dict(choices)
+        self.option = option
 
 
 class StaleEpoch(Conflict):

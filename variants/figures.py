@@ -4,13 +4,15 @@ A number that is not zero never reads as zero, two sides of a comparison never r
 the greater one reads as the greater: all are rounded by the same rule, which keeps their order.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import floor, isfinite, log10
 
 Writer = Callable[[float, int], str]
 
 TINY = 1e-9
 """Smaller values are written with an exponent."""
+MOST_NAMED = 10
+"""Names that an error lists at most, of what a file or a model has."""
 MOST_DIGITS = 17
 """Significant digits that distinguish any two doubles."""
 LOST = 1e-12
@@ -22,6 +24,12 @@ def counted(number: int, word: str, form: str = "") -> str:
     if number != 1:
         word = f"{word[:-1]}ies" if word == "query" else f"{word}s"
     return f"{number:{form}} {word}"
+
+
+def some_of(names: Sequence[str], most: int) -> str:
+    """The first of them, and how many more there are: ``a, b, c and 2 more``."""
+    more = f" and {left} more" if (left := len(names) - most) > 0 else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def figure(value: float, digits: int = 1) -> str:

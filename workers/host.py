@@ -28,11 +28,11 @@ from workers.channel.shared_memory import CAN_SHARE
 from workers.execution.artifacts import Artifacts
 from workers.execution.batch_runner import JOIN_S
 from workers.execution.executor import Executor
+from workers.execution.listening.server import ChannelServer
 from workers.execution.loader import Loading
 from workers.execution.lone_batches import LoneBatches
 from workers.execution.replicas import Replica
 from workers.execution.room import Demanded, Room
-from workers.execution.server import ChannelServer
 from workers.process.line import rest_s
 from workers.process.own_cores import OwnCores
 from workers.process.quarantine import CrashLedger

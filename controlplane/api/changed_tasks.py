@@ -12,10 +12,9 @@ from controlplane.timestamps import timestamp
 from controlplane.views.catalog.task_changes import ImageChange, LabelsSchema, SloChange, TaskChange
 from controlplane.views.catalog.task_schemas import TaskSchema
 from controlplane.views.catalog.tasks import named_tasks, task_rows
-from planner.sentences import some_of
 from variants.catalog.validity.tasks import labelled
 from variants.errors import InvalidInput, NotFound, TaskNotFound
-from variants.figures import accuracy_floor
+from variants.figures import accuracy_floor, some_of
 from variants.types import Event, ImageScale, Slo, Task
 
 Told = Callable[[Task, Task], list[Event]]
@@ -31,7 +30,7 @@ async def changed(
     told: Told,
 ) -> TaskSchema:
     """Change a task, tell of it where that makes a difference, and show the task; of a task for
-    rows of several lengths, change all its buckets.
+    rows of several lengths, change all its buckets or none.
 
     Args:
         told: events to tell, from the task before and after.
@@ -40,13 +39,13 @@ async def changed(
         InvalidInput: no task can be so.
         TaskNotFound: there is none of that name.
     """
-    for part in named_tasks(await context.snapshot(), name):
-        try:
-            before, after = await asyncio.to_thread(context.catalog.change_task, part, change)
-        except NotFound as error:  # somebody has removed it meanwhile
-            raise TaskNotFound(error.message) from error
-        for event in told(before, after) if after != before else ():
-            await asyncio.to_thread(context.catalog.add_event, event)
+    parts = named_tasks(await context.snapshot(), name)
+    try:
+        done = await asyncio.to_thread(context.catalog.change_tasks, parts, change)
+    except NotFound as error:  # somebody has removed it meanwhile
+        raise TaskNotFound(error.message) from error
+    events = [event for before, after in done if after != before for event in told(before, after)]
+    await asyncio.to_thread(context.catalog.add_event, *events)
     return task_rows(await context.snapshot(), name)[0]
 
 

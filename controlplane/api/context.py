@@ -8,20 +8,22 @@ from time import time
 from typing import Any, Protocol
 
 from controlplane.machine import rooms_here
-from controlplane.registry.operations import Operations, Registrations
+from controlplane.registry.over_rest.operations import Operations, Registrations
 from controlplane.settings import Settings
 from controlplane.timestamps import StampAges
+from controlplane.views.answered_status import AnsweredStatus, answered_status
 from controlplane.views.machines.certificate_status import CertificateStatus, certificate_status
 from controlplane.views.machines.core_shortage import CoreStatus, core_status
 from controlplane.views.machines.keys_file import KeysStatus, keys_status
 from controlplane.views.machines.loop_silence import LoopStatus, loop_status
 from controlplane.views.storage_status import StorageStatus, all_rooms, storage_status
+from planner.types import Refusal
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.core_time import CoreTime
 from variants.disk import DiskRoom
 from variants.errors import StateUnavailable
-from variants.types import CatalogSnapshot
+from variants.types import CatalogSnapshot, TaskName
 from workers.types import WorkerStatus
 
 OLD_S = 120.0
@@ -109,6 +111,8 @@ class ApiContext:
     """When the gateway's certificate ends, as Unix time; None without TLS."""
     keys_status: Callable[[], KeysStatus] = lambda: keys_status("", known=True)
     """Whether the file of clients' keys can be read."""
+    unanswered: Callable[[], Mapping[TaskName, Refusal]] = dict
+    """The tasks that nothing answers now, and what a query of each would be told."""
     _seen: Mapping[str, Any] | None = None
     """What the control loop told last of the nodes: it holds while nobody can say it."""
     _ages: StampAges = field(default_factory=StampAges)
@@ -140,6 +144,10 @@ class ApiContext:
     async def cores(self) -> CoreStatus:
         """Whether what answers queries has the cores that it needs."""
         return core_status(await self.live.core_times())
+
+    async def answered(self) -> AnsweredStatus:
+        """Whether each task could be answered, by what the gateway that answers this knows."""
+        return answered_status(await self.snapshot(), self.unanswered())
 
     def certificate(self) -> CertificateStatus:
         """Whether the certificate of the gateway that answers this ends soon."""

@@ -12,13 +12,14 @@ from fastapi import APIRouter, Path
 from pydantic import ConfigDict, Field
 
 from controlplane.api.context import ApiContext
-from controlplane.profiling.profiles import Cause, due_profiles, hosts_unknown
+from controlplane.profiling.due.profiles import Cause, due_profiles, hosts_unknown
 from controlplane.settings import Settings
 from controlplane.views.fleet_status import FleetStatus, KindStatus, fleet_status, kind_statuses
 from controlplane.views.lack_of_room import Room, lack_of_nodes, lack_of_room
 from controlplane.views.plan_schemas import InventoryRow, ScaledKind
 from controlplane.views.schemas import Schema
 from controlplane.views.worker_schemas import WorkerSchema
+from planner.sentences import there_are
 from variants.catalog.validity.plans import MAX_WORKERS
 from variants.errors import NotFound, StateUnavailable
 from variants.figures import counted
@@ -64,8 +65,8 @@ def inventory_routes(context: ApiContext) -> APIRouter:
         known = {one.name for one in (await context.snapshot()).device_kinds}
         known.update(one.name for one in (await context.settings_now()).kinds)
         if kind not in known:
-            names = ", ".join(sorted(known))
-            raise NotFound(f"there is no device kind {device_kind[:128]!r}; there are: {names}")
+            names = there_are(known, device_kind)
+            raise NotFound(f"there is no device kind {device_kind[:128]!r}{names}")
         before = _asked(await kinds_now(context, None), kind)
         await asyncio.to_thread(context.catalog.set_inventory, kind, change.count)
         if before != change.count:

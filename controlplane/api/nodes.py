@@ -12,9 +12,10 @@ from controlplane.api.context import ApiContext
 from controlplane.api.path_parameters import WorkerPath
 from controlplane.timestamps import timestamp, timestamp_of
 from controlplane.views.schemas import Schema
-from planner.sentences import some_of, there_are
+from planner.sentences import NAMED, there_are
 from variants.catalog.validity.rules import MOST_BY, MOST_WHY
 from variants.errors import Conflict, DeadlineExceeded, NotFound
+from variants.figures import some_of
 from variants.types import Event, ReplicaState
 from workers.types import WorkerStatus
 
@@ -170,7 +171,7 @@ def _named(name: str, rows: Sequence[NodeRow]) -> NodeRow:
     if len(found) == 1:
         return found[0]
     how = "several nodes are" if found else "there is no node"
-    there = ", ".join(f"{row.id[:12]} ({row.host}, {row.address})" for row in rows)
+    there = some_of([f"{row.id[:12]} ({row.host}, {row.address})" for row in rows], NAMED)
     known = f"there are: {there}" if rows else "there are none"
     raise NotFound(f"{how} {name[:128]!r}; {known}")
 

@@ -1,6 +1,8 @@
 """Two routes: tasks, and retired versions of models, are taken out for good."""
 
 import asyncio
+import contextlib
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Path
@@ -12,7 +14,7 @@ from controlplane.timestamps import timestamp
 from controlplane.views.catalog.tasks import named_tasks
 from controlplane.views.schemas import Schema
 from variants.catalog.removal import Removed
-from variants.errors import NotFound, TaskNotFound
+from variants.errors import NotFound, StateUnavailable, TaskNotFound
 from variants.figures import counted
 from variants.types import Event, ModelName
 
@@ -44,17 +46,18 @@ def removal_routes(context: ApiContext) -> APIRouter:
         "its models' versions are given again only to the same bytes.",
     )
     async def remove_task(task: TaskPath) -> RemovedSchema:
-        gone = []
-        for part in named_tasks(await context.snapshot(), task):
-            try:
-                removed = await asyncio.to_thread(context.catalog.remove_task, part)
-            except NotFound as error:  # somebody else has removed it meanwhile
-                raise TaskNotFound(error.message) from error
-            words = _words(removed)
-            event = Event(at=timestamp(), kind="task_removed", subject=part, message=words)
-            await asyncio.to_thread(context.catalog.add_event, event)
-            gone.append(removed)
-        return _row(task, _together(gone))
+        parts = named_tasks(await context.snapshot(), task)
+        try:
+            removed = await asyncio.to_thread(context.catalog.remove_task, *parts)
+        except NotFound as error:  # somebody else has removed it meanwhile
+            raise TaskNotFound(error.message) from error
+        at = timestamp()
+        events = [
+            Event(at=at, kind="task_removed", subject=part, message=_words(removed.of(part)))
+            for part in parts
+        ]
+        await _tell(context, events)
+        return _row(task, removed)
 
     @routes.delete(
         "/models/{task}/{model}/versions/{version}",
@@ -64,29 +67,31 @@ def removal_routes(context: ApiContext) -> APIRouter:
     async def remove_version(
         task: TaskPath, model: ModelPath, version: VersionPath
     ) -> RemovedSchema:
-        gone = []
-        for part in named_tasks(await context.snapshot(), task, model, version):
-            removed = await asyncio.to_thread(
-                context.catalog.remove_version, part, ModelName(model), version
+        parts = named_tasks(await context.snapshot(), task, model, version)
+        removed = await asyncio.to_thread(
+            context.catalog.remove_version, parts, ModelName(model), version
+        )
+        at, label = timestamp(), f"{model}-v{version}"
+        events = [
+            Event(
+                at=at,
+                kind="version_removed",
+                subject=f"{part}/{label}",
+                message=_words(removed.of(part)),
             )
-            subject = f"{part}/{model}-v{version}"
-            event = Event(
-                at=timestamp(), kind="version_removed", subject=subject, message=_words(removed)
-            )
-            await asyncio.to_thread(context.catalog.add_event, event)
-            gone.append(removed)
-        return _row(task, _together(gone))
+            for part in parts
+        ]
+        await _tell(context, events)
+        return _row(task, removed)
 
     return routes
 
 
-def _together(gone: list[Removed]) -> Removed:
-    """What was taken out of all buckets of a task; of any other task it is one."""
-    return Removed(
-        versions=tuple(version for one in gone for version in one.versions),
-        variants=tuple(variant for one in gone for variant in one.variants),
-        peaks=tuple(peak for one in gone for peak in one.peaks),
-    )
+async def _tell(context: ApiContext, events: Sequence[Event]) -> None:
+    """Tell what was taken out. Where that cannot be written, the answer says it all the same: who
+    asked again would be told that nothing of the kind is there."""
+    with contextlib.suppress(StateUnavailable):
+        await asyncio.to_thread(context.catalog.add_event, *events)
 
 
 def _row(task: str, removed: Removed) -> RemovedSchema:

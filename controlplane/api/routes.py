@@ -34,14 +34,21 @@ from controlplane.api.removal import removal_routes
 from controlplane.api.rules import rule_routes
 from controlplane.api.sharing import sharing_routes
 from controlplane.dashboard.pages import ICONS, PAGES, entity_tag, read_icon, read_page
-from controlplane.registry.operations import Registrations
-from controlplane.views.catalog.model_schemas import StageChange, StageSchema, VersionSchema
+from controlplane.registry.over_rest.operations import Registrations
+from controlplane.views.catalog.model_schemas import (
+    PromotionAsked,
+    StageChange,
+    StageSchema,
+    VersionSchema,
+)
 from controlplane.views.catalog.models import is_last_live, model_rows
+from controlplane.views.catalog.tasks import named_tasks
 from controlplane.views.schemas import OperationSchema, OperationsSchema
-from planner.sentences import NAMED, some_of
+from planner.sentences import NAMED
 from variants.catalog.protocol import Catalog
 from variants.catalog.validity.spaces import WHY, is_own_space, standing_back
 from variants.errors import Conflict, NotFound
+from variants.figures import some_of
 from variants.types import CatalogSnapshot, Event, ModelName, ModelVersion, Stage, TaskName
 
 DESCRIPTION = """\
@@ -279,12 +286,48 @@ def _stage_routes(context: ApiContext) -> APIRouter:
         moving = [before for before in found if before.stage is not change.stage]
         back = _standing_back(snapshot, moving, change.stage)
         if moving:  # one, or one of each bucket of the task
-            await asyncio.to_thread(_set_stage, context.catalog, moving, change.stage, back)
-        said = found[0].model_copy(update={"stage": change.stage, "task": task})
-        labels = [one.label for one in back]
-        return StageSchema(**said.model_dump(), stood_back=list(dict.fromkeys(labels)))
+            tasks = [TaskName(one.task) for one in moving]
+            await asyncio.to_thread(
+                context.catalog.set_stage, tasks, ModelName(model), version, change.stage
+            )
+            await asyncio.to_thread(_tell, context.catalog, moving, change.stage, back)
+        return _staged(task, found[0], change.stage, back)
+
+    @routes.post(
+        "/models/{task}/{model}/promote",
+        summary="Promote the newest version of a model",
+        description="`CONFLICT` with `choices`, and nothing is changed, where another version may "
+        "be meant: where the newest is retired beside others, has lost its share as a canary, or "
+        "has none while another version has one. `version` names one, whatever it was.",
+    )
+    async def promote(
+        task: TaskPath, model: ModelPath, asked: PromotionAsked | None = None
+    ) -> StageSchema:
+        snapshot = await context.snapshot()
+        model_rows(snapshot, task, model)  # an error names the tasks and models that there are
+        number = None if asked is None else asked.version
+        if number is not None:
+            _versions(snapshot, task, model, number)
+        parts = named_tasks(snapshot, task, model, number)
+        done = await asyncio.to_thread(context.catalog.promote, parts, ModelName(model), number)
+        before = [VersionSchema.of(one, of_task=None, variants=[]) for one in done]
+        moving = [one for one in before if one.stage is not Stage.LIVE]
+        back = _standing_back(snapshot, moving, Stage.LIVE)
+        if moving:
+            await asyncio.to_thread(_tell, context.catalog, moving, Stage.LIVE, back)
+        shown = _versions(await context.snapshot(), task, model, done[0].version)[0]
+        return _staged(task, shown, Stage.LIVE, back)
 
     return routes
+
+
+def _staged(
+    task: str, of: VersionSchema, stage: Stage, back: Sequence[ModelVersion]
+) -> StageSchema:
+    """A version whose stage was set, by the name of the task that was asked."""
+    said = of.model_copy(update={"stage": stage, "task": task})
+    labels = [one.label for one in back]
+    return StageSchema(**said.model_dump(), stood_back=list(dict.fromkeys(labels)))
 
 
 def _versions(snapshot: CatalogSnapshot, task: str, model: str, number: int) -> list[VersionSchema]:
@@ -313,19 +356,18 @@ def _standing_back(
     return standing_back((v for v in snapshot.versions if v.task in apart), stages)
 
 
-def _set_stage(
+def _tell(
     catalog: Catalog,
     moving: Sequence[VersionSchema],
     stage: Stage,
     back: Sequence[ModelVersion],
 ) -> None:
-    """Set the stage of a version, in all buckets at once, and tell it as events.
+    """Tell as events that the stage of a version was set, in each bucket.
 
     Args:
-        back: the versions that become canaries by it.
+        moving: as it was before.
+        back: the versions that became canaries by it.
     """
-    tasks = [TaskName(one.task) for one in moving]
-    catalog.set_stage(tasks, ModelName(moving[0].model), moving[0].version, stage)
     at = datetime.now(UTC).isoformat(timespec="seconds")
     events = [
         Event(

@@ -11,6 +11,7 @@ from typing import IO
 
 import orjson
 
+from controlplane.access.client_keys import put_back
 from controlplane.backups.archive import (
     ARTIFACTS,
     CATALOG,
@@ -22,7 +23,6 @@ from controlplane.backups.archive import (
     Summary,
 )
 from controlplane.backups.trial import check_usable
-from controlplane.client_keys import put_back
 from variants.artifacts.protocol import ArtifactStore
 from variants.artifacts.store import check_name
 from variants.catalog.copying import Row, check_empty, fill

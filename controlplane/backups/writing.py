@@ -13,8 +13,8 @@ from typing import IO
 
 import orjson
 
+from controlplane.access.client_keys import text_of, without_secrets
 from controlplane.backups.archive import ARTIFACTS, CATALOG, KEYS, NAMED_BY, SUMMARY, Summary
-from controlplane.client_keys import text_of, without_secrets
 from controlplane.timestamps import timestamp
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.copying import all_rows

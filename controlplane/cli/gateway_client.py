@@ -10,11 +10,11 @@ from urllib.parse import quote
 import orjson
 import typer
 
+from controlplane.access.tls import public_context, trusting, trusting_nobody
 from controlplane.cli.outcome import NotRunning
 from controlplane.http_errors import parse_error
 from controlplane.settings import load_settings
 from controlplane.startup.presence import as_running
-from controlplane.tls import public_context, trusting, trusting_nobody
 from variants.errors import DeadlineExceeded, InvalidInput, ModellessError, ReplicaLost
 
 if TYPE_CHECKING:

@@ -172,7 +172,7 @@ def _more(error: ModellessError) -> list[str]:
     if isinstance(error, WrongUsage):
         return list(error.usage)
     if isinstance(error, SeveralMeant):
-        return [f"--version {number}: {words}" for number, words in error.choices.items()]
+        return [f"{error.option}{number}: {words}" for number, words in error.choices.items()]
     if not isinstance(error, SloInfeasible) or not error.alternatives:
         return []
     nearest = [

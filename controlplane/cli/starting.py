@@ -23,7 +23,7 @@ from variants.buckets import asked_name
 from variants.errors import Conflict
 
 if TYPE_CHECKING:
-    from controlplane.profiling.profiles import DueProfile
+    from controlplane.profiling.due.profiles import DueProfile
     from controlplane.startup.supervisor import Supervisor
     from controlplane.views.fleet_status import KindStatus
     from variants.artifacts.protocol import ArtifactStore
@@ -234,9 +234,9 @@ def _profile_wanted(settings: Settings, catalog: "Catalog", store: "ArtifactStor
     """Measure what no query could be answered without, on the device kinds that this machine is
     sliced into now; the control loop has the rest measured meanwhile, and on a cluster all."""
     from controlplane.machine import machine_kinds, renew_kinds
+    from controlplane.profiling.due.orders import candidates
+    from controlplane.profiling.due.profiles import due_profiles
     from controlplane.profiling.first_profiles import measure_firsts, start_work
-    from controlplane.profiling.orders import candidates
-    from controlplane.profiling.profiles import due_profiles
     from controlplane.profiling.remeasuring import measure_due
     from controlplane.timestamps import timestamp
 
@@ -272,7 +272,7 @@ def _profile_wanted(settings: Settings, catalog: "Catalog", store: "ArtifactStor
 
 def why_measured(due: "Sequence[DueProfile]") -> list[str]:
     """What is measured and why, a line for each reason; of many reasons the first."""
-    from controlplane.profiling.profiles import NEVER
+    from controlplane.profiling.due.profiles import NEVER
 
     alike: dict[str, list[str]] = {}
     for one in due:

@@ -165,7 +165,7 @@ def telling_what_stays() -> Iterator[None]:
 def _replaced(
     settings: Settings, ray: str, patience_s: float, *, allow_gap: bool, every: bool
 ) -> int:
-    from controlplane.cluster.ray_processes import join_ray
+    from controlplane.cluster.processes.ray_processes import join_ray
 
     join_ray(settings, ray)
     from controlplane.cluster.replicas import ServeReplicas

@@ -32,6 +32,7 @@ from controlplane.client.exchange import (
     checked,
     connection_options,
     feedback_content,
+    in_trace,
     named_url,
     query_content,
     read_document,
@@ -203,7 +204,9 @@ class Client:
         self, path: str, content: bytes, headers: Mapping[str, str], timeout_s: float
     ) -> "httpx.Response":
         with typed_failures(self.url, timeout_s):
-            return self._http.post(path, content=content, headers=headers, timeout=timeout_s)
+            return self._http.post(
+                path, content=content, headers=in_trace(headers), timeout=timeout_s
+            )
 
     def explain(
         self,

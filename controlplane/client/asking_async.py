@@ -27,6 +27,7 @@ from controlplane.client.exchange import (
     checked,
     connection_options,
     feedback_content,
+    in_trace,
     named_url,
     query_content,
     read_document,
@@ -147,7 +148,9 @@ class AsyncClient:
         self, path: str, content: bytes, headers: Mapping[str, str], timeout_s: float
     ) -> "httpx.Response":
         with typed_failures(self.url, timeout_s):
-            return await self._http.post(path, content=content, headers=headers, timeout=timeout_s)
+            return await self._http.post(
+                path, content=content, headers=in_trace(headers), timeout=timeout_s
+            )
 
     async def explain(
         self,

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from controlplane.client.exchange import LENGTH, Reply, Unreachable, reply_of
+from controlplane.slo_parameters import slo_parameters
 from variants.errors import InvalidInput
 from variants.types import Prefer
 
@@ -150,12 +151,10 @@ def binary_content(
                 "parameters": {"binary_data_size": len(raw[-1])},
             }
         )  # fmt: skip
-    needs = {
-        "latency_slo_ms": latency_ms, "min_accuracy": accuracy, "max_cost_usd_per_1k": cost,
-        "prefer": None if prefer is None else str(prefer), "best_effort": best_effort or None,
-        "model_version": model_version, "priority": priority,
-    }  # fmt: skip
-    parameters: dict[str, Any] = {name: need for name, need in needs.items() if need is not None}
+    parameters = slo_parameters(
+        latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
+        best_effort=best_effort, model_version=model_version, priority=priority,
+    )  # fmt: skip
     document: dict[str, Any] = {"inputs": inputs, "parameters": parameters}
     if arrays:
         parameters["binary_data_output"] = True

@@ -3,14 +3,15 @@
 import math
 import os
 import ssl
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from controlplane.access.tls import public_context, trusting, trusting_nobody
 from controlplane.http_errors import parse_error
-from controlplane.tls import public_context, trusting, trusting_nobody
 from variants.errors import DeadlineExceeded, InvalidInput, ModellessError, ReplicaLost
 from variants.types import Prefer
 
@@ -103,6 +104,18 @@ def connection_options(
         "trust_env": False,
         "verify": _trust(url, certificate),
     }
+
+
+def in_trace(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Headers of a query that belongs to the trace of who asks, where the calling program keeps
+    traces by OpenTelemetry; else the same."""
+    if "opentelemetry.trace" not in sys.modules:
+        return headers
+    from opentelemetry.propagate import inject
+
+    carrying = dict(headers)
+    inject(carrying)
+    return carrying
 
 
 def _trust(url: str, certificate: str | PathLike[str]) -> ssl.SSLContext:

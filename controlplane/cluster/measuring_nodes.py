@@ -26,10 +26,10 @@ from controlplane.cluster.ray_adapter import nodes_of_workers
 from controlplane.cluster.replica_arguments import SentSettings
 from controlplane.cluster.sent_settings import receive
 from controlplane.cluster.serve_applications import last_line, serve_details
+from controlplane.profiling.due.orders import MeasuringOrder
+from controlplane.profiling.due.staleness import BackEnd, host_with
 from controlplane.profiling.measuring_lock import may_measure, measuring_last
-from controlplane.profiling.orders import MeasuringOrder
 from controlplane.profiling.remeasuring import measured
-from controlplane.profiling.staleness import BackEnd, host_with
 from controlplane.settings import Settings
 from planner.types import ProfileKey
 from variants.artifacts.protocol import ArtifactStore

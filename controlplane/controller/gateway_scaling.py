@@ -193,6 +193,8 @@ class GatewayScaling:
                 now.asked += answered + sum(errors.values())
                 now.refused += errors.get(_FULL, 0)
             before = self._counted.get(id_, now)
+            if now.asked < before.asked or now.refused < before.refused:
+                continue  # it counts anew, as where a task was removed: nothing can be said now
             asked += now.asked - before.asked
             refused += now.refused - before.refused
         self._counted = counted

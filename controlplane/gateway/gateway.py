@@ -11,14 +11,14 @@ import asyncio
 import contextlib
 import logging
 import os
-import socket
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from controlplane.access.exposure import own_addresses
+from controlplane.access.tls import FollowedCertificate
 from controlplane.api.context import ApiContext
-from controlplane.exposure import own_addresses
 from controlplane.gateway.background import Background, in_turns
 from controlplane.gateway.canaries.diversions import Diversions
 from controlplane.gateway.canaries.feedback import Feedback
@@ -27,32 +27,28 @@ from controlplane.gateway.http.asgi import LiveReads, build_asgi
 from controlplane.gateway.http.client_limits import ClientLimits
 from controlplane.gateway.http.followed_keys import FollowedKeys
 from controlplane.gateway.http.guarded import AsgiApp
-from controlplane.gateway.http.http_protocol import front_factory
-from controlplane.gateway.http.http_server import HttpServer
 from controlplane.gateway.knowledge import Knowledge
-from controlplane.gateway.listening import bind
-from controlplane.gateway.metrics import GatewayCollector, GatewaySeen
 from controlplane.gateway.neighbours.neighbourhood import Neighbourhood
 from controlplane.gateway.neighbours.siblings import Siblings
 from controlplane.gateway.on_demand_loads import OnDemandLoads
+from controlplane.gateway.open_inference.protocol_views import ProtocolViews
+from controlplane.gateway.open_inference.repository import Repository
 from controlplane.gateway.protection.body_reader import BodyReader
-from controlplane.gateway.protection.compression import Inflater
-from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.protection.text_reader import TextReader
-from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_path import QueryPath
-from controlplane.gateway.reports.control_loop import ControlLoopSeen
+from controlplane.gateway.reports.control_loop import HeardOfLoop, loop_seen
 from controlplane.gateway.reports.demand_report import DemandReport
 from controlplane.gateway.reports.fleet_metrics import FleetSeen
+from controlplane.gateway.reports.metrics import GatewayCollector, GatewaySeen
 from controlplane.gateway.reports.process_metrics import process_metrics
-from controlplane.gateway.repository import Repository
+from controlplane.gateway.reports.unanswered_tasks import unanswered_tasks
+from controlplane.gateway.servers import Prepared, Servers
 from controlplane.gateway.sharing.shares import Shares
+from controlplane.gateway.tracing.watched import Traces
 from controlplane.live_state import ENDING, LiveState
 from controlplane.machine import rooms_here
-from controlplane.residency.standing import standings
 from controlplane.settings import Settings
-from controlplane.timestamps import StampAges, timestamp
-from controlplane.tls import FollowedCertificate
+from controlplane.timestamps import timestamp
 from controlplane.views.machines.core_shortage import reading
 from controlplane.views.machines.keys_file import KeysStatus, keys_status
 from planner.types import Candidate
@@ -60,31 +56,24 @@ from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.core_time import CoreTime
 from variants.errors import StateUnavailable
-from variants.types import Event, RuleKind, WorkerId
+from variants.types import Event, WorkerId
 from workers.host import settle_memory
+from workers.process.release import release
 from workers.types import WorkerStatus
 
 if TYPE_CHECKING:
-    from controlplane.gateway.grpc.grpc_server import GrpcServer
     from controlplane.gateway.grpc.service import Service
+    from controlplane.gateway.tracing.sending import Sending
 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.5
 REPORT_S = 1.0
+FLUSH_S = 1.0
+"""What sending the last traces may take when a gateway stops."""
 PREPARE_S, PREPARE_TEXTS_S = 5.0, 1.0
 """How often it is seen to that the processes are there that read pictures and texts, where a task
 takes any. Texts are seen to first: nobody can be answered without."""
-
-
-class Prepared(NamedTuple):
-    """What a gateway is made of that need not wait for its event loop."""
-
-    access: Access
-    application: AsgiApp
-    """Answers all but queries."""
-    service: "Service | None"
-    """Answers gRPC."""
 
 
 class Gateway:
@@ -120,14 +109,9 @@ class Gateway:
         self._keys: FollowedKeys | None = None
         self._answering = {"catalog": True, "live_state": True}
         """As they did when they were last asked."""
-        self._told: Mapping[str, Any] | None = None
-        self._ages = StampAges()
-        """What the control loop told last of itself."""
+        self._loop = HeardOfLoop()
         self._background = Background()
-        self._limits = limits or ClientLimits(idle_s=settings.idle_connection_s)
-        self._server: HttpServer | None = None
-        self._serving: asyncio.Task[None] | None = None
-        self._grpc: GrpcServer | None = None
+        self.servers = Servers(settings, self.path, limits)
         self._starting = asyncio.Lock()
         self._stopped = False
         self.path.reader = self._reader = BodyReader()
@@ -135,9 +119,9 @@ class Gateway:
         self._prepares_texts = False
         """Whether what reads texts is to be there before the first text."""
         self.path.compresses = settings.compress_answers
-        self._max_body = int(settings.max_body_mib * 2**20)
-        self._inflater = Inflater(self._max_body)
         self._prepared: Prepared | None = None
+        self._sending: Sending | None = None
+        """Sends traces of queries, where a collector is named."""
         self.views = ProtocolViews(self.known, self.path, self.ready, self._siblings.total)
         self.path.variant_of = self.views.variant_of
         self._repository = Repository(self.views, self.path, self.known, catalog, settings)
@@ -149,8 +133,19 @@ class Gateway:
         answers gRPC, settled memory."""
         access = Access(self.settings, own_addresses())
         service = self._grpc_service(access) if self.settings.grpc_port else None
-        self._prepared = Prepared(access, self._application(access, self._max_body), service)
+        self._prepared = Prepared(access, self._application(access), service)
+        if self.settings.traces_url:
+            self._trace()
         settle_memory()
+
+    def _trace(self) -> None:
+        """Have queries traced. Only here is OpenTelemetry imported."""
+        from controlplane.gateway.tracing.sending import Sending
+
+        settings, traces = self.settings, self.path.counters.traces
+        self._sending = Sending(settings.traces_url, self.id, release(), traces)
+        share, clock_ms = settings.traces_share, self.path.clock_ms
+        self.path.traces = Traces(share, clock_ms, self._sending.take)
 
     async def start(self) -> None:
         """Listen, and return when queries are taken, or when ``stop`` was called meanwhile.
@@ -168,12 +163,7 @@ class Gateway:
         if self.settings.tls_cert:
             certificate = FollowedCertificate(self.settings.tls_cert, self.settings.tls_key)
             self._certificate = certificate
-        if self.settings.grpc_port:
-            # gRPC would say less about an address that is taken, and later.
-            bind(self.settings, port=self.settings.grpc_port, listen=False).close()
-        # It listens when it takes connections: the kernel would give it some before, which wait,
-        # and are lost where it is stopped meanwhile.
-        listening = bind(self.settings, listen=False)
+        listening = self.servers.bind()
         try:
             await self._refresh()
         except StateUnavailable:
@@ -191,17 +181,13 @@ class Gateway:
         if self._prepared is None:
             self.prepare()
         assert self._prepared is not None
-        access, application, service = self._prepared
-        keys = FollowedKeys(self.settings.client_keys_path, access, self.path)
+        keys = FollowedKeys(self.settings.client_keys_path, self._prepared.access, self.path)
         keys.look()
         self._keys = keys
         self._background.repeat(keys.follow)
         if certificate is not None:
             self._background.repeat(certificate.follow)
-        caps = ConnectionCaps.of(self.settings)
-        if service is not None:
-            self._grpc = self._grpc_server(service, caps.alike(), certificate)
-        server = await self._serve_http(application, access, caps, certificate, listening)
+        server = await self.servers.start(self._prepared, certificate, listening)
         self._neighbours = Neighbourhood(
             self.settings.run_dir,
             self.id,
@@ -209,8 +195,7 @@ class Gateway:
             self.path.counters,
             lambda: self.path.counters.busy.get(self.id, 0.0),
         )
-        if self._grpc is not None:
-            await self._grpc.start()
+        await self.servers.start_grpc()
         await self._siblings.start()
         await self._feedback.start()
         if self._feedback.elsewhere is not None:
@@ -222,53 +207,17 @@ class Gateway:
         started = f"it listens on {where} (process {os.getpid()})"
         self._background.spawn(self._tell("gateway_started", started))
 
-    async def _serve_http(
-        self,
-        application: AsgiApp,
-        access: Access,
-        caps: ConnectionCaps,
-        certificate: FollowedCertificate | None,
-        listening: socket.socket,
-    ) -> HttpServer:
-        """Take connections of a socket."""
-        self.path.counters.connections.open["http"] = lambda: caps.open
-        self._server = HttpServer(
-            application,
-            front_factory(self.path, access, self._max_body, caps, self._inflater),
-            listening,
-            certificate.context if certificate is not None else None,
-            self._limits,
-        )
-        settle_memory()  # all stands still meanwhile, and nobody waits for an answer yet
-        self._serving = asyncio.create_task(self._server.run_here())
-        while not self._server.started:
-            if self._serving.done():
-                await self._serving
-                raise RuntimeError("the HTTP server ended at once")
-            await asyncio.sleep(0.005)
-        return self._server
-
     def _grpc_service(self, access: Access) -> "Service":
         """What answers gRPC, where it is asked for. Only then is its library imported."""
         from controlplane.gateway.grpc.answers import Answers
         from controlplane.gateway.grpc.service import Service
 
         answers = Answers(self.views, self._repository).table()
-        return Service(self.path, access, answers, self._inflater)
-
-    def _grpc_server(
-        self, service: "Service", caps: ConnectionCaps, certificate: FollowedCertificate | None
-    ) -> "GrpcServer":
-        """Its socket, on the running event loop."""
-        from controlplane.gateway.grpc.grpc_server import GrpcServer
-
-        limits, max_body = self._limits, self._max_body
-        return GrpcServer(self.settings, service, limits, max_body, caps, certificate)
+        return Service(self.path, access, answers, self.servers.inflater)
 
     def check(self) -> None:
         """Raise when this gateway cannot answer any more."""
-        if self._serving is None or self._serving.done():
-            raise RuntimeError("the HTTP server has ended")
+        self.servers.check()
 
     async def stop(self, *, others_stay: bool = True) -> None:
         """Answer what is in flight, then close everything.
@@ -283,30 +232,27 @@ class Gateway:
             await self._stop(others_stay)
 
     async def _stop(self, others_stay: bool) -> None:
-        if self._neighbours is not None and self._server is not None and self._server.started:
-            self._server.leaving = True
+        http = self.servers.http
+        if self._neighbours is not None and http is not None and http.started:
+            http.leaving = True
             await self._neighbours.leave()
             if others_stay:
-                await self._server.leave(self._neighbours.give)
-        ending: list[Awaitable[None]] = []
-        if self._grpc is not None:
-            ending.append(self._grpc.stop())
-        if self._server is not None and self._serving is not None:
-            self._server.should_exit = True
-            ending.append(asyncio.wait_for(self._serving, 12))
-        await asyncio.gather(*ending, return_exceptions=True)
+                await http.leave(self._neighbours.give)
+        await self.servers.stop()
+        if self._sending is not None:
+            await asyncio.to_thread(self._sending.close, FLUSH_S)
         await self._background.cancel(self._loads.under_way())
         await self._feedback.stop()
         await self._siblings.stop()
         self._reader.close()
         self._texts.close()
-        self._inflater.close()
+        self.servers.inflater.close()
         self.known.workers.close()
         await self._say_farewell()
         await self.live.close()
         await asyncio.to_thread(self.catalog.close)
 
-    def _application(self, access: Access, max_body: int) -> AsgiApp:
+    def _application(self, access: Access) -> AsgiApp:
         """The ASGI application for everything but queries."""
         context = ApiContext(
             catalog=self.catalog,
@@ -325,10 +271,13 @@ class Gateway:
             ),
             certificate_ends_s=self._certificate_ends_s,
             keys_status=self._keys_status,
+            unanswered=lambda: unanswered_tasks(
+                self.path.tasks, self.path.foreseen, self.path.clock_ms()
+            ),
         )
         return build_asgi(
-            context, self.path, self.views, self._repository, access, self._collector, max_body,
-            self._inflater, self._feedback,
+            context, self.path, self.views, self._repository, access, self._collector,
+            self.servers.max_body, self.servers.inflater, self._feedback,
         )  # fmt: skip
 
     async def _collector(self) -> GatewayCollector:
@@ -351,7 +300,7 @@ class Gateway:
             fleet=fleet,
             certificate_ends_s=self._certificate_ends_s(),
             core_times=await self.core_times(),
-            loop=await self._loop_seen(),
+            loop=await loop_seen(self._loop, known.catalog, statuses, frozen=known.frozen),
             rooms=await asyncio.to_thread(rooms_here, self.settings),
             processes=await asyncio.to_thread(process_metrics, self.id),
         )
@@ -365,26 +314,6 @@ class Gateway:
         """When the certificate ends that clients are shown now, as Unix time; None without TLS."""
         return None if self._certificate is None else self._certificate.ends_s
 
-    async def _loop_seen(self) -> ControlLoopSeen:
-        """The control loop, by what it told last and by what the catalog and workers say."""
-        known, now_s = self.known, time()
-        catalog = known.catalog  # another one may be known once the thread is done
-        kept = await asyncio.to_thread(standings, catalog, self.statuses(), now_s)
-        return ControlLoopSeen(
-            told=self._told or {},
-            now_s=now_s,
-            silent_s=self._silent_s(),
-            frozen=known.frozen,
-            rules_not_kept=sum(
-                not kept[rule.id].kept for rule in catalog.rules if rule.kind is not RuleKind.FREEZE
-            ),
-        )
-
-    def _silent_s(self) -> float | None:
-        """How long ago the control loop turned last; None where it has not said."""
-        turned_s = (self._told or {}).get("turned_s")
-        return None if turned_s is None else self._ages.age_s("control loop", float(turned_s))
-
     # -- what others ask ------------------------------------------------------------------------
 
     def statuses(self) -> list[WorkerStatus]:
@@ -394,12 +323,11 @@ class Gateway:
     async def core_times(self) -> list[CoreTime]:
         """How the time of cores was used lately, as this gateway, the others and the workers say;
         without the live state, the others do not."""
-        own = self._report.cores.look()
-        found = [own, *(status.core_time for status in self.statuses())]
+        found = [self._report.cores.look(), *(status.core_time for status in self.statuses())]
         with contextlib.suppress(StateUnavailable):
             others = await self.live.gateways()
             found += [
-                reading(report.get("core_time")) for id_, report in others.items() if id_ != self.id
+                reading(one.get("core_time")) for id_, one in others.items() if id_ != self.id
             ]
         return [one for one in found if one is not None]
 
@@ -409,8 +337,7 @@ class Gateway:
         Whether a task can be answered is another question: on an empty catalog the first model is
         registered through a gateway that is ready and has no task.
         """
-        stopping = self._server is None or self._server.leaving or self._server.should_exit
-        stopping = stopping or self.known.meeting.ending
+        stopping = self.servers.stopping or self.known.meeting.ending
         return self.known.catalog.revision >= 0 and not stopping
 
     def load(
@@ -497,9 +424,9 @@ class Gateway:
             told = await self.live.put_gateway(self.id, report)
             if sample := self._report.sample():
                 await self.live.put_history(sample)
-            self._told = told or self._told
-        self.known.meeting.hear_of_starts(self._told or {}, self._silent_s())
-        self.known.hear_of_measuring(self._told or {})
+            self._loop.hear(told)
+        self.known.meeting.hear_of_starts(self._loop.told, self._loop.silent_s())
+        self.known.hear_of_measuring(self._loop.told)
         await asyncio.sleep(REPORT_S)
 
     async def _pass_on(self) -> None:

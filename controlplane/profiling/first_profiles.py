@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from controlplane.building.types import Progress
-from controlplane.profiling.orders import candidates
-from controlplane.profiling.profiles import (
+from controlplane.profiling.due.orders import candidates
+from controlplane.profiling.due.profiles import (
     Cause,
     DueProfile,
     measured_while_serving,

@@ -9,7 +9,7 @@ import numpy as np
 from controlplane.building.meter import Meter
 from controlplane.building.types import Progress, RegistrationLimits
 from controlplane.building.work_folder import work_folder
-from controlplane.profiling.profiles import DueProfile
+from controlplane.profiling.due.profiles import DueProfile
 from controlplane.profiling.telling import Telling
 from controlplane.profiling.workbench import Workbench
 from profiler.sandbox.probe import Settling

@@ -12,8 +12,8 @@ from typing import Self
 from controlplane.building.build_cache import BuildCache
 from controlplane.building.digests import file_digest
 from controlplane.building.types import RegistrationLimits
+from controlplane.profiling.due.staleness import host_of
 from controlplane.profiling.notebook import Notebook, Readings
-from controlplane.profiling.staleness import host_of
 from profiler.evaluation.accuracy import Judgement
 from profiler.sandbox.calls import Announce, load_values
 from profiler.sandbox.measure import Weight

@@ -7,9 +7,9 @@ Read ``registration`` (a new version; with ``buckets``, one for each of several 
 ``extension`` (more variants of a known one); both go through ``preparation`` (check, with
 ``joined_task``, build, measure) and ``storing`` (write all or nothing). ``damage``, ``repairing``
 and ``rebuilds`` restore artifacts, and ``leftover_artifacts`` frees those that nothing registered
-uses. ``watch`` follows a folder of versions; ``uploads`` and ``operations`` serve REST by running
-the command line in a ``child_process``; ``example_models`` registers the digits family, and
-``example_progress`` says how far that is.
+uses. ``watch`` follows a folder of versions; ``over_rest`` serves REST by running the command line
+in a ``child_process``; ``example_models`` registers the digits family, and ``example_progress``
+says how far that is.
 
 Imports ``controlplane.building``, ``controlplane.profiling`` and packages on the left of
 ``controlplane``; of ``controlplane`` also settings, views and HTTP errors.

@@ -5,6 +5,9 @@ import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import orjson
 
 from controlplane.settings import Settings
 
@@ -35,6 +38,15 @@ async def read_all(stream: asyncio.StreamReader, kept_bytes: int) -> bytes:
     while piece := await stream.read(65_536):
         kept += piece[: kept_bytes - len(kept)]
     return kept
+
+
+def json_object(text: str | bytes) -> dict[str, Any] | None:
+    """The JSON object that a child has written, or None where it is none."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 async def start_group(*command: str, env: Mapping[str, str]) -> asyncio.subprocess.Process:

@@ -132,7 +132,7 @@ def train_digits(folder: Path, progress: Callable[[Progress], None] = lambda _: 
         )
     root = Path(digits.__file__).resolve().parents[2]
     child = subprocess.Popen(
-        [sys.executable, "-m", "variants.zoo.digits", "--out", str(folder.resolve())],
+        [sys.executable, "-P", "-m", "variants.zoo.digits", "--out", str(folder.resolve())],
         cwd=root,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from math import prod
 
 from controlplane.building.types import RegistrationRequest
-from planner.sentences import some_of
 from variants.buckets import points
 from variants.catalog.validity.tasks import check_labels
 from variants.checks.onnx_check import OnnxInfo, check_signature
 from variants.checks.onnx_signature import describe
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
-from variants.figures import counted
+from variants.figures import counted, some_of
 from variants.images import check_image
 from variants.metrics.metric import TOP1, Metric, check_output, parse_metric
 from variants.texts.inputs import check_text

@@ -11,11 +11,13 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
-import orjson
-
-from controlplane.registry.child_process import end_group, settings_environment, start_group
+from controlplane.registry.child_process import (
+    end_group,
+    json_object,
+    settings_environment,
+    start_group,
+)
 from controlplane.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -35,7 +37,7 @@ class Rebuilds:
         settings: Settings,
         tell: Tell,
         *,
-        command: Sequence[str] = (sys.executable, "-m", "controlplane.cli.main"),
+        command: Sequence[str] = (sys.executable, "-P", "-m", "controlplane.cli.main"),
     ) -> None:
         self._settings = settings
         self._tell = tell
@@ -93,9 +95,9 @@ class Rebuilds:
 
 def outcome(name: str, output: bytes, said: bytes) -> tuple[str, str, str]:
     """The event that a child's output amounts to: kind, subject, message."""
-    found = _object(output)
+    found = json_object(output)
     if found is None or not isinstance(found.get("repairs"), list):
-        error = _object(said[-KEPT_BYTES:].strip().rpartition(b"\n")[2]) or {}
+        error = json_object(said[-KEPT_BYTES:].strip().rpartition(b"\n")[2]) or {}
         why = error.get("error") or "the process ended early; the log says more"
         if not error:
             log.error("rebuilding %s: %s", name, said[-2_000:].decode(errors="replace"))
@@ -110,11 +112,3 @@ def outcome(name: str, output: bytes, said: bytes) -> tuple[str, str, str]:
     if failed:
         return "rebuild_failed", name, said_of
     return "artifact_rebuilt", name, said_of
-
-
-def _object(text: bytes) -> dict[str, Any] | None:
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from http.client import HTTPException
 from urllib.request import BaseHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
+from controlplane.access.tls import trusting
 from controlplane.settings import Settings
-from controlplane.tls import trusting
 
 READY_S = 60.0
 """How long the first variants may take to be loaded."""

@@ -11,9 +11,8 @@ from dotenv.parser import parse_stream
 from controlplane.gateway.protection.connections import connections_within
 from controlplane.given_settings import PREFIX
 from controlplane.settings import FILE, Settings, known_names, names_given
-from planner.sentences import some_of
 from variants.container import quota_cores, total_memory_mib, usable_cores
-from variants.figures import figure
+from variants.figures import figure, some_of
 from variants.types import Task
 
 FEW_CONNECTIONS = 1_000

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from controlplane.cluster.ray_processes import ray_dir
+from controlplane.cluster.processes.ray_environment import ray_dir
 from controlplane.settings import Settings
 from controlplane.startup.presence import read_state, state_path
 from controlplane.startup.processes import end_processes

@@ -17,11 +17,13 @@ from typing import IO
 
 import psutil
 
-from controlplane import client_keys
+from controlplane.access import client_keys
+from controlplane.access.tls import check
 from controlplane.cluster.nodes import NodeLook, listed_in_time
+from controlplane.cluster.one_machine.ended_logs import open_files, remove_ended
 from controlplane.cluster.one_machine.template_process import TemplateProcess
-from controlplane.cluster.ray_processes import (
-    RayletWatch,
+from controlplane.cluster.processes.ray_environment import ray_dir
+from controlplane.cluster.processes.ray_processes import (
     joined_ray,
     logs_place,
     raylet_socket,
@@ -30,6 +32,7 @@ from controlplane.cluster.ray_processes import (
     watch_control_store,
     worker_template,
 )
+from controlplane.cluster.processes.raylet import RayletWatch
 from controlplane.cluster.serve_applications import (
     CONTROLLER_APP,
     GATEWAY_APP,
@@ -64,7 +67,6 @@ from controlplane.startup.state_directory import (
     take_lock,
 )
 from controlplane.startup.valkey import EmbeddedValkey, reach
-from controlplane.tls import check
 from variants.disk import ensure_room
 from variants.errors import ClusterUnavailable, Conflict, InvalidInput, StateUnavailable
 
@@ -75,6 +77,8 @@ WATCH_S = 1.0
 REMEMBER_S = 5.0
 """How often processes below this one are written down: finding them reads all of the machine's,
 which takes 5 ms, and those that Ray starts anew end with it anyway."""
+TIDY_S = 60.0
+"""How often it is looked whether logs of ended processes are too many."""
 
 Say = Callable[[str], None]
 Step = Callable[[str], "contextlib.AbstractContextManager[Callable[[str], None]]"]
@@ -292,6 +296,8 @@ class Supervisor:
                 return
             if look % round(REMEMBER_S / WATCH_S) == 0:
                 self._remember()
+            if look % round(TIDY_S / WATCH_S) == 0:
+                self._tidy_logs()
             if (news := control_store.look()) is not None:
                 self._say(news)
             if self._valkey is not None and not self._valkey.reachable():
@@ -304,6 +310,13 @@ class Supervisor:
                 raise ClusterUnavailable(
                     f"Ray has died{where}; its logs are in {logs_place(self._settings)}"
                 )
+
+    def _tidy_logs(self) -> None:
+        """Remove the oldest logs of ended processes; those of a cluster are its operator's."""
+        if not self._settings.ray_address:
+            processes = [os.getpid(), *(pid for pid, _ in self._started.ids)]
+            logs = ray_dir(self._settings) / "session_latest" / "logs"
+            remove_ended(logs.resolve(), open_files(processes))
 
     def _restart_valkey(self, valkey: EmbeddedValkey) -> None:
         """Start it again; queries go on without it, so a failure is told and tried again."""

@@ -7,7 +7,8 @@ Read ``schemas`` (the bodies of the API) with those of ``catalog``, ``worker_sch
 ``peak_schemas``, ``canary_schemas``, ``rule_schemas``, ``plan_schemas`` and
 ``explanation_schemas``; ``catalog`` (tasks, models, variants and their frontier) with
 ``live_latencies``; ``service_status`` and ``history`` (what clients experience, and how the last
-hour went) with ``headroom`` (how much more could be served); ``storage_status`` (whether what has
+hour went) with ``headroom`` (how much more could be served) and ``answered_status`` (which
+tasks nothing can answer); ``storage_status`` (whether what has
 to be kept can be written) and ``machines`` (whether their cores suffice, and the certificate
 lasts); and ``fleet_status`` (what is wanted against what is running: the one place that compares
 them) with ``lack_of_room`` (why what is wanted cannot start).

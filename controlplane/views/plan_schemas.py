@@ -4,6 +4,7 @@ from typing import Self
 
 from pydantic import Field
 
+from controlplane.views.answered_status import AnsweredLevel
 from controlplane.views.fleet_status import FleetStatus, Level, PlacedState, Source
 from controlplane.views.headroom import HeadroomSchema
 from controlplane.views.machines.certificate_status import CertificateLevel
@@ -124,6 +125,17 @@ class LoopStatusSchema(Schema):
     sentence: str = Field(description="For how long, and what waits for it; empty where it turns.")
 
 
+class AnsweredStatusSchema(Schema):
+    """Whether each task could be answered, by what the gateway that answers knows."""
+
+    level: AnsweredLevel = Field(
+        description="`tasks_unanswered`: of some task with a live version nothing can answer now, "
+        "however much time there is; `tasks_answered`: of none."
+    )
+    sentence: str = Field(description="Which, and why; empty where each could be answered.")
+    tasks: dict[str, str] = Field(description="Why, by task.")
+
+
 class KeysStatusSchema(Schema):
     """Whether the file of clients' keys can be read, by the gateway that answers."""
 
@@ -187,6 +199,7 @@ class PlanSchema(Schema):
     certificate: CertificateStatusSchema | None = None
     control_loop: LoopStatusSchema | None = None
     client_keys: KeysStatusSchema | None = None
+    answered: AnsweredStatusSchema | None = None
     headroom: HeadroomSchema | None = Field(
         default=None,
         description="How much more than is asked now could be served, with 99 of 100 queries in "

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 
 from planner.approximate.rates import RateTrace
 from planner.approximate.sample import WINDOWS, Sample, drawn, sample_of
-from planner.approximate.sampled_policy import SampledModelless
+from planner.approximate.sampled_policy import sampled
 from planner.approximate.sampled_tally import Chance, SampledTally
-from planner.policies.modelless import planner_of
 from planner.simulate import least_billed_ms, offers_of
 from planner.simulation.engine import Engine
 from planner.simulation.fleet import Fleet
@@ -62,7 +61,7 @@ def approximate(
     brief = Brief(setting=smaller, average=tuple, clock_s=clock)
 
     def policy(known: Fleet) -> Policy:
-        return SampledModelless(brief, known, planner_of(brief), rates, sample)
+        return sampled(brief, known, rates, sample)
 
     tally = SampledTally(sample, rates.duration_s, _expected(rates, sample))
     engine = Engine(smaller, trace, fleet, policy, clock, tally)

@@ -16,7 +16,8 @@ import numpy as np
 from planner.approximate.rates import RateTrace
 from planner.approximate.sample import Sample
 from planner.forecasting.demand import SloClass, slo_class
-from planner.policies.modelless import Modelless
+from planner.policies.modelless import Modelless, planner_of
+from planner.policies.several_gateways import SeveralGateways
 from planner.simulation.fleet import Fleet
 from planner.simulation.policy import Brief
 from planner.solver.problem import Planner
@@ -108,6 +109,17 @@ class SampledModelless(Modelless):
             replica = worker and worker.replicas.get((route.task, route.variant))
             if replica:
                 replica.last_used_ms = max(replica.last_used_ms, now_s * 1_000)
+
+
+class SampledByReplies(SampledModelless, SeveralGateways):
+    """The same where gateways know of queues what they sent and what replies say."""
+
+
+def sampled(brief: Brief, fleet: Fleet, rates: RateTrace, sample: Sample) -> SampledModelless:
+    """What plays a sample under a setting, as ``planner.policies.several_gateways.make``."""
+    by_replies = brief.setting.replies_tell
+    policy = SampledByReplies if by_replies else SampledModelless
+    return policy(brief, fleet, planner_of(brief), rates, sample)
 
 
 def moved(before: Sequence[Demand], now: Sequence[Demand]) -> float:

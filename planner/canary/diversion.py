@@ -1,7 +1,7 @@
 """The answer of a canary version to a query, by the same rule and SLO as of any other version.
 
 It is what ``planner.selection.select`` finds in a snapshot in which the variants of the version are
-all that there is of its task (``planner.selection.some_versions``).
+all that there is of its task (``planner.canary.some_versions``).
 """
 
 from planner.selection.select import select

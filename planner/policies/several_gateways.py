@@ -1,4 +1,4 @@
-"""Our own policy with several gateways, each of which chooses by what it knows itself.
+"""Our own policy with gateways each of which chooses by what it knows itself.
 
 Most of what a gateway goes by all gateways know alike, and at once: the catalog, the plan, and what
 workers announce whenever it changes (what they hold, load and have room for). But how long a
@@ -12,8 +12,9 @@ worker's queue is, a gateway knows only as ``controlplane.gateway.query.in_fligh
 
 Its congestion window, the open batches and what is usual on workers of a kind are its own, too.
 
-A single gateway knows the queues as they are, which is what ``Modelless`` plays, unless the setting
-says that it, too, learns of them by replies (``Setting.by_replies``).
+A single gateway is played so where accuracy counts, or the setting says so
+(``Setting.by_replies``); otherwise it knows the queues as they are, which is what ``Modelless``
+plays.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -75,7 +76,7 @@ class SeenWorker(WorkerView):
 
 
 def news_of(worker: Worker, now_ms: float) -> QueueNews:
-    """What a worker tells of its queue, as ``workers.execution.server`` has it."""
+    """What a worker tells of its queue, as ``workers.execution.listening.server`` has it."""
     queue = cast(LiveQueue, worker.queue)
     forming = [
         FormingBatch(*cast(Ticket, item).replica.key, rows, most, in_ms)
@@ -153,7 +154,7 @@ class Gateway:
 
 
 class SeveralGateways(Modelless):
-    """One control loop, which sees the sum of what all gateways count, and several gateways."""
+    """One control loop, which sees the sum of what all gateways count, and one or more gateways."""
 
     def __init__(self, brief: Brief, fleet: Fleet, planner: Planner) -> None:
         super().__init__(brief, fleet, planner)

@@ -9,9 +9,8 @@ from planner.reconcile.demand_assignment import DemandAssignment
 from planner.reconcile.diff import MemoryMib
 from planner.residency.pins import Lack
 from planner.selection.eligibility import kept_out
-from planner.sentences import some_of
 from planner.types import Objective, Observation, WorkerReport
-from variants.figures import accuracy_text, figure, percent
+from variants.figures import accuracy_text, figure, percent, some_of
 from variants.types import (
     DeviceKindName,
     Placement,

@@ -12,7 +12,7 @@ from planner import sentences as explain
 from planner.selection.eligibility import Circumstances, Finding, Obstacle, meets, profile_rule
 from planner.types import Choice, Refusal, RefusalCode, TaskView
 from planner.worker_starts import OVERDUE_MS, Wanted
-from variants.figures import duration, seconds
+from variants.figures import duration, seconds, some_of
 from variants.types import DeviceKindName, VariantName
 
 MEASURING_S = 5.0
@@ -83,7 +83,7 @@ def unmeasured(view: TaskView, met: Circumstances, reasons: Mapping[str, str]) -
         code=RefusalCode.COLD,
         message=(
             f"no variant of {view.task.name!r} that was measured on {' or '.join(kinds)} meets the"
-            f" SLO ({explain.asked(met.query)}); {explain.some_of(later, NAMED)} may, and {are} yet"
+            f" SLO ({explain.asked(met.query)}); {some_of(later, NAMED)} may, and {are} yet"
             " to be measured there"
         ),
         reasons=reasons,

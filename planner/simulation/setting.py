@@ -90,10 +90,11 @@ class Setting:
     """Of our own policy: whether it decides by profiles corrected by live latency."""
     gateways: int = 1
     """Of our own policy: how many choose, each by what it knows of queues itself, at most
-    ``MOST_GATEWAYS``. One knows the queues as they are."""
-    by_replies: bool = False
-    """Of our own policy: one gateway, too, knows of a queue only what it sent and is replied, as
-    several do."""
+    ``MOST_GATEWAYS``."""
+    by_replies: bool | None = None
+    """Of our own policy: whether one gateway, too, knows of a queue only what it sent and what
+    workers tell with their replies; otherwise it knows the queues as they are. None: where accuracy
+    counts, because there workers also tell which batches form."""
     tasks_stay: bool = False
     """All queries of a task come to one gateway, as over connections that stay; otherwise each
     comes to one that is drawn."""
@@ -107,7 +108,11 @@ class Setting:
     @property
     def replies_tell(self) -> bool:
         """Whether a gateway knows of a queue only what it has sent and what replies say."""
-        return self.gateways != 1 or self.by_replies
+        if self.gateways != 1:
+            return True
+        if self.by_replies is None:
+            return self.objective is Objective.ACCURACY and not self.instant
+        return self.by_replies
 
     @property
     def fleet_is_elastic(self) -> bool:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from planner.sentences import some_of
 from planner.types import Demand, DemandClass, class_of
 from planner.zone_demand import (
     ASKED_IN,
@@ -28,7 +27,7 @@ from planner.zone_demand import (
 )
 from planner.zones.leaving import send_away
 from planner.zones.zone_parts import NEGLIGIBLE, Crossing, Solver, ZoneParts, shortened
-from variants.figures import figure, ms
+from variants.figures import figure, ms, some_of
 
 T = TypeVar("T")
 

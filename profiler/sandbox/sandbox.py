@@ -67,7 +67,7 @@ class ChildProcess(Protocol):
 def start(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> ChildProcess:
     """Run a module in an interpreter of its own, which leads a group of processes."""
     return subprocess.Popen(
-        [sys.executable, "-m", module, *arguments],
+        [sys.executable, "-P", "-m", module, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -29,7 +29,11 @@ def session(url: str, task: str) -> str:
     client = OpenAI(
         base_url=url, api_key="none", max_retries=5, default_headers={"SLO-Latency-Ms": "60000"}
     )
+    listed = [model.id for model in client.models.list()]
+    assert task in listed, listed
+    assert "digits" not in listed, listed
     one = client.embeddings.create(model=task, input="a good film")
+    assert one.model in listed, listed
     assert one.object == "list"
     assert [each.index for each in one.data] == [0]
     assert up(one.data[0].embedding)

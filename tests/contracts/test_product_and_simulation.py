@@ -17,7 +17,7 @@ import pytest
 
 from controlplane.controller.arrivals import Arrivals
 from controlplane.demand_counters import accuracies_of, counter_name
-from controlplane.gateway.connected_workers import ConnectedWorker
+from controlplane.gateway.connected_worker import ConnectedWorker
 from controlplane.gateway.gateway import Gateway
 from controlplane.load_specs import Specs
 from controlplane.settings import load_settings

@@ -240,7 +240,7 @@ class QuickGateway(Gateway):
     """Makes its control API when somebody asks it something: that takes a tenth of a second, and
     most tests ask queries only."""
 
-    def _application(self, access: Access, max_body: int) -> AsgiApp:
+    def _application(self, access: Access) -> AsgiApp:
         made: list[AsgiApp] = []
 
         async def lifespan(scope: Message, receive: Receive, send: Send) -> None:
@@ -257,7 +257,7 @@ class QuickGateway(Gateway):
                 await lifespan(scope, receive, send)
                 return
             if not made:
-                made.append(Gateway._application(self, access, max_body))
+                made.append(Gateway._application(self, access))
             await made[0](scope, receive, send)
 
         return application

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from controlplane.gateway.query.datatypes import V2_NAMES, listed_type, width_of
+from controlplane.gateway.query.v2.datatypes import V2_NAMES, listed_type, width_of
 from controlplane.gpus import GpuModel
 from controlplane.settings import LOOK_S, load_settings
 from variants.errors import InvalidInput

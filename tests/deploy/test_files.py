@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from controlplane.cluster.ray_processes import LOGS
+from controlplane.cluster.processes.ray_environment import LOGS
 from controlplane.cluster.serve_applications import CONTROLLER_APP, GATEWAY_APP, WORKER_APP
-from controlplane.gateway.counters import Counters
+from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.http.access import Access
-from controlplane.gateway.metrics import GatewayCollector
+from controlplane.gateway.reports.metrics import GatewayCollector
 from controlplane.http_errors import STATUS
 from controlplane.settings import Settings
 from tests.deploy.files import (

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from ray._private import ray_constants
 
-from controlplane import client_keys
+from controlplane.access import client_keys
 from controlplane.cluster.serve_applications import GATEWAY_APP, WORKER_APP
 from tests.clients import program
 from tests.deploy.files import (

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from controlplane.machine import machine_kinds
-from controlplane.profiling.profiles import due_profiles
+from controlplane.profiling.due.profiles import due_profiles
 from controlplane.settings import load_settings
 from tests.integration.deployment import short_directory
 from tests.integration.digits import Rows

@@ -32,7 +32,7 @@ BUSY = ("OVERLOADED", "DEADLINE_EXCEEDED")
 """What may be answered besides on a machine that does other things as well: no time was left."""
 PATIENT = {"latency_ms": 10_000.0}
 """The SLO of queries that are to be answered however busy the machine is."""
-CLI = [sys.executable, "-m", "controlplane.cli.main"]
+CLI = [sys.executable, "-P", "-m", "controlplane.cli.main"]
 
 
 MEANWHILE, UNMEASURED = "measured while queries are answered", "yet to be measured"
@@ -190,12 +190,14 @@ def deployed(
     start_s: float = START_S,
     meanwhile: Callable[["Deployment"], None] = lambda _: None,
     measured: bool = True,
+    typed_in: Path | None = None,
     **settings: object,
 ) -> Iterator[Deployment]:
     """Start ``modelless up`` on a state directory; afterwards nothing of it may be left.
 
     ``meanwhile`` is called once, when the command runs and is not ready yet. With ``measured`` it
-    is waited for what is measured while queries are answered.
+    is waited for what is measured while queries are answered. ``typed_in`` is the folder in which
+    the command is typed.
     """
     port, grpc_port = free_port(), free_port()
     settings = {"grpc_port": grpc_port, **settings}
@@ -208,6 +210,7 @@ def deployed(
             stdout=log,
             stderr=log,
             start_new_session=True,
+            cwd=typed_in,
         )
     deployment = Deployment(process, state_dir, port, grpc_port)
     started: list[psutil.Process] = []

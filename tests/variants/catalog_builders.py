@@ -158,19 +158,19 @@ def event(message: str, seq: int = 0) -> Event:
 
 def set_slo(catalog: Catalog, of: str, slo: Slo) -> None:
     """Change the default SLO of a task."""
-    catalog.change_task(TaskName(of), lambda one: replace(one, slo=slo))
+    catalog.change_tasks([TaskName(of)], lambda one: replace(one, slo=slo))
 
 
 def set_sharing(catalog: Catalog, of: str, sharing: Sharing | None) -> None:
     """Change how answers of a task are shared."""
-    catalog.change_task(TaskName(of), lambda one: replace(one, sharing=sharing))
+    catalog.change_tasks([TaskName(of)], lambda one: replace(one, sharing=sharing))
 
 
 def set_image(catalog: Catalog, of: str, image: ImageScale | None) -> None:
     """Say how pictures of a task become numbers."""
-    catalog.change_task(TaskName(of), lambda one: replace(one, image=image))
+    catalog.change_tasks([TaskName(of)], lambda one: replace(one, image=image))
 
 
 def set_labels(catalog: Catalog, of: str, labels: tuple[str, ...]) -> None:
     """Name the classes of a task."""
-    catalog.change_task(TaskName(of), lambda one: labelled(one, labels))
+    catalog.change_tasks([TaskName(of)], lambda one: labelled(one, labels))

@@ -22,6 +22,7 @@ from variants.types import (
     Event,
     EventFilter,
     ModelName,
+    ModelVersion,
     Peak,
     Plan,
     Profile,
@@ -111,6 +112,25 @@ class Catalog(Protocol):
             NotFound: one of the tasks has no such version. Nothing was written then.
         """
 
+    def promote(
+        self, tasks: Collection[TaskName], model: ModelName, version: int | None = None
+    ) -> tuple[ModelVersion, ...]:
+        """Make a version live in those of these tasks that have it, at once, by
+        ``variants.catalog.validity.promoting`` (``to_promote``). Advances the revision where it
+        was not live everywhere.
+
+        Args:
+            tasks: one, or all buckets of one.
+            version: its number; None: the newest, where it is clear that this one is meant.
+
+        Returns:
+            The version of each task that has it, as it was before.
+
+        Raises:
+            SeveralMeant: no version is named, and another one than the newest may be meant.
+            NotFound: no task has such a model or version. In each case nothing was written.
+        """
+
     def set_canary(self, *canaries: Canary) -> tuple[Canary, ...]:
         """Give a version that share of its task's queries from now on, or one of each of several
         tasks, at once; return them with their number.
@@ -168,20 +188,26 @@ class Catalog(Protocol):
                 written.
         """
 
-    def remove_task(self, task: TaskName) -> Removed:
-        """Take a task out with all its models, variants, profiles, rules and declared peaks,
-        atomically, and note its artifacts as left over. Advances the revision.
+    def remove_task(self, *tasks: TaskName) -> Removed:
+        """Take a task out with all its models, variants, profiles, rules and declared peaks, or all
+        buckets of one, atomically, and note its artifacts as left over. Advances the revision.
 
         Raises:
             NotFound: there is no such task. Nothing was written then.
         """
 
-    def remove_version(self, task: TaskName, model: ModelName, version: int) -> Removed:
-        """Take a retired version out with its variants, profiles and rules, as ``remove_task``.
+    def remove_version(
+        self, tasks: Collection[TaskName], model: ModelName, version: int
+    ) -> Removed:
+        """Take a retired version out of all of these tasks at once, with its variants, profiles and
+        rules, as ``remove_task``.
+
+        Args:
+            tasks: one, or buckets of one.
 
         Raises:
-            Conflict: its stage is another one. Nothing was written then.
-            NotFound: there is no such version. Nothing was written then.
+            Conflict: its stage is another one in one of the tasks. Nothing was written then.
+            NotFound: one of the tasks has no such version. Nothing was written then.
         """
 
     def removed_versions(self, task: TaskName, model: ModelName) -> dict[int, Digest]:
@@ -220,23 +246,27 @@ class Catalog(Protocol):
             Whatever ``delete`` raises.
         """
 
-    def change_task(
-        self, task: TaskName, change: Callable[[Task], Task], tokenizer: bytes | None = None
-    ) -> tuple[Task, Task]:
+    def change_tasks(
+        self,
+        tasks: Collection[TaskName],
+        change: Callable[[Task], Task],
+        tokenizer: bytes | None = None,
+    ) -> tuple[tuple[Task, Task], ...]:
         """Change the default SLO, the names of the classes, how answers are shared, or how pictures
-        and texts are read, by what holds now, which nobody else changes meanwhile. Nothing else of
-        a task may change.
+        and texts are read, in all of these tasks at once, by what holds now, which nobody else
+        changes meanwhile. Nothing else of a task may change.
 
         Args:
-            tokenizer: the ``tokenizer.json`` that the task names from now on, where it may be new
+            tasks: one, or all buckets of one.
+            tokenizer: the ``tokenizer.json`` that the tasks name from now on, where it may be new
                 to the catalog.
 
         Returns:
-            What held, and what holds from now on. The revision advances where they differ.
+            Of each what held, and what holds from now on. The revision advances where any differs.
 
         Raises:
             InvalidInput: no task can be as ``change`` has it.
-            NotFound: there is no such task.
+            NotFound: one of the tasks is not there.
             Whatever ``change`` raises; nothing is changed then.
         """
 

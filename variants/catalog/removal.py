@@ -1,10 +1,10 @@
 """What is taken out of a catalog: tasks and retired versions, and the artifacts of both."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from variants.errors import Conflict
-from variants.types import Digest, ModelVersion, Peak, Stage, Variant
+from variants.types import Digest, ModelVersion, Peak, Stage, TaskName, Variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,24 @@ class Removed:
     def artifacts(self) -> frozenset[Digest]:
         """Sources and artifacts; something else may use some of them."""
         return frozenset(v.source for v in self.versions) | {v.artifact for v in self.variants}
+
+    def of(self, task: TaskName) -> "Removed":
+        """That part of it that was of one task."""
+        return Removed(
+            versions=tuple(one for one in self.versions if one.task == task),
+            variants=tuple(one for one in self.variants if one.task == task),
+            peaks=tuple(one for one in self.peaks if one.task == task),
+        )
+
+
+def together(gone: Iterable[Removed]) -> Removed:
+    """What was taken out of several tasks at once."""
+    parts = tuple(gone)
+    return Removed(
+        versions=tuple(version for one in parts for version in one.versions),
+        variants=tuple(variant for one in parts for variant in one.variants),
+        peaks=tuple(peak for one in parts for peak in one.peaks),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

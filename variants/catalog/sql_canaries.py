@@ -34,7 +34,7 @@ class SqlCanaryTables(SqlPlanningTables):
             number = advance_revision(connection, [canary.task for canary in canaries])
             known = {one.task: one for one in read_canaries(connection)}
             for canary in canaries:
-                own = _versions(connection, canary.task, canary.model)
+                own = versions_of_model(connection, canary.task, canary.model)
                 named = (v for v in own if v.version == canary.version)
                 check_may_share(canary, next(named, None), known.get(canary.task))
                 check_comparable(canary, _metric(connection, canary.task))
@@ -82,7 +82,7 @@ class SqlCanaryTables(SqlPlanningTables):
                 (row.task, row.model, row.version)
                 for row in connection.execute(select(tables.lived_versions))
             }
-            versions = [one for task in tasks for one in _versions(connection, task, model)]
+            versions = [one for task in tasks for one in versions_of_model(connection, task, model)]
             canaries = read_canaries(connection)
             done = taken_back(tasks, model, version, versions, canaries, lived)
             for one in done:
@@ -160,7 +160,10 @@ def _key(canary: Canary) -> VersionKey:
     return canary.task, canary.model, canary.version
 
 
-def _versions(connection: Connection, task: TaskName, model: ModelName) -> list[ModelVersion]:
+def versions_of_model(
+    connection: Connection, task: TaskName, model: ModelName
+) -> list[ModelVersion]:
+    """All versions of a model of one task."""
     table = tables.versions
     of = select(table).where(table.c.task == task, table.c.model == model)
     return list(map(read_version, connection.execute(of)))

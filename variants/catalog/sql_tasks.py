@@ -8,7 +8,7 @@ from sqlalchemy import delete as sql_delete
 
 from variants.catalog import counters, tables
 from variants.catalog.changes import advance_revision
-from variants.catalog.removal import Freed, Removed, check_retired, discarded, freed
+from variants.catalog.removal import Freed, Removed, check_retired, discarded, freed, together
 from variants.catalog.rows import (
     image_row,
     read_task,
@@ -18,7 +18,15 @@ from variants.catalog.rows import (
     slo_row,
     text_row,
 )
-from variants.catalog.sql_canaries import SqlCanaryTables, forget_version, move_version
+from variants.catalog.sql_canaries import (
+    SqlCanaryTables,
+    forget_version,
+    move_version,
+    read_canaries,
+    versions_of_model,
+)
+from variants.catalog.validity.canaries import key_of
+from variants.catalog.validity.promoting import to_promote
 from variants.catalog.validity.registrations import check_judged, not_judged
 from variants.catalog.validity.tasks import check_task
 from variants.catalog.validity.texts import check_named, check_tokenizer, tokenizers_of
@@ -49,35 +57,34 @@ class SqlTaskTables(SqlCanaryTables):
                 if not move_version(connection, (task, model, version), stage):
                     raise NotFound(f"task {task!r} has no version {model}-v{version}")
 
-    def remove_task(self, task: TaskName) -> Removed:
+    def promote(
+        self, tasks: Collection[TaskName], model: ModelName, version: int | None = None
+    ) -> tuple[ModelVersion, ...]:
         with self._transaction(self._writer) as connection:
-            advance_revision(connection, [task])
-            of_task = tables.versions.c.task == task
-            peaks = select(tables.peaks).where(tables.peaks.c.task == task)
-            gone = tuple(Peak(**row._mapping) for row in connection.execute(peaks))
-            removed = replace(_remove_versions(connection, str(task), of_task), peaks=gone)
-            connection.execute(sql_delete(tables.peaks).where(tables.peaks.c.task == task))
-            named = sql_delete(tables.tasks).where(tables.tasks.c.name == task)
-            if not connection.execute(named).rowcount:
-                raise NotFound(f"there is no task {task!r}")
-            _forget_tokenizers(connection)
-            return removed
+            counters.lock(connection, "revision")
+            known = [one for task in tasks for one in versions_of_model(connection, task, model)]
+            found = to_promote(tasks, model, version, known, read_canaries(connection))
+            if moving := [one for one in found if one.stage is not Stage.LIVE]:
+                advance_revision(connection, [one.task for one in moving])
+                for one in moving:
+                    move_version(connection, key_of(one), Stage.LIVE)
+            return found
 
-    def remove_version(self, task: TaskName, model: ModelName, version: int) -> Removed:
-        numbered = and_(
-            tables.versions.c.task == task,
-            tables.versions.c.model == model,
-            tables.versions.c.version == version,
-        )
+    def remove_task(self, *tasks: TaskName) -> Removed:
         with self._transaction(self._writer) as connection:
-            advance_revision(connection, [task])
-            row = connection.execute(select(tables.versions).where(numbered)).first()
-            if row is None:
-                raise NotFound(f"task {task!r} has no version {model}-v{version}")
-            check_retired(read_version(row))
-            removed = _remove_versions(connection, f"{task}/{model}-v{version}", numbered)
+            advance_revision(connection, tasks)
+            gone = [_remove_task(connection, task) for task in tasks]
             _forget_tokenizers(connection)
-            return removed
+            return together(gone)
+
+    def remove_version(
+        self, tasks: Collection[TaskName], model: ModelName, version: int
+    ) -> Removed:
+        with self._transaction(self._writer) as connection:
+            advance_revision(connection, tasks)
+            gone = [_remove_version(connection, task, model, version) for task in tasks]
+            _forget_tokenizers(connection)
+            return together(gone)
 
     def removed_versions(self, task: TaskName, model: ModelName) -> dict[int, Digest]:
         with self._transaction(self._poller) as connection:
@@ -141,30 +148,45 @@ class SqlTaskTables(SqlCanaryTables):
                 if not connection.execute(update(table).where(same).values(columns)).rowcount:
                     raise not_judged(one)
 
-    def change_task(
-        self, task: TaskName, change: Callable[[Task], Task], tokenizer: bytes | None = None
-    ) -> tuple[Task, Task]:
+    def change_tasks(
+        self,
+        tasks: Collection[TaskName],
+        change: Callable[[Task], Task],
+        tokenizer: bytes | None = None,
+    ) -> tuple[tuple[Task, Task], ...]:
         with self._transaction(self._writer) as connection:
             counters.lock(connection, "revision")
-            same = tables.tasks.c.name == task
-            row = connection.execute(select(tables.tasks).where(same)).first()
-            if row is None:
-                raise NotFound(f"there is no task {task!r}")
-            before = read_task(row)
-            after = change(before)
-            check_task(after)
-            if tokenizer is not None or after.text != before.text:
-                known = _known_tokenizers(connection, tokenizers_of([after], []))
-                check_named(after, tokenizer, known=known)
-                if tokenizer is not None:
-                    _keep_tokenizer(connection, tokenizer, known)
-            if after != before:
-                advance_revision(connection, [task])
-                columns = slo_row(after.slo) | sharing_row(after.sharing) | image_row(after.image)
-                columns |= text_row(after.text)
-                columns["labels"] = list(after.labels)
-                connection.execute(update(tables.tasks).where(same).values(columns))
-            return before, after
+            done = tuple(_change_task(connection, task, change, tokenizer) for task in tasks)
+            if differ := [before.name for before, after in done if after != before]:
+                advance_revision(connection, differ)
+            return done
+
+
+def _change_task(
+    connection: Connection,
+    name: TaskName,
+    change: Callable[[Task], Task],
+    tokenizer: bytes | None,
+) -> tuple[Task, Task]:
+    """Write what a task is from now on; what it was, and what it is."""
+    same = tables.tasks.c.name == name
+    row = connection.execute(select(tables.tasks).where(same)).first()
+    if row is None:
+        raise NotFound(f"there is no task {name!r}")
+    before = read_task(row)
+    after = change(before)
+    check_task(after)
+    if tokenizer is not None or after.text != before.text:
+        known = _known_tokenizers(connection, tokenizers_of([after], []))
+        check_named(after, tokenizer, known=known)
+        if tokenizer is not None:
+            _keep_tokenizer(connection, tokenizer, known)
+    if after != before:
+        columns = slo_row(after.slo) | sharing_row(after.sharing) | image_row(after.image)
+        columns |= text_row(after.text)
+        columns["labels"] = list(after.labels)
+        connection.execute(update(tables.tasks).where(same).values(columns))
+    return before, after
 
 
 def put_tokenizer(connection: Connection, registration: Registration, *, new: bool) -> None:
@@ -218,6 +240,33 @@ def removed_versions(connection: Connection, task: TaskName, model: ModelName) -
     wanted = select(gone.version, gone.source).where(gone.task == task, gone.model == model)
     rows = connection.execute(wanted.order_by(gone.version))
     return {int(row.version): Digest(row.source) for row in rows}
+
+
+def _remove_task(connection: Connection, task: TaskName) -> Removed:
+    of_task = tables.versions.c.task == task
+    peaks = select(tables.peaks).where(tables.peaks.c.task == task)
+    gone = tuple(Peak(**row._mapping) for row in connection.execute(peaks))
+    removed = replace(_remove_versions(connection, str(task), of_task), peaks=gone)
+    connection.execute(sql_delete(tables.peaks).where(tables.peaks.c.task == task))
+    named = sql_delete(tables.tasks).where(tables.tasks.c.name == task)
+    if not connection.execute(named).rowcount:
+        raise NotFound(f"there is no task {task!r}")
+    return removed
+
+
+def _remove_version(
+    connection: Connection, task: TaskName, model: ModelName, version: int
+) -> Removed:
+    numbered = and_(
+        tables.versions.c.task == task,
+        tables.versions.c.model == model,
+        tables.versions.c.version == version,
+    )
+    row = connection.execute(select(tables.versions).where(numbered)).first()
+    if row is None:
+        raise NotFound(f"task {task!r} has no version {model}-v{version}")
+    check_retired(read_version(row))
+    return _remove_versions(connection, f"{task}/{model}-v{version}", numbered)
 
 
 def _remove_versions(

@@ -22,7 +22,7 @@ from variants.checks.onnx_light import without_weights
 from variants.checks.onnx_signature import LONGEST_NAME
 from variants.checks.onnx_walk import graphs, inner_names
 from variants.errors import InvalidInput
-from variants.figures import counted
+from variants.figures import MOST_NAMED, counted, some_of
 
 LARGEST_AXIS = 1_000_000
 _LARGEST_FIXED = 1_000_000
@@ -129,7 +129,7 @@ def _keep_outputs(where: str, model: Any, names: Sequence[str]) -> None:
     graph = model.graph
     outputs = {value.name: value for value in graph.output}
     if unknown := [name for name in names if name not in outputs]:
-        has = ", ".join(outputs)
+        has = some_of(list(outputs), MOST_NAMED)
         raise InvalidInput(f"{where} has no output {unknown[0][:LONGEST_NAME]!r}; it has: {has}")
     if len(set(names)) != len(names):
         raise InvalidInput("--keep-outputs has a name twice")
@@ -207,7 +207,7 @@ def _fix_inputs(where: str, model: Any, values: Sequence[tuple[str, float]]) -> 
     for name, number in values:
         value = inputs.pop(name, None)
         if value is None:
-            told = ", ".join(inputs) or "none"
+            told = some_of(list(inputs), MOST_NAMED) or "none"
             raise InvalidInput(f"{where} has no input {name[:LONGEST_NAME]!r}; it has: {told}")
         tensor = value.type.tensor_type
         shape = [axis.dim_value for axis in tensor.shape.dim]
@@ -246,7 +246,7 @@ def _move_batches(
     for name, batch in axes:
         value = edges.pop(name, None)
         if value is None:
-            told = ", ".join(edges) or "none"
+            told = some_of(list(edges), MOST_NAMED) or "none"
             raise InvalidInput(
                 f"{where} has no input or output {name[:LONGEST_NAME]!r}; it has: {told}"
             )

@@ -10,7 +10,7 @@ Read ``frames`` (the bytes), ``messages`` (control messages as JSON), ``secret``
 ``queue_news`` (what a worker tells of its queue beside its replies), ``session``
 (one connection: its handshake, what arrives on it, its end), ``client`` (what is asked over it) and
 ``pool`` (one connection to each worker that a process knows). The worker's side of the channel is
-``workers.execution.server``.
+``workers.execution.listening.server``.
 
 It may import ``variants``, the planner's ``types``, ``workers.types``, ``workers.process`` and
 ``workers.runtimes.protocol``.

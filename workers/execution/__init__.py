@@ -7,10 +7,10 @@ fetched.
 
 Read ``replicas`` first (one record per variant, and the query as ``Job``), then ``executor`` (which
 queries are taken in), ``batch_runner`` (how they are run and answered), ``outcomes`` and
-``running`` (one batch), ``replies`` and ``server`` (the socket). Then ``loader`` (from a load spec
-to a ready replica) with ``load_thread``, ``artifacts`` (files that are seen, or copies), ``room``
-and ``usage`` (what leaves for it), ``failures``, ``absent`` and ``history`` (what is kept about
-loads), and ``lone_batches`` (checking a profile).
+``running`` (one batch), ``replies`` and the folder ``listening`` (the socket). Then ``loader``
+(from a load spec to a ready replica) with ``load_thread``, ``artifacts`` (files that are seen, or
+copies), ``room`` and ``usage`` (what leaves for it), ``failures``, ``absent`` and ``history`` (what
+is kept about loads), and ``lone_batches`` (checking a profile).
 
 May import: ``workers.channel``, ``runtimes`` and ``process`` beside it; ``planner``, ``variants``.
 """

@@ -40,14 +40,12 @@ class Executor(BatchRunner):
     def __init__(
         self,
         ledger: CrashLedger,
-        inline_ms: float = INLINE_MS,
         max_frame: int = MAX_FRAME,
         queue: LiveQueue | None = None,
         late_share: float = DEFAULTS.late_share,
-        max_bytes: int = MAX_QUEUE_BYTES,
     ) -> None:
-        super().__init__(ledger, inline_ms, max_frame, queue, late_share)
-        self._max_bytes = max_bytes
+        super().__init__(ledger, INLINE_MS, max_frame, queue, late_share)
+        self._max_bytes = MAX_QUEUE_BYTES
 
     def submit(
         self, variant: int, rows: int, budget_us: int, layout: Layout, data: Chunk, base: int,

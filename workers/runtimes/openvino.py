@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from variants.errors import RuntimeFailed
+from variants.figures import MOST_NAMED, some_of
 from workers.runtimes.options import Options
 from workers.runtimes.protocol import Tensor
 from workers.runtimes.signature import Signature
@@ -134,9 +135,8 @@ class OpenVinoRuntime:
         found = {name: index for index, port in enumerate(ports) for name in port.names}
         missing = [name for name in names if name not in found]
         if missing:
-            raise RuntimeFailed(
-                f"{self._name} has no {', '.join(missing)}; it has: {', '.join(sorted(found))}"
-            )
+            has = some_of(sorted(found), MOST_NAMED)
+            raise RuntimeFailed(f"{self._name} has no {', '.join(missing)}; it has: {has}")
         return [found[name] for name in names]
 
 

@@ -5,15 +5,17 @@ from collections.abc import Iterable
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic import Field
 
 from controlplane.api.context import ApiContext
 from controlplane.api.inventory import kinds_now
 from controlplane.api.path_parameters import ModelPath, TaskPath
-from controlplane.profiling.staleness import changed_on
+from controlplane.profiling.due.staleness import changed_on
 from controlplane.views.catalog.model_schemas import ModelSchema, VersionSchema
 from controlplane.views.catalog.models import model_row, model_rows
 from controlplane.views.catalog.task_schemas import TaskSchema
 from controlplane.views.catalog.tasks import named_tasks, task_rows
+from controlplane.views.catalog.text_vectors import OpenAiModel, openai_models
 from controlplane.views.catalog.variant_schemas import ProfileSchema, VariantSchema
 from controlplane.views.catalog.variants import variant_row, variant_rows
 from controlplane.views.live_latencies import Live, live_latencies, tell_device, tell_profile
@@ -31,6 +33,13 @@ class Tasks(Schema):
 
 class Models(Schema):
     models: list[ModelSchema]
+
+
+class AllModels(Models):
+    """All models; beside them, as OpenAI's clients list them, those that make vectors of texts."""
+
+    object: str = "list"
+    data: list[OpenAiModel] = Field(description="What may be asked at `/v1/embeddings`.")
 
 
 class Variants(Schema):
@@ -76,8 +85,9 @@ def catalog_routes(context: ApiContext) -> APIRouter:
         return row
 
     @routes.get("/models", summary="All models")
-    async def models() -> Models:
-        return Models(models=model_rows(await context.snapshot()))
+    async def models() -> AllModels:
+        snapshot = await context.snapshot()
+        return AllModels(models=model_rows(snapshot), data=openai_models(snapshot))
 
     @routes.get("/models/{task}/{model}", summary="One model with its versions")
     async def model(task: TaskPath, model: ModelPath) -> ModelSchema:

@@ -18,6 +18,7 @@ from controlplane.views.headroom import HeadroomSchema
 from controlplane.views.history import LONGEST_S, history
 from controlplane.views.machines.core_shortage import CoreLevel
 from controlplane.views.plan_schemas import (
+    AnsweredStatusSchema,
     CertificateStatusSchema,
     CoreStatusSchema,
     KeysStatusSchema,
@@ -152,6 +153,7 @@ async def _plan_now(context: ApiContext, task: str | None) -> PlanSchema:
     row.certificate = CertificateStatusSchema.model_validate(context.certificate())
     row.client_keys = KeysStatusSchema.model_validate(context.keys_status())
     row.control_loop = LoopStatusSchema.model_validate(await context.control_loop())
+    row.answered = AnsweredStatusSchema.model_validate(await context.answered())
     cores, headroom = await context.cores(), await context.headroom()
     row.cores = CoreStatusSchema.model_validate(cores)
     if headroom:

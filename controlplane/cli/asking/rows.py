@@ -9,7 +9,7 @@ import orjson
 
 from variants.buckets import OPEN
 from variants.errors import InvalidInput
-from variants.figures import counted
+from variants.figures import MOST_NAMED, counted, some_of
 
 Spec = Mapping[str, Any]
 """An input or output of a task, as ``/v1/tasks`` has it: name, dtype, and the shape of a row."""
@@ -135,7 +135,7 @@ def array_names(
         if name not in shapes and len(specs) == 1 and len(fitting) == 1:
             name = fitting[0]
         if name not in shapes:
-            has = ", ".join(sorted(shapes)) or "none of numbers"
+            has = some_of(sorted(shapes), MOST_NAMED) or "none of numbers"
             raise InvalidInput(f"{source} has no array {name!r}; it has: {has}")
         found[spec["name"]] = name
     return found

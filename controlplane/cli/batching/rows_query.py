@@ -16,7 +16,8 @@ from controlplane.cli.asking.rows import Spec
 from controlplane.cli.batching.row import Row
 from controlplane.cli.gateway_client import at
 from controlplane.client.exchange import asked_about, query_document
-from controlplane.gateway.query.datatypes import BYTES, V2_NAMES
+from controlplane.gateway.query.v2.datatypes import BYTES, V2_NAMES
+from controlplane.slo_parameters import slo_parameters
 from planner.types import MAX_PRIORITY
 from variants.texts.inputs import TEXT
 from variants.types import FollowingAxis
@@ -75,17 +76,12 @@ class Batched:
     @property
     def parameters(self) -> dict[str, Any]:
         """Of the query; the lowest priority there is."""
-        given = {
-            "latency_slo_ms": DEADLINE_MS,
-            "priority": MAX_PRIORITY,
-            "binary_data_output": True,
-            "min_accuracy": self.accuracy,
-            "max_cost_usd_per_1k": self.cost,
-            "prefer": self.prefer,
-            "model_version": self.model_version,
-            "truncate": self.truncate or None,
-        }
-        return {name: value for name, value in given.items() if value is not None}
+        needs = slo_parameters(
+            latency_ms=DEADLINE_MS, accuracy=self.accuracy, cost=self.cost, prefer=self.prefer,
+            model_version=self.model_version, priority=MAX_PRIORITY,
+        )  # fmt: skip
+        cut = {"truncate": True} if self.truncate else {}
+        return {**needs, "binary_data_output": True, **cut}
 
 
 def query_of(asked: Batched, rows: Sequence[Row]) -> tuple[bytes, int]:

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from controlplane import client_keys
+from controlplane.access import client_keys
+from controlplane.access.client_keys import Role
 from controlplane.cli.gateway_client import UrlOption, connect
 from controlplane.cli.outcome import NotRunning, Output, OutputOption, emit
 from controlplane.cli.render import WITHOUT_KEY, printable, table
 from controlplane.cli.state_settings import StateDir, installed, is_elsewhere, read_settings
-from controlplane.client_keys import Role
 from variants.errors import ModellessError
 from variants.figures import duration
 

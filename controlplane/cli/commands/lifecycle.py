@@ -56,14 +56,14 @@ Workers = Annotated[
     typer.Option(metavar="N", help="Workers to split the cores into; else MODELLESS_WORKERS or 1."),
 ]
 
-STATES = ("control_loop", "cores", "storage", "certificate", "client_keys")
+STATES = ("answered", "control_loop", "cores", "storage", "certificate", "client_keys")
 """Fields of a plan that have a sentence where something is wrong."""
 TASK_BEGINS = re.compile(r"(?<=\.) (?=[a-z0-9][a-z0-9._-]*: [\d,]+ of )")
 EVICTION = "modelless"
 """The rule that is not worth a word."""
 COLOUR = {
     "as_planned": "green", "down": "red", "met": "green", "mostly_missed": "red",
-    "unwritable": "red", "certificate_ended": "red",
+    "unwritable": "red", "certificate_ended": "red", "tasks_unanswered": "red",
 }  # fmt: skip
 """Of the fleet and of what clients experience; yellow for what is between."""
 
@@ -332,7 +332,7 @@ def _detach(settings: Settings, example: str | None) -> None:
     prepare(settings)
     ready, log = settings.run_dir / "ready", settings.run_dir / "up.log"
     ready.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "controlplane.cli.main", "up"]
+    command = [sys.executable, "-P", "-m", "controlplane.cli.main", "up"]
     command += ["--example", example] if example else []
     with log.open("wb") as sink:
         child = subprocess.Popen(

@@ -17,7 +17,7 @@ from controlplane.cli.commands.models.variant_table import (
     said_accuracy,
     variant_table,
 )
-from controlplane.cli.commands.solve import solve
+from controlplane.cli.commands.planning.solve import solve
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import (

@@ -52,7 +52,7 @@ COMMANDS = {
     "Ask": (
         Entry(
             name="query",
-            target="controlplane.cli.commands.query:query",
+            target="controlplane.cli.commands.asking.query:query",
             help="Ask for a task within an SLO.",
         ),
         Entry(
@@ -67,7 +67,7 @@ COMMANDS = {
         ),
         Entry(
             name="feedback",
-            target="controlplane.cli.commands.feedback:feedback",
+            target="controlplane.cli.commands.asking.feedback:feedback",
             help="Say which classes of an answer were right.",
         ),
     ),
@@ -139,7 +139,7 @@ COMMANDS = {
         ),
         Entry(
             name="peaks",
-            target="controlplane.cli.commands.peaks:peaks",
+            target="controlplane.cli.commands.planning.peaks:peaks",
             help="Peaks of demand that are known beforehand.",
         ),
         Entry(
@@ -176,12 +176,12 @@ COMMANDS = {
     "Try": (
         Entry(
             name="simulate",
-            target="controlplane.cli.commands.simulate:simulate",
+            target="controlplane.cli.commands.planning.simulate:simulate",
             help="Try a policy on a trace, in simulated time.",
         ),
         Entry(
             name="export",
-            target="controlplane.cli.commands.export:export",
+            target="controlplane.cli.commands.planning.export:export",
             help="Catalog and devices as files, to simulate what runs.",
         ),
     ),

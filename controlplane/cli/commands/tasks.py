@@ -19,9 +19,9 @@ from controlplane.cli.render import (
     tensor,
     usd_per_million,
 )
-from planner.sentences import defaults_refuse, some_of
+from planner.sentences import defaults_refuse
 from variants.errors import InvalidInput
-from variants.figures import accuracy_floor, counted, figure
+from variants.figures import accuracy_floor, counted, figure, some_of
 from variants.images import numbers_in
 from variants.types import Prefer
 

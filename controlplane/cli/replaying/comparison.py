@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.asking.rows import QueryRows
-from controlplane.cli.commands.export import device_rows, known_catalog, planning_text
+from controlplane.cli.commands.planning.export import device_rows, known_catalog, planning_text
 from controlplane.cli.gateway_client import Client, at
 from controlplane.cli.replaying.held_texts import held_by_some
 from planner.eviction.registry import RULES
@@ -179,7 +179,7 @@ def simulated(
     Raises:
         InvalidInput: the simulator cannot read what the installation exports.
     """
-    from controlplane.cli.commands.simulate import collected_rarely
+    from controlplane.cli.commands.planning.simulate import collected_rarely
     from controlplane.files.catalog import catalog_snapshot, read_catalog, read_devices
     from planner.simulate import simulate
     from planner.simulation.setting import Setting

@@ -11,9 +11,8 @@ from typing import Any
 
 from controlplane.cli.asking.rows import QueryRows
 from controlplane.cli.gateway_client import Client
-from planner.sentences import some_of
 from variants.errors import InvalidInput, PayloadTooLarge
-from variants.figures import counted
+from variants.figures import counted, some_of
 
 MOST_LOOKED_AT = 100
 """Texts of a task that are looked at, spread over all: each is read by all tokenizers."""

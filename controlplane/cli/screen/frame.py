@@ -77,6 +77,7 @@ def _head(reading: Reading, now: datetime, width: int, stale: str) -> Iterator[s
     for standing in (
         None if plan is None else plan["standing"],
         None if reading.slo is None else reading.slo.get("standing"),
+        None if plan is None else plan.get("answered"),
         None if plan is None else plan.get("cores"),
         None if plan is None else plan.get("storage"),
         None if plan is None else plan.get("certificate"),

@@ -6,8 +6,7 @@ with slightly other shares. What is only that is no news (``is_news``).
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from planner.sentences import some_of
-from variants.figures import counted
+from variants.figures import counted, some_of
 from variants.types import Plan, TaskName, VariantKey, VariantName
 
 MOVED = 0.05

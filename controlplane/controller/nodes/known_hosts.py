@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 from controlplane.controller.events.journal import Journal
-from controlplane.profiling.places import NodeLoad
-from controlplane.profiling.profiles import Hosts
-from controlplane.profiling.setbacks import Setbacks
-from controlplane.profiling.staleness import BackEnd
+from controlplane.profiling.due.places import NodeLoad
+from controlplane.profiling.due.profiles import Hosts
+from controlplane.profiling.due.setbacks import Setbacks
+from controlplane.profiling.due.staleness import BackEnd
 from variants.errors import ModellessError
 from variants.types import DeviceKind, Variant
 

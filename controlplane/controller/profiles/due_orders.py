@@ -7,10 +7,10 @@ from math import inf
 
 from controlplane.controller.nodes.known_hosts import KnownHosts
 from controlplane.machine import machine_kinds
-from controlplane.profiling.orders import MeasuringOrder, orders
-from controlplane.profiling.places import NodeLoad
-from controlplane.profiling.profiles import Cause, measured_while_serving
-from controlplane.profiling.unanswered import unanswered
+from controlplane.profiling.due.orders import MeasuringOrder, orders
+from controlplane.profiling.due.places import NodeLoad
+from controlplane.profiling.due.profiles import Cause, measured_while_serving
+from controlplane.profiling.due.unanswered import unanswered
 from controlplane.settings import Settings
 from planner.types import Demand, Observation, class_of
 from variants.types import CatalogSnapshot, DeviceKind, ProfilingRequest, TaskName

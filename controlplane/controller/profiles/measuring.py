@@ -5,7 +5,7 @@ asked for, that no machine of the kind would give again, or that were measured b
 What a task, or a class of its queries, cannot be answered without, and what an operator waits for,
 is measured at once, beside whatever the node does, and before what is being measured there already,
 which goes on afterwards; the rest waits for a node whose workers are
-calm, for a while, and leaves busy ones pauses (``profiling.places``).
+calm, for a while, and leaves busy ones pauses (``profiling.due.places``).
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from controlplane.controller.events.journal import Journal
 from controlplane.controller.nodes.known_hosts import KnownHosts
 from controlplane.controller.profiles.due_orders import DueOrders
 from controlplane.controller.profiles.measuring_jobs import Job, MeasuringJobs, Nodes
-from controlplane.profiling.orders import MeasuringOrder
-from controlplane.profiling.places import node_loads
-from controlplane.profiling.rests import Attempt, attempt_of
-from controlplane.profiling.setbacks import Setbacks
+from controlplane.profiling.due.orders import MeasuringOrder
+from controlplane.profiling.due.places import node_loads
+from controlplane.profiling.due.rests import Attempt, attempt_of
+from controlplane.profiling.due.setbacks import Setbacks
 from controlplane.settings import Settings
 from planner.types import Observation, ProfileKey
 from variants.catalog.protocol import Catalog

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from controlplane.profiling.orders import MeasuringOrder
-from controlplane.profiling.places import NodeLoad, Pauses, calmest, goes_now
-from controlplane.profiling.setbacks import Setbacks
-from controlplane.profiling.staleness import BackEnd
+from controlplane.profiling.due.orders import MeasuringOrder
+from controlplane.profiling.due.places import NodeLoad, Pauses, calmest, goes_now
+from controlplane.profiling.due.setbacks import Setbacks
+from controlplane.profiling.due.staleness import BackEnd
 from planner.types import ProfileKey
 from variants.errors import Overloaded
 from variants.types import DeviceKindName, Profile

@@ -16,7 +16,7 @@ import orjson
 
 from controlplane.gateway.canaries.feedback_elsewhere import Elsewhere
 from controlplane.gateway.canaries.recent_answers import UNKNOWN, RecentAnswers
-from controlplane.gateway.counters import Counters
+from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.neighbours.siblings import files_of_others, named_after_node
 from controlplane.http_errors import error_body, parse_error, status_of
 from controlplane.live_state import LiveState

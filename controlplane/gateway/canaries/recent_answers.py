@@ -14,10 +14,10 @@ import numpy as np
 
 from controlplane.gateway.canaries.arms import Arm
 from controlplane.http_errors import request_id
-from planner.sentences import NAMED, some_of
+from planner.sentences import NAMED
 from variants.buckets import positions_axis
 from variants.errors import Conflict, InvalidInput, NotFound
-from variants.figures import counted
+from variants.figures import counted, some_of
 from variants.metrics.metric import MetricKind, parse_metric
 from variants.types import Task, TaskName, VariantName
 from workers.runtimes.protocol import Tensor

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from controlplane.gateway.embeddings.asked import VERSION, Asked, read_request
+from controlplane.gateway.embeddings.asked import Asked, read_request
 from controlplane.gateway.embeddings.collected import Collected
 from controlplane.gateway.embeddings.cutting import cut, rows_of_query
 from controlplane.gateway.query.parsing import ParsedQuery
@@ -21,7 +21,10 @@ from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.query.replies import JSON, ReplyMetadata
 from controlplane.gateway.texts.asked import BYTES, TRUNCATE
+from controlplane.gateway.tracing.watched import Watched
 from controlplane.http_errors import as_openai
+from controlplane.slo_parameters import slo_parameters
+from controlplane.views.catalog.text_vectors import VERSION
 from planner.types import Client, Query
 from variants.errors import InvalidInput
 from variants.texts.inputs import TEXT
@@ -86,6 +89,8 @@ def answer(
     except Exception as error:
         fail(path, error, respond, given_id)
         return
+    if isinstance(respond, Watched):
+        respond.task = asked.name
     request = Request(path, asked, received_ms, given_id, client)
     answering = asyncio.ensure_future(_answered(path, request, respond, given_id, gone))
     _UNDER_WAY.add(answering)
@@ -108,6 +113,8 @@ async def _answered(
     except Exception as error:
         fail(path, error, respond, given_id)
     else:
+        if isinstance(respond, Watched):
+            respond.made = request.made
         respond(200, body, JSON + headers)
 
 
@@ -160,6 +167,8 @@ class Request:
         self._received_ms = received_ms
         self._given_id = given_id
         self._client = client
+        self.made: ReplyMetadata | None = None
+        """How the first of its vectors were made, once they are there."""
 
     async def answered(self, gone: Gone) -> tuple[bytes, bytes]:
         """The body of its answer, and header lines.
@@ -180,7 +189,8 @@ class Request:
         first, *others = cut(texts, rows)
         version = one.version
         pieces = [await self._piece(first, version, self._received_ms, again=bool(others))]
-        version = pieces[0].metadata.model_version
+        self.made = pieces[0].metadata
+        version = self.made.model_version
         left = iter(others)
 
         async def ask() -> None:
@@ -262,18 +272,14 @@ class Request:
 
     def _inference(self, query: Query, texts: list[str]) -> dict[str, Any]:
         """The body of an inference request of the Open Inference Protocol that asks for this."""
-        needs = {
-            "latency_slo_ms": query.latency_ms,
-            "min_accuracy": query.accuracy,
-            "max_cost_usd_per_1k": query.cost,
-            "prefer": query.prefer,
-            "best_effort": query.best_effort or None,
-            "priority": query.priority,
-            "model_version": query.version,
-            TRUNCATE: self._asked.truncate or None,
-        }
+        parameters = slo_parameters(
+            latency_ms=query.latency_ms, accuracy=query.accuracy, cost=query.cost,
+            prefer=query.prefer, best_effort=query.best_effort, model_version=query.version,
+            priority=query.priority,
+        )  # fmt: skip
+        if self._asked.truncate:
+            parameters[TRUNCATE] = True
         entry = {"name": TEXT, "datatype": BYTES, "shape": [len(texts)], "data": texts}
-        parameters = {name: need for name, need in needs.items() if need is not None}
         return {"inputs": [entry], "parameters": parameters}
 
     def _entry(self, at: int, vector: Any) -> bytes:

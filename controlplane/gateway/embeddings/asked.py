@@ -7,12 +7,12 @@ from controlplane.gateway.images.asked import BESIDE, OUTLINE, PREFER, SLO, TASK
 from controlplane.gateway.query.parsing import json_of, query_v1
 from controlplane.gateway.query.query_fields import AskedByLength, flag_of, task_of, unknown
 from controlplane.gateway.texts.asked import TRUNCATE, likely_task
+from controlplane.views.catalog.text_vectors import VERSION, why_no_vectors
 from planner.types import Query
 from variants.buckets import BucketedTask
 from variants.checks.json_shape import shown as in_words
 from variants.errors import InvalidInput, PayloadTooLarge
 from variants.images import number_in
-from variants.metrics.metric import MetricKind, parse_metric
 from variants.types import Task, TaskName
 
 MOST_TEXTS = 2_048
@@ -21,8 +21,6 @@ MOST_BYTES = 2**20
 """Of a body, which is read on the event loop."""
 MOST_BRACKETS = 30_000
 """In a body. Lists and objects take more time and memory to be read than texts."""
-VERSION = "/"
-"""Between a task and a version of a model, in ``model``; names have none."""
 
 HEADERS = (b"slo-", b"x-modelless-")
 """How headers begin that ask for something."""
@@ -30,7 +28,6 @@ _KNOWN = frozenset({*SLO, PREFER, *BESIDE, TASK, OUTLINE})
 
 _BESIDE = frozenset({"best_effort", "model_version", "priority", "slo", "variant", TRUNCATE})
 _FIELDS = _BESIDE | {"dimensions", "encoding_format", "input", "model", "user"}
-_OF_VECTORS = frozenset({MetricKind.COSINE, MetricKind.NEAREST})
 
 
 class Asked(NamedTuple):
@@ -85,7 +82,8 @@ def read_request(
     name, version = _named(document.get("model"))
     task = _asked(name, tasks)
     face = task.face if isinstance(task, BucketedTask) else task
-    _check_task(face, name)
+    if why := why_no_vectors(face, name):
+        raise InvalidInput(why)
     texts = _texts(document.get("input"))
     needs = _needs(document, _own_headers(fields))
     if version is not None:
@@ -114,23 +112,6 @@ def _asked(name: str, tasks: Mapping[TaskName, Task]) -> Task | BucketedTask:
         return task_of(name, tasks)
     except AskedByLength as asked:
         return asked.task
-
-
-def _check_task(face: Task, name: str) -> None:
-    if parse_metric(face.metric).kind not in _OF_VECTORS:
-        raise InvalidInput(
-            f"task {name!r} gives no vectors: it is judged by {face.metric}, and tasks of vectors"
-            f" are by {' or '.join(sorted(_OF_VECTORS))}; ask it by /v1/query"
-        )
-    output = face.outputs[0]
-    if len(output.shape) != 1 or not output.dtype.startswith("float"):
-        raise InvalidInput(
-            f"task {name!r} gives no vector for each text: its output {output.name!r} is"
-            f" {output.dtype} of shape {list(output.shape)} for each row; ask it by /v1/query"
-        )
-    if face.text is None or face.text.pairs:
-        what = "pairs of texts" if face.text is not None else "no texts, as it has no tokenizer"
-        raise InvalidInput(f"task {name!r} takes {what}; ask it by /v1/query")
 
 
 def _texts(given: Any) -> list[str]:

@@ -12,8 +12,8 @@ from typing import Any
 from google.protobuf.json_format import ParseDict
 
 from controlplane.gateway.grpc.messages import SERVICE
-from controlplane.gateway.protocol_views import ProtocolViews
-from controlplane.gateway.repository import Repository
+from controlplane.gateway.open_inference.protocol_views import ProtocolViews
+from controlplane.gateway.open_inference.repository import Repository
 from variants.errors import InvalidInput, NotFound
 
 SERVING, NOT_SERVING = 1, 2

@@ -6,13 +6,13 @@ import logging
 import grpc
 import grpc.aio
 
+from controlplane.access.tls import FollowedCertificate, Pair
 from controlplane.gateway.grpc.service import Service
 from controlplane.gateway.http.client_limits import ClientLimits
 from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.protection.grpc_connections import GrpcConnections
 from controlplane.gateway.query.query_path import MAX_IN_FLIGHT
 from controlplane.settings import Settings
-from controlplane.tls import FollowedCertificate, Pair
 
 log = logging.getLogger(__name__)
 

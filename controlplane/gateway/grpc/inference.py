@@ -9,7 +9,11 @@ import orjson
 
 from controlplane.gateway.grpc.messages import ModelInferResponse
 from controlplane.gateway.grpc.wire import read_request, with_raw
-from controlplane.gateway.query.datatypes import (
+from controlplane.gateway.query.json_tensors import finite, same_rows
+from controlplane.gateway.query.parsing import ParsedQuery
+from controlplane.gateway.query.query_fields import AskedByLength, task_of
+from controlplane.gateway.query.replies import AskedAs, ReplyMetadata, V2Request
+from controlplane.gateway.query.v2.datatypes import (
     BYTES,
     bytes_of,
     check_size,
@@ -17,20 +21,9 @@ from controlplane.gateway.query.datatypes import (
     raw_tensor,
     source_type,
 )
-from controlplane.gateway.query.json_tensors import finite, same_rows
-from controlplane.gateway.query.parsing import ParsedQuery
-from controlplane.gateway.query.query_fields import AskedByLength, task_of
-from controlplane.gateway.query.replies import AskedAs, ReplyMetadata, V2Request
-from controlplane.gateway.query.v2_parsing import (
-    REGION,
-    at_length,
-    filled_query,
-    input_spec,
-    not_shared,
-    query_v2,
-    v2_form,
-    v2_shape,
-)
+from controlplane.gateway.query.v2.inputs import REGION, input_spec, not_shared, v2_shape
+from controlplane.gateway.query.v2.parsing import at_length, filled_query, query_v2
+from controlplane.gateway.query.v2.wanted_outputs import v2_form
 from controlplane.gateway.texts.asked import AskedInText
 from variants.errors import InvalidInput
 from variants.figures import counted

@@ -117,7 +117,8 @@ class Service:
         given_id, client = await self._admit(context, query=True)
         data = await self._read(context, given_id, asked_by=client)
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._ask(data, began_ms, answered, given_id, client)
+        respond = self._into(answered, "ModelInfer", began_ms, _fields(context))
+        self._ask(data, began_ms, respond, given_id, client)
         status, body, headers = await answered
         if status != 200:
             await context.abort(*status_of(orjson.loads(body)))
@@ -147,7 +148,8 @@ class Service:
                 answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
                 try:
                     data = await self._unpacked(data)
-                    self._ask(data, began_ms, answered, None, client)
+                    respond = self._into(answered, "ModelStreamInfer", began_ms, _fields(context))
+                    self._ask(data, began_ms, respond, None, client)
                 except ModellessError as error:
                     self._path.fail(error, self._path.enter(client, _into(answered)))
                 await writer.add(data, answered)
@@ -162,13 +164,13 @@ class Service:
         self,
         data: bytes,
         began_ms: float,
-        answered: "asyncio.Future[Answer]",
+        respond: Respond,
         given_id: bytes | None,
         client: Client,
     ) -> None:
         """Hand a query to the query path."""
         path = self._path
-        respond = path.enter(client, _into(answered))
+        respond = path.enter(client, respond)
         try:
             parsed = read_query(data, path.tasks, path.variant_of, began_ms, getrandbits(32))
             if client is not ANYBODY:
@@ -183,6 +185,20 @@ class Service:
             )  # fmt: skip
         except Exception as error:
             path.fail(error, respond, given_id=given_id)
+
+    def _into(
+        self,
+        answered: "asyncio.Future[Answer]",
+        method: str,
+        began_ms: float,
+        fields: dict[str, Any],
+    ) -> Respond:
+        """Where the answer of a query goes."""
+        respond, traces = _into(answered), self._path.traces
+        if traces is None:
+            return respond
+        parent, state = map(_bytes, map(fields.get, ("traceparent", "tracestate")))
+        return traces.watch(respond, method, began_ms, parent, state)
 
     async def _turn_away(
         self,

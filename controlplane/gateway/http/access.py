@@ -10,10 +10,10 @@ names them (``cross_origin``).
 from collections.abc import Iterable, Iterator, Mapping
 from hmac import compare_digest
 
-from controlplane.client_keys import ClientKey, Role, digest_of
+from controlplane.access.client_keys import ClientKey, Role, digest_of
+from controlplane.access.exposure import ANY, is_every_address, names_in
 from controlplane.dashboard.pages import ICONS, PAGES
-from controlplane.exposure import ANY, is_every_address, names_in
-from controlplane.gateway.client_counters import ByOldKey
+from controlplane.gateway.counting.client_counters import ByOldKey
 from controlplane.gateway.http.cross_origin import CrossOrigin
 from controlplane.gateway.protection.compression import unsupported
 from controlplane.settings import Settings

@@ -16,17 +16,17 @@ from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.gateway.canaries.feedback import Feedback
 from controlplane.gateway.canaries.feedback_routes import add_feedback_route
-from controlplane.gateway.client_counters import ClientCounters
-from controlplane.gateway.counters import Counters
+from controlplane.gateway.counting.client_counters import ClientCounters
+from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.http.guarded import AsgiApp, Guarded
-from controlplane.gateway.http.oip import add_protocol_routes
 from controlplane.gateway.http.query_routes import add_query_routes
-from controlplane.gateway.metrics import GatewayCollector
+from controlplane.gateway.open_inference.protocol_views import ProtocolViews
+from controlplane.gateway.open_inference.repository import Repository
+from controlplane.gateway.open_inference.routes import add_protocol_routes
 from controlplane.gateway.protection.compression import Inflater
-from controlplane.gateway.protocol_views import ProtocolViews
 from controlplane.gateway.query.query_path import QueryPath
-from controlplane.gateway.repository import Repository
+from controlplane.gateway.reports.metrics import GatewayCollector
 from controlplane.live_state import LiveState
 from controlplane.timestamps import timestamp_of
 from controlplane.views.service_status import slo_report

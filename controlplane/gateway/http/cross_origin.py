@@ -8,7 +8,7 @@ may.
 
 from collections.abc import Mapping
 
-from controlplane.exposure import ANY, origins_in
+from controlplane.access.exposure import ANY, origins_in
 
 METHODS = b"GET, HEAD, POST"
 ASKED = (

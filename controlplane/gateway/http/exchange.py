@@ -90,6 +90,14 @@ class Exchange:
             self.front.answer(self, status, body, headers)
 
 
+def route_of(target: bytes) -> str:
+    """Which inference route a path is of, without the names in it."""
+    if not target.startswith(_V2):
+        return target.decode("latin-1")
+    named = "/v2/models/{task}/versions/{variant}/infer"
+    return named if b"/versions/" in target else "/v2/models/{task}/infer"
+
+
 def is_query(target: bytes) -> bool:
     """Whether a path is one of the inference routes, as far as its ends say."""
     return target in (V1, EMBEDDINGS) or (target.startswith(_V2) and target.endswith(_INFER))

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from controlplane.client_keys import ClientKey, Role, read
+from controlplane.access.client_keys import ClientKey, Role, read
 from controlplane.gateway.http.access import Access, KnownClients
 from controlplane.gateway.query.query_context import QueryContext
 from controlplane.views.machines.keys_file import KeysStatus, keys_status

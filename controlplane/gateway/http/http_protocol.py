@@ -25,6 +25,7 @@ from controlplane.gateway.http.exchange import (
     asked_in_headers,
     head_without_upgrade,
     is_query,
+    route_of,
     task_and_variant,
 )
 from controlplane.gateway.http.known_head import TRIES, KnownHead, KnownHeads, known_head
@@ -36,6 +37,7 @@ from controlplane.gateway.overload.repeated_refusals import outline_of
 from controlplane.gateway.protection.compression import Body, Inflater
 from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.query.early_refusals import LainMs, known_to_be_new
+from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from variants.errors import InvalidInput, ModellessError
 
@@ -262,8 +264,9 @@ class Front(ClientConnection):
         if asked is not None:
             self.skipping = True  # also while it is answered
             received_ms, given_id = exchange.received_ms, exchange.given_id
+            respond = exchange.respond if self.path.traces is None else self._watched(exchange)
             self.skipping = self.path.turn_away_by_headers(
-                *asked, received_ms, exchange.respond, given_id, self._back_too_soon_ms(), client
+                *asked, received_ms, respond, given_id, self._back_too_soon_ms(), client
             )
         self.reading = not self.skipping
 
@@ -286,12 +289,25 @@ class Front(ClientConnection):
         else:
             self._ask(exchange, found, known_to_be_new)
 
+    def _watched(self, exchange: Exchange) -> Respond:
+        """Where its answer goes, if it may be traced."""
+        traces, fields = self.path.traces, exchange.fields
+        assert traces is not None
+        return traces.watch(
+            exchange.respond,
+            route_of(exchange.target),
+            exchange.received_ms,
+            fields.get(b"traceparent"),
+            fields.get(b"tracestate"),
+        )
+
     def _ask(self, exchange: Exchange, body: Body, lain_ms: LainMs) -> None:
+        respond = exchange.respond if self.path.traces is None else self._watched(exchange)
         if exchange.target == V1:
             self.path.handle_v1(
                 body,
                 exchange.received_ms,
-                exchange.respond,
+                respond,
                 exchange.given_id,
                 self._back_too_soon_ms(),
                 lain_ms,
@@ -304,15 +320,17 @@ class Front(ClientConnection):
                 body,
                 exchange.fields,
                 exchange.received_ms,
-                exchange.respond,
+                respond,
                 exchange.given_id,
                 exchange.client,
                 lambda: self.exchange is not exchange,
             )
         else:
-            self._infer(exchange, body, lain_ms)
+            self._infer(exchange, body, lain_ms, respond)
 
-    def _infer(self, exchange: Exchange, body: bytes | bytearray, lain_ms: LainMs) -> None:
+    def _infer(
+        self, exchange: Exchange, body: bytes | bytearray, lain_ms: LainMs, respond: Respond
+    ) -> None:
         """``/v2/models/{task}/infer`` or ``/v2/models/{task}/versions/{variant}/infer``."""
         named = task_and_variant(exchange.target)
         if named is None:
@@ -323,7 +341,7 @@ class Front(ClientConnection):
             body,
             exchange.fields.get(b"inference-header-content-length"),
             exchange.received_ms,
-            exchange.respond,
+            respond,
             exchange.given_id,
             self._back_too_soon_ms(),
             lain_ms,

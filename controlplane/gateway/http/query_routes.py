@@ -12,8 +12,9 @@ from controlplane.api.bodies.protocol import INFER
 from controlplane.api.bodies.queries import EXPLAIN, QUERY
 from controlplane.gateway.embeddings.answering import answer as answer_embeddings
 from controlplane.gateway.embeddings.described import EMBEDDINGS, ERRORS
-from controlplane.gateway.explanation import explained
+from controlplane.gateway.explaining.explanation import explained
 from controlplane.gateway.http.access import Access
+from controlplane.gateway.http.exchange import route_of
 from controlplane.gateway.images.asked import KIND, asked_by_image
 from controlplane.gateway.images.described import with_pictures
 from controlplane.gateway.images.misplaced import MISPLACED, misplaced
@@ -124,14 +125,15 @@ class Entrance:
             handle = partial(self._path.handle_image, body, self._asked_by_image(request))
         else:
             self._refuse_misplaced(request, v2=False)
-        return await _answer(
+        return await self._answer(
+            request,
             lambda respond: handle(
                 began_ms,
                 respond,
                 given_id,
                 takes=_takes(request),
                 client=self._client_of(request),
-            )
+            ),
         )
 
     def _asked_by_image(self, request: Request) -> dict[str, Any]:
@@ -155,10 +157,11 @@ class Entrance:
         began_ms, client = _received_ms(request), self._client_of(request)
         body, fields = await self._read(request), dict(request.scope["headers"])
         given_id = request.state.request_id.encode()
-        return await _answer(
+        return await self._answer(
+            request,
             lambda respond: answer_embeddings(
                 self._path, body, fields, began_ms, respond, given_id, client, _stays
-            )
+            ),
         )
 
     async def explain(self, request: Request) -> ExplanationSchema:
@@ -199,7 +202,8 @@ class Entrance:
         header = request.headers.get("inference-header-content-length")
         length = None if header is None else header.encode("latin-1")
         given_id = request.state.request_id.encode()
-        return await _answer(
+        return await self._answer(
+            request,
             lambda respond: self._path.handle_v2(
                 task,
                 variant,
@@ -210,8 +214,31 @@ class Entrance:
                 given_id,
                 takes=_takes(request),
                 client=self._client_of(request),
-            )
+            ),
         )
+
+    async def _answer(self, request: Request, start: Callable[[Respond], None]) -> Response:
+        """The response that a query gets which ``start`` hands to the query path."""
+        answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+
+        def into(status: int, body: bytes, headers: bytes) -> None:
+            if not answered.done():
+                lines = headers.decode("latin-1").splitlines()
+                fields = dict(line.split(": ", 1) for line in lines)
+                answered.set_result(Response(body, status, fields))
+
+        respond: Respond = into
+        if (traces := self._path.traces) is not None:
+            fields = dict(request.scope["headers"])
+            respond = traces.watch(
+                into,
+                route_of(request.url.path.encode("latin-1", "replace")),
+                _received_ms(request),
+                fields.get(b"traceparent"),
+                fields.get(b"tracestate"),
+            )
+        start(respond)
+        return await answered
 
     def _client_of(self, request: Request) -> Client:
         # The last of several headers, as what permits it has it.
@@ -244,20 +271,6 @@ def _takes(request: Request) -> bytes:
 def _received_ms(request: Request) -> float:
     """When its first byte came: it may have waited behind another one since."""
     return float(getattr(request.state, "received_ms", None) or monotonic_ms())
-
-
-async def _answer(start: Callable[[Respond], None]) -> Response:
-    """The response that a query gets which ``start`` hands to the query path."""
-    answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-
-    def respond(status: int, body: bytes, headers: bytes) -> None:
-        if not answered.done():
-            lines = headers.decode("latin-1").splitlines()
-            fields = dict(line.split(": ", 1) for line in lines)
-            answered.set_result(Response(body, status, fields))
-
-    start(respond)
-    return await answered
 
 
 def _stays() -> bool:

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 
-from planner.sentences import NAMED, some_of
+from planner.sentences import NAMED
 from planner.types import Query, Snapshot
 from variants.buckets import TaskTable, bucket_of
 from variants.errors import InvalidInput
+from variants.figures import some_of
 from variants.types import Task, TaskName
 
 

@@ -5,5 +5,5 @@ Each is a process with an event loop of its own; the kernel deals new connection
 Unix sockets in the run directory, and ``balance`` decides which connections a gateway that has too
 much to do passes on. ``neighbourhood`` has the last two of one gateway.
 
-It imports ``controlplane.gateway.counters`` and nothing else of the gateway.
+It imports ``controlplane.gateway.counting`` and nothing else of the gateway.
 """

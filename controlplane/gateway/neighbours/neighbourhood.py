@@ -6,7 +6,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Protocol
 
-from controlplane.gateway.counters import Counters
+from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.neighbours.balance import Balance, Passable
 from controlplane.gateway.neighbours.handover import SUFFIX, Handover
 from controlplane.gateway.neighbours.siblings import named_after_node

@@ -19,7 +19,7 @@ from zlib import crc32
 
 import orjson
 
-from controlplane.gateway.counters import Counters, staying
+from controlplane.gateway.counting.counters import Counters, staying
 
 log = logging.getLogger(__name__)
 

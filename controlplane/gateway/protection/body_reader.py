@@ -264,7 +264,7 @@ class BodyReader(asyncio.BufferedProtocol):
         ours.setblocking(False)
         try:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "controlplane.gateway.protection.read_bodies",
+                sys.executable, "-P", "-m", "controlplane.gateway.protection.read_bodies",
                 str(theirs.fileno()), pass_fds=[theirs.fileno()],
                 cwd=Path(__file__).parents[3],
             )  # fmt: skip

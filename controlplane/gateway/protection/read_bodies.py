@@ -30,7 +30,7 @@ from controlplane.gateway.protection.body_frames import (
 )
 from controlplane.gateway.query.lean_json import LongBody
 from controlplane.gateway.query.parsing import ParsedQuery, json_of, parse_v1
-from controlplane.gateway.query.v2_parsing import json_length, parse_v2
+from controlplane.gateway.query.v2.parsing import json_length, parse_v2
 from variants.errors import Internal, ModellessError, PayloadTooLarge
 from variants.images import expects_images
 from variants.types import Task, TaskName

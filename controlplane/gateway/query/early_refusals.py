@@ -261,7 +261,7 @@ class EarlyRefusals(QueryContext):
                 asked = ()
             holds = Holds(expected.until_ms, before_ms, workers, asked, expected.why)
             self.repeated.add(outline, query, expected.error, holds, now_ms)
-        self.count_demand(query)
+        self.demand.count(query)
         worded = self.repeated.wording(expected.error)
         answer = partial(self.refuse, worded, respond, query.task, given_id)
         due_ms = query.received_ms + query.latency_ms
@@ -328,7 +328,7 @@ class EarlyRefusals(QueryContext):
 
     def _count_again(self, found: Repeated, wording: Wording, now_ms: float) -> None:
         """Count a query that is refused as the one before was."""
-        self.count_demand(found.query)
+        self.demand.count(found.query)
         if wording.waits:
             self._narrow(found.query, found.holds.workers, now_ms)
 

@@ -20,6 +20,7 @@ from controlplane.gateway.query.query_errors import (
     silence,
     worker_error,
 )
+from controlplane.gateway.tracing.watched import Watched
 from planner import sentences as explain
 from planner.batching.protocol import Verdict
 from planner.types import (
@@ -108,6 +109,9 @@ class InFlight(OneAnswer):
         self.reason: Reason | PlacedReason = _PLANNED
         self.failed: frozenset[tuple[str, str]] = frozenset()
         """Variants that could not be loaded for this query, and where."""
+        self.watched = None
+        if respond.__class__ is Watched:
+            respond.flight, self.watched = self, respond
 
     def dispatch(self, query: Query) -> None:
         """Select a variant and a worker and send the query there, or answer why not."""
@@ -273,7 +277,7 @@ class InFlight(OneAnswer):
             self.path.awaiting.keep(self, self.parsed.query)
             return
         if refusal.code in _MAY_BE_IN_VAIN:
-            self.path.discount_demand(self.parsed.query)
+            self.path.demand.discount(self.parsed.query)
             if refusal.code is RefusalCode.VARIANT_NOT_FOUND:
                 path, query = self.path, self.parsed.query
                 if error := at_other_lengths(path.tasks, path.snapshot, query):

@@ -13,6 +13,7 @@ from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_context import QueryContext, Respond
 from controlplane.gateway.query.query_errors import expired_error
 from controlplane.gateway.query.replies import JSON, ReplyMetadata, encode_v1, encode_v1_apart
+from controlplane.gateway.tracing.watched import Watched
 from planner.types import Candidate, PlacedReason, Reason, WorkerView
 from variants.slots import tuple_of
 from workers.channel.reply import Reply
@@ -39,6 +40,7 @@ class OneAnswer:
         "respond",
         "sent_ms",
         "slot",
+        "watched",
         "worker",
     )
 
@@ -61,6 +63,8 @@ class OneAnswer:
     worker: WorkerView | None
     reason: Reason | PlacedReason
     """Why the candidate was chosen; it says nothing before that."""
+    watched: Watched | None
+    """Where its answer passes, if it may be traced."""
 
     def expire(self) -> None:
         """Answer because the deadline has passed."""
@@ -110,8 +114,11 @@ class OneAnswer:
                 self.fail(expired_error(query))
                 return
             met = False
-            body, headers = encode(parsed, outputs, metadata._replace(slo_met=False))
+            metadata = metadata._replace(slo_met=False)
+            body, headers = encode(parsed, outputs, metadata)
         id_line = path.answers.note(self.given_id, parsed.task, variant, outputs, self.arm, now_ms)
+        if self.watched is not None:
+            self.watched.made = metadata
         self.done = True
         path.counters.in_flight -= 1
         self._release()(200, body, headers + path.choice_lines(self.reason) + id_line)

@@ -11,8 +11,8 @@ import orjson
 
 from controlplane.gateway.canaries.diversions import Diversions
 from controlplane.gateway.canaries.recent_answers import RecentAnswers
-from controlplane.gateway.client_counters import ByOldKey, ClientCounters
-from controlplane.gateway.counters import Counters
+from controlplane.gateway.counting.client_counters import ByOldKey, ClientCounters
+from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.overload.held_answers import HeldAnswers
 from controlplane.gateway.overload.recent_refusals import RecentRefusals
 from controlplane.gateway.overload.refused_tasks import RefusedTasks
@@ -22,21 +22,21 @@ from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.protection.lethal_queries import LethalQueries
 from controlplane.gateway.protection.text_reader import TextReader
 from controlplane.gateway.query.deadline_guard import DeadlineGuard
+from controlplane.gateway.query.demand import Demand
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_errors import expired_error, header_lines
 from controlplane.gateway.query.replies import JSON, lines_from, placed_lines, reason_line
 from controlplane.gateway.query.waiting import STARTING, Waiting
 from controlplane.gateway.texts.holding import HoldingVersions
+from controlplane.gateway.tracing.watched import Traces, Watched
 from controlplane.http_errors import error_body, request_id, status_of
 from planner.batching.deadline_queue import GREEDY_SLACK
 from planner.batching.refusal_order import ClientShares, Standing
 from planner.eviction.query_rates import QueryRates
-from planner.selection.eligibility import profile_rule, without_slo
 from planner.selection.load_balancing import OthersQueries
 from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.refusal import is_infeasible
 from planner.selection.routes import EMPTY, RouteTable
-from planner.selection.select import suited
 from planner.types import (
     Candidate,
     Choice,
@@ -52,7 +52,7 @@ from planner.types import (
 from planner.zones.rings import Rings
 from variants.buckets import TaskTable
 from variants.errors import DeadlineExceeded, Internal, ModellessError, Overloaded
-from variants.types import Prefer, Task, TaskName, VariantKey, VariantName, WorkerId
+from variants.types import Prefer, Task, TaskName, VariantKey, WorkerId
 from workers.channel.client import WorkerConnection
 from workers.types import variant_id
 
@@ -70,13 +70,6 @@ done for a short query, and what it spares where it finds one is about ten times
 
 FREE_MS = 20.0
 """For so long it is not looked anew which worker is free first: there may be a thousand."""
-
-MAX_CLASSES = 10_000
-"""Distinct needs that are counted between two reports; clients may ask for anything."""
-
-DemandKey = tuple[TaskName, float, float | None, VariantName | None]
-"""What demand is counted by: task, latency SLO in ms, accuracy floor, and the variant that the
-query is pinned to, or that is to answer it where not every version may."""
 
 
 class Loader(Protocol):
@@ -134,6 +127,8 @@ class QueryContext:
         self.choice_lines: Callable[[Reason | PlacedReason], bytes] = reason_line
         """The header lines that say why an answer is what it is."""
         self.held_answers = HeldAnswers(clock_ms)
+        self.traces: Traces | None = None
+        """Says which queries are traced; None where none is."""
         self.advice = RetryAdvice(Random())
         self.counters = Counters()
         self.lethal = LethalQueries()
@@ -166,7 +161,7 @@ class QueryContext:
         self.clock_ms = clock_ms
         self.guard = DeadlineGuard(clock_ms, self.catch_up)
         self._ids: dict[tuple[str, str], int] = {}
-        self._demand: dict[DemandKey, int] = {}
+        self.demand = Demand(self.snapshot_for)
         self._pressed_until_ms = -inf
         self._vain_looks = 0
         """In a row, since a query could not be answered in time."""
@@ -302,10 +297,15 @@ class QueryContext:
             return respond
         counters = self._counted(client)
 
+        answered = respond.respond if isinstance(respond, Watched) else respond
+
         def counted(status: int, body: bytes, headers: bytes) -> None:
             counters.ended(answered=status == 200)
-            respond(status, body, headers)
+            answered(status, body, headers)
 
+        if isinstance(respond, Watched):
+            respond.respond = counted
+            return respond
         return counted
 
     def refused_unread(self, client: Client) -> None:
@@ -378,6 +378,8 @@ class QueryContext:
             task: name of the task to count the error at; empty where it is not known.
             given_id: the caller's ``X-Request-Id``.
         """
+        if respond.__class__ is Watched:
+            respond.task = task
         id_ = request_id(given_id)
         if not isinstance(error, ModellessError) or isinstance(error, Internal):
             log.error("request %s failed", id_, exc_info=error)
@@ -404,6 +406,8 @@ class QueryContext:
         now_ms: float | None = None,
     ) -> None:
         """Answer with a refusal for want of time that was worded before; else as ``fail``."""
+        if respond.__class__ is Watched:
+            respond.task = task
         id_ = request_id(given_id).encode()
         if now_ms is None:
             now_ms = self.clock_ms()
@@ -431,55 +435,6 @@ class QueryContext:
             known = self._free_ms[task] = (now_ms, free_ms)
         left_ms = known[1] - now_ms
         return left_ms if left_ms > 0.0 else 0.0
-
-    def count_demand(self, query: Query) -> None:
-        """Count a query as demand."""
-        task, rows, _, latency_ms, accuracy, _, _, _, variant = query[:9]
-        if query.version is not None or query.unread:
-            variant = self._answering(query)
-        key = (task, latency_ms, accuracy, variant)
-        demand = self._demand
-        if key in demand or len(demand) < MAX_CLASSES:
-            demand[key] = demand.get(key, 0) + rows
-
-    def _answering(self, query: Query) -> VariantName | None:
-        """For which variant a query counts that only some versions may answer.
-
-        What a plan has for all queries of its class is no use to it. For one that is pinned a plan
-        has a place already, so it counts as if it named the variant that suits it best.
-        """
-        if query.variant is not None:
-            return query.variant
-        found = suited(self.snapshot_for(query), query)
-        return None if found is None else found.variant
-
-    def discount_demand(self, query: Query) -> None:
-        """Take a refused query out of the demand if no variant could ever have answered it.
-
-        No plan can do anything for it: it asks for more rows than any batch has, or for more
-        accuracy than there is. What another worker, another device kind or a load would help stays
-        demand, because that is what plans are made for. So does what takes too long or costs too
-        much: a profile says so, which may be wrong, and is found out because it is asked for.
-        """
-        view = self.snapshot_for(query).tasks.get(query.task)
-        candidates = () if view is None else view.pinned_to(query.variant)
-        floor = None if query.best_effort else query.accuracy
-        needs = without_slo(query)._replace(accuracy=floor)
-        obstacle = profile_rule(needs, self.snapshot.transport_ms)
-        if any(obstacle(candidate) is None for candidate in candidates):
-            return
-        variant = self._answering(query) if query.of_some_versions else query.variant
-        key = (query.task, query.latency_ms, query.accuracy, variant)
-        left = self._demand.get(key, 0) - query.rows
-        if left > 0:
-            self._demand[key] = left
-        else:  # it may have been reported already, where it was held for a while
-            self._demand.pop(key, None)
-
-    def take_demand(self) -> dict[DemandKey, int]:
-        """Rows that were asked for since this was last called."""
-        taken, self._demand = self._demand, {}
-        return taken
 
     def catch_up(self) -> None:
         """Send to workers what waits for the end of this turn, and take in what they answered.

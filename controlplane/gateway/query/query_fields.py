@@ -11,6 +11,15 @@ from heapq import nsmallest
 from typing import Any
 
 from controlplane.files.fields import MAX_LATENCY_MS
+from controlplane.slo_parameters import (
+    ACCURACY,
+    BEST_EFFORT,
+    COST,
+    LATENCY,
+    MODEL_VERSION,
+    PREFER,
+    PRIORITY,
+)
 from planner.sentences import there_are
 from planner.types import DEFAULT_PRIORITY, MAX_PRIORITY
 from variants.buckets import BucketedTask, TaskTable
@@ -21,16 +30,7 @@ from variants.types import NAME, Prefer, Task, TaskName, VariantName
 MAX_NAME = 128
 
 PARAMETERS = frozenset(
-    {
-        "best_effort",
-        "latency_slo_ms",
-        "max_cost_usd_per_1k",
-        "min_accuracy",
-        "model_version",
-        "prefer",
-        "priority",
-        "timeout",
-    }
+    {ACCURACY, BEST_EFFORT, COST, LATENCY, MODEL_VERSION, PREFER, PRIORITY, "timeout"}
 )
 """Parameters of the Open Inference Protocol that say what a query needs."""
 

@@ -27,7 +27,7 @@ from controlplane.gateway.query.lean_json import LongBody
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
 from controlplane.gateway.query.query_context import Loader, Respond
 from controlplane.gateway.query.skimming import skim_v1, skim_v2
-from controlplane.gateway.query.v2_parsing import json_bytes, parse_v2
+from controlplane.gateway.query.v2.parsing import json_bytes, parse_v2
 from controlplane.gateway.texts.asked import AskedInText, check_numbers
 from planner.types import ANYBODY, Client, Query
 from variants.errors import InvalidInput, ModellessError, Overloaded
@@ -346,7 +346,7 @@ class QueryPath(EarlyRefusals):
         flight = InFlight(self, parsed, respond, given_id)
         if not self._took(flight):
             return
-        self.count_demand(parsed.query)
+        self.demand.count(parsed.query)
         try:
             flight.dispatch(parsed.query)
         except Exception as error:

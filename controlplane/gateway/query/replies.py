@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from controlplane.gateway.query.datatypes import BYTES, V2_NAMES, best_classes, bytes_of
+from controlplane.gateway.query.v2.datatypes import BYTES, V2_NAMES, best_classes, bytes_of
 from planner.types import PlacedReason, Reason
 from variants.buckets import following_axes
 from variants.metrics.positions import positions_first

@@ -16,7 +16,7 @@ from controlplane.gateway.query.json_tensors import MAX_ROWS
 from controlplane.gateway.query.lean_json import lists_in
 from controlplane.gateway.query.parsing import query_v1
 from controlplane.gateway.query.query_fields import task_of
-from controlplane.gateway.query.v2_parsing import query_v2
+from controlplane.gateway.query.v2.parsing import query_v2
 from planner.types import Query
 from variants.errors import InvalidInput, TaskNotFound
 from variants.types import Task, TaskName

@@ -4,12 +4,19 @@ The control loop listens nowhere: it tells of itself through the live state once
 (``controlplane.controller.events.loop_report``), and what it told last stays.
 """
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from time import time
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from controlplane.residency.standing import standings
+from controlplane.timestamps import StampAges
+from variants.types import CatalogSnapshot, RuleKind
+from workers.types import WorkerStatus
 
 FROM_THE_START = (
     "worker_joined", "worker_left", "worker_lost", "worker_warning", "quarantined",
@@ -31,6 +38,45 @@ class ControlLoopSeen:
     frozen: bool = False
     """Whether an operator has the plan stay as it is."""
     rules_not_kept: int = 0
+
+
+class HeardOfLoop:
+    """What the control loop told last of itself."""
+
+    def __init__(self) -> None:
+        self.told: Mapping[str, Any] = {}
+        """Empty until it does."""
+        self._ages = StampAges()
+
+    def hear(self, told: Mapping[str, Any] | None) -> None:
+        """It has told, or has not."""
+        self.told = told or self.told
+
+    def silent_s(self) -> float | None:
+        """How long ago it turned last; None where it has not said."""
+        turned_s = self.told.get("turned_s")
+        return None if turned_s is None else self._ages.age_s("control loop", float(turned_s))
+
+
+async def loop_seen(
+    heard: HeardOfLoop, catalog: CatalogSnapshot, statuses: Sequence[WorkerStatus], *, frozen: bool
+) -> ControlLoopSeen:
+    """The control loop, by what it told last and by what the catalog and workers say.
+
+    Args:
+        frozen: whether an operator has the plan stay as it is.
+    """
+    now_s = time()
+    kept = await asyncio.to_thread(standings, catalog, statuses, now_s)
+    return ControlLoopSeen(
+        told=heard.told,
+        now_s=now_s,
+        silent_s=heard.silent_s(),
+        frozen=frozen,
+        rules_not_kept=sum(
+            not kept[rule.id].kept for rule in catalog.rules if rule.kind is not RuleKind.FREEZE
+        ),
+    )
 
 
 def control_loop_metrics(seen: ControlLoopSeen) -> Iterator[Metric]:

@@ -64,7 +64,7 @@ class DemandReport:
             machine's cores was used lately (``variants.core_time``), or null.
         """
         tightest: dict[str, float] = {}
-        for (task, latency_ms, accuracy, variant), rows in self._path.take_demand().items():
+        for (task, latency_ms, accuracy, variant), rows in self._path.demand.take().items():
             if variant is not None and (task, variant) not in self._known.variants:
                 continue  # clients may pin to any name
             steps = self._known.accuracies.get(task, ())

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.gateway.counting.task_counters import BOUNDS_MS, TaskCounters
 from controlplane.gateway.reports.recent_outcomes import Counted, difference
-from controlplane.gateway.task_counters import BOUNDS_MS, TaskCounters
 from controlplane.views.history import slot_of
 
 

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from controlplane.gateway.counting.task_counters import CacheCounters
 from controlplane.gateway.query.one_answer import encode
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_context import Respond
@@ -18,7 +19,7 @@ from controlplane.gateway.query.replies import ReplyMetadata
 from controlplane.gateway.sharing.content import content_key, may_get
 from controlplane.gateway.sharing.kept_answers import Kept, KeptAnswers, Source
 from controlplane.gateway.sharing.shared_flight import SharedFlight, concerns_all
-from controlplane.gateway.task_counters import CacheCounters
+from controlplane.gateway.tracing.watched import Watched
 from planner.selection.eligibility import stage_answers
 from planner.types import Candidate, Choice, PlacedReason, Query, Reason
 from variants.types import CatalogSnapshot, Prefer, TaskName, VariantName
@@ -141,7 +142,12 @@ class Shares:
             kept.variant, kept.model_version, kept.worker, kept.batch_size,
             0.0, 0.0, candidate.accuracy, 0.0, True,
         )  # fmt: skip
-        answer = self._encoded(parsed, given_id, kept.outputs, made, lookup_ms, Reason.CACHED)
+        watched = None
+        if isinstance(respond, Watched):
+            watched, respond.task = respond, query.task
+        answer = self._encoded(
+            parsed, given_id, kept.outputs, made, lookup_ms, Reason.CACHED, watched
+        )
         if answer is None:
             path.fail(expired_error(query), respond, query.task, given_id)
             return
@@ -156,11 +162,13 @@ class Shares:
         made: ReplyMetadata,
         lookup_ms: float,
         reason: Reason | PlacedReason,
+        watched: Watched | None,
     ) -> tuple[bytes, bytes] | None:
         """An answer that took no run of its own, counted; None where it is too late for one.
 
         Args:
             made: with ``slo_met`` for an answer in time.
+            watched: where it passes, if it may be traced.
         """
         path, query = self._path, parsed.query
         began_ms = path.clock_ms()
@@ -174,6 +182,8 @@ class Shares:
                 return None
             made = made._replace(slo_met=False)
             body, headers = encode(parsed, outputs, made)
+        if watched is not None:
+            watched.made = made
         counters = path.counters.task(query.task)
         counters.chosen(reason)
         counters.reused(
@@ -210,7 +220,7 @@ class Shares:
         if len(runs) < MOST_RUNS:
             self._running[place] = [*runs, flight]
         flight.respond = partial(_respond_missed, flight.respond)
-        self._path.count_demand(query)
+        self._path.demand.count(query)
         flight.run(query)
 
     def answered(self, run: SharedFlight, reply: Reply, now_ms: float) -> None:
@@ -279,8 +289,9 @@ class Shares:
             reply.queue_us / 1000, reply.run_us / 1000, candidate.accuracy, 0.0, True,
         )  # fmt: skip
         answer = self._encoded(
-            flight.parsed, flight.given_id, reply.outputs, made, flight.lookup_ms, run.reason
-        )
+            flight.parsed, flight.given_id, reply.outputs, made, flight.lookup_ms, run.reason,
+            flight.watched,
+        )  # fmt: skip
         if answer is None:
             flight.fail(expired_error(flight.parsed.query))
         else:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from controlplane.gateway.query.datatypes import elements_of
 from controlplane.gateway.query.json_tensors import MAX_ROWS
 from controlplane.gateway.query.query_fields import parameters_of
+from controlplane.gateway.query.v2.datatypes import elements_of
 from variants.checks.json_shape import shown
 from variants.errors import InvalidInput
 from variants.figures import counted

@@ -9,7 +9,8 @@ import numpy as np
 from controlplane.gateway.query.parsing import ParsedQuery, ReadRows, query_v1
 from controlplane.gateway.query.query_fields import AskedByLength, flag_of, parameters_of, task_of
 from controlplane.gateway.query.replies import AskedAs
-from controlplane.gateway.query.v2_parsing import query_v2, v2_form
+from controlplane.gateway.query.v2.parsing import query_v2
+from controlplane.gateway.query.v2.wanted_outputs import v2_form
 from controlplane.gateway.texts.asked import MOST_CHARACTERS, NOT_YET, TRUNCATE, TokenizerLoading
 from controlplane.gateway.texts.given import listed_texts, texts_of_entry
 from variants.buckets import BucketedTask, TaskTable

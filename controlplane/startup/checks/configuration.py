@@ -20,7 +20,7 @@ def names(settings: Settings) -> Iterator[Finding]:
 
 def keys(settings: Settings) -> Iterator[Finding]:
     """The file of the clients' keys, where there is one."""
-    from controlplane import client_keys
+    from controlplane.access import client_keys
 
     try:
         found = client_keys.read(settings.client_keys_path)
@@ -49,9 +49,9 @@ def rules(settings: Settings) -> Iterator[Finding]:
 
 def access(settings: Settings) -> Iterator[Finding]:
     """From where the gateway is reached, and its certificate. Unsafe settings fail earlier."""
-    from controlplane.exposure import is_loopback
+    from controlplane.access.exposure import is_loopback
+    from controlplane.access.tls import check, seconds_of
     from controlplane.startup.settings_warnings import open_to_all_clients
-    from controlplane.tls import check, seconds_of
     from controlplane.views.machines.certificate_status import (
         REMEDY,
         CertificateLevel,

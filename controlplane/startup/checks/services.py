@@ -14,10 +14,9 @@ from controlplane.startup.checks.installation import import_fault, version_of
 from controlplane.startup.checks.machine import gateway_runs
 from controlplane.startup.checks.state import running_here
 from controlplane.views.storage_status import LIVE_STATE_SLOW
-from planner.sentences import some_of
 from variants.buckets import asked_name
 from variants.errors import ModellessError
-from variants.figures import counted
+from variants.figures import counted, some_of
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -72,7 +71,11 @@ def _port(settings: Settings, name: str, number: int, remedy: str) -> Finding:
 
 def ray(settings: Settings) -> Iterator[Finding]:
     """The Ray cluster that is named by its address, which is not joined for that."""
-    from controlplane.cluster.ray_processes import answers_in_time, head_address, refuses_token
+    from controlplane.cluster.processes.named_cluster import (
+        answers_in_time,
+        head_address,
+        refuses_token,
+    )
 
     if not settings.ray_address:
         yield fine("ray", "one machine: `modelless up` starts its own")

@@ -65,6 +65,20 @@ class StageSchema(VersionSchema):
     )
 
 
+class PromotionAsked(Schema):
+    """Which version is to be live; without a body, the newest."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: int | None = Field(
+        None,
+        ge=1,
+        le=2**31 - 1,
+        description="Its number. Null: the newest, where it is clear that this one is meant.",
+        examples=[2],
+    )
+
+
 class ModelSchema(Schema):
     """A model with its versions, oldest first."""
 

@@ -29,7 +29,7 @@ from tests.bench.serving.load import Job, run
 from tests.bench.serving.lone import Asked, asked_in_turn
 from tests.controlplane.serving import DOUBLE, TASK, Served, serving
 from workers.channel import client
-from workers.execution.server import Peer
+from workers.execution.listening.peer import Peer
 from workers.host import WorkerHost, settle_memory
 
 WAYS = ("two processes", "one process", "one, no socket")

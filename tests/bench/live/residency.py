@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from controlplane.cli.commands.export import catalog_rows, device_rows
+from controlplane.cli.commands.planning.export import catalog_rows, device_rows
 from tests.integration.deployment import CLI, Deployment, deployed, environment, short_directory
 from tests.integration.trace_player import Asked, Told, play
 from tests.ports import free_port

@@ -7,8 +7,9 @@ in each round, in turns, and is asked every rate once with the round's own arriv
 is one of many and meets all alike. The goodput is the highest rate up to which 99 % of all queries
 of all rounds were answered in time.
 
-``--beside FOLDER`` has another checkout in turns with this one, and may be given several times;
-``--without-peer`` leaves mosec out.
+``--beside FOLDER`` has another checkout in turns with this one, and ``--slices SLICES`` this one
+with its cores divided in another way; both may be given several times. ``--without-peer`` leaves
+mosec out.
 """
 
 import argparse
@@ -100,22 +101,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--beside", type=Path, action="append", default=[], metavar="FOLDER")
+    parser.add_argument("--slices", action="append", default=[], metavar="SLICES")
     parser.add_argument("--without-peer", action="store_true")
     given = parser.parse_args()
     model = next(each for each in MODELS if each.name == given.model)
     rates = sorted(map(float, given.rates.split(",")))
-    folders = {"here": Path.cwd()}
-    folders |= {f"beside {n}": path.resolve() for n, path in enumerate(given.beside, start=1)}
-    pooled = {name: Pooled() for name in folders}
+    besides = {f"beside {n}": path.resolve() for n, path in enumerate(given.beside, start=1)}
+    ours = {name: (folder, "") for name, folder in {"here": Path.cwd(), **besides}.items()}
+    ours |= {slices: (Path.cwd(), slices) for slices in given.slices}
+    pooled = {name: Pooled() for name in ours}
     print(machine.describe(), flush=True)
     with machine.Others() as others, TemporaryDirectory() as made, short_directory() as home:
         files = export(model, Path(made))
-        for at, folder in enumerate(folders.values()):
+        for at, (folder, slices) in enumerate(ours.values()):
             with sources(folder):
-                servers.register(home / str(at), model, files)
+                servers.register(home / str(at), model, files, slices)
         for seed in range(given.rounds):
-            for at, (name, folder) in enumerate(folders.items()):
-                with sources(folder), servers.ours(home / str(at)) as server:
+            for at, (name, (folder, slices)) in enumerate(ours.items()):
+                with sources(folder), servers.ours(home / str(at), slices) as server:
                     one_round(server, model, rates, given.seconds, seed, pooled[name])
             if not given.without_peer:
                 mosec = pooled.setdefault("mosec", Pooled())
@@ -134,7 +137,7 @@ def show(model: Model, rates: Sequence[float], pooled: dict[str, Pooled]) -> Non
             for rate in rates
         )
         print(
-            f"  {name:9} one in flight {median(found.lone_ms):6.2f} ms  {CLIENTS} in flight "
+            f"  {name:10} one in flight {median(found.lone_ms):6.2f} ms  {CLIENTS} in flight "
             f"{median(found.many_qps):7,.0f}/s  {shares}  goodput {found.goodput():,.0f}/s",
             flush=True,
         )

@@ -11,9 +11,9 @@ from functools import partial
 
 import numpy as np
 
-from controlplane.gateway.query.datatypes import V2_NAMES
 from controlplane.gateway.query.parsing import parse_v1
-from controlplane.gateway.query.v2_parsing import parse_v2
+from controlplane.gateway.query.v2.datatypes import V2_NAMES
+from controlplane.gateway.query.v2.parsing import parse_v2
 from variants.types import Slo, Task, TaskName, TensorSpec
 
 SHAPES = ((8,), (64,), (256,), (28, 28), (3, 32, 32), (3, 64, 64))

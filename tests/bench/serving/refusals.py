@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from controlplane.gateway.query.datatypes import V2_NAMES
 from controlplane.gateway.query.query_path import QueryPath
+from controlplane.gateway.query.v2.datatypes import V2_NAMES
 from planner.selection.routes import EMPTY
 from tests.bench.serving.reading import quartiles_us
 from tests.planner.builders import NOW_MS, catalog, key, profile, snapshot, task, variant, worker

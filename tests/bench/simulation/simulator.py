@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
-from controlplane.cli.commands.simulate import collected_rarely
+from controlplane.cli.commands.planning.simulate import collected_rarely
 from planner.policies.registry import POLICIES
 from planner.simulate import simulate
 from planner.simulation.results import Report

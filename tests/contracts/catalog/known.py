@@ -24,5 +24,7 @@ def in_threads(count: int, call: Callable[[int], object]) -> list[object]:
 
 
 def change_slo(catalog: Catalog, of: str, change: Callable[[Slo], Slo]) -> tuple[Slo, Slo]:
-    before, after = catalog.change_task(TaskName(of), lambda one: replace(one, slo=change(one.slo)))
+    [(before, after)] = catalog.change_tasks(
+        [TaskName(of)], lambda one: replace(one, slo=change(one.slo))
+    )
     return before.slo, after.slo

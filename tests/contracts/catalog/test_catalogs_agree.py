@@ -62,12 +62,16 @@ def set_stage(tasks: list[TaskName], model: str, number: int, stage: Stage) -> S
     return lambda catalog: catalog.set_stage(tasks, ModelName(model), number, stage)
 
 
-def remove_task(of: str) -> Step:
-    return lambda catalog: catalog.remove_task(TaskName(of))
+def promote(tasks: list[TaskName], model: str, number: int | None) -> Step:
+    return lambda catalog: catalog.promote(tasks, ModelName(model), number)
 
 
-def remove_version(of: str, model: str, number: int) -> Step:
-    return lambda catalog: catalog.remove_version(TaskName(of), ModelName(model), number)
+def remove_task(tasks: list[TaskName]) -> Step:
+    return lambda catalog: catalog.remove_task(*tasks)
+
+
+def remove_version(tasks: list[TaskName], model: str, number: int) -> Step:
+    return lambda catalog: catalog.remove_version(tasks, ModelName(model), number)
 
 
 def rule(of: str, model: str, number: int, cpu: str, replicas: int, word: RuleKind) -> Step:
@@ -149,8 +153,9 @@ steps = st.one_of(
     st.builds(put_profile, model, number, of, cpu, latency_ms),
     st.builds(set_stage, some_tasks, model, number, st.sampled_from(Stage)),
     st.builds(next_version, of, model),
-    st.builds(remove_task, of),
-    st.builds(remove_version, of, model, number),
+    st.builds(promote, some_tasks, model, st.none() | number),
+    st.builds(remove_task, some_tasks),
+    st.builds(remove_version, some_tasks, model, number),
     st.builds(set_canary, some_tasks, model, number, st.sampled_from([0.0, 0.05, 1.0])),
     st.builds(end_canary, some_tasks, model),
     st.builds(settle_canary, of, st.booleans(), st.integers(0, 2)),

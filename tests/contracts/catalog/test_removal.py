@@ -115,7 +115,7 @@ def test_a_retired_version_goes_and_the_others_stay(catalog: Catalog) -> None:
     catalog.register(registration())
     catalog.register(registration(number=2))
     retire(catalog, 1)
-    removed = catalog.remove_version(DIGITS, MLP, 1)
+    removed = catalog.remove_version([DIGITS], MLP, 1)
     assert removed.versions == (version(stage=Stage.RETIRED),)
     assert removed.variants == (variant(),)
     left = catalog.snapshot()
@@ -127,9 +127,9 @@ def test_a_retired_version_goes_and_the_others_stay(catalog: Catalog) -> None:
 def test_a_version_that_may_answer_cannot_go(catalog: Catalog) -> None:
     catalog.register(registration())
     with pytest.raises(Conflict, match="mlp-v1 of task 'digits' is live; only a retired version"):
-        catalog.remove_version(DIGITS, MLP, 1)
+        catalog.remove_version([DIGITS], MLP, 1)
     with pytest.raises(NotFound, match="task 'digits' has no version mlp-v2"):
-        catalog.remove_version(DIGITS, MLP, 2)
+        catalog.remove_version([DIGITS], MLP, 2)
     assert (catalog.revision(), catalog.leftovers()) == (1, frozenset())
 
 
@@ -161,7 +161,7 @@ def test_what_nothing_uses_is_freed_once(catalog: Catalog) -> None:
     catalog.register(of_bytes(SOURCE, ARTIFACT))
     catalog.register(of_bytes(SOURCE, OTHER, number=2))
     retire(catalog, 1)
-    catalog.remove_version(DIGITS, MLP, 1)
+    catalog.remove_version([DIGITS], MLP, 1)
     assert catalog.leftovers() == {SOURCE, ARTIFACT}
     deleted: list[Digest] = []
     freed = catalog.free(deleted.append)
@@ -178,7 +178,7 @@ def test_what_is_left_over_is_freed_in_parts(catalog: Catalog) -> None:
     catalog.register(of_bytes(SOURCE, ARTIFACT))
     catalog.register(of_bytes(SOURCE, OTHER, number=2))
     retire(catalog, 1)
-    catalog.remove_version(DIGITS, MLP, 1)
+    catalog.remove_version([DIGITS], MLP, 1)
     first, second = sorted((SOURCE, ARTIFACT))
     deleted: list[Digest] = []
     assert catalog.free(deleted.append, most=1).used == (first,) == (SOURCE,)
@@ -236,3 +236,30 @@ def test_nothing_is_registered_while_something_is_discarded(catalog: Catalog) ->
     assert catalog.discard((ARTIFACT,), slowly) == (ARTIFACT,)
     writing.join()
     assert order == ["discarded", "registered"]
+
+
+def test_several_tasks_go_at_once_or_none_does(catalog: Catalog) -> None:
+    catalog.register(registration())
+    with pytest.raises(NotFound, match="there is no task 'letters'"):
+        catalog.remove_task(DIGITS, LETTERS)
+    assert catalog.snapshot().tasks == (task(),)
+    catalog.register(registration(of="letters"))
+    revision = catalog.revision()
+    removed = catalog.remove_task(DIGITS, LETTERS)
+    assert removed.versions == (version(), version(of="letters"))
+    assert removed.of(LETTERS).variants == (variant(of="letters"),)
+    assert (catalog.snapshot().tasks, catalog.revision()) == ((), revision + 1)
+
+
+def test_a_version_goes_from_several_tasks_at_once_or_from_none(catalog: Catalog) -> None:
+    catalog.register(registration())
+    catalog.register(registration(of="letters"))
+    retire(catalog, 1)
+    with pytest.raises(Conflict, match="mlp-v1 of task 'letters' is live"):
+        catalog.remove_version([DIGITS, LETTERS], MLP, 1)
+    assert len(catalog.snapshot().versions) == 2
+    assert catalog.leftovers() == frozenset()
+    catalog.set_stage([LETTERS], MLP, 1, Stage.RETIRED)
+    removed = catalog.remove_version([DIGITS, LETTERS], MLP, 1)
+    assert [one.task for one in removed.versions] == [DIGITS, LETTERS]
+    assert catalog.snapshot().versions == ()

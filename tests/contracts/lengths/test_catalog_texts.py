@@ -114,7 +114,7 @@ def test_a_version_may_have_a_tokenizer_of_its_own(somewhere: Place) -> None:
     assert again.tokenizer(OWN.tokenizer) == OWN_TOKENIZER
     # It goes with the version.
     catalog.set_stage([TaskName("opinions")], VIEW, 1, Stage.RETIRED)
-    catalog.remove_version(TaskName("opinions"), VIEW, 1)
+    catalog.remove_version([TaskName("opinions")], VIEW, 1)
     assert again.tokenizer(TEXT.tokenizer) == TOKENIZER
     with pytest.raises(NotFound):
         again.tokenizer(OWN.tokenizer)
@@ -162,15 +162,17 @@ def test_a_task_of_numbers_may_get_a_tokenizer(somewhere: Place) -> None:
     name, revision = plain.task.name, catalog.revision()
     for given in (None, b"{}"):
         with pytest.raises(InvalidInput, match="a tokenizer that"):
-            catalog.change_task(name, lambda task: replace(task, text=TEXT), given)
+            catalog.change_tasks([name], lambda task: replace(task, text=TEXT), given)
     assert catalog.revision() == revision
-    before, after = catalog.change_task(name, lambda task: replace(task, text=TEXT), TOKENIZER)
+    [(before, after)] = catalog.change_tasks(
+        [name], lambda task: replace(task, text=TEXT), TOKENIZER
+    )
     assert (before.text, after.text) == (None, TEXT)
     again = somewhere.open()
     assert again.snapshot().tasks == (after,)
     assert again.tokenizer(TEXT.tokenizer) == TOKENIZER
     # What else is changed leaves it alone.
-    catalog.change_task(name, lambda task: replace(task, labels=()))
+    catalog.change_tasks([name], lambda task: replace(task, labels=()))
     assert again.tokenizer(TEXT.tokenizer) == TOKENIZER
 
 

@@ -128,7 +128,7 @@ def test_what_is_removed_takes_its_rules_along(catalog: Catalog) -> None:
         catalog.put_rule(replace(PIN, task=task, variant=variant))
     freeze = catalog.put_rule(FREEZE)
     catalog.set_stage([DIGITS], ModelName("mlp"), 2, Stage.RETIRED)
-    catalog.remove_version(DIGITS, ModelName("mlp"), 2)
+    catalog.remove_version([DIGITS], ModelName("mlp"), 2)
     assert [(one.task, one.variant) for one in catalog.rules()[:2]] == [
         (DIGITS, NAME),
         (LETTERS, NAME),

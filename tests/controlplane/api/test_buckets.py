@@ -254,7 +254,7 @@ async def test_only_a_version_that_is_there_still_moves_in_all_buckets_or_in_non
 ) -> None:
     seen, old = texts.snapshot, texts.snapshot()
     texts.set_stage([TaskName("texts.8")], ModelName("mlp"), 1, Stage.RETIRED)
-    texts.remove_version(TaskName("texts.8"), ModelName("mlp"), 1)
+    texts.remove_version([TaskName("texts.8")], ModelName("mlp"), 1)
     monkeypatch.setattr(texts, "snapshot", lambda: old)  # removed since it was read
     reply = await api.post("/v1/models/texts/mlp/versions/1/stage", json={"stage": "retired"})
     assert (reply.status_code, reply.json()["code"]) == (404, "NOT_FOUND")
@@ -271,3 +271,64 @@ async def test_what_is_rolled_back_is_not_asked_again_for_an_event_that_is_lost(
     monkeypatch.setattr(texts, "add_event", full)
     reply = await api.post("/v1/models/texts/mlp/rollback", json={})
     assert (reply.status_code, reply.json()["live"]) == (200, "mlp-v1")
+
+
+async def test_what_is_changed_is_changed_in_all_buckets_or_in_none(
+    api: httpx.AsyncClient, texts: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = texts.snapshot()
+    texts.remove_task(TaskName("texts.8"))
+    left, revision = texts.snapshot().tasks, texts.revision()
+    monkeypatch.setattr(texts, "snapshot", lambda: old)  # removed since it was read
+    asked = (
+        ("PATCH", "", {"slo": {"latency_ms": 7}}),
+        ("PATCH", "/slo", {"latency_ms": 7}),
+        ("PUT", "/labels", {"labels": ["x", "y", "z"]}),
+        ("PUT", "/sharing", {"ttl_s": 1}),
+        ("DELETE", "", None),
+    )
+    for method, path, body in asked:
+        reply = await api.request(method, f"/v1/tasks/texts{path}", json=body)
+        assert (reply.status_code, reply.json()["code"]) == (404, "TASK_NOT_FOUND")
+    assert (texts.revision(), texts.events(9)) == (revision, ())
+    monkeypatch.undo()
+    assert texts.snapshot().tasks == left
+
+
+async def test_a_version_is_removed_from_all_buckets_or_from_none(
+    api: httpx.AsyncClient, texts: MemoryCatalog
+) -> None:
+    texts.set_stage([TaskName("texts.4")], ModelName("mlp"), 1, Stage.RETIRED)
+    reply = await api.delete("/v1/models/texts/mlp/versions/1")
+    assert (reply.status_code, reply.json()["code"]) == (409, "CONFLICT")
+    assert len([one for one in texts.snapshot().versions if one.version == 1]) == 5
+    assert texts.events(9) == ()
+
+
+async def test_the_newest_version_is_promoted_in_all_buckets(
+    api: httpx.AsyncClient, texts: MemoryCatalog
+) -> None:
+    for name in BUCKETS:
+        third_version(texts, name)
+    reply = await api.post("/v1/models/texts/mlp/promote")
+    assert reply.status_code == 200, reply.text
+    assert [reply.json()[name] for name in ("task", "version", "stage")] == ["texts", 3, "live"]
+    assert stages(texts, 3) == [Stage.LIVE, Stage.LIVE]
+    told = {event.subject: event.message for event in texts.events(9)}
+    assert told == {f"{name}/mlp-v3": "canary -> live" for name in BUCKETS}
+    again = await api.post("/v1/models/texts/mlp/promote", json={})
+    assert (again.status_code, len(texts.events(9))) == (200, 2)
+
+
+async def test_a_version_that_was_taken_out_of_one_bucket_has_to_be_named(
+    api: httpx.AsyncClient, texts: MemoryCatalog
+) -> None:
+    for name in BUCKETS:
+        third_version(texts, name)
+    texts.set_stage([TaskName("texts.8")], ModelName("mlp"), 3, Stage.RETIRED)
+    reply = await api.post("/v1/models/texts/mlp/promote")
+    assert (reply.status_code, reply.json()["code"]) == (409, "CONFLICT")
+    assert list(reply.json()["choices"]) == ["3", "2", "1"]
+    assert stages(texts, 3) == [Stage.CANARY, Stage.RETIRED]
+    reply = await api.post("/v1/models/texts/mlp/promote", json={"version": 3})
+    assert (reply.status_code, stages(texts, 3)) == (200, [Stage.LIVE, Stage.LIVE])

@@ -4,6 +4,7 @@ import httpx
 import pytest
 
 from variants.catalog.memory import MemoryCatalog
+from variants.errors import StateUnavailable
 from variants.types import ModelName, Peak, Stage, TaskName
 
 DIGITS = TaskName("digits")
@@ -76,3 +77,17 @@ async def test_a_task_that_somebody_else_removes_meanwhile_is_not_found(
     monkeypatch.setattr(catalog, "remove_task", remove_twice)
     reply = await api.delete("/v1/tasks/digits")
     assert (reply.status_code, reply.json()["code"]) == (404, "TASK_NOT_FOUND")
+
+
+async def test_what_is_removed_is_not_asked_again_for_an_event_that_is_lost(
+    api: httpx.AsyncClient, catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StateUnavailable("the disk is full")
+
+    monkeypatch.setattr(catalog, "add_event", full)
+    catalog.set_stage([DIGITS], ModelName("mlp"), 1, Stage.RETIRED)
+    reply = await api.delete("/v1/models/digits/mlp/versions/1")
+    assert (reply.status_code, reply.json()["versions"]) == (200, ["mlp-v1"])
+    reply = await api.delete("/v1/tasks/digits")
+    assert (reply.status_code, catalog.snapshot().tasks) == (200, ())

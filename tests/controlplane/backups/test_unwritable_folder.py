@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from controlplane import client_keys
+from controlplane.access import client_keys
 from controlplane.backups.writing import write_backup
 from controlplane.settings import load_settings
 from controlplane.startup.checks import services

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from controlplane import client_keys
-from controlplane.client_keys import (
+from controlplane.access import client_keys
+from controlplane.access.client_keys import (
     ClientKey,
     Role,
     add,

@@ -8,8 +8,8 @@ import pytest
 
 from controlplane.building.types import RegistrationLimits
 from controlplane.cli.starting import why_measured
-from controlplane.profiling import profiles as profiling
-from controlplane.profiling.profiles import NEVER, Cause, DueProfile
+from controlplane.profiling.due import profiles as profiling
+from controlplane.profiling.due.profiles import NEVER, Cause, DueProfile
 from controlplane.profiling.remeasuring import measure_due
 from controlplane.settings import load_settings
 from profiler.sandbox.limits import MeasureLimits

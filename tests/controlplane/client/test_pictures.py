@@ -81,7 +81,7 @@ async def test_the_command_line_asks_by_picture(
     served: Served, shell: Shell, tmp_path: Path
 ) -> None:
     said = ImageScale(std=(0.25,))
-    served.gateway.catalog.change_task(TaskName("letters"), lambda one: replace(one, image=said))
+    served.gateway.catalog.change_tasks([TaskName("letters")], lambda one: replace(one, image=said))
     file = tmp_path / "a.png"
     file.write_bytes(picture())
     options = ("--variant", FAST, "--latency-ms", "30000", "-o", "json")

@@ -185,6 +185,14 @@ def test_gateways_that_refuse_for_full_workers_get_no_company(code: str, more: l
     assert found == more
 
 
+def test_a_gateway_that_counts_anew_says_nothing_of_the_workers_for_one_look() -> None:
+    """A task was removed whose queries had been refused, while another one is asked on."""
+    scaling = settled(1, 4)
+    for at in range(10):
+        scaling.look(reports(0.9, asked=1_000 * at, refused=100 * at), at)
+    assert decided(scaling, reports(0.9, asked=10_000, refused=1), 10.0, 3.0) == []
+
+
 def test_one_goes_when_the_others_would_have_little_to_do_for_long() -> None:
     scaling = settled(1, 4, 2)
 

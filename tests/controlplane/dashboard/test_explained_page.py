@@ -89,8 +89,8 @@ def chosen(url: str, folder: Path, file: bytes) -> tuple[str, list[str]]:
 async def test_the_answer_to_a_chosen_picture_is_shown(served: Served, tmp_path: Path) -> None:
     letters = TaskName("letters")
     scale = ImageScale(std=(0.5,))
-    served.gateway.catalog.change_task(
-        letters, lambda one: replace(one, image=scale, slo=replace(one.slo, latency_ms=30_000.0))
+    served.gateway.catalog.change_tasks(
+        [letters], lambda one: replace(one, image=scale, slo=replace(one.slo, latency_ms=30_000.0))
     )
     async with asyncio.timeout(30):
         while served.gateway.path.tasks[letters].image != scale:  # noqa: ASYNC110

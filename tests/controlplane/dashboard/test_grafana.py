@@ -12,8 +12,8 @@ import httpx
 import pytest
 import yaml
 
-from controlplane.gateway.counters import Counters
-from controlplane.gateway.metrics import GatewayCollector
+from controlplane.gateway.counting.counters import Counters
+from controlplane.gateway.reports.metrics import GatewayCollector
 from tests.controlplane.serving import FAST, Served, query, serving
 from tests.ports import free_port
 from tests.services import missing

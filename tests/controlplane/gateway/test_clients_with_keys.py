@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from controlplane.client_keys import ClientKey, Role, add, end_rotation, read, remove, rotate
+from controlplane.access.client_keys import ClientKey, Role, add, end_rotation, read, remove, rotate
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.http.followed_keys import FollowedKeys
 from tests.controlplane.gateway.grpc.calls import connected, request

@@ -221,7 +221,7 @@ async def test_an_idle_gateway_asks_the_live_state_one_thing_at_each_look_and_re
             monkeypatch.setattr(LiveState, name, _counted(getattr(LiveState, name), asked))
         async with gateway(it) as (of, _):
             await eventually(lambda: asked["put_gateway"] >= 3)
-            assert of._told == {"turned_s": 1.0}
+            assert of._loop.told == {"turned_s": 1.0}
             # One that was begun may not have asked yet.
             assert asked["_call"] in (asked.total() - asked["_call"] - n for n in range(3))
 
@@ -484,7 +484,7 @@ async def test_metrics_are_given_while_a_rule_is_made(
             of.known.catalog = replace(of.known.catalog, rules=(rule,))
             return found
 
-        monkeypatch.setattr("controlplane.gateway.gateway.standings", judged)
+        monkeypatch.setattr("controlplane.gateway.reports.control_loop.standings", judged)
         scraped = await client.get("/metrics")
         assert scraped.status_code == 200
         assert "modelless_rules_not_kept 0.0" in scraped.text

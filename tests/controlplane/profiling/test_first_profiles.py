@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from controlplane.profiling import first_profiles
+from controlplane.profiling.due.profiles import Cause, DueProfile
 from controlplane.profiling.first_profiles import FIRST_S, measure_firsts, start_work
-from controlplane.profiling.profiles import Cause, DueProfile
 from controlplane.settings import load_settings
 from tests.variants.catalog_builders import CPU, kind, profile, registration, version
 from variants.artifacts.store import FileArtifactStore

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from controlplane.load_specs import Specs
-from controlplane.profiling.staleness import host_of
+from controlplane.profiling.due.staleness import host_of
 from tests.controlplane.registry.test_registration import CPU, House
 from tests.workers.builders import ask, config, connect, process
 from variants import entry_points

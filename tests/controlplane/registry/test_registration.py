@@ -19,7 +19,7 @@ from controlplane.building.types import (
     RegistrationResult,
     Thoroughness,
 )
-from controlplane.profiling.profiles import Cause, due_profiles
+from controlplane.profiling.due.profiles import Cause, due_profiles
 from controlplane.profiling.workbench import Workbench
 from controlplane.registry.registration import register
 from profiler.sandbox.limits import MeasureLimits, SandboxLimits

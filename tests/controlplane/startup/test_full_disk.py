@@ -8,11 +8,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from controlplane import client_keys
+from controlplane.access import client_keys
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.cli.upgrading import upgrade
-from controlplane.registry.operations import Registrations
+from controlplane.registry.over_rest.operations import Registrations
 from controlplane.settings import Settings, load_settings
 from controlplane.startup.checks.state import state_directory
 from controlplane.startup.presence import write_state

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.gateway.task_counters import BOUNDS_MS
+from controlplane.gateway.counting.task_counters import BOUNDS_MS
 from controlplane.views.history import SETTLE_S, STEP_S, history, quantile_ms, slot_of
 
 NOW_S = 100 * STEP_S + SETTLE_S

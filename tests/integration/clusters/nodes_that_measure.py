@@ -49,8 +49,8 @@ def main(home: Path) -> None:
 async def _measure(home: Path, cluster: Any, node: Any) -> dict[str, Any]:
     from controlplane.cluster.measuring_nodes import MeasuringNodes
     from controlplane.cluster.sent_settings import send
-    from controlplane.profiling.orders import MeasuringOrder
-    from controlplane.profiling.profiles import Cause, DueProfile
+    from controlplane.profiling.due.orders import MeasuringOrder
+    from controlplane.profiling.due.profiles import Cause, DueProfile
     from controlplane.settings import load_settings
     from tests.controlplane.builders import DIGITS
     from tests.variants.catalog_builders import kind, variant

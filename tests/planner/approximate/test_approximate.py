@@ -18,9 +18,13 @@ from planner.approximate.sample import (
     sample_of,
     shrunk,
 )
-from planner.approximate.sampled_policy import moved
+from planner.approximate.sampled_policy import moved, sampled
 from planner.approximate.sampled_tally import SampledTally
-from planner.simulate import simulate
+from planner.policies.registry import make
+from planner.policies.several_gateways import SeveralGateways
+from planner.simulate import offers_of, simulate
+from planner.simulation.fleet import Fleet
+from planner.simulation.policy import Brief
 from planner.simulation.setting import Setting
 from planner.solver.problem import AvailableKind
 from planner.types import Objective
@@ -219,6 +223,20 @@ def test_the_same_seed_gives_the_same_estimate() -> None:
     first, again = (approximate(setting(3), trace, clock=ticking) for _ in range(2))
 
     assert first == again
+
+
+@pytest.mark.parametrize("objective", [Objective.ACCURACY, Objective.COST])
+def test_gateways_of_a_sample_know_of_queues_what_those_of_a_whole_run_know(
+    objective: Objective,
+) -> None:
+    known, trace = setting(3, objective), rates(20.0, seconds=60)
+    brief = Brief(setting=known, average=lambda: (), clock_s=ticking)
+    fleet = Fleet(offers_of(known.catalog), known.kinds)
+    playing = sampled(brief, fleet, trace, sample_of(trace, known.kinds, 0, 2))
+
+    by_replies = isinstance(playing, SeveralGateways)
+    assert by_replies is isinstance(make("modelless")(brief, fleet), SeveralGateways)
+    assert by_replies is (objective is Objective.ACCURACY)
 
 
 def test_rates_need_whole_seconds_between_plans_and_time() -> None:

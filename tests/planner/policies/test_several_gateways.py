@@ -41,10 +41,15 @@ def of(known: Setting) -> SeveralGateways:
     return cast(SeveralGateways, found)
 
 
-def test_one_gateway_is_the_policy_as_it_was() -> None:
-    assert type(of(setting())) is Modelless
-    assert type(of(replace(setting(), gateways=2))) is SeveralGateways
-    assert type(of(replace(setting(), by_replies=True))) is SeveralGateways
+def test_one_gateway_knows_queues_as_they_are_unless_accuracy_counts() -> None:
+    cheap = replace(setting(), objective=Objective.COST)
+    accurate = replace(setting(), objective=Objective.ACCURACY)
+    assert type(of(cheap)) is Modelless
+    assert type(of(replace(cheap, gateways=2))) is SeveralGateways
+    assert type(of(replace(cheap, by_replies=True))) is SeveralGateways
+    assert type(of(accurate)) is SeveralGateways
+    assert type(of(replace(accurate, by_replies=False))) is Modelless
+    assert type(of(replace(accurate, instant=True))) is Modelless, "nobody replies without time"
 
 
 @pytest.mark.parametrize("count", [0, -1, MOST_GATEWAYS + 1])

@@ -1,5 +1,7 @@
 """A model without the numbers in its weights: what is left of it, and what follows from that."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -80,13 +82,14 @@ def test_a_weight_that_does_not_fit_is_still_refused() -> None:
 
 
 def test_native_code_is_given_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = []
+    given: list[int] = []
     inferred = onnx_check._inferred
-    monkeypatch.setattr(
-        onnx_check,
-        "_inferred",
-        lambda where, model: given.append(model.ByteSize()) or inferred(where, model),
-    )
+
+    def noted(where: str, model: Any) -> Any:
+        given.append(model.ByteSize())
+        return inferred(where, model)
+
+    monkeypatch.setattr(onnx_check, "_inferred", noted)
     data = reshaped(np.zeros((4, WIDE), np.float32)).SerializeToString()
     check_model_bytes(data, where="model.onnx")
     assert (len(data) > 100_000, given[0] < 1_000) == (True, True)

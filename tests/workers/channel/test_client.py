@@ -178,7 +178,7 @@ async def test_a_connection_without_proof_is_turned_away_with_a_reason_and_other
         reader, writer = await raw(connection.address)
         splitter = Splitter(HANDSHAKE_LIMIT)
         assert splitter.feed(await reader.read(1_000))[1] == [0]
-        with caplog.at_level(logging.WARNING, "workers.execution.server"):
+        with caplog.at_level(logging.WARNING, "workers.execution.listening.peer"):
             writer.write(data)
             with suppress(ConnectionResetError):
                 assert await asyncio.wait_for(reader.read(), 60.0) == b""
@@ -190,7 +190,7 @@ async def test_a_connection_without_proof_is_turned_away_with_a_reason_and_other
 
 
 async def test_connections_without_proof_are_few(tmp_path: Path) -> None:
-    from workers.execution.server import MAX_UNPROVEN
+    from workers.execution.listening.server import MAX_UNPROVEN
 
     async with running(config(tmp_path)) as (_, connection):
         opened = [await raw(connection.address) for _ in range(MAX_UNPROVEN + 1)]

@@ -170,7 +170,7 @@ async def test_where_nothing_can_be_lent_tensors_are_sent(
     elif why == "no memory":
         monkeypatch.setattr("workers.channel.lending.LentBlock", refuse)
     elif why == "no way there":
-        monkeypatch.setattr("workers.execution.server.borrow", refuse)
+        monkeypatch.setattr("workers.execution.listening.peer.borrow", refuse)
     worker = config(tmp_path, listen="tcp:127.0.0.1" if why == "tcp" else "unix")
     spec = wide_spec()
     async with running(worker) as (_, connection):
@@ -365,7 +365,8 @@ async def test_damaged_frames_of_lent_tensors_harm_nobody(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One to three bytes of a good frame are others, it may end early, and a good one follows."""
-    caplog.set_level(logging.ERROR, "workers.execution.server")  # records keep what was refused
+    # Records keep what was refused.
+    caplog.set_level(logging.ERROR, "workers.execution.listening.peer")
     chance = random.Random(20)
     worker, spec = config(tmp_path), wide_spec()
     number = vid(spec)

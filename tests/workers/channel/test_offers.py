@@ -26,7 +26,7 @@ async def test_a_refused_offer_is_made_again_later(
         refused.append(offer)
         raise Conflict("it is far")
 
-    monkeypatch.setattr("workers.execution.server.borrow", refuse)
+    monkeypatch.setattr("workers.execution.listening.peer.borrow", refuse)
     spec = wide_spec()
     async with running(config(tmp_path)) as (_, connection):
         await connection.load(spec, 60.0)
@@ -36,7 +36,7 @@ async def test_a_refused_offer_is_made_again_later(
             assert (await ask(connection, spec, wide(value))).outputs[0][0, 0] == value
             await until(lambda: lending._offering is None)
         assert len(refused) == 1  # not with each query
-        monkeypatch.setattr("workers.execution.server.borrow", borrow)
+        monkeypatch.setattr("workers.execution.listening.peer.borrow", borrow)
         lending._offer_at_s = 0.0  # a minute later
         await lend(connection, spec)
         assert (await ask(connection, spec, wide(9))).outputs[0][0, 0] == 9

@@ -94,7 +94,7 @@ async def test_a_client_within_its_share_is_taken_into_a_queue_that_another_has_
 async def test_clients_are_numbered_anew_when_there_are_too_many(
     tmp_path: Path, gates: Gates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("channel.client", "execution.server"):
+    for module in ("channel.client", "execution.listening.peer", "execution.listening.server"):
         monkeypatch.setattr(f"workers.{module}.MOST_CLIENTS", 2)
     names = ["a", "b", "c", "a", "c", "d", "b"]
     async with running(config(tmp_path)) as (host, connection):

@@ -19,10 +19,10 @@ from workers.channel.frames import (
     unpack_reply,
 )
 from workers.channel.outbox import Outbox
+from workers.execution.listening.peer import Peer
 from workers.execution.replicas import Job, Replica
 from workers.execution.replies import send_outputs
 from workers.execution.running import Group
-from workers.execution.server import Peer
 from workers.runtimes.protocol import Tensor
 from workers.types import ReplyCode
 

@@ -14,9 +14,10 @@ from variants.catalog.validity.canaries import (
     standing,
     taken_back,
 )
+from variants.catalog.validity.promoting import to_promote
 from variants.catalog.validity.spaces import check_comparable, is_own_space, standing_back
 from variants.errors import NotFound, StaleEpoch
-from variants.types import Canary, ModelName, Stage, TaskName
+from variants.types import Canary, ModelName, ModelVersion, Stage, TaskName
 
 
 class MemoryCanaries(MemoryOperators):
@@ -36,6 +37,17 @@ class MemoryCanaries(MemoryOperators):
                 if (task, model, version) not in known:
                     raise NotFound(f"task {task!r} has no version {model}-v{version}")
             self._move({(task, model, version): stage for task in tasks}, old.canaries)
+
+    def promote(
+        self, tasks: Collection[TaskName], model: ModelName, version: int | None = None
+    ) -> tuple[ModelVersion, ...]:
+        with self._writing:
+            old = self._snapshot
+            found = to_promote(tasks, model, version, old.versions, old.canaries)
+            stages = {key_of(one): Stage.LIVE for one in found if one.stage is not Stage.LIVE}
+            if stages:
+                self._move(stages, old.canaries)
+            return found
 
     def _move(self, stages: Mapping[VersionKey, Stage], canaries: Iterable[Canary]) -> None:
         """Write stages of versions, and the canaries that there are then."""

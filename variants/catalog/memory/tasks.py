@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from variants.catalog.memory.canaries import MemoryCanaries
-from variants.catalog.removal import Freed, Removed, check_retired, discarded, freed
+from variants.catalog.removal import Freed, Removed, check_retired, discarded, freed, together
 from variants.catalog.validity.canaries import standing
 from variants.catalog.validity.tasks import check_task
 from variants.catalog.validity.texts import check_named, check_tokenizer, tokenizers_of
@@ -22,23 +22,39 @@ class MemoryTasks(MemoryCanaries):
         self._leftovers: dict[Digest, str] = {}
         self._tokenizers: dict[Digest, bytes] = {}
 
-    def change_task(
-        self, task: TaskName, change: Callable[[Task], Task], tokenizer: bytes | None = None
-    ) -> tuple[Task, Task]:
+    def change_tasks(
+        self,
+        tasks: Collection[TaskName],
+        change: Callable[[Task], Task],
+        tokenizer: bytes | None = None,
+    ) -> tuple[tuple[Task, Task], ...]:
         with self._writing:
             old = self._snapshot
-            before = next((one for one in old.tasks if one.name == task), None)
-            if before is None:
-                raise NotFound(f"there is no task {task!r}")
-            after = change(before)
-            check_task(after)
-            check_named(after, tokenizer, known=self._tokenizers)
-            if after != before:
+            done = []
+            for before in self._named(tasks):
+                after = change(before)
+                check_task(after)
+                check_named(after, tokenizer, known=self._tokenizers)
+                done.append((before, after))
+            changed = {before.name: after for before, after in done if after != before}
+            if changed:
                 if tokenizer is not None:
                     self._tokenizers = self._tokenizers | {digest_of_text(tokenizer): tokenizer}
-                tasks = tuple(after if one is before else one for one in old.tasks)
-                self._snapshot = replace(old, revision=old.revision + 1, tasks=tasks)
-            return before, after
+                new = tuple(changed.get(one.name, one) for one in old.tasks)
+                self._snapshot = replace(old, revision=old.revision + 1, tasks=new)
+            return tuple(done)
+
+    def _named(self, names: Collection[TaskName]) -> list[Task]:
+        """The tasks of these names.
+
+        Raises:
+            NotFound: one of them is not there.
+        """
+        known = {one.name: one for one in self._snapshot.tasks}
+        for name in names:
+            if name not in known:
+                raise NotFound(f"there is no task {name!r}")
+        return [known[name] for name in names]
 
     def tokenizer(self, digest: Digest) -> bytes:
         if digest not in tokenizers_of(self._snapshot.tasks, self._snapshot.versions):
@@ -51,32 +67,49 @@ class MemoryTasks(MemoryCanaries):
         if given is not None:
             self._tokenizers = self._tokenizers | {digest_of_text(given): given}
 
-    def remove_task(self, task: TaskName) -> Removed:
+    def remove_task(self, *tasks: TaskName) -> Removed:
         with self._writing:
             old = self._snapshot
-            if not any(one.name == task for one in old.tasks):
-                raise NotFound(f"there is no task {task!r}")
-            gone = tuple(peak for peak in self.peaks() if peak.task == task)
-            of_task = tuple(v for v in old.versions if v.task == task)
-            removed = self._remove(str(task), of_task, gone)
-            tasks = tuple(one for one in old.tasks if one.name != task)
-            self._snapshot = replace(self._snapshot, tasks=tasks)
-            self._peaks = {id: peak for id, peak in self._peaks.items() if peak not in gone}
-            return removed
+            named = self._named(tasks)
+            gone = []
+            for task in tasks:
+                peaks = tuple(peak for peak in self.peaks() if peak.task == task)
+                of_task = tuple(v for v in old.versions if v.task == task)
+                gone.append(self._remove(old.revision, str(task), of_task, peaks))
+                self._peaks = {id: peak for id, peak in self._peaks.items() if peak not in peaks}
+            left = tuple(one for one in old.tasks if one not in named)
+            self._snapshot = replace(self._snapshot, tasks=left)
+            return together(gone)
 
-    def remove_version(self, task: TaskName, model: ModelName, version: int) -> Removed:
+    def remove_version(
+        self, tasks: Collection[TaskName], model: ModelName, version: int
+    ) -> Removed:
         with self._writing:
-            wanted = (task, model, version)
-            of_it = (v for v in self._snapshot.versions if (v.task, v.model, v.version) == wanted)
-            found = next(of_it, None)
-            if found is None:
-                raise NotFound(f"task {task!r} has no version {model}-v{version}")
-            check_retired(found)
-            return self._remove(f"{task}/{found.label}", (found,), ())
+            old = self._snapshot
+            known = {(v.task, v.model, v.version): v for v in old.versions}
+            found = []
+            for task in tasks:
+                if (task, model, version) not in known:
+                    raise NotFound(f"task {task!r} has no version {model}-v{version}")
+                found.append(known[task, model, version])
+                check_retired(found[-1])
+            gone = [
+                self._remove(old.revision, f"{one.task}/{one.label}", (one,), ()) for one in found
+            ]
+            return together(gone)
 
     def _remove(
-        self, subject: str, versions: tuple[ModelVersion, ...], peaks: tuple[Peak, ...]
+        self,
+        revision: int,
+        subject: str,
+        versions: tuple[ModelVersion, ...],
+        peaks: tuple[Peak, ...],
     ) -> Removed:
+        """Take versions out.
+
+        Args:
+            revision: of the catalog before; the next one is without them.
+        """
         old = self._snapshot
         numbers = {(v.task, v.model, v.version): v.source for v in versions}
         variants = tuple(v for v in old.variants if (v.task, v.model, v.version) in numbers)
@@ -90,7 +123,7 @@ class MemoryTasks(MemoryCanaries):
         left = tuple(v for v in old.versions if v not in versions)
         self._snapshot = replace(
             old,
-            revision=old.revision + 1,
+            revision=revision + 1,
             versions=left,
             canaries=standing(old.canaries, left),
             variants=tuple(v for v in old.variants if v.key not in gone),

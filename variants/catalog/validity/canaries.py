@@ -156,7 +156,7 @@ def _check_newest_live(own: Sequence[ModelVersion], number: int, canary: Canary 
         if named.stage is Stage.RETIRED
         else ""
     )
-    what = f"{_not_answering(named, canary)}{_why(named, canary)}"
+    what = f"{not_answering(named, canary)}{why_ended(named, canary)}"
     raise Conflict(f"nothing was changed: {now}{which}; {name} {what}")
 
 
@@ -183,27 +183,27 @@ def _check_meant(
     again = "stays live" if before.stage is Stage.LIVE else "is live again"
     raise SeveralMeant(
         f"nothing was changed: {newest.label} of task {newest.task!r} is live, and {first.label}"
-        f" {_not_answering(first, canary)}; name the version that is to be taken back (`--version"
+        f" {not_answering(first, canary)}; name the version that is to be taken back (`--version"
         f" {newest.version}`, over REST `version`)",
         choices={
             newest.version: f"{newest.label} is retired, and {before.label} {again}",
             **{
-                v.version: f"nothing: {v.label} {_not_answering(v, canary)}{_why(v, canary)}"
+                v.version: f"nothing: {v.label} {not_answering(v, canary)}{why_ended(v, canary)}"
                 for v in reversed(others)
             },
         },
     )
 
 
-def _not_answering(version: ModelVersion, canary: Canary | None) -> str:
+def not_answering(version: ModelVersion, canary: Canary | None) -> str:
     """What a version is that answers no query which names no variant."""
     if version.stage is not Stage.CANARY:
         return f"is {'retired already' if version.stage is Stage.RETIRED else 'a candidate'}"
-    more = " any more" if _why(version, canary) else ""
+    more = " any more" if why_ended(version, canary) else ""
     return f"is a canary without a share of the queries{more}"
 
 
-def _why(version: ModelVersion, canary: Canary | None) -> str:
+def why_ended(version: ModelVersion, canary: Canary | None) -> str:
     """Why the control loop has ended the share of a version; empty where it has not."""
     ended = canary.ended if canary is not None and canary.version == version.version else ""
     return f": {ended}" if ended else ""

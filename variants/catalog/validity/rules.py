@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from variants.catalog.protocol import MOST_RULES
 from variants.catalog.validity.peaks import LATEST_S
 from variants.errors import Conflict, InvalidInput, NotFound
+from variants.figures import some_of
 from variants.types import NAME, Rule, RuleKind
 
 MOST_REPLICAS = 10_000
@@ -64,6 +65,5 @@ def check_rule_room(count: int) -> None:
 def no_rule(id: int, rules: Iterable[Rule]) -> NotFound:
     """The error of who names a rule that is none: it says which there are."""
     known = [str(rule.id) for rule in rules]
-    more = f" and {left} more" if (left := len(known) - NAMED) > 0 else ""
-    others = f"; there are: {', '.join(known[:NAMED])}{more}" if known else ", nor any other"
+    others = f"; there are: {some_of(known, NAMED)}" if known else ", nor any other"
     return NotFound(f"there is no rule {id}{others}")

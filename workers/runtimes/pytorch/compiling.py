@@ -68,7 +68,7 @@ def compile_apart(order: Order) -> bytes:
         request = {"order": asdict(order), "target": str(target), "folder": folder}
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "workers.runtimes.pytorch.compiling"],
+                [sys.executable, "-P", "-m", "workers.runtimes.pytorch.compiling"],
                 input=json.dumps(request),
                 capture_output=True,
                 text=True,

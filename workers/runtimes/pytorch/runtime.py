@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from variants.errors import RuntimeFailed
+from variants.figures import MOST_NAMED, some_of
 from workers.runtimes.engine_store import default_folder
 from workers.runtimes.gpu_thread import RECORDING
 from workers.runtimes.options import Options
@@ -226,7 +227,9 @@ def _positions(names: Sequence[str], among: Sequence[str]) -> list[int]:
     """The position of each name among others."""
     missing = [name for name in names if name not in among]
     if missing:
-        raise RuntimeFailed(f"it has no {', '.join(missing)}; there are: {', '.join(among)}")
+        raise RuntimeFailed(
+            f"it has no {', '.join(missing)}; there are: {some_of(among, MOST_NAMED)}"
+        )
     return [among.index(name) for name in names]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from controlplane.cli.commands.query import (
+from controlplane.cli.commands.asking.query import (
     AccuracyOption,
     CostOption,
     ModelVersionOption,
@@ -36,7 +36,7 @@ from variants.types import FollowingAxis
 
 if TYPE_CHECKING:
     from controlplane.cli.asking.rows import Spec
-    from controlplane.cli.batching.asker import Asker
+    from controlplane.cli.batching.asker import Asker, RowsPerQuery
     from controlplane.cli.batching.journal import Journal
     from controlplane.cli.batching.row import RowsFile
     from controlplane.cli.batching.rows_query import Batched
@@ -119,10 +119,8 @@ def batch(
     modelless batch sentiment --input texts.csv --output answers.jsonl
     """
     from controlplane.cli.batching.answers_files import write_answers
-    from controlplane.cli.batching.asker import Asker, RowsPerQuery
+    from controlplane.cli.batching.asker import Asker
     from controlplane.cli.batching.journal import Journal
-    from controlplane.cli.batching.pictures_folder import PictureRows
-    from controlplane.cli.batching.rows_files import rows_file
     from controlplane.cli.batching.rows_query import Batched
     from controlplane.cli.batching.text_rows import TextRows
 
@@ -130,11 +128,7 @@ def batch(
     access = access_to(url)
     with connected(access) as client:
         known = client.get(at("v1", "tasks", task))
-        rows: RowsFile
-        if input.is_dir():
-            rows = PictureRows(input, known["inputs"], known.get("image"))
-        else:
-            rows = rows_file(input, known["inputs"], texts=known.get("text") is not None)
+        rows = _rows_in(input, known)
         texts = isinstance(rows, TextRows)
         if truncate and not texts:
             raise InvalidInput(f"--truncate is for texts, and {input} has none")
@@ -147,10 +141,7 @@ def batch(
         if resume and answers.exists() and not _begun(answers):
             print(f"{answers} is finished", file=sys.stderr)
             return
-        if rows_per_query is None:
-            in_query = RowsPerQuery(_rows_per_query(client, asked), most_ms=MOST_MS)
-        else:
-            in_query = RowsPerQuery(rows_per_query)
+        in_query = _in_query(client, asked, rows_per_query)
     began_s = time.monotonic()
     with Journal(answers, _about(asked, input), resume=resume) as journal:
         before = len(journal.done)
@@ -245,6 +236,20 @@ def _check(input: Path, answers: Path, *, replaced: bool) -> None:
         raise InvalidInput(f"{answers} is there already: name another file, or --overwrite it")
 
 
+def _rows_in(input: Path, task: Mapping[str, Any]) -> "RowsFile":
+    """The rows of a file, or the pictures of a folder.
+
+    Args:
+        task: as ``/v1/tasks`` has it.
+    """
+    from controlplane.cli.batching.pictures_folder import PictureRows
+    from controlplane.cli.batching.rows_files import rows_file
+
+    if input.is_dir():
+        return PictureRows(input, task["inputs"], task.get("image"))
+    return rows_file(input, task["inputs"], texts=task.get("text") is not None)
+
+
 def _begun(answers: Path) -> bool:
     return answers.with_name(answers.name + ".part").exists()
 
@@ -277,11 +282,14 @@ def _lengths(task: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rows_per_query(client: Client, asked: "Batched") -> int:
-    """As many as run in a time that others can wait; one where that is not known."""
-    from controlplane.cli.batching.asker import rows_that_fit
+def _in_query(client: Client, asked: "Batched", given: int | None) -> "RowsPerQuery":
+    """How many rows a query has: as many as were given, else as run in a time that others can wait,
+    and one where that is not known."""
+    from controlplane.cli.batching.asker import RowsPerQuery, rows_that_fit
     from controlplane.cli.batching.rows_query import DEADLINE_MS
 
+    if given is not None:
+        return RowsPerQuery(given)
     document = query_document(
         asked.task, {"rows": 1}, latency_ms=DEADLINE_MS, accuracy=asked.accuracy,
         cost=asked.cost, prefer=asked.prefer, variant=asked.variant,
@@ -289,7 +297,7 @@ def _rows_per_query(client: Client, asked: "Batched") -> int:
     )  # fmt: skip
     explained = client.post("/v1/explain", document)
     profiles = client.get("/v1/profiles", task=explained.get("task", asked.task))["profiles"]
-    return rows_that_fit(explained, profiles, MOST_MS)
+    return RowsPerQuery(rows_that_fit(explained, profiles, MOST_MS), most_ms=MOST_MS)
 
 
 def _ask(asker: "Asker", journal: "Journal", rows: "RowsFile", style: ProgressStyle) -> None:

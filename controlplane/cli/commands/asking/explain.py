@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from controlplane.cli.commands.query import (
+from controlplane.cli.commands.asking.query import (
     AccuracyOption,
     BestEffortOption,
     CostOption,

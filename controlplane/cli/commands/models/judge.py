@@ -12,6 +12,7 @@ from controlplane.cli.model_options import EvaluationOption
 from controlplane.cli.outcome import REFUSED, Output, OutputOption, emit
 from controlplane.cli.progress import ProgressOption, ProgressStyle, interruptible, say_waits, shown
 from controlplane.cli.render import percent, printable, table
+from planner.sentences import there_are
 from variants.errors import NotFound
 from variants.figures import counted
 from variants.types import Event, Stage
@@ -153,9 +154,9 @@ def _asked(
     Raises:
         NotFound: there are none.
     """
-    models = sorted({one.model for one in known.versions if one.task == task})
+    models = {one.model for one in known.versions if one.task == task}
     if model is not None and model not in models:
-        raise NotFound(f"task {task!r} has no model {model!r}; there are: {', '.join(models)}")
+        raise NotFound(f"task {task!r} has no model {model!r}{there_are(models, model)}")
     versions = {
         (one.model, one.version)
         for one in known.versions

@@ -20,7 +20,7 @@ from controlplane.cli.progress import (
 from variants.errors import RuntimeFailed
 
 if TYPE_CHECKING:
-    from controlplane.profiling.profiles import DueProfile
+    from controlplane.profiling.due.profiles import DueProfile
 
 NOTHING = "All profiles are true: there is nothing to measure."
 NOTHING_KNOWN = (
@@ -75,7 +75,7 @@ def profile(
     from controlplane.machine import machine_kinds
     from controlplane.plots.family import family_drawing
     from controlplane.plots.plot_file import check_target, write_plot
-    from controlplane.profiling import profiles
+    from controlplane.profiling.due import profiles
     from controlplane.profiling.measuring_lock import measuring_first
     from controlplane.profiling.remeasuring import measure_due
     from controlplane.settings import load_settings

@@ -6,10 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from controlplane.cli.confirmation import YesOption, confirm, removed_words
-from controlplane.cli.gateway_client import UrlOption, at, connect
+from controlplane.cli.gateway_client import Client, UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import clock_cell, percent, printable, table
-from variants.errors import NotFound
+from planner.sentences import NAMED
+from variants.errors import NotFound, SeveralMeant
+from variants.figures import some_of
 from variants.types import Stage
 
 Row = Mapping[str, Any]
@@ -22,12 +24,20 @@ def promote(
     model: ModelArgument,
     version: Annotated[
         int | None,
-        typer.Argument(metavar="VERSION", min=1, help="Number of a version; else the newest."),
+        typer.Argument(
+            metavar="VERSION",
+            min=1,
+            help="Number of a version; else the newest, where it is clear that this one is meant.",
+        ),
     ] = None,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Make a model version live: its variants may answer any query that they fit."""
+    """Make a model version live: its variants may answer any query that they fit.
+
+    Where the newest was taken out of service or found worse, or another one proves itself as a
+    canary, it changes nothing and asks which version is meant.
+    """
     _move(task, model, version, Stage.LIVE, url, output)
 
 
@@ -78,12 +88,14 @@ def _move(
 ) -> None:
     with connect(url) as client:
         versions: list[dict[str, Any]] = client.get(at("v1", "models", task, model))["versions"]
-        number = version if version is not None else versions[-1]["version"]
+        row: dict[str, Any] = {} if version is not None else _promoted(client, task, model)
+        number = version if version is not None else int(row["version"])
         # Of a task for rows of several lengths there is one in each bucket.
         stages = [one["stage"] for one in versions if one["version"] == number]
         before = next((one for one in stages if one != stage), stage if stages else None)
         if before is None:
-            known = ", ".join(str(one) for one in sorted({one["version"] for one in versions}))
+            numbers = sorted({one["version"] for one in versions}, reverse=True)
+            known = some_of([str(one) for one in numbers], NAMED)
             raise NotFound(f"model {model!r} has no version {number}; there are: {known}")
         variants: list[Row] = client.get(at("v1", "tasks", task, "variants"))["variants"]
         name = f"{model}-v{number}"
@@ -97,7 +109,8 @@ def _move(
             confirm(f"Retire {name}?", yes, because=f"{why} refused", refused="nothing was changed")
         if last or yes:
             body["allow_gap"] = True
-        row = client.post(at("v1", "models", task, model, "versions", str(number), "stage"), body)
+        path = at("v1", "models", task, model, "versions", str(number), "stage")
+        row = row or client.post(path, body)
     now = row["stage"]
     said = [f"{name} is {now} already" if before == now else f"{name} was {before}, now {now}"]
     back = row.get("stood_back", [])
@@ -114,6 +127,19 @@ def _move(
     elif none_left:
         said.append(f"{task} has no live version: queries that name no variant are refused")
     emit(row, output, lambda: typer.echo("\n".join(map(printable, said))))
+
+
+def _promoted(client: Client, task: str, model: str) -> dict[str, Any]:
+    """The newest version, which is live now.
+
+    Raises:
+        SeveralMeant: another one may be meant; nothing was changed.
+    """
+    try:
+        row: dict[str, Any] = client.post(at("v1", "models", task, model, "promote"), {})
+    except SeveralMeant as error:  # the number follows the model: it has no option
+        raise SeveralMeant(error.message, choices=error.choices, option="") from None
+    return row
 
 
 quarantine = typer.Typer(

@@ -2,7 +2,6 @@
 
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +12,7 @@ from controlplane.cli.model_options import TextInputsOption, parse_text_inputs
 from controlplane.cli.outcome import Output, OutputOption, emit
 from variants.errors import NotFound, TaskNotFound, VariantNotLoadable
 from variants.figures import counted
-from variants.types import Event, Stage, Task, TaskName, TextInput
+from variants.types import Event, Stage, Task, TaskName
 
 if TYPE_CHECKING:
     from variants.artifacts.protocol import ArtifactStore
@@ -56,11 +55,11 @@ def tokenizer(
             for one in parts
         }
         data = file.read_bytes()
-        for name, text in texts.items():
-            try:
-                catalog.change_task(name, partial(_taking, text), data)
-            except NotFound as error:  # somebody has removed it meanwhile
-                raise TaskNotFound(error.message) from error
+        try:
+            catalog.change_tasks(tuple(texts), lambda one: replace(one, text=texts[one.name]), data)
+        except NotFound as error:  # somebody has removed it meanwhile
+            raise TaskNotFound(error.message) from error
+        text = next(reversed(texts.values()))
         said = f"takes texts by the tokenizer {text.tokenizer[:12]}"
         catalog.add_event(Event(at=timestamp(), kind="tokenizer_set", subject=task, message=said))
     body = {
@@ -81,10 +80,6 @@ def _sources(known: "CatalogSnapshot", store: "ArtifactStore") -> dict[TaskName,
             with suppress(VariantNotLoadable):  # which is told elsewhere
                 found.setdefault(one.task, {})[one.label] = store.sound(one.source)
     return found
-
-
-def _taking(text: TextInput, task: Task) -> Task:
-    return replace(task, text=text)
 
 
 def _say(task: str, said: str, parts: list[Task]) -> None:

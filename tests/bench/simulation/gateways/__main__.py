@@ -3,7 +3,8 @@
 Each gateway knows of a worker's queue only what it has sent and what replies say
 (``planner.policies.several_gateways``). Workloads of ``tests.bench.simulation.workloads``, three
 minutes of each, at constant loads (parts of what the fleet's cheapest variants could serve), with
-so many gateways; ``1`` knows the queues as they are, ``1r`` learns of them by replies, too.
+so many gateways. Where accuracy counts one gateway learns of queues by replies as well, and else it
+knows them as they are; ``1r`` learns by replies and ``1k`` knows, whatever counts.
 ``bursts`` is steady with a rate of each task that jumps between two levels
 (``Arrivals.MODULATED``). Cells are violations from a minute on and, under ``accuracy``, the
 effective accuracy of all. With MODELLESS_BENCH_DATA set there are the measured image models, too.
@@ -38,7 +39,7 @@ FROM_S = 60.0
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.simulation.gateways")
-    parser.add_argument("--gateways", default="1,2,4,8", help="how many, by commas; 1r by replies")
+    parser.add_argument("--gateways", default="1,2,4,8", help="by commas; 1r and 1k: see above")
     parser.add_argument("--only", default=",".join(NAMES), help="workloads, by commas")
     parser.add_argument("--loads", default=LOADS, help="parts of capacity, by commas")
     parser.add_argument("--catalog", choices=("synthetic", "timm", "both"), default="synthetic")
@@ -67,8 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                             objective=objective,
                             tick_s=asked.tick_s,
                             failures_every_s=workload.failures_every_s,
-                            gateways=int(count.rstrip("r")),
-                            by_replies=count.endswith("r"),
+                            gateways=int(count.rstrip("rk")),
+                            by_replies={"r": True, "k": False}.get(count[-1]),
                             tasks_stay=asked.tasks_stay,
                         )
                         found = []

@@ -11,7 +11,7 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from controlplane.dashboard.pages import PAGES
-from controlplane.registry.uploads import FIELDS, ROWS, SWITCHES, TOKENIZER
+from controlplane.registry.over_rest.uploads import FIELDS, ROWS, SWITCHES, TOKENIZER
 from controlplane.settings import Settings
 from tests.controlplane.api.routes.made_api import client_of, get, make_api
 from tests.controlplane.builders import DictLive

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.replies import ReplyMetadata
-from controlplane.gateway.query.v2_parsing import parse_v2
+from controlplane.gateway.query.v2.parsing import parse_v2
 from controlplane.http_errors import error_body, error_headers, status_of
 from tests.controlplane.cli.gateway import ANSWER, Gateway
 from variants.errors import ModellessError

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.access.tls import server_context
 from controlplane.cli.asking.connections import BROKEN, UNANSWERED, UNREACHABLE, Connections
 from controlplane.cli.gateway_client import Access
-from controlplane.tls import server_context
 from tests.controlplane.certificates import Pair, self_signed
 from variants.errors import InvalidInput
 

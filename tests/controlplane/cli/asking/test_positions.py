@@ -14,7 +14,7 @@ from controlplane.cli.batching.journal import Journal
 from controlplane.cli.batching.row import Row
 from controlplane.cli.batching.rows_query import Batched, error_line, query_of, read_answer
 from controlplane.cli.commands.asking.batch import _lengths, _whole
-from controlplane.cli.commands.query import _show
+from controlplane.cli.commands.asking.query import _show
 
 TASK: dict[str, Any] = {
     "lengths": {

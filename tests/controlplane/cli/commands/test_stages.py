@@ -81,3 +81,32 @@ def test_a_version_that_is_none_is_refused(gateway: Gateway, shell: Shell) -> No
     assert shell("promote", "digits", "mlp", "9", url=gateway.url) == Ended(
         1, "", "error: model 'mlp' has no version 9; there are: 1\n"
     )
+
+
+def test_promote_asks_which_version_is_meant_after_a_rollback(
+    gateway: Gateway, shell: Shell
+) -> None:
+    register(gateway.catalog, "mlp", (0.99, 10.0), version=2, stage=Stage.LIVE)
+    assert shell("rollback", "digits", "mlp", url=gateway.url).code == 0
+    ended = shell("promote", "digits", "mlp", url=gateway.url)
+    assert ended == Ended(
+        1,
+        "",
+        "error: nothing was changed: mlp-v2, the newest version, is retired; name the"
+        " version of task 'digits' that is to be live, `modelless promote digits mlp VERSION`,"
+        " over REST `version`\n"
+        "  2: mlp-v2 becomes live, which is retired\n"
+        "  1: nothing: mlp-v1 is live\n",
+    )
+    promoted = shell("promote", "digits", "mlp", "2", url=gateway.url)
+    assert promoted.out.startswith("mlp-v2 was retired, now live\n")
+
+
+def test_a_version_that_is_none_is_refused_with_a_few_that_there_are(
+    gateway: Gateway, shell: Shell
+) -> None:
+    for number in range(2, 9):
+        register(gateway.catalog, "mlp", (0.99, 10.0), version=number, stage=Stage.CANARY)
+    ended = shell("promote", "digits", "mlp", "99", url=gateway.url)
+    told = "model 'mlp' has no version 99; there are: 8, 7, 6, 5, 4 and 3 more"
+    assert ended == Ended(1, "", f"error: {told}\n")

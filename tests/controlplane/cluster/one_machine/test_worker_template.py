@@ -37,7 +37,7 @@ WORKERS = """
 import os, sys
 from pathlib import Path
 from controlplane.cluster.one_machine.single_machine import bare_ray
-from controlplane.cluster.ray_processes import ray_environment, worker_template
+from controlplane.cluster.processes.ray_processes import ray_environment, worker_template
 from controlplane.settings import load_settings
 settings = load_settings()
 (settings.state_dir / "ray.token").write_text("0" * 64)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.profiles.measuring import LOOK_EVERY_S, Measuring
-from controlplane.profiling.orders import MeasuringOrder
-from controlplane.profiling.staleness import BackEnd
+from controlplane.profiling.due.orders import MeasuringOrder
+from controlplane.profiling.due.staleness import BackEnd
 from controlplane.settings import load_settings
 from planner.types import Demand, Observation, ProfileKey
 from tests.controlplane.fleet import eventually

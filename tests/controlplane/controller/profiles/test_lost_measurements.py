@@ -6,8 +6,8 @@ import pytest
 
 from controlplane.backoff import LONGEST_S
 from controlplane.controller.profiles.measuring import LOOK_EVERY_S
-from controlplane.profiling.orders import MeasuringOrder
-from controlplane.profiling.setbacks import REFUSED_S, REST_S
+from controlplane.profiling.due.orders import MeasuringOrder
+from controlplane.profiling.due.setbacks import REFUSED_S, REST_S
 from tests.controlplane.controller.profiles.nodes_to_measure import (
     NODE,
     Answer,

@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from controlplane.profiling.orders import MeasuringOrder
-from controlplane.profiling.places import CALM, PATIENCE_S, PAUSE
-from controlplane.profiling.profiles import ASKED_FOR
+from controlplane.profiling.due.orders import MeasuringOrder
+from controlplane.profiling.due.places import CALM, PATIENCE_S, PAUSE
+from controlplane.profiling.due.profiles import ASKED_FOR
 from planner.types import Demand
 from tests.controlplane.controller.profiles.nodes_to_measure import (
     HEAD,
@@ -55,7 +55,7 @@ async def test_what_was_removed_since_it_was_found_is_not_measured(tmp_path: Pat
     assert await house.look() == [("one-v1-onnx-fp32", "n-1")]
     task, model = house.catalog.snapshot().tasks[0].name, ModelName("three")
     house.catalog.set_stage([task], model, 1, Stage.RETIRED)
-    house.catalog.remove_version(task, model, 1)
+    house.catalog.remove_version([task], model, 1)
 
     assert await house.look() == [("two-v1-onnx-fp32", "n-1")]
     assert {event.kind for event in await house.events()} == {"profile_measured"}

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from controlplane.profiling.orders import MeasuringOrder
-from controlplane.profiling.places import PATIENCE_S
-from controlplane.profiling.setbacks import DISTURBED_REST_S
+from controlplane.profiling.due.orders import MeasuringOrder
+from controlplane.profiling.due.places import PATIENCE_S
+from controlplane.profiling.due.setbacks import DISTURBED_REST_S
 from tests.controlplane.controller.profiles.nodes_to_measure import (
     CPU_2,
     NODE,

@@ -10,7 +10,7 @@ import pytest
 from controlplane.gateway.canaries.arms import Trial
 from controlplane.gateway.canaries.feedback import Feedback
 from controlplane.gateway.canaries.recent_answers import RecentAnswers
-from controlplane.gateway.counters import Counters
+from controlplane.gateway.counting.counters import Counters
 from controlplane.live_state import LiveState
 from tests.variants.catalog_builders import task
 from variants.errors import Conflict, InvalidInput, NotFound, StateUnavailable

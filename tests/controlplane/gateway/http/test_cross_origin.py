@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.exposure import origins_in
+from controlplane.access.exposure import origins_in
 from controlplane.gateway.http.cross_origin import CrossOrigin
 from controlplane.gateway.http.http_protocol import CrossOriginFront
 from controlplane.settings import load_settings

@@ -31,11 +31,11 @@ async def test_it_looks_at_clients_as_seldom_as_is_said_and_ends_at_once(
             await eventually(lambda: looks)
             await asyncio.sleep(0.5)
             assert looks == 1
-            assert gateway._server is not None
-            assert gateway._serving is not None
-            gateway._server.should_exit = True
+            assert gateway.servers.http is not None
+            assert gateway.servers.serving is not None
+            gateway.servers.http.should_exit = True
             async with asyncio.timeout(60):
-                await gateway._serving
+                await gateway.servers.serving
             assert looks == 2
         finally:
             await gateway.stop()

@@ -163,8 +163,8 @@ async def test_a_refusal_is_read_by_whom_sends_its_body_too_slowly(
     assert (await client.ask(query(1))).status == 503
     hint = [("X-Modelless-Task", "letters"), ("Content-Length", "100000")]
     client.send(request("POST", "/v1/query", None, headers=hint))
-    assert served.gateway._server is not None
-    (front,) = served.gateway._server.server_state.connections
+    assert served.gateway.servers.http is not None
+    (front,) = served.gateway.servers.http.server_state.connections
     assert isinstance(front, Front)
     await until(lambda: front.deaf or front.transport.is_closing())
     for _ in range(3):  # would reset a connection that was closed
@@ -216,7 +216,7 @@ async def test_answers_that_are_never_read_are_given_up(served: Served) -> None:
         loop = asyncio.get_running_loop()
         await loop.sock_connect(deaf, ("127.0.0.1", served.port))
         await loop.sock_sendall(deaf, request("GET", "/openapi.json", None) * 100)
-        server = served.gateway._server
+        server = served.gateway.servers.http
         assert server is not None
         await until(lambda: len(server.server_state.connections) == 1)
         await until(lambda: not server.server_state.connections)

@@ -192,5 +192,5 @@ async def test_a_gateway_has_it_there(served: Served, monkeypatch: pytest.Monkey
     monkeypatch.setattr("controlplane.gateway.gateway.PREPARE_S", 0.05)
     served.gateway._background.repeat(served.gateway._prepare_reader)
     said = ImageScale(std=(0.5,))
-    served.gateway.catalog.change_task(TASK.name, lambda one: replace(one, image=said))
+    served.gateway.catalog.change_tasks([TASK.name], lambda one: replace(one, image=said))
     await until(lambda: bool(set(readers()) - others))

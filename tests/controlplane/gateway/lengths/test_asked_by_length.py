@@ -19,7 +19,7 @@ from controlplane.gateway.query.lean_json import LongBody
 from controlplane.gateway.query.parsing import ParsedQuery, asked_v1, parse_v1
 from controlplane.gateway.query.replies import ReplyMetadata
 from controlplane.gateway.query.skimming import asked_by_headers, skim_v1, skim_v2
-from controlplane.gateway.query.v2_parsing import parse_v2
+from controlplane.gateway.query.v2.parsing import parse_v2
 from tests.variants.buckets import bucket
 from tests.variants.catalog_builders import task
 from variants.buckets import TaskTable

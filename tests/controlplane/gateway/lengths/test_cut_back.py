@@ -14,7 +14,7 @@ from controlplane.gateway.grpc.messages import ModelInferRequest, ModelInferResp
 from controlplane.gateway.protection.body_frames import described, parsed_of
 from controlplane.gateway.query.one_answer import encode
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
-from controlplane.gateway.query.v2_parsing import parse_v2
+from controlplane.gateway.query.v2.parsing import parse_v2
 from tests.controlplane.gateway.lengths.test_asked_by_length import METADATA, inputs, listed
 from tests.variants.buckets import bucket
 from tests.variants.tagging import tagging

@@ -238,7 +238,7 @@ async def test_clients_that_stay_connected_are_spread_and_miss_nothing(
 
 
 def served_by(it: Gateway) -> int:
-    server = it._server
+    server = it.servers.http
     assert server is not None
     return len(server.connections())
 
@@ -258,7 +258,7 @@ async def test_a_connection_stays_where_too_many_files_are_open(
         async with gateway(it) as (own, client):
             await eventually(lambda: ready(own) == {"w1": [A]})
             assert (await client.post("/v1/query", json=ROW)).status_code == 200
-            server = own._server
+            server = own.servers.http
             assert server is not None
             [connection] = server.connections()
             monkeypatch.setattr(os, "dup", refuse)
@@ -272,7 +272,7 @@ async def test_a_gateway_without_room_takes_nothing(tmp_path: Path, port: int) -
     async with fleet(tmp_path, port=port, max_connections=3) as it:
         it.register("a")
         async with gateway(it) as (first, _):
-            server = first._server
+            server = first.servers.http
             assert server is not None
             pairs = [connected() for _ in range(4)]
             ends = [one for _, one in pairs]

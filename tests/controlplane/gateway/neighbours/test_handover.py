@@ -219,7 +219,7 @@ async def test_a_gateway_leaves_while_clients_keep_their_connections(
         for _ in range(20):
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as fresh:
                 assert (await fresh.post("/v1/query", json=ROW)).status_code == 200
-        server = other._server
+        server = other.servers.http
         assert server is not None
         # Nothing draws a second share of new connections to it for good.
         await eventually(lambda: len(server.servers) == 1)
@@ -227,7 +227,7 @@ async def test_a_gateway_leaves_while_clients_keep_their_connections(
 
 async def test_what_waits_at_a_socket_that_is_closed_is_answered(tmp_path: Path, port: int) -> None:
     async with fleet(tmp_path, port=port) as it, gateway(it) as (stays, _):
-        server = stays._server
+        server = stays.servers.http
         assert server is not None
         taken = listening()
         host, own_port = taken.getsockname()
@@ -243,7 +243,7 @@ async def test_where_all_stop_nothing_is_handed_over(tmp_path: Path, port: int) 
     async with fleet(tmp_path, port=port) as it, gateway(it) as (stays, _):
         async with gateway(it) as (leaves, _):
             await leaves.stop(others_stay=False)
-        server = stays._server
+        server = stays.servers.http
         assert server is not None
         assert len(server.servers) == 1
         assert stays.ready()
@@ -282,7 +282,7 @@ async def test_a_gateway_that_is_stopped_while_it_starts_has_taken_no_connection
         await asyncio.sleep(0)
         catalog.goes_on.set()
         await asyncio.gather(starting, stopping)
-        assert made._server is None
+        assert made.servers.http is None
         bind(it.settings, alone=True).close()
 
 

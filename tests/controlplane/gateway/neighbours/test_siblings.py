@@ -12,14 +12,14 @@ import httpx
 import orjson
 import pytest
 
-from controlplane.gateway.client_counters import OldKeyUse
-from controlplane.gateway.counters import Counters
+from controlplane.gateway.counting.client_counters import OldKeyUse
+from controlplane.gateway.counting.counters import Counters
+from controlplane.gateway.counting.task_counters import CacheCounters
 from controlplane.gateway.neighbours import siblings
 from controlplane.gateway.neighbours.siblings import Siblings
-from controlplane.gateway.task_counters import CacheCounters
 from tests.controlplane.fleet import eventually, fleet, gateway
+from tests.controlplane.gateway.reports.test_metrics import asked, scraped
 from tests.controlplane.gateway.test_gateway import ROW, A, ready
-from tests.controlplane.gateway.test_metrics import asked, scraped
 from tests.ports import free_port
 
 
@@ -94,7 +94,7 @@ async def other_gateway(folder: Path, name: str) -> asyncio.subprocess.Process:
     """Another process that has counted one error and has one query in flight."""
     script = f"""
 import asyncio, pathlib
-from controlplane.gateway.counters import Counters
+from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.neighbours.siblings import Siblings
 async def main():
     counters = Counters()

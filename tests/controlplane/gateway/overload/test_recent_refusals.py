@@ -105,7 +105,7 @@ async def test_all_that_is_asked_is_counted_once_as_demand_and_as_an_answer() ->
     path = Path(ReplyCode.OVERLOADED)
     for _ in range(5):
         path.ask([[0.25] * 64] * 3)
-    assert path.path.take_demand() == {(DIGITS, LATENCY_MS, None, None): 15}
+    assert path.path.demand.take() == {(DIGITS, LATENCY_MS, None, None): 15}
     assert path.path.counters.task(DIGITS).errors == {"OVERLOADED": 5}
     assert (len(path.answers), path.path.counters.in_flight) == (5, 0)
 
@@ -162,7 +162,7 @@ async def test_who_comes_back_sooner_than_told_is_refused_when_that_time_has_com
     assert len(path.answers) == 2
     await until(lambda: len(path.answers) == 3)
     assert path.answers[2] == path.answers[0]
-    assert path.path.take_demand() == {(DIGITS, LATENCY_MS, None, None): 3}
+    assert path.path.demand.take() == {(DIGITS, LATENCY_MS, None, None): 3}
     assert path.path.counters.task(DIGITS).errors == {"OVERLOADED": 3}
 
 

@@ -108,7 +108,7 @@ async def test_it_is_what_the_first_was_told_and_counts_like_it() -> None:
         windows.append(path.path.congestion.at(NOW_MS))
     assert path.asked == 1
     assert path.answers == [path.answers[0]] * 6
-    assert path.path.take_demand() == {(DIGITS, LATENCY_MS, None, None): 6}
+    assert path.path.demand.take() == {(DIGITS, LATENCY_MS, None, None): 6}
     assert path.path.counters.task(DIGITS).errors == {"OVERLOADED": 6}
     assert windows == sorted(windows, reverse=True)
     assert len(set(windows)) == 6
@@ -129,7 +129,7 @@ async def test_a_gateway_that_is_behind_does_not_look_again() -> None:
     path.now_ms += LATENCY_MS + LONGEST_MS  # that was long ago
     assert not ask(path.now_ms - 1.1 * lag_ms)
     assert path.path.counters.task(DIGITS).errors == {"OVERLOADED": 4}
-    assert path.path.take_demand() == {(DIGITS, LATENCY_MS, None, None): 4}
+    assert path.path.demand.take() == {(DIGITS, LATENCY_MS, None, None): 4}
 
 
 async def test_an_answer_that_is_to_be_held_is_not_given_at_once() -> None:
@@ -208,7 +208,7 @@ async def test_what_its_only_workers_would_say_again_needs_no_choice(workers: in
     assert path.later(5.1) > 0  # after ``LONGEST_MS`` what else decides is looked at
     assert path.asked == workers
     assert path.answers == [path.answers[0]] * 6
-    assert path.path.take_demand() == {(DIGITS, LATENCY_MS, None, None): 6}
+    assert path.path.demand.take() == {(DIGITS, LATENCY_MS, None, None): 6}
     assert windows == sorted(windows, reverse=True)
     assert len(set(windows)) == 4
     assert path.later(12.0, busy_ms=0.0) > 0  # it is quicker than it expected

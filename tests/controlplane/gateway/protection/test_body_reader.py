@@ -13,7 +13,7 @@ import pytest
 from controlplane.gateway.protection import body_reader
 from controlplane.gateway.protection.body_reader import LONG_BYTES, UNUSUAL_BYTES, BodyReader
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
-from controlplane.gateway.query.v2_parsing import parse_v2
+from controlplane.gateway.query.v2.parsing import parse_v2
 from tests.controlplane.serving import FAST, TASK, Served, post, query, serving, until
 from variants.errors import InvalidInput, ModellessError, Overloaded, PayloadTooLarge
 from variants.types import TaskName

@@ -186,8 +186,8 @@ async def test_grpc_connections_too_many_are_told_so_and_closed(served: Served) 
     ):  # fmt: skip
         for stubs in (one, two, three):
             assert (await stubs.call("ServerLive")).live
-        assert served.gateway._grpc is not None
-        connections = served.gateway._grpc.connections
+        assert served.gateway.servers.grpc is not None
+        connections = served.gateway.servers.grpc.connections
         await until(lambda: connections.open == 3)  # so the others are newer
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         for _, writer in idle:
@@ -211,8 +211,8 @@ async def test_grpc_connections_too_many_are_told_so_and_closed(served: Served) 
 @pytest.mark.slow
 async def test_a_call_on_a_connection_too_many_is_refused_with_a_sentence(served: Served) -> None:
     port = served.gateway.settings.grpc_port
-    assert served.gateway._grpc is not None
-    connections = served.gateway._grpc.connections
+    assert served.gateway.servers.grpc is not None
+    connections = served.gateway.servers.grpc.connections
     async with connected(port) as stubs:
         assert (await stubs.call("ServerLive")).live
         connections.look()

@@ -44,6 +44,9 @@ class Worker:
         replied: Callable[[Reply], None] = asked[4]
         replied(self.reply)
 
+    def catch_up(self) -> None:
+        """There is nothing that waits."""
+
 
 class Asked:
     """A query path with one variant on one worker; its clock stands still."""

@@ -87,7 +87,7 @@ class Path:
 
     @property
     def counted(self) -> int:
-        return sum(self.path.take_demand().values())
+        return sum(self.path.demand.take().values())
 
 
 @pytest.mark.parametrize(
@@ -216,18 +216,18 @@ async def test_what_only_some_versions_hold_counts_for_who_would_answer(
 ) -> None:
     path = holding_quick((worker("w1"), {key("dear")}))
     text = query(latency_ms=1_000, task=DIGITS, rows=2)._replace(unread=TOO_LONG)._replace(**asked)
-    path.path.count_demand(text)
+    path.path.demand.count(text)
     wanted = {(DIGITS, 1_000.0, text.accuracy, counts_for): 2}
-    assert path.path.take_demand() == wanted
+    assert path.path.demand.take() == wanted
 
 
 async def test_what_only_some_versions_hold_is_no_demand_if_none_of_these_could_answer() -> None:
     path = holding_quick((worker("w1"), {key("dear")})).path
     text = query(latency_ms=1_000, task=DIGITS, rows=2, accuracy=0.99)._replace(unread=TOO_LONG)
-    path.count_demand(text)
-    path.count_demand(text)
-    path.discount_demand(text)
-    assert path.take_demand() == {(DIGITS, 1_000.0, 0.99, "quick"): 2}
+    path.demand.count(text)
+    path.demand.count(text)
+    path.demand.discount(text)
+    assert path.demand.take() == {(DIGITS, 1_000.0, 0.99, "quick"): 2}
 
 
 def test_what_suits_a_query_is_something_that_may_come() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.gateway.connected_workers import ConnectedWorker
+from controlplane.gateway.connected_worker import ConnectedWorker
 from controlplane.gateway.gateway import Gateway
 from controlplane.settings import load_settings
 from tests.controlplane.serving import (

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controlplane.gateway.query.datatypes import V2_NAMES
 from controlplane.gateway.query.json_tensors import FRACTIONS, OBJECTS
 from controlplane.gateway.query.parsing import parse_v1
-from controlplane.gateway.query.v2_parsing import parse_v2
+from controlplane.gateway.query.v2.datatypes import V2_NAMES
+from controlplane.gateway.query.v2.parsing import parse_v2
 from variants.checks.json_shape import shown
 from variants.errors import InvalidInput
 from variants.figures import counted

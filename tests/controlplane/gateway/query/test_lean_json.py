@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controlplane.gateway.query.datatypes import V2_NAMES
 from controlplane.gateway.query.lean_json import Lean, Numbers, lean_v1, lean_v2
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
-from controlplane.gateway.query.v2_parsing import parse_v2
+from controlplane.gateway.query.v2.datatypes import V2_NAMES
+from controlplane.gateway.query.v2.parsing import parse_v2
 from tests.controlplane.gateway.query.test_json_tensors import SHAPES, TASKS, asked, task
 from variants.errors import ModellessError
 from variants.types import Task

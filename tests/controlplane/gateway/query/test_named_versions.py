@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.gateway.protection.body_frames import described, parsed_of
 from controlplane.gateway.query.parsing import parse_v1
-from controlplane.gateway.query.v2_parsing import parse_v2
+from controlplane.gateway.query.v2.parsing import parse_v2
 from tests.controlplane.serving import DOUBLE, FAST, SLOW, TASK, Served, query, serving, until
 from tests.variants.catalog_builders import set_sharing
 from variants.errors import InvalidInput
@@ -95,7 +95,7 @@ async def test_a_canary_answers_who_names_its_version(served: Served) -> None:
 async def test_it_is_explained_and_counted_for_the_variant_that_suits_it(served: Served) -> None:
     await served.worker("w1", FAST, SLOW)
     path = served.gateway.path
-    path.take_demand()
+    path.demand.take()
     asked = {**query(*ROW, variant=None), "model_version": "slow-v1"}
     told = (await served.ask(asked, path="/v1/explain")).json
     assert (told["model_version"], told["answer"]["variant"]) == ("slow-v1", SLOW)
@@ -106,9 +106,9 @@ async def test_it_is_explained_and_counted_for_the_variant_that_suits_it(served:
         "The query names its version: such queries take what they prefer of its variants, and plans"
         f" count them for {SLOW}."
     )
-    assert not path.take_demand()
+    assert not path.demand.take()
     await served.ask(asked)
-    assert [(key[0], key[3]) for key in path.take_demand()] == [(TASK.name, SLOW)]
+    assert [(key[0], key[3]) for key in path.demand.take()] == [(TASK.name, SLOW)]
 
 
 @pytest.mark.slow

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from controlplane.api.bodies.protocol import INFER
 from controlplane.api.bodies.queries import QUERY
-from controlplane.gateway.query.datatypes import V2_NAMES, best_classes, bytes_of
 from controlplane.gateway.query.json_tensors import FRACTIONS, OBJECTS
 from controlplane.gateway.query.parsing import ParsedQuery, parse_v1
 from controlplane.gateway.query.replies import ReplyMetadata, encode_v1, encode_v2
-from controlplane.gateway.query.v2_parsing import parse_v2
+from controlplane.gateway.query.v2.datatypes import V2_NAMES, best_classes, bytes_of
+from controlplane.gateway.query.v2.parsing import parse_v2
 from planner.types import Query
 from variants.errors import InvalidInput, TaskNotFound
 from variants.types import Prefer, Slo, Task, TaskName, TensorSpec, VariantName

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.gateway.protocol_views import number_of
+from controlplane.gateway.open_inference.protocol_views import number_of
 from controlplane.gateway.query.query_errors import worker_error
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from controlplane.load_specs import Specs

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from controlplane.gateway.query.parsing import parse_v1
 from controlplane.gateway.query.skimming import skim_v1, skim_v2
-from controlplane.gateway.query.v2_parsing import parse_v2
+from controlplane.gateway.query.v2.parsing import parse_v2
 from planner.types import Query
 from tests.controlplane.gateway.query.test_json_tensors import SHAPES, TASKS, regular, task
 from variants.errors import ModellessError

@@ -34,7 +34,7 @@ class Reported:
 
     def asks(self, name: str, **needs: Any) -> None:
         query = Query(TaskName(name), 1, 0.0, 50.0, **needs)
-        self.path.count_demand(query)
+        self.path.demand.count(query)
         self.path.counters.task(name).failed("OVERLOADED")
 
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from controlplane.gateway.counting.task_counters import TaskCounters
 from controlplane.gateway.reports.history_samples import HistorySamples
 from controlplane.gateway.reports.recent_outcomes import Counted
-from controlplane.gateway.task_counters import TaskCounters
 
 ACCURACIES = {("a", "fast"): 0.9, ("a", "slow"): 1.0}
 

@@ -272,7 +272,7 @@ async def test_answers_from_memory_are_no_demand(served: Served) -> None:
     """Plans are made for what has to be run."""
     await served.worker("w1", FAST)
     await share(served)
-    served.gateway.path.take_demand()
+    served.gateway.path.demand.take()
     demanded = served.gateway._report.make()["demand"]
     before = sum(demanded.values())
     for _ in range(5):

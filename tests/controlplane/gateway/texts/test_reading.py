@@ -18,11 +18,11 @@ from controlplane.gateway.protection.body_frames import (
     tasks_of,
 )
 from controlplane.gateway.protection.read_bodies import read
-from controlplane.gateway.query.datatypes import bytes_of
 from controlplane.gateway.query.one_answer import encode
 from controlplane.gateway.query.parsing import ParsedQuery, asked_v1, parse_v1
 from controlplane.gateway.query.replies import AskedAs, ReplyMetadata
-from controlplane.gateway.query.v2_parsing import parse_v2
+from controlplane.gateway.query.v2.datatypes import bytes_of
+from controlplane.gateway.query.v2.parsing import parse_v2
 from controlplane.gateway.texts.asked import AskedInText
 from controlplane.gateway.texts.reading import Tokenisers
 from tests.texts import BAD, BEGIN, END, FILM, GOOD, PAD, text_input, tokenizer_json

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from controlplane.gateway.query.parsing import parse_v1
-from controlplane.gateway.query.v2_parsing import parse_v2
+from controlplane.gateway.query.v2.parsing import parse_v2
 from controlplane.gateway.texts.asked import AskedInText, likely_task
 from planner.types import ANYBODY, Query
 from tests.controlplane.gateway.texts.several_tokenizers import ECHOED
@@ -138,7 +138,7 @@ async def test_who_waits_too_long_for_others_is_not_read(
     assert path.text_reader is not None
     reader = path.text_reader._serving
     demand: list[Query] = []
-    monkeypatch.setattr(path, "count_demand", demand.append)
+    monkeypatch.setattr(path.demand, "count", demand.append)
     reader._busy = True  # as with a text of somebody else
     waiting = [
         asyncio.create_task(served.ask(asked))

@@ -268,8 +268,8 @@ def test_a_task_of_numbers_learns_to_read_texts(tmp_path: Path) -> None:
         text_of_task(task, _file(tmp_path / "other.txt", b"[PAD]\n"), {}, QUICK)
     with pytest.raises(InvalidInput, match=r"task 'opinions\.4' has no input 'x'"):
         text_of_task(task, house.tokenizer, {"ids": "x"}, QUICK)
-    house.catalog.change_task(
-        task.name, lambda one: replace(one, text=FIRST), house.tokenizer.read_bytes()
+    house.catalog.change_tasks(
+        [task.name], lambda one: replace(one, text=FIRST), house.tokenizer.read_bytes()
     )
     [task] = house.catalog.snapshot().tasks
     with pytest.raises(Conflict, match="task 'opinions' has a tokenizer; that of another model"):

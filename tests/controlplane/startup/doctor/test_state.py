@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from controlplane import client_keys
+from controlplane.access import client_keys
 from controlplane.settings import Settings, load_settings
 from controlplane.startup.checks import configuration, services, state
 from controlplane.startup.checks.finding import fine, problem, warning

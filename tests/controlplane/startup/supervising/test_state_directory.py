@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.cluster.ray_processes import ray_dir
+from controlplane.cluster.processes.ray_environment import ray_dir
 from controlplane.settings import Settings
 from controlplane.startup.presence import read_state, running, state_path
 from controlplane.startup.state_directory import clear_files, clear_leftovers, prepare

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from controlplane.gateway.grpc.messages import ModelInferResponse
-from controlplane.gateway.protocol_views import number_of
+from controlplane.gateway.open_inference.protocol_views import number_of
 from tests.controlplane.gateway.grpc.calls import ROW, Stubs, output, request
 from tests.controlplane.gateway.grpc.service.asked import refused
 from tests.controlplane.serving import DOUBLE, FAST, LATE, TASK, Served, until

@@ -7,7 +7,7 @@ import grpc.aio
 import pytest
 
 from controlplane.gateway.grpc.messages import message_class
-from controlplane.gateway.protocol_views import number_of
+from controlplane.gateway.open_inference.protocol_views import number_of
 from tests.controlplane.gateway.grpc.calls import Stubs, error_of, request
 from tests.controlplane.serving import FAST, SLOW, Served, query, until
 from tests.workers import gated

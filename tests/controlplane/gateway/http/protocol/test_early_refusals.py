@@ -45,7 +45,7 @@ async def test_what_was_refused_a_moment_ago_is_refused_at_once_in_the_same_word
     monkeypatch.setattr(repeated_refusals, "LONGEST_MS", 3_600_000.0)
     monkeypatch.setattr(path.held_answers, "slows_down", lambda *_: False)
     served.gateway.known.workers[WorkerId("w1")].view.busy_until_ms = monotonic_ms() + 3_600_000.0
-    path.take_demand()
+    path.demand.take()
     before = path.counters.task("letters").errors.get("OVERLOADED", 0)
     named = [("X-Request-Id", "mine")]
     answers = []
@@ -68,7 +68,7 @@ async def test_what_was_refused_a_moment_ago_is_refused_at_once_in_the_same_word
         assert 0 <= int(answer.headers["retry-after-ms"]) - 1_000 * wait_s <= 1
     assert told == [told[0]] * 8
     assert path.counters.task("letters").errors["OVERLOADED"] == before + 8
-    assert sum(path.take_demand().values()) == 8
+    assert sum(path.demand.take().values()) == 8
 
 
 HINTS = {
@@ -162,8 +162,8 @@ async def test_a_refusal_that_is_held_keeps_no_body(
     served.gateway.known.workers[WorkerId("w1")].view.busy_until_ms = monotonic_ms() + 3_600_000.0
     client = await served.client()
     assert (await client.ask(query(1))).status == 503
-    assert served.gateway._server is not None
-    (front,) = served.gateway._server.server_state.connections
+    assert served.gateway.servers.http is not None
+    (front,) = served.gateway.servers.http.server_state.connections
     assert isinstance(front, Front)
     front.told_ms = monotonic_ms() + 60_000.0
     client.send(post(json.dumps(query(2, slo={"latency_ms": 60_000})).encode().ljust(200_000)))
@@ -184,8 +184,8 @@ async def test_stopping_lets_a_client_read_a_refusal_while_it_sends_the_body(
     client.send(request("POST", "/v1/query", None, headers=hint))
     errors = served.gateway.path.counters.task("letters").errors
     await until(lambda: errors.get("OVERLOADED") == 2)
-    assert served.gateway._server is not None
-    (front,) = served.gateway._server.server_state.connections
+    assert served.gateway.servers.http is not None
+    (front,) = served.gateway.servers.http.server_state.connections
     assert isinstance(front, Front)
     front.shutdown()
     for _ in range(3):
@@ -201,8 +201,8 @@ async def test_a_connection_of_a_proxy_is_no_client(served: Served, name: str) -
     view.busy_until_ms = monotonic_ms() + 3_600_000.0
     client = await served.client()
     assert (await client.ask(query(1), headers=[(name, "a")])).status == 503
-    assert served.gateway._server is not None
-    (front,) = served.gateway._server.server_state.connections
+    assert served.gateway.servers.http is not None
+    (front,) = served.gateway.servers.http.server_state.connections
     assert isinstance(front, Front)
     assert (front.told_ms > 0.0) == (name == "X-Other")
 

@@ -14,7 +14,7 @@ async def test_a_client_that_goes_while_it_sends_leaves_nothing(served: Served) 
     client.send(post(query(1))[:-5])
     await asyncio.sleep(0.02)
     client.close()
-    server = served.gateway._server
+    server = served.gateway.servers.http
     assert server is not None
     await until(lambda: not server.server_state.connections)
     assert served.in_flight == 0
@@ -36,7 +36,7 @@ async def test_a_connection_has_no_timer(served: Served) -> None:
         client.send(request("GET", "/v2/health/live", None))
         await client.answer()
         await client.ask(query(1))
-    server = served.gateway._server
+    server = served.gateway.servers.http
     assert server is not None
     (front,) = server.server_state.connections
     assert isinstance(front, Front)

@@ -78,8 +78,8 @@ async def test_no_more_is_read_while_requests_wait_on_a_connection(served: Serve
     waiting = []
     for _ in range(count):
         await client.answer()
-        assert served.gateway._server is not None
-        (front,) = served.gateway._server.server_state.connections
+        assert served.gateway.servers.http is not None
+        (front,) = served.gateway.servers.http.server_state.connections
         assert isinstance(front, Front)
         waiting.append(len(front.pipeline))
 
@@ -95,8 +95,8 @@ async def test_many_small_requests_at_once_are_read_a_few_at_a_time(served: Serv
     waiting = []
     for _ in range(400):
         assert (await client.answer()).status == 200
-        assert served.gateway._server is not None
-        (front,) = served.gateway._server.server_state.connections
+        assert served.gateway.servers.http is not None
+        (front,) = served.gateway.servers.http.server_state.connections
         assert isinstance(front, Front)
         waiting.append(len(front.pipeline))
     assert max(waiting) <= AT_ONCE // len(one) + 1
@@ -108,7 +108,7 @@ async def test_a_connection_that_leaves_with_requests_unread_is_forgotten(served
     client.send(request("GET", "/v2/models/letters", None) * 2_000)
     assert (await client.answer()).status == 200
     client.writer.transport.abort()
-    server = served.gateway._server
+    server = served.gateway.servers.http
     assert server is not None
     await until(lambda: not server.server_state.connections)
     assert (await served.ask(query(5))).json["outputs"][0][0] == 5
@@ -169,8 +169,8 @@ async def test_an_ordinary_request_knows_both_ends_of_its_connection(
 ) -> None:
     seen: list[Any] = []
     client = await served.client()
-    assert served.gateway._server is not None
-    [front] = served.gateway._server.server_state.connections
+    assert served.gateway.servers.http is not None
+    [front] = served.gateway.servers.http.server_state.connections
     assert isinstance(front, http_protocol.Front)
     app = front.app
 

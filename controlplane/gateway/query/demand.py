@@ -1,0 +1,77 @@
+"""Demand: the rows that are asked for, by what they need. Plans are made for it."""
+
+from collections.abc import Callable
+
+from planner.selection.eligibility import profile_rule, without_slo
+from planner.selection.select import suited
+from planner.types import Query, Snapshot
+from variants.types import TaskName, VariantName
+
+MAX_CLASSES = 10_000
+"""Distinct needs that are counted between two reports; clients may ask for anything."""
+
+DemandKey = tuple[TaskName, float, float | None, VariantName | None]
+"""What demand is counted by: task, latency SLO in ms, accuracy floor, and the variant that the
+query is pinned to, or that is to answer it where not every version may."""
+
+
+class Demand:
+    """Counts queries as they come, until somebody takes what was counted."""
+
+    def __init__(self, snapshot_for: Callable[[Query], Snapshot]) -> None:
+        """
+        Args:
+            snapshot_for: what can be chosen for a query now.
+        """
+        self._snapshot_for = snapshot_for
+        self._rows: dict[DemandKey, int] = {}
+
+    def count(self, query: Query) -> None:
+        """Count a query as demand."""
+        task, rows, _, latency_ms, accuracy, _, _, _, variant = query[:9]
+        if query.version is not None or query.unread:
+            variant = self._answering(query)
+        key = (task, latency_ms, accuracy, variant)
+        counted = self._rows
+        if key in counted or len(counted) < MAX_CLASSES:
+            counted[key] = counted.get(key, 0) + rows
+
+    def _answering(self, query: Query) -> VariantName | None:
+        """For which variant a query counts that only some versions may answer.
+
+        What a plan has for all queries of its class is no use to it. For one that is pinned a plan
+        has a place already, so it counts as if it named the variant that suits it best.
+        """
+        if query.variant is not None:
+            return query.variant
+        found = suited(self._snapshot_for(query), query)
+        return None if found is None else found.variant
+
+    def discount(self, query: Query) -> None:
+        """Take a refused query out of the demand if no variant could ever have answered it.
+
+        No plan can do anything for it: it asks for more rows than any batch has, or for more
+        accuracy than there is. What another worker, another device kind or a load would help stays
+        demand, because that is what plans are made for. So does what takes too long or costs too
+        much: a profile says so, which may be wrong, and is found out because it is asked for.
+        """
+        snapshot = self._snapshot_for(query)
+        view = snapshot.tasks.get(query.task)
+        candidates = () if view is None else view.pinned_to(query.variant)
+        floor = None if query.best_effort else query.accuracy
+        needs = without_slo(query)._replace(accuracy=floor)
+        obstacle = profile_rule(needs, snapshot.transport_ms)
+        if any(obstacle(candidate) is None for candidate in candidates):
+            return
+        variant = self._answering(query) if query.of_some_versions else query.variant
+        key = (query.task, query.latency_ms, query.accuracy, variant)
+        left = self._rows.get(key, 0) - query.rows
+        if left > 0:
+            self._rows[key] = left
+        else:  # it may have been reported already, where it was held for a while
+            self._rows.pop(key, None)
+
+    def take(self) -> dict[DemandKey, int]:
+        """Rows that were asked for since this was last called."""
+        taken, self._rows = self._rows, {}
+        return taken
