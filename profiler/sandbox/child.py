@@ -97,10 +97,11 @@ def answer(request: Mapping[str, Any], announce: Announce) -> dict[str, Any]:
     """The result or the refusal of one call, as plain JSON values; never an exception."""
     try:
         return {"result": METHODS[request["method"]](request["arguments"], announce)}
-    except VariantNotBuilt as error:
-        return {"error": error.message, "kind": "VariantNotBuilt"}
     except InvalidArtifact as error:
-        return {"error": error.message}
+        if _for_want_of_memory(error):
+            return {"error": TOO_MUCH_MEMORY, "kind": "TrialTooLarge"}
+        kind = {"kind": "VariantNotBuilt"} if isinstance(error, VariantNotBuilt) else {}
+        return {"error": error.message, **kind}
     except ModellessError as error:
         if wants_memory(error):
             return {"error": TOO_MUCH_MEMORY, "kind": "TrialTooLarge"}
@@ -109,6 +110,13 @@ def answer(request: Mapping[str, Any], announce: Announce) -> dict[str, Any]:
         return {"error": TOO_MUCH_MEMORY, "kind": "TrialTooLarge"}
     except Exception as error:
         return {"error": f"it failed unexpectedly: {type(error).__name__}: {error}"[:500]}
+
+
+def _for_want_of_memory(error: BaseException) -> bool:
+    """Whether what a refusal goes back to is that memory ran out, whatever it makes of that: native
+    code says ``std::bad_alloc``, which whoever called it took for a fault of the model."""
+    cause = error.__cause__
+    return cause is not None and (wants_memory(cause) or _for_want_of_memory(cause))
 
 
 def serve(requests: TextIO, replies: TextIO) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from profiler.sandbox import child
 from profiler.sandbox.limits import SandboxLimits
 from profiler.sandbox.sandbox import Sandbox
 from tests import onnx_models as models
@@ -210,3 +211,27 @@ def test_the_real_child_never_imports_what_it_does_not_run() -> None:
         check=True,
     )
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("refusal", [InvalidArtifact, VariantNotBuilt])
+@pytest.mark.parametrize("cause", [MemoryError("std::bad_alloc"), RuntimeError("bad allocation")])
+def test_want_of_memory_is_told_whatever_was_made_of_it(
+    monkeypatch: pytest.MonkeyPatch, refusal: type[InvalidArtifact], cause: Exception
+) -> None:
+    """Of a file of 1.9 GiB it was said that it is no valid model: std::bad_alloc."""
+
+    def fails(arguments: object, announce: object) -> dict[str, object]:
+        raise refusal("model.onnx is not a valid ONNX model: std::bad_alloc") from cause
+
+    monkeypatch.setitem(child.METHODS, "check", fails)
+    reply = child.answer({"method": "check", "arguments": {}}, lambda *_: None)
+    assert reply == {"error": child.TOO_MUCH_MEMORY, "kind": "TrialTooLarge"}
+
+
+def test_a_refusal_for_another_reason_is_told_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(arguments: object, announce: object) -> dict[str, object]:
+        raise VariantNotBuilt("nothing to quantise") from ValueError("no such node")
+
+    monkeypatch.setitem(child.METHODS, "build", fails)
+    reply = child.answer({"method": "build", "arguments": {}}, lambda *_: None)
+    assert reply == {"error": "nothing to quantise", "kind": "VariantNotBuilt"}
