@@ -19,7 +19,11 @@ import psutil
 
 from controlplane import client_keys
 from controlplane.cluster.nodes import NodeLook, listed_in_time
-from controlplane.cluster.one_machine.ended_logs import open_files, remove_ended
+from controlplane.cluster.one_machine.left_behind import (
+    open_files,
+    remove_ended,
+    remove_sockets,
+)
 from controlplane.cluster.one_machine.template_process import TemplateProcess
 from controlplane.cluster.ray_processes import (
     RayletWatch,
@@ -78,7 +82,7 @@ REMEMBER_S = 5.0
 """How often processes below this one are written down: finding them reads all of the machine's,
 which takes 5 ms, and those that Ray starts anew end with it anyway."""
 TIDY_S = 60.0
-"""How often it is looked whether logs of ended processes are too many."""
+"""How often it is looked what ended processes have left behind."""
 
 Say = Callable[[str], None]
 Step = Callable[[str], "contextlib.AbstractContextManager[Callable[[str], None]]"]
@@ -297,7 +301,7 @@ class Supervisor:
             if look % round(REMEMBER_S / WATCH_S) == 0:
                 self._remember()
             if look % round(TIDY_S / WATCH_S) == 0:
-                self._tidy_logs()
+                self._tidy()
             if (news := control_store.look()) is not None:
                 self._say(news)
             if self._valkey is not None and not self._valkey.reachable():
@@ -311,12 +315,13 @@ class Supervisor:
                     f"Ray has died{where}; its logs are in {logs_place(self._settings)}"
                 )
 
-    def _tidy_logs(self) -> None:
-        """Remove the oldest logs of ended processes; those of a cluster are its operator's."""
+    def _tidy(self) -> None:
+        """Remove what ended processes leave behind; on a cluster that is its operator's."""
         if not self._settings.ray_address:
             processes = [os.getpid(), *(pid for pid, _ in self._started.ids)]
             logs = ray_dir(self._settings) / "session_latest" / "logs"
             remove_ended(logs.resolve(), open_files(processes))
+            remove_sockets(self._settings.run_dir)
 
     def _restart_valkey(self, valkey: EmbeddedValkey) -> None:
         """Start it again; queries go on without it, so a failure is told and tried again."""

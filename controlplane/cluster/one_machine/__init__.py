@@ -4,5 +4,6 @@
 one of them), ``seldom_nodes`` (how often Serve's controller asks about nodes), ``template_process``
 (what Ray's workers are forked from) with the two scripts that it runs, ``worker_template`` and
 ``worker_launcher``, and ``spare_room`` (cores that are kept for one more worker while others are
-replaced). ``ended_logs`` removes the oldest logs of processes that have ended.
+replaced). ``left_behind`` removes what processes that have ended leave: their oldest logs,
+and sockets.
 """

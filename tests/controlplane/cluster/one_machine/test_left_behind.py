@@ -1,9 +1,14 @@
-"""Logs of ended processes: the newest stay, and so does whatever a process still writes."""
+"""What ended processes leave: the newest logs stay, and so does whatever is in use still."""
 
 import os
+import socket
 from pathlib import Path
 
-from controlplane.cluster.one_machine.ended_logs import open_files, remove_ended
+from controlplane.cluster.one_machine.left_behind import (
+    open_files,
+    remove_ended,
+    remove_sockets,
+)
 
 WORKER = "worker-0d5e-01000000-{}.err"
 
@@ -45,3 +50,16 @@ def test_files_of_ray_that_are_of_no_process_stay(tmp_path: Path) -> None:
     assert remove_ended(tmp_path, (), most_files=0) == 0
     assert all(one.exists() for one in kept)
     assert remove_ended(tmp_path / "none", ()) == 0
+
+
+def test_sockets_on_which_nobody_listens_go(short_folder: Path) -> None:
+    used, left = short_folder / "w-1.sock", short_folder / "w-2.sock"
+    other = short_folder / "g-1.sock"
+    with socket.socket(socket.AF_UNIX) as listening:
+        for path in (left, other):
+            with socket.socket(socket.AF_UNIX) as one:
+                one.bind(str(path))
+        listening.bind(str(used))
+        assert remove_sockets(short_folder) == 1
+    assert (used.exists(), left.exists(), other.exists()) == (True, False, True)
+    assert remove_sockets(short_folder, short_folder / "none") == 0

@@ -1,8 +1,9 @@
-"""The logs of processes that have ended, of a Ray that was started here: the newest are kept.
+"""What processes that have ended leave behind, of a Ray that was started here: logs and sockets.
 
 Ray writes some files for each process that it starts and removes none while it runs. A worker that
 crashes again and again, or a month of upgrades, would leave thousands. What a process still writes
-is never touched: it is found by the files that the processes below this one have open.
+is never touched: it is found by the files that the processes below this one have open. A worker
+that is killed leaves the socket that it listened on.
 """
 
 import contextlib
@@ -21,6 +22,21 @@ OF_A_PROCESS = re.compile(
     r"|event_\w+_\d+\.log)(\.\d+)?"
 )
 _ROTATED = re.compile(r"\.\d+$")
+
+
+def remove_sockets(run_dir: Path, listed: Path = Path("/proc/net/unix")) -> int:
+    """Remove sockets of workers on which nobody listens; how many went."""
+    there = list(run_dir.glob("w-*.sock"))  # before it is read who listens: a new one is in both
+    try:
+        # By their names, which no two workers share: the folder may be named in several ways.
+        bound = {line.rpartition("/")[2] for line in listed.read_text().splitlines()}
+    except OSError:
+        return 0
+    gone = [path for path in there if path.name not in bound]
+    for path in gone:
+        with contextlib.suppress(OSError):
+            path.unlink()
+    return len(gone)
 
 
 def open_files(processes: Iterable[int]) -> set[str]:
