@@ -1,10 +1,10 @@
 """What plans load, and what of it was worth it: ``python -m tests.bench.simulation.loads.wasted``.
 
-Some minutes for a seed. Each line is one workload under one objective: the loads that plans order in
-an hour of simulated time, after the beginning in which everything is loaded once, and which part of
-them was wasted. A load is wasted if the batches that its variant ran until it left took less of the
-device's time than the load did. Loads whose variant is still there at the end, and those of devices
-that ended, are not judged. Nothing depends on the machine.
+Some minutes for a seed. Each line is one workload under one objective: the loads that plans order
+in an hour of simulated time, after the beginning in which everything is loaded once, and which part
+of them was wasted. A load is wasted if the batches that its variant ran until it left took less of
+the device's time than the load did. Loads whose variant is still there at the end, and those of
+devices that ended, are not judged. Nothing depends on the machine.
 
 Loads are told apart by whether others had to leave for them, since what is loaded into memory that
 is free takes nothing from anybody, and by whether a route of the plan led to them.
@@ -36,8 +36,10 @@ from variants.types import VariantKey, WorkerId
 BEGINNING_S = 100.0
 """Until then the load rises and everything is loaded for the first time."""
 WORKLOADS = ("steady", "diurnal", "zipf", "mixed")
-SMALL_SEED = "quiet"
+QUIET = "quiet"
+"""A load of 0.3 on sixteen devices, with a tick per second and profiles that are a fifth off."""
 LARGE = "1,200 variants"
+"""On 60 devices whose memory is short (``tests.bench.simulation.large_catalog``)."""
 LARGE_S = 240
 
 
@@ -91,7 +93,8 @@ class CountedLoads(Loads):
                 began_s=self._clock_ms() / 1_000,
                 load_ms=replica.candidate.load_ms,
                 by_plan=waiting is None,
-                displaced=replica.displaces or (waiting is None and worker.id in self.book.unloaded),
+                displaced=replica.displaces
+                or (waiting is None and worker.id in self.book.unloaded),
                 routed=(worker.id, key) in self.book.routes,
             )
             self.book.stays.append(stay)
@@ -191,7 +194,7 @@ def runs(
             setting = Setting(
                 catalog=ground.catalog, kinds=ground.kinds, objective=objective, seed=seed
             )
-        elif name == SMALL_SEED:
+        elif name == QUIET:
             whole = synthetic()
             kinds = tuple(replace(kind, count=8) for kind in whole.kinds)
             ground = replace(whole, kinds=kinds)
@@ -241,8 +244,11 @@ def line(run: Run, seed: int, found: Outcome) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default=";".join((*WORKLOADS, SMALL_SEED, LARGE)),
-                        help="workloads, by semicolon; timm:mixed is one on measured models")  # fmt: skip
+    parser.add_argument(
+        "--only",
+        default=";".join((*WORKLOADS, QUIET, LARGE)),
+        help="workloads, by semicolon; timm:mixed is mixed on measured models",
+    )
     parser.add_argument("--seed", default="0", help="one or several, by comma")
     parser.add_argument("--objective", default="cost,accuracy", help="one or several, by comma")
     parser.add_argument("--tick-s", type=float, help="between two plans")
