@@ -36,8 +36,10 @@ from variants.types import VariantKey, WorkerId
 BEGINNING_S = 100.0
 """Until then the load rises and everything is loaded for the first time."""
 WORKLOADS = ("steady", "diurnal", "zipf", "mixed")
-SMALL_SEED = "quiet"
+QUIET = "quiet"
+"""A load of 0.3 on sixteen devices, with a tick per second and profiles that are a fifth off."""
 LARGE = "1,200 variants"
+"""On 60 devices whose memory is short (``tests.bench.simulation.large_catalog``)."""
 LARGE_S = 240
 
 
@@ -192,7 +194,7 @@ def runs(
             setting = Setting(
                 catalog=ground.catalog, kinds=ground.kinds, objective=objective, seed=seed
             )
-        elif name == SMALL_SEED:
+        elif name == QUIET:
             whole = synthetic()
             kinds = tuple(replace(kind, count=8) for kind in whole.kinds)
             ground = replace(whole, kinds=kinds)
@@ -244,8 +246,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--only",
-        default=";".join((*WORKLOADS, SMALL_SEED, LARGE)),
-        help="workloads, by semicolon; timm:mixed is one on measured models",
+        default=";".join((*WORKLOADS, QUIET, LARGE)),
+        help="workloads, by semicolon; timm:mixed is mixed on measured models",
     )
     parser.add_argument("--seed", default="0", help="one or several, by comma")
     parser.add_argument("--objective", default="cost,accuracy", help="one or several, by comma")
