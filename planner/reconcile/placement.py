@@ -99,7 +99,8 @@ def place(
         rule: what leaves a memory that is short; a name in ``planner.eviction.registry.RULES``.
         busy: the part of the workers' time that the plan gives to the demand; None where it is all.
         settled: whether ``before`` was placed for the same that is ``planned`` now.
-        by_routes: whether queries go where routes lead, and not by prices.
+        by_routes: whether queries go where routes lead, and not by prices; ``demand`` is what is
+            expected then, as copies count by it.
         pinned: what operators have each worker hold, whatever else there is; it fits there.
     """
     memories = [
@@ -192,7 +193,7 @@ def _around(
         in_order = partial(by_rule, memory, offers, work)
         if published or not memory.take_all_of_worth(offers, work, beside.some(kind), in_order):
             memory.take_each(in_order(), offers)
-    _fill(given, memories, before, planned, fallback=fallback, busy=busy)
+    _fill(given, memories, before, planned, fallback=fallback, busy=busy, by_routes=by_routes)
 
 
 def _needed(part: PlannedWork) -> PlannedWork:
@@ -222,6 +223,7 @@ def _fill(
     *,
     fallback: bool = False,
     busy: float | None = None,
+    by_routes: bool = False,
 ) -> None:
     """Fill what is left of the memories: with what is wanted, then what is there, then the rest.
 
@@ -231,6 +233,7 @@ def _fill(
     Args:
         fallback: whether a quicker variant is to be held beside what was planned, and copies pay
             where memory is contested.
+        by_routes: as in ``place``: copies of what a class needs are spread over classes.
     """
     planned = planned or {}
     held = _held(memories)
@@ -246,7 +249,7 @@ def _fill(
     hosts = Hosts(short)
     for wanted in given.demand:
         _cover(wanted, given, hosts, held, there)
-    copy(given, short if fallback else calm, memories, busy)
+    copy(given, short if fallback else calm, memories, busy, spread=by_routes)
     _take_asked(given, short)
     hosts = Hosts(calm)
     for wanted in given.defaults:

@@ -161,10 +161,11 @@ def tick(
     routed = routed_work(
         None if basis is None else basis.routed, assignment.routes, shares, snapshot, rows
     )
+    by_routes = observation.objective is not Objective.ACCURACY
     placements = place(
         snapshot,
         observation.workers,
-        observation.demand,
+        expected if by_routes else observation.demand,
         before_now,
         routed.work,
         placed=placed_before,
@@ -173,7 +174,7 @@ def tick(
         rule=observation.eviction,
         settled=is_latest and basis is not None and basis.routed is routed,
         busy=load,
-        by_routes=observation.objective is not Objective.ACCURACY,
+        by_routes=by_routes,
         # On a fixed fleet under cost the cheapest variant is nearly always the quickest too:
         # another one would take memory from what queries ask for.
         fallback=observation.elastic or observation.objective is Objective.ACCURACY,

@@ -4,10 +4,11 @@ A copy gets its part of the class's queries, and without it those that find the 
 refused.
 """
 
+from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from math import inf, sqrt
-from operator import itemgetter
 
 from planner.eviction.churn import pays_ahead
 from planner.forecasting.estimator_of import DEMAND_WEIGHT
@@ -23,9 +24,23 @@ SPARE = 0.7
 VARIANCE_S = DEMAND_WEIGHT / (2.0 - DEMAND_WEIGHT)
 """Variance of a class's rate over the rate: Poisson arrivals, averaged with this weight for each
 second."""
+SPREADING = 0.1
+"""Where copies are spread, a class counts by its rate over this power of the number of its copies.
+So of classes that are asked for alike that one is next which has the fewest, and twice as many
+copies weigh as much as 7 % fewer queries. With 0 the same classes have copies everywhere and others
+have none; with 0.25 and more, classes that are seldom asked for take places of those whose queries
+find all others full (docs/decisions/0005-eviction.md)."""
+STAYS, STAYS_SPREAD = 1.0, 3.0
+"""By so many standard deviations of its rate more counts what is there: for chance may have been
+against it. Where copies are spread all classes come to count alike, and more are near the border.
+"""
 
 _Entry = tuple[VariantKey, Candidate, float]
 """A variant, and the rate of its class in queries per second."""
+_Ranked = tuple[float, int, bool, float, _Entry]
+"""What comes first is less: by what it counts, and of equals the one that is more wanted, which is
+its place; whether it is there, the MiB that it takes, and the entry. No two have the same place and
+are both there."""
 
 
 def copy(
@@ -33,6 +48,8 @@ def copy(
     hosts: Sequence[WorkerMemory],
     memories: Iterable[WorkerMemory],
     busy: float | None = None,
+    *,
+    spread: bool = False,
 ) -> None:
     """Place the variant of each class of the demand on every host of its kind that has room.
 
@@ -43,9 +60,15 @@ def copy(
     Args:
         memories: of all workers: the copies there get their part, too.
         busy: the part of their time that the plan gives to its demand; None where that is all.
+        spread: whether it counts how many copies there are already. The rates of the demand then
+            have to be those that are expected: what was asked for in the last seconds differs by
+            chance, and moves copies with each tick.
     """
-    needed = {kind: _Needed(given.needed(kind)) for kind in {m.report.device_kind for m in hosts}}
     copies = _Copies(memories)
+    needed = {
+        kind: _Needed(given.needed(kind), partial(copies.of, kind) if spread else None)
+        for kind in {memory.report.device_kind for memory in hosts}
+    }
     part = busy if busy is not None and busy < SPARE else None
     for memory in hosts:
         kind = memory.report.device_kind
@@ -55,7 +78,8 @@ def copy(
         free_mib: float | None = None if part is not None else 0.0
         left_mib, held, there = memory.left_mib, memory.held, memory.there
         churn_per_s = memory.copy_churn_per_s
-        for mib, here, (key, candidate, qps) in needed[kind].ranked:
+        taken: list[VariantKey] = []
+        for _, _, here, mib, (key, candidate, qps) in needed[kind].ranked(memory):
             if mib > left_mib or (key in there) is not here or key in held:
                 continue
             if free_mib is None and not here:
@@ -76,34 +100,91 @@ def copy(
                 pays = True
             if pays and memory.take(key, candidate):
                 if not here:
-                    copies.more(kind, key)
+                    taken.append(key)
                 left_mib = memory.left_mib
                 if least_mib > left_mib:
                     break  # nothing has room any more
+        for key in taken:
+            copies.more(kind, key)
+            needed[kind].moved(key)
 
 
 class _Needed:
     """What classes need on a kind."""
 
-    __slots__ = ("least_mib", "ranked")
-
-    def __init__(self, needed: Sequence[_Entry]) -> None:
-        """``needed`` has the most wanted first."""
-        counted = []
-        for at, entry in enumerate(needed):
-            qps = entry[2]
-            counted.append((-qps, at, False, entry))
-            counted.append((-qps - sqrt(qps * VARIANCE_S), at, True, entry))
-        # Of equals, the one that is more wanted; no two have the same place where both count.
-        counted.sort(key=itemgetter(0, 1))
-        self.ranked = [(entry[1].memory_mib, here, entry) for _, _, here, entry in counted]
-        """The most wanted first, each twice, with the memory that it takes in MiB: as it counts
-        where it is not there, and, ``True``, as it counts on a worker where it is.
-
-        For what is there, chance may have been against it: it counts with a standard deviation
-        more. Otherwise two classes whose rates are nearly the same take turns in the last place.
+    def __init__(
+        self, needed: Sequence[_Entry], copies: Callable[[VariantKey], int] | None
+    ) -> None:
         """
-        self.least_mib = min([candidate.memory_mib for _, candidate, _ in needed], default=inf)
+        Args:
+            needed: the most wanted first.
+            copies: how many workers of the kind hold a variant, or are to hold it; None where that
+                does not matter.
+        """
+        self._entries = needed
+        self._copies = copies
+        self._stays = STAYS if copies is None else STAYS_SPREAD
+        self._places: dict[VariantKey, list[int]] = {}
+        """Where the entries of a variant are."""
+        for at, entry in enumerate(needed):
+            self._places.setdefault(entry[0], []).append(at)
+        self._by_rate = sorted(
+            [self._ranked(at, here, 0) for at in range(len(needed)) for here in (False, True)]
+        )
+        self._by_copies: list[_Ranked] | None = None
+        """The same in the order in which places that are short are given; once that is asked for,
+        because the copies have to be counted for it."""
+        self._counted: dict[VariantKey, int] = {}
+        """The copies by which it is in order."""
+        sizes = {key: candidate.memory_mib for key, candidate, _ in needed}
+        self._all_mib = sum(sizes.values())
+        self.least_mib = min(sizes.values(), default=inf)
+
+    def ranked(self, memory: WorkerMemory) -> list[_Ranked]:
+        """The most wanted first, each twice: as it counts where it is not there, and, ``True``, as
+        it counts on a worker where it is. It is not to be changed.
+
+        What is there counts for more. Otherwise two classes whose rates are nearly the same take
+        turns in the last place.
+
+        Where all have room it does not matter who has copies elsewhere.
+        """
+        copies = self._copies
+        if copies is None or memory.left_mib >= self._all_mib:
+            return self._by_rate
+        if self._by_copies is None:
+            self._counted = {key: copies(key) for key in self._places}
+            self._by_copies = sorted(
+                [
+                    self._ranked(at, here, self._counted[entry[0]])
+                    for at, entry in enumerate(self._entries)
+                    for here in (False, True)
+                ]
+            )
+        return self._by_copies
+
+    def moved(self, key: VariantKey) -> None:
+        """There is another copy of a variant."""
+        ranked, copies = self._by_copies, self._copies
+        if ranked is None or copies is None:
+            return
+        before, count = self._counted[key], copies(key)
+        self._counted[key] = count
+        for at in self._places[key]:
+            for here in (False, True):
+                del ranked[bisect_left(ranked, self._ranked(at, here, before))]
+                insort(ranked, self._ranked(at, here, count))
+
+    def _ranked(self, at: int, here: bool, copies: int) -> _Ranked:
+        """An entry as it counts beside so many copies, its own among them where it is ``here``."""
+        entry = self._entries[at]
+        qps = entry[2]
+        if here:
+            others = copies - 1 if copies > 1 else 0
+            counts = qps + self._stays * sqrt(qps * VARIANCE_S)
+        else:
+            others, counts = copies, qps
+        return (-counts / (1 + others) ** SPREADING, at, here, entry[1].memory_mib, entry)
 
 
 class _Copies:
