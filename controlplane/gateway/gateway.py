@@ -145,7 +145,8 @@ class Gateway:
         settings, traces = self.settings, self.path.counters.traces
         self._sending = Sending(settings.traces_url, self.id, release(), traces)
         share, clock_ms = settings.traces_share, self.path.clock_ms
-        self.path.traces = Traces(share, clock_ms, self._sending.take)
+        sending = self._sending
+        self.path.traces = Traces(share, clock_ms, sending.take, sending.dropped)
 
     async def start(self) -> None:
         """Listen, and return when queries are taken, or when ``stop`` was called meanwhile.

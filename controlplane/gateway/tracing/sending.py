@@ -74,7 +74,11 @@ class Sending:
         try:
             self._ended.put_nowait(ended)
         except Full:
-            self._counts[DROPPED] = self._counts.get(DROPPED, 0) + 1
+            self.dropped()
+
+    def dropped(self) -> None:
+        """Count a query that is not traced because there are too many."""
+        self._counts[DROPPED] = self._counts.get(DROPPED, 0) + 1
 
     def close(self, within_s: float) -> None:
         """Send what there is, for so long at most. Blocks."""

@@ -13,6 +13,7 @@ from random import random
 from typing import Protocol
 
 from controlplane.gateway.query.replies import ReplyMetadata
+from controlplane.gateway.tracing.allowance import Allowance
 from controlplane.gateway.tracing.ended import Asked, Ended, Tries
 from planner.types import Candidate, PlacedReason, Query, Reason, WorkerView
 
@@ -22,6 +23,8 @@ FAILED = 500
 """From this status on an answer is one that operators want to see."""
 FAILURES_PER_S, FAILURES_AT_ONCE = 10.0, 20.0
 """Queries that ended badly, and were not drawn, of which so many are traced."""
+MOST_PER_S, MOST_AT_ONCE = 200.0, 400.0
+"""Queries that are traced. Each takes some 150 us, and a client can ask for it with every query."""
 LONGEST_STATE = 512
 """Bytes of a ``tracestate`` that are passed on (W3C Trace Context: at least so many)."""
 
@@ -103,6 +106,7 @@ class Traces:
         share: of the queries that say nothing about it, those that are.
         clock_ms: the query path's clock.
         take: takes what is to be sent; never waits.
+        dropped: told of each that is not taken, because too many are traced.
         draw: gives numbers in [0, 1).
     """
 
@@ -111,13 +115,17 @@ class Traces:
         share: float,
         clock_ms: Callable[[], float],
         take: Callable[[Ended], None],
+        dropped: Callable[[], None],
         draw: Callable[[], float] = random,
     ) -> None:
         self._share = share
         self._clock_ms = clock_ms
         self._take = take
+        self._dropped = dropped
         self._draw = draw
-        self._left, self._left_at_ms = FAILURES_AT_ONCE, clock_ms()
+        now_ms = clock_ms()
+        self._failures = Allowance(FAILURES_PER_S, FAILURES_AT_ONCE, now_ms)
+        self._all = Allowance(MOST_PER_S, MOST_AT_ONCE, now_ms)
 
     def watch(
         self,
@@ -148,7 +156,10 @@ class Traces:
     def answered(self, watched: Watched, status: int, body: bytes, headers: bytes) -> None:
         """A query has got its answer that is traced, or ended badly."""
         now_ms = self._clock_ms()
-        if not watched.sampled and not self._has_room(now_ms):
+        if not watched.sampled and not self._failures.takes(now_ms):
+            return
+        if not self._all.takes(now_ms):
+            self._dropped()
             return
         found = _ID.search(headers)
         tries = None if watched.flight is None else _tries(watched.flight)
@@ -164,15 +175,6 @@ class Traces:
             made=watched.made,
         )
         self._take(ended)
-
-    def _has_room(self, now_ms: float) -> bool:
-        """Whether one more that ended badly is traced."""
-        left = self._left + FAILURES_PER_S * (now_ms - self._left_at_ms) / 1_000
-        self._left, self._left_at_ms = min(left, FAILURES_AT_ONCE), now_ms
-        if self._left < 1.0:
-            return False
-        self._left -= 1.0
-        return True
 
 
 def _whole(parent: bytes, end: int) -> bool:

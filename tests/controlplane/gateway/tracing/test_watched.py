@@ -6,7 +6,14 @@ import pytest
 
 from controlplane.gateway.query.replies import ReplyMetadata
 from controlplane.gateway.tracing.ended import Ended
-from controlplane.gateway.tracing.watched import FAILURES_AT_ONCE, LONGEST_STATE, Traces, Watched
+from controlplane.gateway.tracing.watched import (
+    FAILURES_AT_ONCE,
+    LONGEST_STATE,
+    MOST_AT_ONCE,
+    MOST_PER_S,
+    Traces,
+    Watched,
+)
 
 ID, SPAN = b"4bf92f3577b34da6a3ce929d0e0e4736", b"00f067aa0ba902b7"
 SAMPLED = b"00-" + ID + b"-" + SPAN + b"-01"
@@ -20,7 +27,13 @@ class Watching:
         self.draws = 0.5
         self.took: list[Ended] = []
         self.answers: list[tuple[int, bytes, bytes]] = []
-        self.traces = Traces(share, lambda: self.now_ms, self.took.append, lambda: self.draws)
+        self.dropped = 0
+        self.traces = Traces(
+            share, lambda: self.now_ms, self.took.append, self.drop, lambda: self.draws
+        )
+
+    def drop(self) -> None:
+        self.dropped += 1
 
     def ask(
         self,
@@ -122,6 +135,18 @@ def test_of_what_fails_a_few_each_second_are_traced() -> None:
     assert len(watching.took) == FAILURES_AT_ONCE + 5
     assert len(watching.answers) == 200
     assert len(watching.ask(SAMPLED, status=503)) == 1  # asked for, whatever else fails
+
+
+def test_who_asks_for_every_trace_gets_so_many_each_second() -> None:
+    watching = Watching()
+    for _ in range(1_000):
+        watching.ask(SAMPLED)
+    assert (len(watching.took), watching.dropped) == (MOST_AT_ONCE, 1_000 - MOST_AT_ONCE)
+    watching.now_ms += 100.0
+    for _ in range(100):
+        watching.ask(SAMPLED)
+    assert len(watching.took) == MOST_AT_ONCE + MOST_PER_S / 10
+    assert len(watching.answers) == 1_100
 
 
 def test_of_an_answer_nothing_is_kept_that_its_client_sent() -> None:
