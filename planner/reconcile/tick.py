@@ -28,6 +28,7 @@ from planner.reconcile.division import divided, looked_lately, of_zones
 from planner.reconcile.explanation import ToldOfWorkers, explanation, told_of_workers
 from planner.reconcile.kept.routes import unserved
 from planner.reconcile.placement import place
+from planner.reconcile.placing.copies import with_new
 from planner.reconcile.placing.placements import PlacedBefore
 from planner.reconcile.replica_targets import (
     RoutedWork,
@@ -165,7 +166,7 @@ def tick(
     placements = place(
         snapshot,
         observation.workers,
-        expected if by_routes else observation.demand,
+        with_new(expected, observation.demand) if by_routes else observation.demand,
         before_now,
         routed.work,
         placed=placed_before,

@@ -15,7 +15,7 @@ from planner.forecasting.estimator_of import DEMAND_WEIGHT
 from planner.reconcile.demand_and_offers import DemandAndOffers
 from planner.reconcile.diff import free
 from planner.reconcile.worker_memory import WorkerMemory
-from planner.types import Candidate
+from planner.types import Candidate, Demand
 from variants.types import DeviceKindName, VariantKey
 
 SPARE = 0.7
@@ -107,6 +107,18 @@ def copy(
         for key in taken:
             copies.more(kind, key)
             needed[kind].moved(key)
+
+
+def with_new(expected: Sequence[Demand], present: Sequence[Demand]) -> Sequence[Demand]:
+    """The demand that copies are spread for: what is expected, and classes that have come and are
+    too new to be expected, at their present rates."""
+    known = {(each.task, each.latency_ms, each.accuracy, each.variant) for each in expected}
+    new = [
+        each
+        for each in present
+        if (each.task, each.latency_ms, each.accuracy, each.variant) not in known
+    ]
+    return (*expected, *new) if new else expected
 
 
 class _Needed:

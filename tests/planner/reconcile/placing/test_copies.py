@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf, sqrt
 
 import pytest
@@ -14,11 +15,12 @@ from planner.reconcile.placing.copies import (
     STAYS_SPREAD,
     VARIANCE_S,
     _Needed,
+    with_new,
 )
 from planner.reconcile.worker_memory import WorkerMemory
 from planner.types import Candidate
-from tests.planner.builders import catalog, key, profile, report, snapshot, variant
-from variants.types import VariantKey
+from tests.planner.builders import catalog, demand, key, profile, report, snapshot, variant
+from variants.types import VariantKey, VariantName
 
 NAMES = "abcdef"
 rates = st.sampled_from(
@@ -123,3 +125,11 @@ def test_what_takes_least_says_when_nothing_has_room_any_more() -> None:
     needed = [(key(each.variant), each, 1.0) for each in candidates]
     assert _Needed(needed, lambda _: 0).least_mib == 20.0
     assert _Needed([], lambda _: 0).least_mib == inf
+
+
+def test_a_class_that_is_too_new_to_be_expected_counts_as_it_comes() -> None:
+    expected = [demand(qps=3.0), demand(qps=1.0, accuracy=0.9)]
+    assert with_new(expected, [demand(qps=7.0)]) is expected
+    pinned = replace(demand(qps=2.0), variant=VariantName("a"))
+    new = [demand(qps=5.0, latency_ms=7.0), pinned]
+    assert list(with_new(expected, [demand(qps=9.0), *new])) == [*expected, *new]
