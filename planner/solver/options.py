@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from planner.latency_curve import SizedBatch
 from planner.solver.capacity import SLACK, limit_ms
 from planner.solver.problem import Offer, Problem
-from planner.types import Demand
+from planner.types import class_of
 
 T = TypeVar("T")
 
@@ -128,7 +128,7 @@ class Options:
             and one.most == other.most
             and one.overhead_ms == other.overhead_ms
             and [rate > 0 for rate in self.rates] == [rate > 0 for rate in like.rates]
-            and [_limits(d) for d in one.demand] == [_limits(d) for d in other.demand]
+            and [class_of(d) for d in one.demand] == [class_of(d) for d in other.demand]
         )
 
     def _take_over(self, like: "Options") -> None:
@@ -329,8 +329,3 @@ class Options:
     def memory(self, kind: int) -> dict[int, float]:
         """Memory in MiB of each offer that is an option on a kind, by offer."""
         return {o.offer: o.memory_mib for o in self.all if o.kind == kind}
-
-
-def _limits(demand: Demand) -> tuple[object, ...]:
-    """All of a class but its rate."""
-    return (demand.task, demand.latency_ms, demand.accuracy, demand.variant)

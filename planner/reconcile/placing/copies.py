@@ -6,7 +6,7 @@ refused.
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf, sqrt
 
@@ -15,7 +15,7 @@ from planner.forecasting.estimator_of import DEMAND_WEIGHT
 from planner.reconcile.demand_and_offers import DemandAndOffers
 from planner.reconcile.diff import free
 from planner.reconcile.worker_memory import WorkerMemory
-from planner.types import Candidate, Demand
+from planner.types import Candidate, Demand, class_of
 from variants.types import DeviceKindName, VariantKey
 
 SPARE = 0.7
@@ -112,12 +112,8 @@ def copy(
 def with_new(expected: Sequence[Demand], present: Sequence[Demand]) -> Sequence[Demand]:
     """The demand that copies are spread for: what is expected, and classes that have come and are
     too new to be expected, at their present rates."""
-    known = {(each.task, each.latency_ms, each.accuracy, each.variant) for each in expected}
-    new = [
-        each
-        for each in present
-        if (each.task, each.latency_ms, each.accuracy, each.variant) not in known
-    ]
+    known = set(map(class_of, expected))
+    new = [each for each in present if class_of(each) not in known]
     return (*expected, *new) if new else expected
 
 
@@ -140,9 +136,7 @@ class _Needed:
         """Where the entries of a variant are."""
         for at, entry in enumerate(needed):
             self._places.setdefault(entry[0], []).append(at)
-        self._by_rate = sorted(
-            [self._ranked(at, here, 0) for at in range(len(needed)) for here in (False, True)]
-        )
+        self._by_rate = self._in_order(dict.fromkeys(self._places, 0))
         self._by_copies: list[_Ranked] | None = None
         """The same in the order in which places that are short are given; once that is asked for,
         because the copies have to be counted for it."""
@@ -166,13 +160,7 @@ class _Needed:
             return self._by_rate
         if self._by_copies is None:
             self._counted = {key: copies(key) for key in self._places}
-            self._by_copies = sorted(
-                [
-                    self._ranked(at, here, self._counted[entry[0]])
-                    for at, entry in enumerate(self._entries)
-                    for here in (False, True)
-                ]
-            )
+            self._by_copies = self._in_order(self._counted)
         return self._by_copies
 
     def moved(self, key: VariantKey) -> None:
@@ -186,6 +174,16 @@ class _Needed:
             for here in (False, True):
                 del ranked[bisect_left(ranked, self._ranked(at, here, before))]
                 insort(ranked, self._ranked(at, here, count))
+
+    def _in_order(self, copies: Mapping[VariantKey, int]) -> list[_Ranked]:
+        """All entries, each as it counts beside so many copies of its variant."""
+        return sorted(
+            [
+                self._ranked(at, here, copies[entry[0]])
+                for at, entry in enumerate(self._entries)
+                for here in (False, True)
+            ]
+        )
 
     def _ranked(self, at: int, here: bool, copies: int) -> _Ranked:
         """An entry as it counts beside so many copies, its own among them where it is ``here``."""
