@@ -91,7 +91,13 @@ class GivenSettings(BaseSettings):
         description="Nodes of a cluster that may have workers, for which `modelless up` waits, up "
         "to 10 minutes, before it looks which kinds they are; 0: it takes those that are there.",
     )
-    workers: int = Field(1, ge=1, le=256, description="Workers to split this machine's cores into.")
+    workers: int = Field(
+        0,
+        ge=0,
+        le=256,
+        description="Workers to split this machine's cores into; 0: one, and from 8 cores on "
+        "several of 4 cores and more, 8 at most. Of a cluster's nodes each is one.",
+    )
     cores: int = Field(
         0,
         ge=0,

@@ -57,6 +57,13 @@ LOOK_S = 10.0
 """How long it is taken for true how much memory a container has: its limit may change while it
 runs, and gateways and the control loop ask several times a second."""
 
+WIDE = 8
+"""From so many cores on a machine has several workers, unless somebody says otherwise."""
+EACH = 4
+"""Cores that each of them has at least: four threads compute one row of a ResNet-18 in 0.4 of the
+time of one, and more of them gain less and less (decision 34)."""
+MOST_USUAL = 8
+"""Each worker is a process, and has copies of its own of what it loads."""
 LOCAL = ("url", "nodes", "zone")
 """Settings that are not sent: of the command line alone, or of each machine by itself."""
 
@@ -67,8 +74,9 @@ class Settings(GivenSettings):
     @model_validator(mode="after")
     def _sliced_once(self) -> Self:
         if self.slices:
-            for name, default in (("workers", 1), ("cores", 0), ("gpus", -1)):
-                if getattr(self, name) != default:
+            # One worker was the default once, and is what older installations have written down.
+            for name, no_others in (("workers", (0, 1)), ("cores", (0,)), ("gpus", (-1,))):
+                if getattr(self, name) not in no_others:
                     raise ValueError(
                         f"MODELLESS_SLICES and MODELLESS_{name.upper()} are both set: each says "
                         "what workers there are, so unset one of them"
@@ -156,14 +164,17 @@ class Settings(GivenSettings):
     def kinds(self) -> tuple[Kind, ...]:
         """The device kinds that this machine is split into, with how many workers each has.
 
-        Without ``slices`` these are the cores, divided by the number of workers, and a worker for
-        each GPU. None where they are to be found on a cluster's nodes and nobody has looked.
+        Without ``slices`` these are the cores, divided by the number of workers, which follows from
+        the cores where nobody set it (``usual_workers``), and a worker for each GPU. None where
+        they are to be found on a cluster's nodes and nobody has looked.
         """
         slices = slices_of(self.slices)
         if not slices and not (self.ray_address and self.slices == FOUND):
-            cores = max(1, (self.cores or usable_cores()) // self.workers)
+            in_all = self.cores or usable_cores()
+            workers = self.workers or (1 if self.ray_address else usual_workers(in_all))
+            cores = max(1, in_all // workers)
             slices = (
-                Slice(name=cpu_kind(cores), cores=cores, most=self.workers, source=self._source),
+                Slice(name=cpu_kind(cores), cores=cores, most=workers, source=self._source),
                 *gpu_slices(machine_gpus(), self._most_gpus),
             )
         return filled_in(
@@ -208,7 +219,7 @@ class Settings(GivenSettings):
 
     def with_slices(self, text: str) -> Self:
         """The same with these device kinds in place of its own; none, where the text is empty."""
-        told = {"slices": text or FOUND, "workers": 1, "cores": 0, "gpus": -1}
+        told = {"slices": text or FOUND, "workers": 0, "cores": 0, "gpus": -1}
         return self.model_copy(update=told)
 
     def as_seen(self, seen: Mapping[str, Any] | None) -> Self:
@@ -294,10 +305,10 @@ class Settings(GivenSettings):
         counted: dict[str, object] = {}
         if self.slices or self.all_gpus or self._source is Source.FOUND:
             text = self._written() or self.slices
-            counted |= {"slices": text, "workers": 1, "cores": 0, "gpus": -1}
+            counted |= {"slices": text, "workers": 0, "cores": 0, "gpus": -1}
         else:
             counted["gpus"] = 0
-            counted["cores"] = self.all_cores
+            counted |= {"cores": self.all_cores, "workers": self.kinds[0].most}
             counted["worker_memory_mib"] = self.kinds[0].memory_mib
         return self.model_copy(update=counted)
 
@@ -333,6 +344,14 @@ def load_settings(**overrides: object) -> Settings:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise InvalidInput(f"{file} cannot be read: {reason}") from error
+
+
+def usual_workers(cores: int) -> int:
+    """How many workers a machine of so many cores has where nobody set it.
+
+    One batch has all threads of its worker, and a worker computes one batch at a time.
+    """
+    return 1 if cores < WIDE else min(cores // EACH, MOST_USUAL)
 
 
 def _memory_mib() -> float:

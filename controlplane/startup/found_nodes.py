@@ -37,11 +37,13 @@ def with_kinds_of(nodes: Sequence[Node], settings: Settings) -> FoundNodes:
     found = (
         bound_slices(given, nodes)
         if given
-        else found_slices(nodes, workers=settings.workers, cores=settings.cores, gpus=settings.gpus)
+        else found_slices(
+            nodes, workers=settings.workers or 1, cores=settings.cores, gpus=settings.gpus
+        )
     )
     slices = tuple(_as_set(one, settings) for one in found.slices)
     if slices and slices != given:
-        told = {"slices": _written(slices), "workers": 1, "cores": 0, "gpus": -1}
+        told = {"slices": _written(slices), "workers": 0, "cores": 0, "gpus": -1}
         for name, value in told.items():
             # Over those of the settings file too, in which numbers may stand.
             os.environ[f"{PREFIX}{name.upper()}"] = str(value)

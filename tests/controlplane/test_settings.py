@@ -91,6 +91,26 @@ def test_resolving_twice_changes_nothing(tmp_path: Path) -> None:
     assert (once.cores, once.kinds[0].name) == (6, "cpu-2")
 
 
+@pytest.mark.parametrize(
+    ("cores", "workers", "each"),
+    [(1, 1, 1), (4, 1, 4), (7, 1, 7), (8, 2, 4), (11, 2, 5), (16, 4, 4), (64, 8, 8), (96, 8, 12)],
+)
+def test_a_machine_of_many_cores_has_several_workers_unless_somebody_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, workers: int, each: int
+) -> None:
+    monkeypatch.setattr("controlplane.settings.usable_cores", lambda: cores)
+    for given in ({}, {"cores": cores}):
+        settings = load_settings(state_dir=tmp_path, **given)
+        for told in (settings, settings.resolved()):
+            [kind] = told.kinds
+            assert (kind.name, kind.cores, kind.most) == (f"cpu-{each}", each, workers)
+
+    [whole] = load_settings(state_dir=tmp_path, workers=1).kinds
+    assert (whole.name, whole.most) == (f"cpu-{cores}", 1)
+    [of_a_cluster] = load_settings(state_dir=tmp_path, cores=cores, ray_address="auto").kinds
+    assert (of_a_cluster.name, of_a_cluster.most) == (f"cpu-{cores}", 1)
+
+
 def test_kinds_are_made_once_though_they_are_asked_for_many_times_a_second(tmp_path: Path) -> None:
     settings = load_settings(state_dir=tmp_path, slices="2xcpu-1")
     assert settings.kinds is settings.kinds

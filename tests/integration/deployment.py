@@ -170,7 +170,8 @@ def title(process: psutil.Process) -> str:
 def environment(state_dir: Path, port: int, **settings: object) -> dict[str, str]:
     """The environment of a command on a state directory, without settings of the caller's.
 
-    There is no gRPC unless ``settings`` have a port for it: its default is one and the same.
+    There is no gRPC unless ``settings`` have a port for it: its default is one and the same. On a
+    machine of many cores there is one worker as well, unless they say what workers there are.
     """
     kept = {
         name: value
@@ -179,6 +180,8 @@ def environment(state_dir: Path, port: int, **settings: object) -> dict[str, str
     }
     own = {"MODELLESS_STATE_DIR": str(state_dir), "MODELLESS_PORT": str(port)}
     own["MODELLESS_GRPC_PORT"] = "0"
+    if not settings.keys() & {"workers", "slices", "ray_address"}:
+        own["MODELLESS_WORKERS"] = "1"
     return kept | own | {f"MODELLESS_{k.upper()}": str(v) for k, v in settings.items()}
 
 

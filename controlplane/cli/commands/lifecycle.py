@@ -53,7 +53,7 @@ Nodes = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Workers to split the cores into; else MODELLESS_WORKERS or 1."),
+    typer.Option(metavar="N", help="Workers to split the cores into; else MODELLESS_WORKERS."),
 ]
 
 STATES = ("answered", "control_loop", "cores", "storage", "certificate", "client_keys")

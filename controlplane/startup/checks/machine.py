@@ -13,7 +13,7 @@ from controlplane.startup.checks.finding import Finding, fine, problem, warning
 from controlplane.startup.checks.state import running_here
 from controlplane.views.machines.core_shortage import core_shortages
 from variants.builders.gpu_requirements import missing_gpu, missing_onnxruntime_gpu
-from variants.container import free_memory_mib, usable_cores
+from variants.container import free_memory_mib
 from variants.core_time import CoreMeter
 from variants.figures import counted
 
@@ -24,11 +24,6 @@ GCS = "--gcs-address="
 """Begins the argument by which a raylet knows its Ray."""
 LOOKS_S = 1.0
 """For so long the doctor watches the cores."""
-WIDE = 8
-"""Cores from which on one worker of all of them is worth a word."""
-EACH = 4
-"""Cores of each of several workers that are proposed instead: four threads compute one row of a
-ResNet-18 in 0.4 of the time of one (decision 22), and more of them gain less and less."""
 
 
 def cores(settings: Settings) -> Iterator[Finding]:
@@ -38,31 +33,12 @@ def cores(settings: Settings) -> Iterator[Finding]:
     found = [*too_many_cores(settings), *part_of_a_core(settings)]
     for one in found:
         yield warning("cores", one.what, one.remedy)
-    wide = None if found else _one_wide_worker(settings)
-    if wide is not None:
-        yield wide
-    elif not found:
+    if not found:
         each = " + ".join(
             f"{counted(kind.most, 'worker')} of {counted(kind.cores, 'core')}"
             for kind in settings.cpu_kinds
         )
         yield fine("cores", each or "no worker without a GPU")
-
-
-def _one_wide_worker(settings: Settings) -> Finding | None:
-    """A warning where one worker has all cores of a large machine and nobody has decided so."""
-    decided = settings.slices or settings.workers > 1 or settings.cores or settings.ray_address
-    count = usable_cores()
-    if decided or count < WIDE:
-        return None
-    several = count // EACH
-    split = f"1xcpu-{count}|{several}xcpu-{EACH}"
-    return warning(
-        "cores",
-        f"1 worker of {count} cores computes one batch at a time, on all of them",
-        f"many queries gain by several workers: MODELLESS_WORKERS={several} has some of "
-        f"{counted(count // several, 'core')}, and MODELLESS_SLICES='{split}' lets plans choose",
-    )
 
 
 def memory(settings: Settings) -> Iterator[Finding]:

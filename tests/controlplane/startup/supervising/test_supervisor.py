@@ -54,7 +54,7 @@ def test_whoever_claims_the_directory_is_found_there(settings: Settings) -> None
         "port": settings.port,
         "grpc_port": settings.grpc_port,
         "cores": 0,
-        "workers": 1,
+        "workers": 0,
         "slices": "",
         "tls_cert": "",
         "ray_address": "",
@@ -182,7 +182,7 @@ def test_commands_learn_what_the_running_one_was_told(settings: Settings, port: 
     assert found.port == port
     # Where commands ask is another thing than for which workers they measure.
     assert (other.url, other.kinds[0].name, other.workers) == ("http://other:8000", "cpu-2", 3)
-    assert (after.url, after.workers) == ("", 1)
+    assert (after.url, after.workers) == ("", 0)
 
 
 def test_commands_learn_how_the_running_one_was_told_to_slice_the_machine(
