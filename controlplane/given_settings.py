@@ -283,6 +283,12 @@ class GivenSettings(BaseSettings):
         description="Share of the admitted queries that may be late: the smaller, the more are "
         "refused at once.",
     )
+    trust_feedback: str = Field(
+        "",
+        description="Tasks of which accuracy is what clients say of answers, as soon as that is "
+        "something else than was measured: names with commas between, or 'all'; empty: it is told, "
+        "and nothing goes by it.",
+    )
     eviction: str = Field(
         DEFAULTS.eviction,
         description="What leaves a memory that is short, for queries and for plans: 'modelless', "

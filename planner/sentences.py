@@ -10,7 +10,17 @@ from itertools import takewhile
 from types import MappingProxyType
 
 from planner.types import Candidate, Query, Reason
-from variants.figures import accuracies, accuracy_floor, apart, counted, figure, ms, seconds, usd
+from variants.figures import (
+    accuracies,
+    accuracy_floor,
+    accuracy_text,
+    apart,
+    counted,
+    figure,
+    ms,
+    seconds,
+    usd,
+)
 from variants.types import DeviceKindName, Rule, Stage, Variant
 
 NAMED = 5
@@ -67,7 +77,11 @@ def defaults_refuse(live_variants: int, best: float | None, floor: float | None)
 
 def below_floor(candidate: Candidate, floor: float) -> str:
     ours, limit = accuracies(candidate.accuracy, floor)
-    return f"accuracy {ours} < {limit}"
+    if candidate.measured_accuracy is None:
+        return f"accuracy {ours} < {limit}"
+    said = counted(candidate.accuracy_rows, "row", ",")
+    was = accuracy_text(candidate.measured_accuracy)
+    return f"accuracy {ours} < {limit} by feedback on {said}; {was} when measured"
 
 
 def above_ceiling(candidate: Candidate, ceiling: float) -> str:

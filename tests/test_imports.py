@@ -26,7 +26,7 @@ ORDER = {
         "steps", "worker_starts", "zone_demand", "upper_hull", "latency_curve", "latency_table",
         "rhythms", "live_model", "profile_drift", "slow_workers", "interference", "energy",
         "eviction", "types", "planning_settings", "sentences", "forecasting", "selection",
-        "canary", "zones", "batching", "residency", "solver", "layouts", "reconcile", "headroom",
+        "canary", "feedback", "zones", "batching", "residency", "solver", "layouts", "reconcile", "headroom",
         "simulation", "doubtful_profiles", "bounds",
         "policies", "simulate", "approximate",
     ),

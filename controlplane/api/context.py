@@ -159,6 +159,12 @@ class ApiContext:
             return loop_status(self._silent_s(await self.live.controller() or {}))
         return loop_status(None)
 
+    async def told(self) -> Mapping[str, Any]:
+        """What the control loop told last of itself; nothing where the live state has none."""
+        with contextlib.suppress(StateUnavailable):
+            return await self.live.controller() or {}
+        return {}
+
     async def headroom(self) -> Mapping[str, Any] | None:
         """What the control loop says of how much more could be served; None where it does not."""
         with contextlib.suppress(StateUnavailable):

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from controlplane.cluster.head import notes_of
 from controlplane.cluster.protocol import Cluster
 from controlplane.cluster.ray_adapter import WorkerAddress
+from controlplane.controller.accuracy_watch import AccuracyWatch
 from controlplane.controller.arrivals import Arrivals
 from controlplane.controller.canaries.canary_watch import CanaryWatch
 from controlplane.controller.events.journal import Journal
@@ -135,6 +136,7 @@ class ControlLoop:
         self._change_limits = ChangeLimits()
         self._calendar = PeakCalendar(self._journal, wall_s)
         self._canaries = CanaryWatch(catalog, live, self._journal, clock_s, wall_s)
+        self._accuracy = AccuracyWatch(catalog, self._journal, wall_s, settings.trust_feedback)
         self._roster = Roster(cluster, live, self._journal)
         self._recorder = StatusRecorder(catalog, self._journal, clock_s)
         self._leftovers = LeftoverArtifacts(catalog, store, self._journal.tell, notes_of(settings))
@@ -229,6 +231,8 @@ class ControlLoop:
         self._headroom.look(observation, dispersion, self._clock_s())
         self._report.headroom = self._headroom.told
         self._report.unmeasurable = self._reprofiling.unmeasurable
+        self._report.accuracies = self._accuracy.counted
+        self._report.contradicted = self._accuracy.contradicted
         return decision
 
     async def _lead(self) -> None:
@@ -249,6 +253,7 @@ class ControlLoop:
                 self._leader.plan = await asyncio.to_thread(self._catalog.latest_plan)
                 await self._recorder.lead(self._leader.epoch, self._leader.plan)
                 await self._canaries.recall()
+                await self._accuracy.recall()
                 recalled = await self._learned.recall(self._settings, self._calendar)
                 self._arrivals.estimator, self._training = recalled
                 break
@@ -299,7 +304,9 @@ class ControlLoop:
         statuses = self._workers.values()
         self._corrected |= self._live_latency.look(self._clock_s(), self._known, statuses)
         self._corrected |= self._hourly.moved(self._wall_s())
-        catalog = self._hourly.at(self._live_latency.alone(self._known), self._wall_s())
+        self._corrected |= self._accuracy.judge(self._known)
+        catalog = self._accuracy.at(self._live_latency.alone(self._known))
+        catalog = self._hourly.at(catalog, self._wall_s())
         canaries = self._canaries.demand(catalog, fleet.inventory, planning.objective)
         return Observation(
             catalog=catalog,
@@ -418,9 +425,11 @@ class ControlLoop:
             self._recorder.gateways(reports)
             self._report.gateways(reports.values())
             self._headroom.gateways(reports.values())
-            self._arrivals.count(reports, self._known, self._clock_s())
             self._canaries.count(reports)
-            self._corrected |= self._zones.count(reports, self._known, self._clock_s())
+            self._accuracy.count(reports)
+            counts = self._accuracy.of_known.at(self._known)
+            self._arrivals.count(reports, counts, self._clock_s())
+            self._corrected |= self._zones.count(reports, counts, self._clock_s())
             if self._training is not None:
                 self._training.go_on()
             self._learned.keep_on(self._leader.epoch, self._arrivals.estimator, self._calendar)
@@ -442,6 +451,7 @@ class ControlLoop:
         try:
             await self._reprofiling.follow(self._clock_s(), self._known, observation, self._workers)
             await self._canaries.follow(self._known, self._leader.epoch)
+            await self._accuracy.keep(self._leader.epoch)
             await self._journal.store(
                 observation, decision, begun, epoch=self._leader.epoch, version=version
             )

@@ -428,6 +428,7 @@ class Gateway:
             self._loop.hear(told)
         self.known.meeting.hear_of_starts(self._loop.told, self._loop.silent_s())
         self.known.hear_of_measuring(self._loop.told)
+        self.known.hear_of_accuracies(self._loop.told)
         await asyncio.sleep(REPORT_S)
 
     async def _pass_on(self) -> None:

@@ -21,6 +21,7 @@ from controlplane.load_specs import Specs
 from controlplane.settings import Settings
 from planner.energy import HourlyCarbon
 from planner.eviction.query_rates import QueryRates
+from planner.feedback.accuracies import Accuracies, read, with_accuracies
 from planner.residency.frozen_plan import frozen_by
 from planner.selection.routes import resolve
 from planner.selection.snapshot import build_snapshot
@@ -77,7 +78,7 @@ class Knowledge:
         self.tasks = TaskTable(())
         self.specs = Specs(self.catalog, store)
         self.accuracies: Mapping[TaskName, list[float]] = {}
-        """The accuracies of each task's variants, ascending."""
+        """The accuracies of each task's variants, ascending, by which queries are answered."""
         self.variants: frozenset[tuple[str, str]] = frozenset()
         """Task and name of each variant of the catalog."""
         self._renewal = Renewal(self._make)
@@ -108,6 +109,7 @@ class Knowledge:
         """What could not be measured, and why."""
         self.slow = SlowWorkers()
         self._hourly = HourlyCarbon()
+        self._accuracies = Accuracies()
         self._wall_s = 0.0
         self._prefer = settings.planning.prefer
         self.zone = settings.zone
@@ -144,7 +146,7 @@ class Knowledge:
             self.catalog.tasks, tokenizers, own_texts_of(versions), tasks_of_other_texts(versions)
         )
         self.specs = Specs(self.catalog, self._store)
-        self.accuracies = accuracies_of(self.catalog)
+        self.accuracies = accuracies_of(self.as_counted())
         self.variants = frozenset(variant.key for variant in self.catalog.variants)
         self.rebuild()
         return True
@@ -193,6 +195,17 @@ class Knowledge:
         if found != self._unmeasurable:
             self._unmeasurable = found
             self.rebuild()
+
+    def hear_of_accuracies(self, told: Mapping[str, Any]) -> None:
+        """Go by what the control loop counts in place of measured accuracies; by what it told last
+        where it says nothing."""
+        if "accuracies" in told and self._accuracies.know(read(told["accuracies"])):
+            self.accuracies = accuracies_of(self.as_counted())
+            self.rebuild()
+
+    def as_counted(self) -> CatalogSnapshot:
+        """The catalog with the accuracies by which queries are answered."""
+        return with_accuracies(self.catalog, self._accuracies.counted)
 
     def refresh_latencies(self, now_s: float) -> Iterator[None]:
         """Choose by what workers say of their batches, where profiles say otherwise, and notice
@@ -296,7 +309,8 @@ class Knowledge:
             worker.view.id: (worker.view, ready)
             for worker, ready in workers.sparing(self.slow.spared)
         }
-        catalog = self._hourly.at(self._live.corrected(self.catalog), self._wall_s)
+        catalog = self._accuracies.at(self._live.corrected(self.catalog))
+        catalog = self._hourly.at(catalog, self._wall_s)
         unloadable = {
             id_: worker.unloadable for id_, worker in workers.items() if worker.unloadable
         }

@@ -399,6 +399,7 @@ def _candidate(
         device_kind=kind.name,
         accuracy=variant.accuracy,
         accuracy_rows=variant.accuracy_rows,
+        measured_accuracy=variant.measured_accuracy,
         price_usd_per_1k=reservation_price(profile, kind),
         usd_per_hour=kind.usd_per_hour,
         table=table or latency_table(latency_points(profile)),

@@ -222,6 +222,8 @@ class Candidate:
     """Joules of whole batches; None where they were not measured."""
     accuracy_rows: int = 0
     """Rows that the accuracy was counted on; 0 where that is not known."""
+    measured_accuracy: float | None = None
+    """Where ``accuracy`` is what clients have said of its answers: what was measured."""
     busy: LatencyTable | None = None
     """Of batches that follow on one another, by which it is planned what a worker can serve; None
     where that was not told apart."""

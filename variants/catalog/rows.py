@@ -83,7 +83,9 @@ def version_row(version: ModelVersion) -> dict[str, Any]:
 
 
 def variant_row(variant: Variant) -> dict[str, Any]:
-    return asdict(replace(variant, options=dict(variant.options)))
+    row = asdict(replace(variant, options=dict(variant.options)))
+    del row["measured_accuracy"]  # of what is decided by, and not of what was measured
+    return row
 
 
 def plan_row(plan: Plan) -> dict[str, Any]:

@@ -75,6 +75,9 @@ class Variant:
     counts as the same depends on the metric: ``variants.metrics.scoring.agreement``."""
     note: str = ""
     """A clause from its builder: which nodes kept their precision, how much was pruned."""
+    measured_accuracy: float | None = None
+    """What was measured, where ``accuracy`` and its rows are what clients have said since
+    (``planner.feedback``). In the catalog itself ``accuracy`` is always the measured one."""
 
     @property
     def key(self) -> tuple[TaskName, VariantName]:

@@ -21,10 +21,11 @@ from controlplane.views.catalog.variants import variant_row, variant_rows
 from controlplane.views.live_latencies import Live, live_latencies, tell_device, tell_profile
 from controlplane.views.schemas import Schema
 from controlplane.views.worker_schemas import WorkerSchema
+from planner.feedback.accuracies import read
 from planner.sentences import there_are
 from variants.artifacts.protocol import ArtifactStore
 from variants.errors import ModellessError, NotFound, StateUnavailable
-from variants.types import CatalogSnapshot, TaskName
+from variants.types import CatalogSnapshot, TaskName, VariantName
 
 
 class Tasks(Schema):
@@ -181,7 +182,10 @@ async def _kinds_there(context: ApiContext) -> set[str] | None:
 
 async def _tell_live(context: ApiContext, rows: Iterable[VariantSchema]) -> None:
     live, said = await _live(context), await context.live.feedback()
+    counted = read((await context.told()).get("accuracies", ()))
     for row in rows:
+        if found := counted.get((TaskName(row.task), VariantName(row.name))):
+            row.counted_accuracy = found.accuracy
         right, wrong = said.get(row.task, {}).get(row.name, (0, 0))
         if right or wrong:
             row.live_accuracy, row.live_accuracy_rows = right / (right + wrong), right + wrong

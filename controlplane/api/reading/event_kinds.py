@@ -2,6 +2,8 @@
 
 EVENT_KINDS = frozenset(
     {
+        "accuracy_as_measured",
+        "accuracy_differs",
         "abandoned_artifacts_freed",
         "artifact_invalid",
         "artifact_rebuilt",

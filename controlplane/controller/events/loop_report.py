@@ -18,6 +18,8 @@ from controlplane.controller.events.storage_watch import StorageWatch
 from controlplane.live_state import LiveState
 from controlplane.views.machines.core_shortage import reading
 from controlplane.views.storage_status import full, plain
+from planner.feedback.accuracies import Counted
+from planner.feedback.accuracies import plain as told_of
 from planner.types import ProfileKey
 from variants.core_time import CoreTime
 from variants.disk import DiskRoom
@@ -61,6 +63,10 @@ class LoopReport:
         """How much more could be asked (``controlplane.controller.headroom_watch``)."""
         self.unmeasurable: Mapping[ProfileKey, str] = {}
         """What could not be measured, and why (``controlplane.controller.profiles.measuring``)."""
+        self.accuracies: Counted = {}
+        """What counts in place of measured ones (``controlplane.controller.accuracy_watch``)."""
+        self.contradicted: Counted = {}
+        """What clients say of each variant where it is something else than was measured."""
         self.live_pace = AnswerPace()
         """Told of each look at the live state."""
 
@@ -87,8 +93,9 @@ class LoopReport:
         catalog cannot be written, and ``slow_ms`` and ``live_slow_ms``, what the catalog and the
         live state take to answer where that is long; and ``failed_starts``, why workers do not
         start, by kind, where none of that kind runs; ``headroom``, how much more could be asked,
-        where that is known; and ``unmeasurable``, what could not be measured: task, variant, kind
-        and why.
+        where that is known; ``unmeasurable``, what could not be measured: task, variant, kind
+        and why; ``accuracies``, what counts in place of what was measured: task, variant, share
+        and rows; and ``contradicted``, the same of all where clients say something else.
         """
         if not self._journal.troubled("turn"):
             self._turned_s = self._wall_s()
@@ -122,6 +129,8 @@ class LoopReport:
                     "failed_starts": self.failed_starts,
                     "headroom": self.headroom,
                     "unmeasurable": [[*key, why] for key, why in self.unmeasurable.items()],
+                    "accuracies": told_of(self.accuracies),
+                    "contradicted": told_of(self.contradicted),
                 }
             )
 

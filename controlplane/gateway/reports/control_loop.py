@@ -15,7 +15,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from controlplane.residency.standing import standings
 from controlplane.timestamps import StampAges
-from variants.types import CatalogSnapshot, RuleKind
+from planner.feedback.accuracies import read
+from variants.types import CatalogSnapshot, RuleKind, VariantKey
 from workers.types import WorkerStatus
 
 FROM_THE_START = (
@@ -38,6 +39,8 @@ class ControlLoopSeen:
     frozen: bool = False
     """Whether an operator has the plan stay as it is."""
     rules_not_kept: int = 0
+    shortfalls: Mapping[VariantKey, float] = field(default_factory=dict)
+    """By how much clients find variants less accurate than measured, where that is no chance."""
 
 
 class HeardOfLoop:
@@ -76,7 +79,17 @@ async def loop_seen(
         rules_not_kept=sum(
             not kept[rule.id].kept for rule in catalog.rules if rule.kind is not RuleKind.FREEZE
         ),
+        shortfalls=_shortfalls(heard.told, catalog),
     )
+
+
+def _shortfalls(told: Mapping[str, Any], catalog: CatalogSnapshot) -> dict[VariantKey, float]:
+    said = read(told.get("contradicted", ()))
+    return {
+        variant.key: variant.accuracy - said[variant.key].accuracy
+        for variant in catalog.variants
+        if variant.key in said
+    }
 
 
 def control_loop_metrics(seen: ControlLoopSeen) -> Iterator[Metric]:
@@ -98,6 +111,15 @@ def control_loop_metrics(seen: ControlLoopSeen) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "modelless_rules_not_kept", "Rules of operators that are not kept", seen.rules_not_kept
     )
+    shortfall = GaugeMetricFamily(
+        "modelless_accuracy_shortfall",
+        "Measured accuracy less the share of rows that clients say are right, where that is no "
+        "chance; negative where they say more",
+        labels=["task", "variant"],
+    )
+    for key, short in seen.shortfalls.items():
+        shortfall.add_metric(list(key), short)
+    yield shortfall
     yield from _headroom(told.get("headroom") or {})
     events = CounterMetricFamily(
         "modelless_events", "Events that the control loop told", labels=["kind"]

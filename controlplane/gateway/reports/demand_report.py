@@ -5,6 +5,7 @@ from time import monotonic, thread_time, time
 from typing import Any
 
 from controlplane.demand_counters import counter_name, parse_counter_name
+from controlplane.gateway.counting.task_counters import TaskCounters
 from controlplane.gateway.knowledge import Knowledge
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.reports.history_samples import HistorySamples
@@ -39,6 +40,7 @@ class DemandReport:
         """The shortest latency SLO in ms, by counter."""
         self._catalog = known.catalog
         """As it was when counters were last looked through."""
+        self._accuracies = known.accuracies
         self._gone_s: dict[str, float] = {}
         """Tasks that were counted and are in the catalog no more, and since when."""
         self._began_s = monotonic()
@@ -59,7 +61,8 @@ class DemandReport:
             ``seconds`` that is and, by error code, what was ``turned_away`` before its task was
             known, ``in_flight``, and ``busy``, the share of the time since the last
             report that the event loop computed; ``canaries``, what is counted of those with a
-            share (``gateway.canaries.diversions``); ``zone``, the gateway's own, and
+            share (``gateway.canaries.diversions``); ``feedback``, rows that clients have said to be
+            right and wrong, by task and variant; ``zone``, the gateway's own, and
             ``round_trips_ms`` to the workers of each zone; ``core_time``, how the time of its
             machine's cores was used lately (``variants.core_time``), or null.
         """
@@ -87,6 +90,7 @@ class DemandReport:
             "in_flight": counters.in_flight,
             "busy": busy,
             "canaries": {} if canaries is None else canaries.counted(),
+            "feedback": _feedback(counters.tasks),
             "zone": self._known.zone,
             "round_trips_ms": self._known.workers.round_trips_ms(),
             "core_time": self.cores.look(),
@@ -99,8 +103,8 @@ class DemandReport:
         The control loop takes differences, and knows that a counter which comes anew begins at 0.
         """
         known = self._known
-        if known.catalog is not self._catalog:
-            self._catalog = known.catalog
+        if known.catalog is not self._catalog or known.accuracies is not self._accuracies:
+            self._catalog, self._accuracies = known.catalog, known.accuracies
             self._demand = {name: rows for name, rows in self._demand.items() if self._counts(name)}
         counters = self._path.counters
         gone = [name for name in counters.tasks if name and name not in known.tasks]
@@ -132,7 +136,7 @@ class DemandReport:
         if not last and not self._samples.is_due(wall_s):
             return None
         accuracies: dict[tuple[str, str], float] = {
-            v.key: v.accuracy for v in self._known.catalog.variants
+            v.key: v.accuracy for v in self._known.as_counted().variants
         }
         counters = self._path.counters.tasks
         return self._samples.take(wall_s, self._counted(), counters, accuracies, last=last)
@@ -164,6 +168,21 @@ class DemandReport:
         if before is None or now_s <= before[1]:
             return 0.0
         return round((used_s - before[0]) / (now_s - before[1]), 3)
+
+
+def _feedback(tasks: Mapping[str, TaskCounters]) -> dict[str, dict[str, list[int]]]:
+    """What clients have said, of the variants of which they have."""
+    return {
+        name: said
+        for name, task in tasks.items()
+        if (
+            said := {
+                variant: [of.right, of.wrong]
+                for variant, of in task.variants.items()
+                if of.right or of.wrong
+            }
+        )
+    }
 
 
 def _by_task(

@@ -166,6 +166,11 @@ class VariantSchema(Schema):
         None, description="By what clients have said of its answers; null where nobody has."
     )
     live_accuracy_rows: int = Field(0, description="Rows of which they have.")
+    counted_accuracy: float | None = Field(
+        None,
+        description="What queries and plans go by in place of `accuracy`, where clients say"
+        " something else and `MODELLESS_TRUST_FEEDBACK` has it count; null: they go by `accuracy`.",
+    )
     agreement: float | None = Field(
         description="Share of these rows that it answers as the model itself does in fp32, by what"
         " the task's metric takes for the same."

@@ -149,6 +149,7 @@ def _row(
         accuracy_rows=variant.accuracy_rows,
         live_accuracy=None,
         live_accuracy_rows=0,
+        counted_accuracy=None,
         agreement=variant.agreement,
         note=variant.note,
         size_bytes=variant.size_bytes,

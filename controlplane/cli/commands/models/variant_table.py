@@ -62,7 +62,7 @@ def _named_cells(rows: list[Row], row: Row) -> Iterator[dict[str, str]]:
     several = len({each["task"] for each in rows}) > 1
     energy = any(device.get("energy_j") is not None for device in devices)
     live = any(device.get("live_ms") is not None for device in devices)
-    said = any(each.get("live_accuracy_rows") for each in rows)
+    said = any(said_accuracy(each) for each in rows)
     for device in _there(row):
         beaten = device["dominated"] or row["stage"] not in ("live", "canary")
         yield {
@@ -130,6 +130,7 @@ def _guess(device: Row) -> str:
 
 
 def said_accuracy(row: Row) -> str:
-    """The accuracy by what clients have said, and of how many rows."""
-    rows = row.get("live_accuracy_rows")
-    return f"{percent(row['live_accuracy'])} of {rows:,}" if rows else ""
+    """The accuracy by what clients have said, of how many rows, and whether queries go by it."""
+    rows, counts = row.get("live_accuracy_rows"), row.get("counted_accuracy")
+    by = "" if counts is None else f", {percent(counts)} counts"
+    return f"{percent(row['live_accuracy'])} of {rows:,}{by}" if rows else by.removeprefix(", ")

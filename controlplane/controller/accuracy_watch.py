@@ -1,0 +1,183 @@
+"""AccuracyWatch: holds what clients say of answers against the accuracy that was measured.
+
+Where it contradicts, that is told. Of the tasks that the operator has named
+(``MODELLESS_TRUST_FEEDBACK``) it counts as well: gateways answer queries by it, and plans are made
+by it. Gateways report how many rows were right and wrong since they started, and this takes the
+differences. What was said lately is kept in the catalog for the control loop that takes over.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from controlplane.controller.events.journal import Journal
+from planner.feedback.accuracies import Accuracies, Counted
+from planner.feedback.evidence import Evidence, words
+from variants.catalog.protocol import Catalog
+from variants.types import CatalogSnapshot, Task, TaskName, VariantKey, VariantName
+
+NAME = "feedback"
+"""What was said is kept under it."""
+KEEP_EVERY_S = 10.0
+GONE_S = 600.0
+"""So long what a gateway has counted is remembered when it reports no more: one that comes back
+goes on from there."""
+ALL = "all"
+
+_Counts = Mapping[str, Mapping[str, list[int]]]
+"""Right and wrong rows, by task and variant."""
+
+
+class AccuracyWatch:
+    """Of the installation that leads."""
+
+    def __init__(
+        self, catalog: Catalog, journal: Journal, wall_s: Callable[[], float], trusted: str
+    ) -> None:
+        """
+        Args:
+            trusted: the setting: names of tasks, or ``all``.
+        """
+        self._catalog = catalog
+        self._journal = journal
+        self._wall_s = wall_s
+        self._trusted = names_of(trusted)
+        self._evidence: dict[VariantKey, Evidence] = {}
+        self._seen: dict[str, tuple[float, _Counts]] = {}
+        """By gateway: when it reported last, and what it had counted."""
+        self._told: set[VariantKey] = set()
+        """Variants of which an event says that they are not what was measured."""
+        self.of_known, self._corrected = Accuracies(), Accuracies()
+        """Of the catalog as it was read, and as live latency has corrected it."""
+        self._new = False
+        """Whether there is something to be kept."""
+        self._kept_s = wall_s()
+
+    async def recall(self) -> None:
+        """Go on from what the control loop before had heard.
+
+        Raises:
+            StateUnavailable: the catalog does not answer.
+        """
+        found = await asyncio.to_thread(self._catalog.learned, NAME)
+        if found is None:
+            return
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            kept = json.loads(found[1])
+            evidence = {
+                (TaskName(task), VariantName(variant)): Evidence.of(each)
+                for task, variant, each in kept["evidence"]
+            }
+            seen: dict[str, tuple[float, _Counts]] = {
+                str(gateway): (float(at_s), dict(counts))
+                for gateway, (at_s, counts) in kept["seen"].items()
+            }
+            told = {(TaskName(task), VariantName(variant)) for task, variant in kept["told"]}
+            self._evidence, self._seen, self._told = evidence, seen, told
+
+    def count(self, reports: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take in what gateways have counted since they started."""
+        now_s = self._wall_s()
+        for gateway, report in reports.items():
+            counted: _Counts = report.get("feedback", {})
+            _, before = self._seen.get(gateway, (0.0, {}))
+            for task, of_task in counted.items():
+                for variant, (right, wrong) in of_task.items():
+                    known_right, known_wrong = before.get(task, {}).get(variant, (0, 0))
+                    more = right - known_right, wrong - known_wrong
+                    if min(more) < 0:  # it counts anew
+                        more = right, wrong
+                    if any(more):
+                        key = TaskName(task), VariantName(variant)
+                        self._evidence.setdefault(key, Evidence()).add(*more, now_s)
+                        self._new = True
+            self._seen[gateway] = now_s, counted
+        gone = [name for name, (at_s, _) in self._seen.items() if now_s - at_s > GONE_S]
+        for gateway in gone:
+            del self._seen[gateway]
+
+    def judge(self, catalog: CatalogSnapshot) -> bool:
+        """Compare with what was measured, and tell what contradicts; whether queries and plans go
+        by another accuracy now."""
+        now_s = self._wall_s()
+        variants = {variant.key: variant for variant in catalog.variants}
+        self._evidence = {
+            key: one
+            for key, one in self._evidence.items()
+            if key in variants and (one.rows or one.finding)
+        }
+        self._told &= variants.keys()
+        tasks = {task.name: task for task in catalog.tasks}
+        counted: dict[VariantKey, Any] = {}
+        for key, evidence in self._evidence.items():
+            variant = variants[key]
+            self._new |= evidence.judge(variant.accuracy, now_s)
+            finding, trusted = evidence.finding, self._trusts(tasks[variant.task])
+            if finding is not None and trusted:
+                counted[key] = finding
+            self._tell(key, evidence, variant.accuracy, variant.accuracy_rows, trusted=trusted)
+        self.of_known.know(counted)
+        return self._corrected.know(counted)
+
+    def at(self, catalog: CatalogSnapshot) -> CatalogSnapshot:
+        """The catalog that plans go by, of one that live latency may have corrected."""
+        return self._corrected.at(catalog)
+
+    @property
+    def counted(self) -> Counted:
+        """What counts in place of what was measured."""
+        return self._corrected.counted
+
+    @property
+    def contradicted(self) -> Counted:
+        """What clients say of each variant of which it contradicts what was measured."""
+        return {key: one.finding for key, one in self._evidence.items() if one.finding}
+
+    async def keep(self, epoch: int) -> None:
+        """Write down what was said, if that is due.
+
+        Raises:
+            StaleEpoch: another control loop leads.
+            StateUnavailable: the catalog does not answer; it is tried again.
+        """
+        now_s = self._wall_s()
+        if not self._new or 0.0 <= now_s - self._kept_s < KEEP_EVERY_S:
+            return
+        body = json.dumps(
+            {
+                "evidence": [[*key, one.plain()] for key, one in self._evidence.items()],
+                "seen": self._seen,
+                "told": sorted(self._told),
+            }
+        ).encode()
+        await asyncio.to_thread(lambda: self._catalog.put_learned(NAME, now_s, body, epoch=epoch))
+        self._kept_s, self._new = now_s, False
+
+    def _trusts(self, task: Task) -> bool:
+        names = {str(task.name), str(task.bucket.of) if task.bucket else ""}
+        return ALL in self._trusted or bool(names & self._trusted)
+
+    def _tell(
+        self, key: VariantKey, evidence: Evidence, measured: float, rows: int, *, trusted: bool
+    ) -> None:
+        subject, finding = "/".join(key), evidence.finding
+        if finding is None and key in self._told:
+            self._told.discard(key)
+            why = "feedback says so again" if evidence.rows else "nothing was said of it for long"
+            self._journal.tell("accuracy_as_measured", subject, f"{why}: what was measured counts")
+        elif finding is not None and key not in self._told:
+            self._told.add(key)
+            so = (
+                "queries and plans go by it"
+                if trusted
+                else "what was measured counts on; MODELLESS_TRUST_FEEDBACK says otherwise"
+            )
+            said = words(finding, measured, rows)
+            self._journal.tell("accuracy_differs", subject, f"{said}; {so}")
+
+
+def names_of(trusted: str) -> frozenset[str]:
+    """The tasks that the setting names."""
+    return frozenset(name.strip() for name in trusted.split(",") if name.strip())
