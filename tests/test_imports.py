@@ -26,8 +26,8 @@ ORDER = {
         "steps", "worker_starts", "zone_demand", "upper_hull", "latency_curve", "latency_table",
         "rhythms", "live_model", "profile_drift", "slow_workers", "interference", "energy",
         "eviction", "types", "planning_settings", "sentences", "forecasting", "selection",
-        "canary", "feedback", "zones", "batching", "residency", "solver", "layouts", "reconcile", "headroom",
-        "simulation", "doubtful_profiles", "bounds",
+        "canary", "feedback", "zones", "batching", "residency", "solver", "layouts", "reconcile",
+        "headroom", "simulation", "doubtful_profiles", "bounds",
         "policies", "simulate", "approximate",
     ),
     "workers": (
