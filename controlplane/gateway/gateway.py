@@ -447,7 +447,12 @@ class Gateway:
         self._answering[of] = True
 
     async def _say_farewell(self) -> None:
-        """Tell that this gateway was told to stop: else it would be taken for lost."""
+        """Tell that this gateway was told to stop: else it would be taken for lost.
+
+        Of one that was stopped before it listened nobody has heard.
+        """
+        if self.servers.serving is None:
+            return
         with contextlib.suppress(StateUnavailable):
             await self.live.put_gateway(self.id, {**self._report.latest, "leaving": True})
             if sample := self._report.sample(last=True):
