@@ -149,7 +149,7 @@ class Gateway:
         self.path.traces = Traces(share, clock_ms, sending.take, sending.dropped)
 
     async def start(self) -> None:
-        """Listen, and return when queries are taken, or when ``stop`` was called meanwhile.
+        """Listen, and return when queries are taken, or when ``stop`` was called.
 
         Raises:
             OSError: the address cannot be bound.
@@ -157,7 +157,8 @@ class Gateway:
             StateUnavailable: the catalog cannot be read.
         """
         async with self._starting:
-            await self._start()
+            if not self._stopped:  # else what it needs may have ended with the loop's threads
+                await self._start()
 
     async def _start(self) -> None:
         certificate = None
