@@ -39,7 +39,7 @@ class GatewayReplica(Replaceable):
         others = somebody_listens(str(sent.values["host"]), int(sent.values["port"]))
         self._gateway = aside(made) if others else made()
         self._starting = asyncio.Lock()
-        self._started = False
+        self._started = self._ends = False
 
     def _made(self, sent: SentSettings) -> "Gateway":
         self._remember_start(sent)
@@ -73,8 +73,12 @@ class GatewayReplica(Replaceable):
 
     async def check_health(self) -> None:
         self._check_stays()
-        self._gateway.check()
+        # Serve asks one that it ends while it starts, as the one more of an upgrade that is not
+        # needed any more, and would log what is no failure with a traceback.
+        if not self._ends:
+            self._gateway.check()
 
     async def __del__(self) -> None:
         if hasattr(self, "_gateway"):  # else it never began, and why is told already
+            self._ends = True
             await self._gateway.stop(others_stay=not await application_ends())

@@ -15,7 +15,7 @@ from controlplane.views.catalog.tasks import named_tasks, task_rows
 from variants.catalog.validity.tasks import labelled
 from variants.errors import InvalidInput, NotFound, TaskNotFound
 from variants.figures import accuracy_floor, some_of
-from variants.types import Event, ImageScale, Slo, Task
+from variants.types import Event, ImageScale, Slo, Task, TaskName
 
 Told = Callable[[Task, Task], list[Event]]
 MOST_NAMES = 10
@@ -39,9 +39,10 @@ async def changed(
         InvalidInput: no task can be so.
         TaskNotFound: there is none of that name.
     """
-    parts = named_tasks(await context.snapshot(), name)
+    named_tasks(await context.snapshot(), name)  # which says what is near, where there is none
     try:
-        done = await asyncio.to_thread(context.catalog.change_tasks, parts, change)
+        # By name: the catalog knows a bucket that was registered after what was read here.
+        done = await asyncio.to_thread(context.catalog.change_tasks, (TaskName(name),), change)
     except NotFound as error:  # somebody has removed it meanwhile
         raise TaskNotFound(error.message) from error
     events = [event for before, after in done if after != before for event in told(before, after)]

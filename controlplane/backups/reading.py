@@ -26,6 +26,7 @@ from controlplane.backups.trial import check_usable
 from variants.artifacts.protocol import ArtifactStore
 from variants.artifacts.store import check_name
 from variants.catalog.copying import Row, check_empty, fill
+from variants.catalog.tables import inventory
 from variants.errors import InvalidInput
 
 PIECE_BYTES = 2**20
@@ -41,6 +42,7 @@ def read_backup(
     keys: Path | None = None,
     scratch: Path,
     told: Callable[[int, int], None] = lambda done, total: None,
+    takes: Callable[[str, int], bool] = lambda kind, workers: True,
 ) -> Summary:
     """Fill a catalog and an artifact store with what a backup holds.
 
@@ -52,6 +54,8 @@ def read_backup(
         keys: where the file of clients' keys belongs; one that is there stays as it is.
         scratch: a folder for files that are needed meanwhile.
         told: is told how many artifacts of how many are stored.
+        takes: whether a number of workers of a device kind that was asked for, which came from
+            where the backup was made, is to be wanted here, too.
 
     Raises:
         Conflict: something is registered in the catalog.
@@ -83,7 +87,7 @@ def read_backup(
         check_usable(_rows(rows), summary.migration, Path(folder))
         if found_keys and keys is not None:
             put_back(keys, found_keys)
-        fill(catalog_url, summary.migration, _rows(rows))
+        fill(catalog_url, summary.migration, _taken(_rows(rows), takes))
     return summary
 
 
@@ -139,6 +143,12 @@ def _rows(file: Path) -> Iterator[Row]:
                 yield str(table), dict(row)
             except (orjson.JSONDecodeError, TypeError, ValueError) as error:
                 raise InvalidInput("the catalog in the backup is damaged") from error
+
+
+def _taken(rows: Iterator[Row], takes: Callable[[str, int], bool]) -> Iterator[Row]:
+    for table, row in rows:
+        if table != inventory.name or takes(str(row["device_kind"]), int(row["workers"])):
+            yield table, row
 
 
 def _check_complete(rows: Path, stored: set[str], summary: Summary, source: Path) -> None:

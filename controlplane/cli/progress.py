@@ -40,6 +40,8 @@ WITHIN_S = 10.0
 """What happens within a step stands in a log no more often than this."""
 MANY_STEPS = 50
 """From so many steps on, their number says how long the rest takes."""
+SMALL = ("artifacts", "check", "store")
+"""Steps of which there are as many as artifacts, each over in milliseconds."""
 LONGEST_SILENCE_S = 60.0
 """A log hears of a step in which nothing happens at least this often."""
 
@@ -136,7 +138,8 @@ def shown(style: ProgressStyle) -> Iterator[Callable[["Progress"], None]]:
 class PlainLines:
     """Progress for a log: a line for each step, and now and then one of what happens within it.
 
-    A step that is silent says that it goes on, later and later.
+    Small steps of one kind are summed up: of those the first and the last have a line, and others
+    now and then. A step that is silent says that it goes on, later and later.
     """
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -152,7 +155,13 @@ class PlainLines:
             before, self._latest = self._latest, one
             if before is None or one.done > before.done:
                 self._begun_s = self._clock_s()
-                self._tell(one, "")
+                if not self._is_summed_up(before, one):
+                    self._tell(one, "")
+
+    def _is_summed_up(self, before: "Progress | None", one: "Progress") -> bool:
+        """Whether a line that is there or comes soon stands for this step."""
+        small = before is not None and one.step == before.step and one.step in SMALL
+        return small and one.done < one.total and self._clock_s() - self._told_s < WITHIN_S
 
     def look(self) -> None:
         """Tell what happens within the step, when it is time to."""

@@ -218,9 +218,10 @@ class PlanApplier:
             self._tell_failure(kind, subject, error)
 
     def _tell_failure(self, kind: str, subject: str, error: Exception) -> None:
-        expected = isinstance(error, ModellessError)
-        log.warning("%s: %s: %s", kind, subject, error, exc_info=None if expected else error)
-        self._journal.tell(kind, subject, str(error) if expected else f"unexpected: {error!r}")
+        if isinstance(error, ModellessError):
+            self._journal.tell(kind, subject, str(error))
+        else:
+            self._journal.tell(kind, subject, f"unexpected: {error!r}", error)
 
     def _spec(self, action: Load, telling: Told) -> LoadSpec:
         assert self._specs is not None

@@ -149,7 +149,7 @@ class Gateway:
         self.path.traces = Traces(share, clock_ms, sending.take, sending.dropped)
 
     async def start(self) -> None:
-        """Listen, and return when queries are taken, or when ``stop`` was called meanwhile.
+        """Listen, and return when queries are taken, or when ``stop`` was called.
 
         Raises:
             OSError: the address cannot be bound.
@@ -157,7 +157,8 @@ class Gateway:
             StateUnavailable: the catalog cannot be read.
         """
         async with self._starting:
-            await self._start()
+            if not self._stopped:  # else what it needs may have ended with the loop's threads
+                await self._start()
 
     async def _start(self) -> None:
         certificate = None
@@ -448,7 +449,12 @@ class Gateway:
         self._answering[of] = True
 
     async def _say_farewell(self) -> None:
-        """Tell that this gateway was told to stop: else it would be taken for lost."""
+        """Tell that this gateway was told to stop: else it would be taken for lost.
+
+        Of one that was stopped before it listened nobody has heard.
+        """
+        if self.servers.serving is None:
+            return
         with contextlib.suppress(StateUnavailable):
             await self.live.put_gateway(self.id, {**self._report.latest, "leaving": True})
             if sample := self._report.sample(last=True):

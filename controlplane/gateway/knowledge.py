@@ -16,6 +16,7 @@ from controlplane.gateway.connected_workers import ConnectedWorkers
 from controlplane.gateway.meeting import Meeting
 from controlplane.gateway.query.query_context import QueryContext
 from controlplane.gateway.renewal import Renewal
+from controlplane.gateway.reports.slow_warnings import SlowWarnings
 from controlplane.live_latency import LiveLatency, times_of
 from controlplane.load_specs import Specs
 from controlplane.settings import Settings
@@ -108,6 +109,7 @@ class Knowledge:
         self._unmeasurable: Mapping[ProfileKey, str] = {}
         """What could not be measured, and why."""
         self.slow = SlowWorkers()
+        self._slow_warnings = SlowWarnings()
         self._hourly = HourlyCarbon()
         self._accuracies = Accuracies()
         self._wall_s = 0.0
@@ -229,7 +231,7 @@ class Knowledge:
                 times.append(times_of(one.connection.status, one.view))
                 yield
         spares = yield from self.slow.looking(now_s, times)
-        self._log_slow()
+        self._log_slow(now_s)
         if spares:
             for worker in self.slow.spared.keys() - spared:
                 if worker in self.workers:  # it has not left between two steps
@@ -238,11 +240,13 @@ class Knowledge:
         if moved or self._live.unconfirmed(self.workers.statuses()) != self._unconfirmed:
             self.rebuild()
 
-    def _log_slow(self) -> None:
-        """Say once of each worker that it is slow, however often it comes and goes meanwhile, and
-        once that this is over."""
+    def _log_slow(self, now_s: float) -> None:
+        """Say of each worker that it is slow, as a warning where that is news, and that it is over,
+        however often that comes and goes meanwhile."""
+        news = self._slow_warnings.news(now_s, self.slow.begun, self.workers)
         for worker, begun in self.slow.begun.items():
-            log.warning(
+            log.log(
+                logging.WARNING if worker in news else logging.INFO,
                 "%s takes %.1f times as long as others of its kind: queries go elsewhere while "
                 "these have time, and it is asked again later and later",
                 worker, begun.times,

@@ -21,6 +21,7 @@ from controlplane.startup.checks.machine import (
     taken_cores,
 )
 from controlplane.startup.checks.services import artifacts, database, live_state, port, ray, texts
+from controlplane.startup.checks.serving import tasks
 from controlplane.startup.checks.state import leftovers, running_here, secrets, state_directory
 from controlplane.startup.presence import as_told
 
@@ -41,5 +42,5 @@ def examine(settings: Settings, say: Say = lambda _: None) -> Iterator[Finding]:
 CHECKS: tuple[Check, ...] = (
     python, packages, torch, names, rules, access, keys, state_directory, secrets, leftovers,
     port, ray, live_state, database, texts, cores, taken_cores, gpus, memory, files, processes,
-    nodes, niceness,
+    nodes, niceness, tasks,
 )  # fmt: skip

@@ -1,9 +1,11 @@
-"""What is loaded, asked of a gateway that may not listen yet, with the standard library alone."""
+"""What a gateway that may not listen yet is asked, with the standard library alone."""
 
 import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from http.client import HTTPException
+from typing import Any
 from urllib.request import BaseHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 
 from controlplane.access.tls import trusting
@@ -48,19 +50,22 @@ def until_loaded(
 
 def index_reader(settings: Settings, url: str) -> Callable[[], list[dict[str, str]]]:
     """What reads the gateway's index of variants; it raises whatever reaching it does."""
+    return partial(asked, settings, f"{url}/v2/repository/index", b"")
+
+
+def asked(settings: Settings, url: str, body: bytes | None = None) -> Any:
+    """What a gateway of this installation answers, as JSON values.
+
+    Raises:
+        OSError, HTTPException or ValueError: it cannot be reached, refuses, or gives no JSON.
+    """
     headers = {"Host": "localhost"}  # whatever names a gateway goes by, this is one of them
     if settings.api_token:
         headers["Authorization"] = f"Bearer {settings.api_token}"
-    request = Request(f"{url}/v2/repository/index", data=b"", headers=headers)  # noqa: S310
+    request = Request(url, data=body, headers=headers)  # noqa: S310
     # Proxies from the environment are for the way out, not for a gateway on this machine.
     handlers: list[BaseHandler] = [ProxyHandler({})]
     if settings.tls_cert:
         handlers.append(HTTPSHandler(context=trusting(settings.tls_cert, any_name=True)))
-    opener = build_opener(*handlers)
-
-    def read() -> list[dict[str, str]]:
-        with opener.open(request, timeout=5) as reply:
-            found: list[dict[str, str]] = json.load(reply)
-        return found
-
-    return read
+    with build_opener(*handlers).open(request, timeout=5) as reply:
+        return json.load(reply)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
 
+from planner.selection.missing_workers import WAITS
 from planner.types import Refusal, RefusalCode
 from variants.figures import some_of
 from variants.types import CatalogSnapshot, Stage, TaskName
@@ -72,6 +73,8 @@ def answered_status(
 def _why(refusal: Refusal, live: list[str]) -> str:
     """What stands in the way, by the variants that could answer otherwise."""
     if refusal.code is RefusalCode.NO_WORKERS:
+        if refusal.awaited:  # which the message says of one query
+            return f"{refusal.message.removesuffix(WAITS)}, and queries that have the time wait"
         return refusal.message
     reasons = {name: refusal.reasons[name] for name in live if name in refusal.reasons}
     if not reasons:

@@ -21,6 +21,8 @@ NAMED = 3
 """Variants that a sentence names."""
 UNLISTED_RETRY_S = 1.0
 """When to ask again while it is not known where the workers are: gateways look twice a second."""
+WAITS = ", and the query has the time to wait for it"
+"""Ends the message of a refusal that is ``awaited``."""
 _MAY_CHANGE = frozenset({RefusalCode.NO_WORKERS, RefusalCode.COLD, RefusalCode.OVERLOADED})
 
 
@@ -159,8 +161,7 @@ def _starting(
         code=RefusalCode.NO_WORKERS,
         message=(
             f"no worker that could answer is running: {asked} {being} wanted and being started; "
-            f"the first {expected}"
-            + (", and the query has the time to wait for it" if awaited else "")
+            f"the first {expected}" + (WAITS if awaited else "")
         ),
         reasons=reasons,
         retry_after_s=wanted.again_ms(kinds, met.now_ms) / 1_000,

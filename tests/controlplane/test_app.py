@@ -184,3 +184,24 @@ async def test_a_replica_that_never_began_has_nothing_to_stop() -> None:
     for kind in (GatewayReplica, WorkerReplica, app.ControllerReplica):
         replica: Any = object.__new__(kind)
         await replica.__del__()
+
+
+class Stopped:
+    """A gateway whose server is none: it has ended, or never began."""
+
+    def check(self) -> None:
+        raise RuntimeError("the HTTP server has ended")
+
+    async def stop(self, *, others_stay: bool) -> None: ...
+
+
+async def test_a_gateway_that_serve_ends_while_it_starts_fails_no_health_check() -> None:
+    """Serve asks it once more at the end of its start, and would log that with a traceback."""
+    from controlplane.gateway_replica import GatewayReplica
+
+    replica: Any = object.__new__(GatewayReplica)
+    replica._gateway, replica._ends = Stopped(), False
+    with pytest.raises(RuntimeError, match="the HTTP server has ended"):
+        await replica.check_health()
+    await replica.__del__()
+    await replica.check_health()

@@ -257,7 +257,8 @@ class Catalog(Protocol):
         changes meanwhile. Nothing else of a task may change.
 
         Args:
-            tasks: one, or all buckets of one.
+            tasks: one, a bucket, or the name that buckets share, which is all of them as they are
+                now: one that was registered a moment before is among them.
             tokenizer: the ``tokenizer.json`` that the tasks name from now on, where it may be new
                 to the catalog.
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from sqlalchemy import ColumnElement, Connection, and_, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, insert, null, select, update
 from sqlalchemy import delete as sql_delete
 
+from variants.buckets import bucketed_named
 from variants.catalog import counters, tables
 from variants.catalog.changes import advance_revision
 from variants.catalog.removal import Freed, Removed, check_retired, discarded, freed, together
@@ -156,24 +157,41 @@ class SqlTaskTables(SqlCanaryTables):
     ) -> tuple[tuple[Task, Task], ...]:
         with self._transaction(self._writer) as connection:
             counters.lock(connection, "revision")
-            done = tuple(_change_task(connection, task, change, tokenizer) for task in tasks)
+            done = tuple(
+                _change_task(connection, row, change, tokenizer)
+                for task in tasks
+                for row in _named(connection, task)
+            )
             if differ := [before.name for before, after in done if after != before]:
                 advance_revision(connection, differ)
             return done
 
 
+def _named(connection: Connection, name: TaskName) -> tuple[Task, ...]:
+    """The task of that name, or the buckets that share it, ascending by length.
+
+    Raises:
+        NotFound: there is neither.
+    """
+    table = tables.tasks
+    row = connection.execute(select(table).where(table.c.name == name)).first()
+    if row is not None:
+        return (read_task(row),)
+    rows = connection.execute(select(table).where(table.c.bucket.is_not(null())))
+    found = bucketed_named(map(read_task, rows), name)
+    if found is None:
+        raise NotFound(f"there is no task {name!r}")
+    return found.buckets
+
+
 def _change_task(
     connection: Connection,
-    name: TaskName,
+    before: Task,
     change: Callable[[Task], Task],
     tokenizer: bytes | None,
 ) -> tuple[Task, Task]:
     """Write what a task is from now on; what it was, and what it is."""
-    same = tables.tasks.c.name == name
-    row = connection.execute(select(tables.tasks).where(same)).first()
-    if row is None:
-        raise NotFound(f"there is no task {name!r}")
-    before = read_task(row)
+    same = tables.tasks.c.name == before.name
     after = change(before)
     check_task(after)
     if tokenizer is not None or after.text != before.text:

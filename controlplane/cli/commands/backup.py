@@ -14,6 +14,7 @@ from controlplane.cli.progress import ProgressOption, ProgressStyle, interruptib
 from controlplane.cli.state_settings import StateDir, installed, read_settings
 from controlplane.timestamps import timestamp
 from variants.errors import Conflict
+from variants.figures import counted
 from variants.types import Event
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from controlplane.backups.archive import Summary
     from controlplane.building.types import Progress
+    from controlplane.settings import Settings
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The backup, a tar file.")]
 
@@ -94,6 +96,16 @@ def restore(
     ):
         clear_leftovers(settings)
         remove_left(settings.run_dir)
+        here = _kinds_here(settings)
+        not_here: dict[str, int] = {}
+
+        def takes(kind: str, workers: int) -> bool:
+            if here is None or kind in here:
+                return True
+            if workers:
+                not_here[kind] = workers
+            return False
+
         found = read_backup(
             file.expanduser().absolute(),
             settings.catalog_url,
@@ -101,14 +113,37 @@ def restore(
             keys=settings.client_keys_path,
             scratch=settings.run_dir,
             told=_told("stored", show),
+            takes=takes,
         )
-        _note(settings.catalog_url, found)
-    body = _body(found, file, time.monotonic() - began)
-    emit(body, output, lambda: _say(f"Restored to {settings.state_dir}", body))
+        _note(settings.catalog_url, found, not_here)
+    body = _body(found, file, time.monotonic() - began) | {"not_here": not_here}
+    emit(body, output, lambda: _say_restored(settings, body))
     raise typer.Exit(REFUSED if found.missing else DONE)
 
 
-def _note(catalog_url: str, found: "Summary") -> None:
+def _kinds_here(settings: "Settings") -> set[str] | None:
+    """The device kinds that this machine is divided into; None where nodes say which there are."""
+    return None if settings.ray_address else {str(kind.name) for kind in settings.kinds}
+
+
+def _say_restored(settings: "Settings", body: dict[str, Any]) -> None:
+    _say(f"Restored to {settings.state_dir}", body)
+    if not_here := body["not_here"]:
+        here = ", ".join(sorted(_kinds_here(settings) or ()))
+        typer.echo(f"  {_asked_elsewhere(not_here)}: this machine is divided into {here}")
+
+
+def _asked_elsewhere(not_here: dict[str, int]) -> str:
+    """What nobody misses here: ``2 workers cpu-1 were asked for there and are not here``."""
+    words = [f"{counted(count, 'worker')} {kind}" for kind, count in sorted(not_here.items())]
+    one = list(not_here.values()) == [1]
+    return (
+        f"{', '.join(words)} {'was' if one else 'were'} asked for there and"
+        f" {'is' if one else 'are'} not wanted here"
+    )
+
+
+def _note(catalog_url: str, found: "Summary", not_here: dict[str, int]) -> None:
     """Leave word in the catalog: the workers and gateways that it remembers ran elsewhere."""
     from contextlib import closing
 
@@ -116,6 +151,8 @@ def _note(catalog_url: str, found: "Summary") -> None:
 
     said = f"from a backup that was made {found.made_at}"
     said += f" by modelless {found.release}; the workers and gateways of that time are not missed"
+    if not_here:
+        said += f"; {_asked_elsewhere(not_here)}"
     with closing(open_catalog(catalog_url)) as catalog:
         catalog.add_event(Event(at=timestamp(), kind="restored", subject="catalog", message=said))
 

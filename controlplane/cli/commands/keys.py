@@ -1,5 +1,6 @@
 """``keys``: the keys of clients, made, listed and taken back."""
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ import typer
 
 from controlplane.access import client_keys
 from controlplane.access.client_keys import Role
+from controlplane.cli.confirmation import YesOption, confirm
 from controlplane.cli.gateway_client import UrlOption, connect
 from controlplane.cli.outcome import NotRunning, Output, OutputOption, emit
 from controlplane.cli.render import WITHOUT_KEY, printable, table
@@ -105,9 +107,22 @@ def rotate_key(
 
 
 @keys.command("remove")
-def remove_key(name: Name, state_dir: StateDir = None, output: OutputOption = Output.TABLE) -> None:
-    """Take a key back: gateways refuse it within seconds."""
-    client_keys.remove(_file(state_dir), name)
+def remove_key(
+    name: Name,
+    yes: YesOption = False,
+    state_dir: StateDir = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Take a key back: gateways refuse it within seconds.
+
+    It is asked before on a terminal. A script is not: a key that somebody else has must go at once.
+    """
+    file = _file(state_dir)
+    known = any(key.name == name for key in client_keys.read(file))
+    if known and sys.stdin.isatty():
+        because = "whoever uses it is refused within seconds"
+        confirm(f"Take the key {name} back?", yes, because=because, refused="it is still there")
+    client_keys.remove(file, name)
     emit({"name": name}, output, lambda: typer.echo(printable(f"the key {name} is taken back")))
 
 

@@ -82,12 +82,18 @@ class Journal:
 
     # -- events and ticks -----------------------------------------------------------------------
 
-    def tell(self, kind: str, subject: str, message: str) -> None:
-        """Note an event; this turn or the next one stores it."""
+    def tell(
+        self, kind: str, subject: str, message: str, unexpected: Exception | None = None
+    ) -> None:
+        """Note an event and log it; this turn or the next one stores it.
+
+        Args:
+            unexpected: why, where nobody foresaw it; its traceback goes into the log.
+        """
         # What a worker says of an error may hold anything.
         subject, message = storable(subject), storable(message)
         level = logging.WARNING if kind in TROUBLES else logging.INFO
-        log.log(level, "%s %s: %s", kind, subject, message)
+        log.log(level, "%s %s: %s", kind, subject, message, exc_info=unexpected)
         self.told[kind] += 1
         self._events.append(Event(at=timestamp(), kind=kind, subject=subject, message=message))
 

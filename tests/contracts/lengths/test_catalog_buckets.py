@@ -97,3 +97,30 @@ def test_a_bucket_changes_and_goes_as_any_task(catalog: Catalog) -> None:
     catalog.remove_task(TaskName("texts.8"))
     assert catalog.snapshot().tasks == (task("digits"),)
     catalog.register(registration(of="texts"))  # its name is free again
+
+
+def test_a_change_by_the_shared_name_is_of_all_buckets_that_there_are_then(
+    somewhere: Place,
+) -> None:
+    operator, registrar = somewhere.open(), somewhere.open()
+    operator.register(registered(bucket(8)), registered(bucket(4)))
+    operator.snapshot()  # what it has read by now lacks the next one
+    registrar.register(registered(bucket(16)))
+    wanted = Slo(latency_ms=5.0)
+    done = operator.change_tasks([TaskName("texts")], lambda one: replace(one, slo=wanted))
+    assert [after.name for _, after in done] == ["texts.4", "texts.8", "texts.16"]
+    assert {one.slo for one in operator.snapshot().tasks} == {wanted}
+
+
+def test_a_change_by_the_shared_name_is_whole_or_absent(catalog: Catalog) -> None:
+    catalog.register(registered(bucket(8)), registered(bucket(4)))
+    before = catalog.snapshot()
+
+    def only_of_four(one: Task) -> Task:
+        if one.name != "texts.4":
+            raise Conflict("not this one")
+        return replace(one, slo=Slo(latency_ms=5.0))
+
+    with pytest.raises(Conflict, match="not this one"):
+        catalog.change_tasks([TaskName("texts")], only_of_four)
+    assert catalog.snapshot() == before

@@ -273,23 +273,45 @@ async def test_what_is_rolled_back_is_not_asked_again_for_an_event_that_is_lost(
     assert (reply.status_code, reply.json()["live"]) == (200, "mlp-v1")
 
 
-async def test_what_is_changed_is_changed_in_all_buckets_or_in_none(
+CHANGES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("PATCH", "", {"slo": {"latency_ms": 7}}),
+    ("PATCH", "/slo", {"latency_ms": 8}),
+    ("PUT", "/labels", {"labels": ["x", "y", "z"]}),
+    ("PUT", "/sharing", {"ttl_s": 1}),
+)
+
+
+@pytest.mark.parametrize(("method", "path", "body"), CHANGES)
+async def test_what_is_changed_is_changed_in_all_buckets_that_there_are_by_then(
+    api: httpx.AsyncClient,
+    texts: MemoryCatalog,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    path: str,
+    body: dict[str, Any],
+) -> None:
+    read, old = texts.snapshot, texts.snapshot()
+    of = TaskName("texts.16")
+    texts.register(registration(of=of, task=bucket(16), variants=(variant(of=of),)))
+    texts.remove_task(TaskName("texts.8"))
+    before = {one.name: one for one in read().tasks}
+    monkeypatch.setattr(texts, "snapshot", lambda: old)  # it was read before both
+    reply = await api.request(method, f"/v1/tasks/texts{path}", json=body)
+    assert reply.status_code == 200, reply.text
+    changed = {one.name for one in read().tasks if one != before[one.name]}
+    assert changed == {"texts.4", "texts.16"}
+    assert {event.subject for event in texts.events(9)} == changed
+
+
+async def test_a_task_is_removed_with_all_its_buckets_or_not_at_all(
     api: httpx.AsyncClient, texts: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = texts.snapshot()
     texts.remove_task(TaskName("texts.8"))
     left, revision = texts.snapshot().tasks, texts.revision()
     monkeypatch.setattr(texts, "snapshot", lambda: old)  # removed since it was read
-    asked = (
-        ("PATCH", "", {"slo": {"latency_ms": 7}}),
-        ("PATCH", "/slo", {"latency_ms": 7}),
-        ("PUT", "/labels", {"labels": ["x", "y", "z"]}),
-        ("PUT", "/sharing", {"ttl_s": 1}),
-        ("DELETE", "", None),
-    )
-    for method, path, body in asked:
-        reply = await api.request(method, f"/v1/tasks/texts{path}", json=body)
-        assert (reply.status_code, reply.json()["code"]) == (404, "TASK_NOT_FOUND")
+    reply = await api.delete("/v1/tasks/texts")
+    assert (reply.status_code, reply.json()["code"]) == (404, "TASK_NOT_FOUND")
     assert (texts.revision(), texts.events(9)) == (revision, ())
     monkeypatch.undo()
     assert texts.snapshot().tasks == left

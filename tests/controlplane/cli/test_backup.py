@@ -16,6 +16,7 @@ from tests.controlplane.fleet import register_echo
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.sql import open_catalog
 from variants.errors import InvalidInput
+from variants.types import DeviceKindName
 
 
 @pytest.fixture
@@ -55,6 +56,30 @@ def test_a_backup_is_restored_elsewhere(shell: Shell, tmp_path: Path) -> None:
     again = shell("restore", file, "--state-dir", str(there), "--progress", "none")
     assert again.code == 1
     assert "something is registered in the catalog" in again.err
+
+
+@pytest.mark.usefixtures("store")
+def test_workers_of_kinds_that_the_machine_is_not_divided_into_are_not_missed(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = load_settings().kinds[0].name
+    with closing(open_catalog(load_settings().catalog_url)) as catalog:
+        for kind, count in ((here, 1), ("cpu-99", 2), ("cpu-98", 0)):
+            catalog.set_inventory(DeviceKindName(kind), count)
+    shell("backup", str(tmp_path / "b.tar"), "--progress", "none")
+
+    ended = shell("restore", str(tmp_path / "b.tar"), "--state-dir", str(tmp_path / "x"))
+    said = "2 workers cpu-99 were asked for there and are not wanted here"
+    assert f"  {said}: this machine is divided into {here}\n" in ended.out
+    with closing(open_catalog(load_settings(state_dir=tmp_path / "x").catalog_url)) as catalog:
+        assert catalog.inventory() == {here: 1}
+        assert catalog.events(1)[0].message.endswith(f"; {said}")
+
+    monkeypatch.setenv("MODELLESS_RAY_ADDRESS", "auto")  # nodes say which kinds there are
+    other = ("--state-dir", str(tmp_path / "y"), "--progress", "none", "-o", "json")
+    assert shell("restore", str(tmp_path / "b.tar"), *other).json()["not_here"] == {}
+    with closing(open_catalog(load_settings(state_dir=tmp_path / "y").catalog_url)) as catalog:
+        assert catalog.inventory() == {here: 1, "cpu-98": 0, "cpu-99": 2}
 
 
 def test_what_is_not_in_it_is_said_and_ends_with_1(

@@ -22,7 +22,7 @@ from controlplane.access.client_keys import (
     without_secrets,
 )
 from tests.controlplane.cli.gateway import Gateway
-from tests.controlplane.cli.shell import Shell
+from tests.controlplane.cli.shell import Shell, Terminal
 from variants.errors import Conflict, InvalidInput, NotFound
 
 DIGEST = sha256(b"a long enough key").hexdigest()
@@ -181,6 +181,27 @@ def test_a_key_is_made_listed_and_taken_back(shell: Shell, tmp_path: Path) -> No
     assert shell("keys", "remove", "shop").out == "the key shop is taken back\n"
     assert shell("keys", "remove", "shop").code == 1
     assert read(file) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "typed", "left"),
+    [((), "n\n", ["shop"]), ((), "y\n", []), (("--yes",), "", []), (("-y",), "", [])],
+)
+def test_on_a_terminal_it_is_asked_before_a_key_is_taken_back(
+    shell: Shell,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    typed: str,
+    left: list[str],
+) -> None:
+    shell("keys", "add", "shop")
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    done = shell("keys", "remove", "shop", *words)
+    question = "Take the key shop back? Whoever uses it is refused within seconds."
+    assert (question in done.err) == (not words)
+    assert (done.code, "it is still there" in done.err) == ((2, True) if left else (0, False))
+    assert [key.name for key in read(tmp_path / "client-keys")] == left
 
 
 def test_a_key_is_changed_for_another(shell: Shell, tmp_path: Path) -> None:

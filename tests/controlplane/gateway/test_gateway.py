@@ -440,6 +440,18 @@ async def test_stopping_leaves_no_task_and_frees_the_port(tmp_path: Path, port: 
         bind(it.settings, alone=True).close()
 
 
+async def test_one_that_was_stopped_before_it_starts_reads_nothing_and_does_not_listen(
+    tmp_path: Path, port: int
+) -> None:
+    catalog = FailingCatalog(MemoryCatalog())
+    catalog.away = True
+    async with fleet(tmp_path, port=port, catalog=catalog) as it:
+        made = Gateway(it.settings, it.catalog, it.store, it.secret)
+        await made.stop()
+        await made.start()
+        bind(it.settings, alone=True).close()
+
+
 async def test_a_catalog_that_cannot_be_read_frees_the_port(tmp_path: Path, port: int) -> None:
     catalog = FailingCatalog(MemoryCatalog())
     catalog.away = True

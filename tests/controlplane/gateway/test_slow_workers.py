@@ -82,6 +82,7 @@ class Told(SlowWorkers):
 async def test_that_a_worker_is_slow_is_logged_as_it_begins_and_with_counts_when_it_is_over(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
+    await served.worker("w1", FAST)
     known = served.gateway.known
     known.slow = Told()
     caplog.set_level(logging.INFO, "controlplane.gateway.knowledge")
@@ -93,6 +94,11 @@ async def test_that_a_worker_is_slow_is_logged_as_it_begins_and_with_counts_when
         "w2 no longer counts as slower than others of its kind: within 83 s it took up to 5.2 "
         "times as long, and queries were kept from it 3 times, for 28 s in all",
     ]
+    assert [one.levelname for one in caplog.records] == ["WARNING", "INFO"]
+    caplog.clear()
+    for _ in known.refresh_latencies(70.0):
+        pass
+    assert [one.levelname for one in caplog.records] == ["INFO", "INFO"]  # it is no news
 
 
 async def test_one_that_is_slow_answers_for_one_that_says_nothing(served: Served) -> None:

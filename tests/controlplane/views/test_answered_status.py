@@ -6,6 +6,7 @@ from types import MappingProxyType
 import pytest
 
 from controlplane.views.answered_status import AnsweredLevel, answered_status
+from planner.selection.missing_workers import WAITS
 from planner.types import Refusal, RefusalCode
 from tests.variants.catalog_builders import registration
 from variants.catalog.memory import MemoryCatalog
@@ -76,3 +77,12 @@ def test_a_few_of_many_are_named() -> None:
     said = answered_status(catalog.snapshot(), asked).sentence
     assert said.startswith("task-0, task-1, task-2 and 1 more cannot be answered now: ")
     assert said.endswith(" There are 2 more reasons of other tasks.")
+
+
+def test_of_a_worker_that_is_awaited_it_is_said_of_queries_and_not_of_one(
+    catalog: MemoryCatalog,
+) -> None:
+    said = "no worker that could answer is running; the first is expected in 4.0 s"
+    awaited = Refusal(code=RefusalCode.NO_WORKERS, message=said + WAITS, awaited=True)
+    found = answered_status(catalog.snapshot(), {TaskName("digits"): awaited})
+    assert found.tasks == {"digits": f"{said}, and queries that have the time wait"}

@@ -365,8 +365,7 @@ async def test_damaged_frames_of_lent_tensors_harm_nobody(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One to three bytes of a good frame are others, it may end early, and a good one follows."""
-    # Records keep what was refused.
-    caplog.set_level(logging.ERROR, "workers.execution.listening.peer")
+    caplog.set_level(logging.ERROR)  # of all loggers: what is logged keeps what was refused
     chance = random.Random(20)
     worker, spec = config(tmp_path), wide_spec()
     number = vid(spec)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from variants.buckets import bucketed_named
 from variants.catalog.memory.canaries import MemoryCanaries
 from variants.catalog.removal import Freed, Removed, check_retired, discarded, freed, together
 from variants.catalog.validity.canaries import standing
@@ -31,7 +32,7 @@ class MemoryTasks(MemoryCanaries):
         with self._writing:
             old = self._snapshot
             done = []
-            for before in self._named(tasks):
+            for before in self._shared(tasks):
                 after = change(before)
                 check_task(after)
                 check_named(after, tokenizer, known=self._tokenizers)
@@ -43,6 +44,18 @@ class MemoryTasks(MemoryCanaries):
                 new = tuple(changed.get(one.name, one) for one in old.tasks)
                 self._snapshot = replace(old, revision=old.revision + 1, tasks=new)
             return tuple(done)
+
+    def _shared(self, names: Collection[TaskName]) -> list[Task]:
+        """The tasks of these names, or the buckets that share them, ascending by length.
+
+        Raises:
+            NotFound: there is neither of one of them.
+        """
+        found: list[Task] = []
+        for name in names:
+            of_lengths = bucketed_named(self._snapshot.tasks, name)
+            found += self._named([name]) if of_lengths is None else of_lengths.buckets
+        return found
 
     def _named(self, names: Collection[TaskName]) -> list[Task]:
         """The tasks of these names.

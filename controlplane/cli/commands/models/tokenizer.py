@@ -10,7 +10,7 @@ import typer
 from controlplane.building.types import RegistrationLimits
 from controlplane.cli.model_options import TextInputsOption, parse_text_inputs
 from controlplane.cli.outcome import Output, OutputOption, emit
-from variants.errors import NotFound, TaskNotFound, VariantNotLoadable
+from variants.errors import Conflict, NotFound, TaskNotFound, VariantNotLoadable
 from variants.figures import counted
 from variants.types import Event, Stage, Task, TaskName
 
@@ -55,8 +55,14 @@ def tokenizer(
             for one in parts
         }
         data = file.read_bytes()
+
+        def reading(one: Task) -> Task:
+            if one.name not in texts:  # a length that was added meanwhile
+                raise Conflict(f"{one.name} was registered a moment ago: run it again")
+            return replace(one, text=texts[one.name])
+
         try:
-            catalog.change_tasks(tuple(texts), lambda one: replace(one, text=texts[one.name]), data)
+            catalog.change_tasks((TaskName(task),), reading, data)
         except NotFound as error:  # somebody has removed it meanwhile
             raise TaskNotFound(error.message) from error
         text = next(reversed(texts.values()))

@@ -16,8 +16,8 @@ class Log:
         self.lines = PlainLines(lambda: self.now_s)
         self._capsys = capsys
 
-    def step(self, done: int, message: str) -> None:
-        self.lines.show(Progress(step="build", done=done, total=9, message=message))
+    def step(self, done: int, message: str, step: str = "build") -> None:
+        self.lines.show(Progress(step=step, done=done, total=9, message=message))
 
     def after(self, seconds: int) -> list[str]:
         """What is printed while so many seconds pass."""
@@ -55,6 +55,30 @@ def test_a_silent_step_says_that_it_goes_on_later_and_later(log: Log) -> None:
     assert said == [f"[1/9] building a ({at} s so far)" for at in (10, 30, 70, 130, 190)]
     log.step(2, "building b")
     assert log.after(10) == ["[2/9] building b", "[2/9] building b (10 s so far)"]
+
+
+def test_many_small_steps_are_summed_up(log: Log) -> None:
+    for done in range(1, 9):
+        log.step(done, f"read {done} of 9 MiB", "check")
+    assert log.after(0) == ["[1/9] read 1 of 9 MiB"]
+    assert log.after(10) == ["[8/9] read 8 of 9 MiB (10 s so far)"]
+    log.step(9, "read 9 of 9 MiB", "check")
+    assert log.after(0) == ["[9/9] read 9 of 9 MiB"]
+
+
+def test_of_small_steps_that_take_long_there_is_a_line_now_and_then(log: Log) -> None:
+    said = []
+    for done in range(1, 9):
+        log.step(done, f"read {done} of 9 MiB", "check")
+        said += log.after(4)
+    assert [line.split()[0] for line in said] == ["[1/9]", "[3/9]", "[5/9]", "[8/9]"]
+
+
+def test_another_kind_of_step_is_a_line_at_once(log: Log) -> None:
+    log.step(1, "checking", "check")
+    log.step(2, "building a")
+    log.step(3, "storing", "store")
+    assert log.after(0) == ["[1/9] checking", "[2/9] building a", "[3/9] storing"]
 
 
 def test_nothing_is_said_once_all_is_done(log: Log) -> None:

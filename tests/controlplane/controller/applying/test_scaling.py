@@ -4,6 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.met_workers.worker_pool import WorkerPool
 from controlplane.controller.plan_applier import Lever, PlanApplier
@@ -11,6 +13,7 @@ from controlplane.load_specs import Specs
 from planner.types import Decision, Scale
 from tests.controlplane.builders import digits_catalog
 from variants.artifacts.store import FileArtifactStore
+from variants.errors import ClusterUnavailable
 from variants.types import DeviceKindName, Plan
 
 KIND = DeviceKindName("cpu-4")
@@ -21,8 +24,11 @@ class Scaled:
 
     def __init__(self) -> None:
         self.to: list[tuple[str, int]] = []
+        self.fault: Exception | None = None
 
     async def scale(self, kind: DeviceKindName, count: int) -> None:
+        if self.fault is not None:
+            raise self.fault
         self.to.append((kind, count))
 
 
@@ -76,3 +82,18 @@ async def test_what_is_deployed_meanwhile_is_scaled(tmp_path: Path) -> None:
     assert await loop.turn(2) == 0
     assert await loop.turn(2, deployed=True) == 0
     assert loop.lever.to == [(KIND, 2)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [(ClusterUnavailable("no answer"), "no answer"), (KeyError("x"), "unexpected: KeyError('x')")],
+)
+async def test_what_fails_is_logged_in_one_entry_with_its_traceback_where_nobody_foresaw_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: Exception, said: str
+) -> None:
+    loop = Scaling(tmp_path)
+    loop.lever.fault = fault
+    assert await loop.turn(2, deployed=True) == 1
+    (entry,) = caplog.records
+    assert (entry.levelname, entry.getMessage()) == ("WARNING", f"scale_failed {KIND}: {said}")
+    assert (entry.exc_info is None) == isinstance(fault, ClusterUnavailable)

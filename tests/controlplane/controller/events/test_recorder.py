@@ -124,6 +124,11 @@ async def test_a_gateway_tells_its_start_and_stop_and_is_missed_when_it_tells_ne
         [stopped] = await until_told(it, "gateway_stopped")
         assert stopped.subject == first.id
 
+        # One that is stopped before it listens, as the one more of an upgrade may be.
+        second = Gateway(it.settings, it.catalog, it.store, it.secret)
+        await second.stop()
+        assert [one.subject for one in told(it, "gateway_stopped")] == [first.id]
+
         monkeypatch.setattr(live_state, "GATEWAY_TTL_S", 2)
         monkeypatch.setattr(sightings, "SILENT_S", 1.0)
         await it.live.put_gateway("killed", {"tasks": {}})
