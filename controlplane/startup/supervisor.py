@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Collection
@@ -46,7 +47,7 @@ from controlplane.cluster.serve_applications import (
     until_running,
 )
 from controlplane.cluster.start_reports import complaints
-from controlplane.gateway.listening import bind, other_place
+from controlplane.gateway.listening import Kept, bind, keep, other_place
 from controlplane.live_state import ENDING, opened
 from controlplane.settings import Settings
 from controlplane.startup.applications import applications, worker_names
@@ -107,6 +108,8 @@ class Supervisor:
         self._stop = threading.Event()
         self._interrupts = 0
         self._lock: IO[str] | None = None
+        self._kept: dict[int, socket.socket] = {}
+        """What keeps the gateways' ports from other installations, by port."""
         self._said = ""
         self._watching = False
         self.url = base_url(settings)
@@ -145,26 +148,40 @@ class Supervisor:
         clear_files(settings)
         try:
             ensure_room(settings.run_dir, ROOM_BYTES)
-            port, remedy = settings.port, "--port or MODELLESS_PORT"
-            # On a cluster, gateways of a killed `up` may still answer: this one takes them over.
-            bind(settings, alone=not settings.ray_address, listen=False).close()
-            port, remedy = settings.grpc_port, "MODELLESS_GRPC_PORT, or 0 for no gRPC"
-            if port:
-                bind(settings, alone=not settings.ray_address, port=port, listen=False).close()
-        except StateUnavailable:
+            self._take_ports()
+        except (StateUnavailable, Conflict):
             self._release()
             raise
-        except OSError as error:
-            self._release()
-            raise Conflict(
-                f"{settings.host}:{port} cannot be used: {error.strerror}; "
-                f"{other_place(error, remedy)}"
-            ) from error
         # From here on `modelless down` has to find us, also while examples are being made.
         write_state(settings, os.getpid(), self._started.ids)
         on_end(_interrupted)
         # It imports while the catalog is looked after and Ray's own servers start.
         self._template = worker_template(settings)
+
+    def _take_ports(self) -> None:
+        """Keep the ports for the gateways of this installation.
+
+        Raises:
+            Conflict: one is taken, or is not ours.
+        """
+        settings, alone = self._settings, not self._settings.ray_address
+        ports = [(settings.port, "--port or MODELLESS_PORT")]
+        if settings.grpc_port:
+            ports.append((settings.grpc_port, "MODELLESS_GRPC_PORT, or 0 for no gRPC"))
+        for port, remedy in ports:
+            try:
+                if alone and port not in self._kept:
+                    self._kept[port] = keep(settings.host, port)
+                # On a cluster, gateways of a killed `up` may still answer: this one takes them
+                # over. There the machines of gateways have the ports, and this one need not.
+                bind(settings, alone=alone, port=port, listen=False).close()
+            except Kept as error:
+                raise Conflict(f"{error}; choose another port with {remedy}") from error
+            except OSError as error:
+                raise Conflict(
+                    f"{settings.host}:{port} cannot be used: {error.strerror}; "
+                    f"{other_place(error, remedy)}"
+                ) from error
 
     def join(self, tell: Say) -> Settings:
         """Join the cluster that the settings name, wait for the nodes that are to come, and look
@@ -204,9 +221,12 @@ class Supervisor:
 
         Raises:
             ClusterUnavailable: something did not start; the sentence says what.
+            Conflict: a port was taken since the state directory was.
             StateUnavailable: the live state that the settings name does not answer.
         """
         settings = self._settings
+        if not settings.ray_address:
+            self._take_ports()  # once more: training and measuring may have taken minutes
         if not self._ray:
             self._begin()
         on_end(self._interrupt)
@@ -397,6 +417,8 @@ class Supervisor:
             state_path(self._settings).unlink(missing_ok=True)
             self._lock.close()
             self._lock = None
+        while self._kept:
+            self._kept.popitem()[1].close()
 
     def _remember(self) -> None:
         """Note all processes below this one, so that none can be forgotten."""
