@@ -24,8 +24,8 @@ FAILED = 500
 FAILURES_PER_S, FAILURES_AT_ONCE = 10.0, 20.0
 """Queries that ended badly of which so many are traced, beside those that are traced anyway."""
 MOST_PER_S, MOST_AT_ONCE = 200.0, 400.0
-"""Queries that their senders trace, or that are drawn, of which so many are. Each takes some 150 us,
-and a client can ask for it with every query."""
+"""Queries that their senders trace, or that are drawn, of which so many are traced. Each takes some
+150 us, and a client can ask for it with every query."""
 LONGEST_STATE = 512
 """Bytes of a ``tracestate`` that are passed on (W3C Trace Context: at least so many)."""
 
