@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection
 from datetime import datetime
 from itertools import count
@@ -76,6 +77,9 @@ from variants.disk import ensure_room
 from variants.errors import ClusterUnavailable, Conflict, InvalidInput, StateUnavailable
 
 STOP_S = 40.0
+ONE_SIGNAL_S = 0.5
+"""Signals that follow within this time are one: ``timeout`` and ``make`` pass one on that the whole
+group of processes has got already. A later one ends everything at once."""
 HEARD_S = 0.1
 """What gateways get to hear that everything ends, before the first worker goes."""
 WATCH_S = 1.0
@@ -106,7 +110,8 @@ class Supervisor:
         self._joined = ""
         """Where the Ray is that was joined or started, for `modelless upgrade`."""
         self._stop = threading.Event()
-        self._interrupts = 0
+        self._interrupted_s: float | None = None
+        """When it was told to stop first."""
         self._lock: IO[str] | None = None
         self._kept: dict[int, socket.socket] = {}
         """What keeps the gateways' ports from other installations, by port."""
@@ -367,13 +372,15 @@ class Supervisor:
 
     def _interrupt(self, _signal: int, _frame: object) -> None:
         self._stop.set()
-        self._interrupts += 1
-        if self._interrupts >= 2:
+        now_s = time.monotonic()
+        if self._interrupted_s is None:
+            self._interrupted_s = now_s
+            if self._deploying:
+                raise KeyboardInterrupt
+        elif now_s - self._interrupted_s > ONE_SIGNAL_S:
             self._say("killed on request; queries in flight are lost")
             self._started.end()
             os._exit(130)
-        if self._deploying:
-            raise KeyboardInterrupt
 
     # -- stop -----------------------------------------------------------------------------------
 

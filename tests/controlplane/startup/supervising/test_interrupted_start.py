@@ -9,6 +9,7 @@ import pytest
 
 from controlplane.live_state import ENDING, opened
 from controlplane.settings import Settings
+from controlplane.startup import supervisor as startup
 from controlplane.startup.processes import deaf_to_hang_ups
 from controlplane.startup.supervisor import _announce_end
 from tests.controlplane.startup.supervising.supervised import supervisor
@@ -64,6 +65,23 @@ def test_an_interrupt_while_waiting_for_variants_is_no_failure(settings: Setting
     keeper._interrupt(signal.SIGINT, None)
     with pytest.raises(KeyboardInterrupt):
         keeper.wait_for_variants(3, {"digits"})
+
+
+def test_a_signal_that_is_passed_on_as_well_is_one_and_a_later_one_ends_everything(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(startup.os, "_exit", ended.append)
+    said: list[str] = []
+    keeper = supervisor(settings, said)
+    keeper._deploying = True
+    with pytest.raises(KeyboardInterrupt):
+        keeper._interrupt(signal.SIGTERM, None)
+    keeper._interrupt(signal.SIGTERM, None)
+    assert (ended, said) == ([], [])
+    monkeypatch.setattr(startup, "ONE_SIGNAL_S", -1.0)
+    keeper._interrupt(signal.SIGTERM, None)
+    assert (ended, said) == ([130], ["killed on request; queries in flight are lost"])
 
 
 async def test_whoever_follows_the_live_state_hears_that_all_is_stopped(live_url: str) -> None:
