@@ -159,7 +159,7 @@ class Supervisor:
             raise
         # From here on `modelless down` has to find us, also while examples are being made.
         write_state(settings, os.getpid(), self._started.ids)
-        on_end(_interrupted)
+        self._interruptible()
         # It imports while the catalog is looked after and Ray's own servers start.
         self._template = worker_template(settings)
 
@@ -205,8 +205,7 @@ class Supervisor:
         """
         self._begin()
         # Ray handles them in its way; until the applications run, the start just ends.
-        on_end(_interrupted)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._interruptible()
         nodes = NodeLook(listed_in_time)
         with self._step("Nodes") as done:
             missing = await_nodes(self._settings.nodes, nodes.count, tell)
@@ -270,6 +269,8 @@ class Supervisor:
             self._ray = True
             with deaf_to_hang_ups():
                 start_ray(settings, self._template)
+            if self._stop.is_set():  # Ray may have swallowed the exception
+                raise KeyboardInterrupt
             self._joined = joined_ray()
             self._remember()
             done(_ray_words(settings))
@@ -370,19 +371,43 @@ class Supervisor:
     def _ray_has_ended(self) -> bool:
         return self._raylet is not None and self._raylet.has_ended()
 
+    def _interruptible(self) -> None:
+        """Until the applications run, the start just ends by Ctrl-C and SIGTERM alike."""
+        on_end(self._end_start)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, self._end_start)
+
+    def _end_start(self, _signal: int, _frame: object) -> None:
+        self._stop.set()
+        if not self._is_repeated():
+            raise KeyboardInterrupt
+
     def _interrupt(self, _signal: int, _frame: object) -> None:
         self._stop.set()
-        now_s = time.monotonic()
-        if self._interrupted_s is None:
-            self._interrupted_s = now_s
-            if self._deploying:
-                raise KeyboardInterrupt
-        elif now_s - self._interrupted_s > ONE_SIGNAL_S:
+        is_first = self._interrupted_s is None
+        if self._is_repeated():
+            return
+        if not is_first:
             self._say("killed on request; queries in flight are lost")
             self._started.end()
             os._exit(130)
+        elif self._deploying:
+            raise KeyboardInterrupt
+
+    def _is_repeated(self) -> bool:
+        """Whether a signal is one that has come just before."""
+        now_s = time.monotonic()
+        if self._interrupted_s is None:
+            self._interrupted_s = now_s
+            return False
+        return now_s - self._interrupted_s <= ONE_SIGNAL_S
 
     # -- stop -----------------------------------------------------------------------------------
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it was told to stop."""
+        return self._stop.is_set()
 
     @property
     def has_begun(self) -> bool:
@@ -392,6 +417,9 @@ class Supervisor:
     def stop(self) -> None:
         """Stop everything in reverse: workers finish their queries, then the services end."""
         self._stop.set()
+        if self.has_begun:  # a signal must not break off what ends processes
+            on_end(self._interrupt)
+            signal.signal(signal.SIGINT, self._interrupt)
         with contextlib.suppress(psutil.Error):
             self._remember()
         # Without a raylet there is nothing to drain, and a call to Ray ends this process at once.
@@ -444,11 +472,6 @@ class Supervisor:
             text = f"{datetime.now():%Y-%m-%d %H:%M:%S} {text}"
         with contextlib.suppress(OSError):  # a log on a full disk, a terminal that is gone
             self._show(text)
-
-
-def _interrupted(_signal: int, _frame: object) -> None:
-    """Before anything else handles it, SIGTERM ends the start-up as Ctrl-C does."""
-    raise KeyboardInterrupt
 
 
 def _ray_words(settings: Settings) -> str:
