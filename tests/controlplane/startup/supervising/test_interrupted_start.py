@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -112,7 +113,7 @@ def test_a_signal_that_is_passed_on_as_well_is_one_and_a_later_one_ends_everythi
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[int] = []
-    monkeypatch.setattr(startup.os, "_exit", ended.append)
+    monkeypatch.setattr(os, "_exit", ended.append)
     said: list[str] = []
     keeper = supervisor(settings, said)
     keeper._deploying = True
