@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AliasChoices, Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -37,6 +37,16 @@ def grams_in(text: str) -> tuple[float, ...]:
     if len(parts) not in (0, 1, 24) or not all(re.fullmatch(r"\d+(\.\d+)?", one) for one in parts):
         raise ValueError("it must be one number, or 24 with spaces between them")
     return tuple(map(float, parts))
+
+
+def parts_of_url(url: str) -> SplitResult:
+    """The parts of a URL that may hold a password, which no error shows."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:  # it quotes the URL
+        raise ValueError("it must be a URL, and its port a number up to 65535") from None
+    return parts
 
 
 WRITTEN: dict[str, Callable[[str], object]] = {
@@ -365,8 +375,7 @@ class GivenSettings(BaseSettings):
     @classmethod
     def _redis(cls, url: str) -> str:
         if url:
-            parts = urlsplit(url)
-            _ = parts.port  # raises when it is no number
+            parts = parts_of_url(url)
             if parts.scheme not in ("redis", "rediss", "unix"):
                 raise ValueError("it must start with redis://, rediss:// or unix://")
         return url
@@ -375,9 +384,14 @@ class GivenSettings(BaseSettings):
     @classmethod
     def _collector(cls, url: str) -> str:
         if url:
-            parts = urlsplit(url)
+            parts = parts_of_url(url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ValueError("it must be an address such as 'http://127.0.0.1:4318/v1/traces'")
+            if "@" in parts.netloc:  # logs show it, and Ray's configurations
+                raise ValueError(
+                    "it must be without a user and a password: put a key into "
+                    "OTEL_EXPORTER_OTLP_HEADERS"
+                )
         return url
 
     @field_validator("artifacts_url")

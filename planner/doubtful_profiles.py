@@ -40,11 +40,11 @@ class Stake(NamedTuple):
     """What depends on a profile, in rows per second."""
 
     refused_qps: float = 0.0
-    """It is too slow for them, and there is no other that is not."""
+    """Rows that are refused: by its profile it is too slow for them, and so is every other."""
     passed_qps: float = 0.0
-    """It is too slow for them, others are not."""
+    """Rows that go elsewhere: by its profile it is too slow for them, and others are not."""
     open_qps: float = 0.0
-    """It may answer them, as others may."""
+    """Rows that it may answer, as others may."""
     tightest_ms: float = inf
     """The tightest deadline of those that it may answer."""
 
@@ -146,7 +146,7 @@ class _Known:
 
 
 class DoubtfulProfiles:
-    """Of all replicas that are ready."""
+    """The doubtful profiles of all replicas that are ready."""
 
     def __init__(self) -> None:
         self._known: dict[ReplicaKey, _Known] = {}

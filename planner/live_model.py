@@ -103,7 +103,7 @@ class _Cell:
         self.variance = variance
         self.weight = PRIOR
         self.row = 0
-        """So many in a row were far above the mean; negative: below."""
+        """How many values in a row were far above the mean; negative: below."""
         self.seen = 0
         self.told = mean
         """The mean that the last table was made with."""
@@ -161,7 +161,7 @@ class LiveModel:
         self.sure = 0.0
         """With how many times its mean its queue counts a batch alone; 0 before any ran."""
         self.busy_sure = 0.0
-        """The same for one that follows on another."""
+        """With how many times its mean a batch counts that follows on another one."""
         self.covered = 0
         """Batches that took no longer than the 95th percentile that was predicted."""
 

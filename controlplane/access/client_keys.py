@@ -87,7 +87,7 @@ def parsed(text: str, where: str) -> list[ClientKey]:
 
 
 def _words(line: str) -> list[str]:
-    """Those of a line that are not for people."""
+    """The words of a line, without the comment that is for people."""
     return _COMMENT.split(line, maxsplit=1)[0].split()
 
 

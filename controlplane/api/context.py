@@ -40,7 +40,7 @@ class ControlReads(Operations, Protocol):
         """The last status of each worker that is there, as a value or its fields."""
 
     async def whole_worker_status(self) -> Sequence[WorkerStatus]:
-        """The same, as the workers said it."""
+        """The last status of each worker, whole, as the worker sent it."""
 
     async def unload(self, worker: str, task: str, variant: str, /) -> None:
         """Unload a variant from a worker, once its queries are answered.

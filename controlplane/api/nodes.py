@@ -23,7 +23,7 @@ LONGEST_S = 86_400.0
 LEAST_PREFIX = 4
 """So much of an id names a node."""
 MOST_TOLD = 5
-"""So many tasks are named."""
+"""How many tasks a sentence about a node names at most."""
 ONE_MACHINE = "nothing starts nodes for a single machine"
 NOT_LOOKED = "the control loop has not looked at the nodes yet"
 

@@ -62,6 +62,8 @@ def _of_texts(label: str, task: Task, best: float, same: float) -> str:
     what = "labels in the order of its scores"
     if by.truth != LABELS:
         what = "targets those of its rows"
+    elif by.kind is MetricKind.NEAREST:
+        what = "labels those of its rows"
     always = "the most frequent label" if by.kind is MetricKind.TOP1 else "the same"
     hardly = "no better than" if best <= same else "better by no more than chance than"
     return (

@@ -102,7 +102,7 @@ class _Reading(NamedTuple):
     text: TextInput
     """How they become its rows."""
     dtypes: Mapping[str, str]
-    """Of its inputs."""
+    """Data types of the model's inputs, by name."""
     length: int | None
     """Tokens of each of its rows; None: any number."""
     doubts: tuple[str, ...]

@@ -139,7 +139,7 @@ class Reused:
     built: tuple[VariantName, ...] = ()
     """Variants whose files were built before."""
     measured: tuple[VariantName, ...] = ()
-    """Those that were judged and measured before, on at least one device kind."""
+    """Variants that were judged and measured before, on at least one device kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,7 @@ class RegistrationResult:
     variants: tuple[Variant, ...]
     profiles: tuple[Profile, ...]
     device_kinds: tuple[DeviceKind, ...] = ()
-    """Those that they were measured on."""
+    """The kinds that the variants were measured on."""
     skipped: tuple[SkippedVariant, ...] = ()
     unchanged: tuple[str, ...] = ()
     """Versions of the folder that were registered before, with the same bytes."""
@@ -173,6 +173,6 @@ class Prepared:
     artifacts: tuple[Path, ...]
     """Files that the store has to take first."""
     doubt: str = ""
-    """Where it is no better than guessing: in a sentence."""
+    """A sentence where the version is no better than guessing; else empty."""
     skipped: tuple[SkippedVariant, ...] = ()
     reused: Reused = Reused()

@@ -21,7 +21,7 @@ NOTHING_YET = (
 )
 
 STEPS = frozenset({"train", "measure"})
-"""Those of which a log has a line."""
+"""Kinds of steps whose progress a log shows, a line for each."""
 
 
 @contextmanager

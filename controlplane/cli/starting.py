@@ -83,6 +83,11 @@ def start_and_serve(settings: Settings, example: str | None) -> None:
         if not serving:
             err.print("\nInterrupted")
             raise typer.Exit(INTERRUPTED) from None
+    except Exception:
+        if serving or not keeper.is_interrupted:
+            raise
+        err.print("\nInterrupted")  # a library that was interrupted has made an error of its own
+        raise typer.Exit(INTERRUPTED) from None
     finally:
         begun = keeper.has_begun
         tell_service_manager("STOPPING=1")

@@ -43,7 +43,7 @@ class Signature:
 
 @dataclass(slots=True)
 class Signatures:
-    """Those that were asked for lately."""
+    """Signatures of the tasks that were asked for lately."""
 
     _known: dict[str, tuple[float, Signature]] = field(default_factory=dict)
 

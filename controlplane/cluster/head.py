@@ -107,7 +107,7 @@ class WorkerSupplies:
 
     secret_path: str
     secret_digest: str
-    """What it has to be; empty: as the head says."""
+    """The digest that the secret has to have; empty: whatever the head has."""
     artifacts_url: str
     artifacts_dir: str
     """Where artifacts are if their files are seen."""

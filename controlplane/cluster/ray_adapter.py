@@ -73,7 +73,7 @@ class ServeCluster:
         self._undeployed: frozenset[str] = frozenset()
         """Kinds that are deployed later, and were not there at the last look."""
         self._deployed_since: set[str] = set()
-        """Those that were deployed since that look began."""
+        """Kinds that were deployed since that look began."""
         self._handles: dict[str, Any] = {}
         self._failures: dict[str, int] = {}
         """How often each kind could not be listed, in a row."""

@@ -27,7 +27,7 @@ from variants.errors import InvalidInput, StaleEpoch, StateUnavailable
 log = logging.getLogger(__name__)
 
 NAME = "demand"
-"""It is kept under."""
+"""The name under which the catalog keeps it."""
 KEEP_EVERY_S = 60.0
 """A controller that is killed loses no more than this. Ten busy tasks take 0.3 MiB and 10 ms of a
 core each time, 500 take 16 MiB and 0.5 s, beside the loop."""

@@ -44,7 +44,7 @@ class ConnectedWorker:
         self.view = WorkerView(id=worker, device_kind=kind)
         self.ready: frozenset[tuple[TaskName, VariantName]] = frozenset()
         self.unloadable: dict[tuple[TaskName, VariantName], str] = {}
-        """What it could not load, and why."""
+        """Variants that the worker could not load, with the reasons."""
         self.learn(connection.status)
         self.measured()
 

@@ -143,9 +143,13 @@ class Gateway:
         from controlplane.gateway.tracing.sending import Sending
 
         settings, traces = self.settings, self.path.counters.traces
-        self._sending = Sending(settings.traces_url, self.id, release(), traces)
+        try:
+            sending = Sending(settings.traces_url, self.id, release(), traces)
+        except Exception as error:  # of any kind: it reads variables of its own
+            log.warning("no traces are made: OpenTelemetry refuses its settings: %s", error)
+            return
+        self._sending = sending
         share, clock_ms = settings.traces_share, self.path.clock_ms
-        sending = self._sending
         self.path.traces = Traces(share, clock_ms, sending.take, sending.dropped)
 
     async def start(self) -> None:

@@ -1,6 +1,7 @@
 """Listening: the gateway's socket. Apart from the gateway, for those that only try an address."""
 
 import errno
+import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,29 @@ def other_place(error: OSError, port: str) -> str:
     if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
         return "set MODELLESS_HOST to an address of this machine"
     return f"choose another port with {port}"
+
+
+class Kept(Exception):
+    """Another installation of this user has an address, or is starting and will have it."""
+
+
+def keep(host: str, port: int) -> socket.socket:
+    """Keep an address for one installation, until what is returned is closed or its process ends.
+
+    Gateways share their port, so the kernel lets those of two installations share it, too: who asks
+    then gets the answers of either. The name is an abstract one, which no file stands for: only
+    processes that see the same ports see it.
+
+    Raises:
+        Kept: another installation keeps it.
+    """
+    keeping = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        keeping.bind(f"\0modelless of {os.getuid()} at {host[:60]}:{port}")
+    except OSError as error:
+        keeping.close()
+        raise Kept(f"another installation that runs, or starts, has {host}:{port}") from error
+    return keeping
 
 
 def bind(

@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
     request: RegistrationRequest
     files: tuple[ModelFile, ...]
-    """Of its model, one of each version."""
+    """The files of the model, one for each version."""
 
 
 def by_length(

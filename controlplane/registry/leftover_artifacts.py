@@ -177,7 +177,7 @@ class UnusedArtifacts:
     stored: int
     """Artifacts that are there."""
     named: int
-    """Those that some catalog names."""
+    """Artifacts of the store that some catalog names."""
     unused: tuple[Unused, ...]
     """The oldest first."""
     younger: int

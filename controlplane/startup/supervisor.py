@@ -8,8 +8,10 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection
 from datetime import datetime
 from itertools import count
@@ -46,7 +48,7 @@ from controlplane.cluster.serve_applications import (
     until_running,
 )
 from controlplane.cluster.start_reports import complaints
-from controlplane.gateway.listening import bind, other_place
+from controlplane.gateway.listening import Kept, bind, keep, other_place
 from controlplane.live_state import ENDING, opened
 from controlplane.settings import Settings
 from controlplane.startup.applications import applications, worker_names
@@ -75,6 +77,9 @@ from variants.disk import ensure_room
 from variants.errors import ClusterUnavailable, Conflict, InvalidInput, StateUnavailable
 
 STOP_S = 40.0
+ONE_SIGNAL_S = 0.5
+"""Signals that follow within this time are one: ``timeout`` and ``make`` pass one on that the whole
+group of processes has got already. A later one ends everything at once."""
 HEARD_S = 0.1
 """What gateways get to hear that everything ends, before the first worker goes."""
 WATCH_S = 1.0
@@ -105,8 +110,11 @@ class Supervisor:
         self._joined = ""
         """Where the Ray is that was joined or started, for `modelless upgrade`."""
         self._stop = threading.Event()
-        self._interrupts = 0
+        self._interrupted_s: float | None = None
+        """When it was told to stop first."""
         self._lock: IO[str] | None = None
+        self._kept: dict[int, socket.socket] = {}
+        """What keeps the gateways' ports from other installations, by port."""
         self._said = ""
         self._watching = False
         self.url = base_url(settings)
@@ -145,26 +153,40 @@ class Supervisor:
         clear_files(settings)
         try:
             ensure_room(settings.run_dir, ROOM_BYTES)
-            port, remedy = settings.port, "--port or MODELLESS_PORT"
-            # On a cluster, gateways of a killed `up` may still answer: this one takes them over.
-            bind(settings, alone=not settings.ray_address, listen=False).close()
-            port, remedy = settings.grpc_port, "MODELLESS_GRPC_PORT, or 0 for no gRPC"
-            if port:
-                bind(settings, alone=not settings.ray_address, port=port, listen=False).close()
-        except StateUnavailable:
+            self._take_ports()
+        except (StateUnavailable, Conflict):
             self._release()
             raise
-        except OSError as error:
-            self._release()
-            raise Conflict(
-                f"{settings.host}:{port} cannot be used: {error.strerror}; "
-                f"{other_place(error, remedy)}"
-            ) from error
         # From here on `modelless down` has to find us, also while examples are being made.
         write_state(settings, os.getpid(), self._started.ids)
-        on_end(_interrupted)
+        self._interruptible()
         # It imports while the catalog is looked after and Ray's own servers start.
         self._template = worker_template(settings)
+
+    def _take_ports(self) -> None:
+        """Keep the ports for the gateways of this installation.
+
+        Raises:
+            Conflict: one is taken, or is not ours.
+        """
+        settings, alone = self._settings, not self._settings.ray_address
+        ports = [(settings.port, "--port or MODELLESS_PORT")]
+        if settings.grpc_port:
+            ports.append((settings.grpc_port, "MODELLESS_GRPC_PORT, or 0 for no gRPC"))
+        for port, remedy in ports:
+            try:
+                if alone and port not in self._kept:
+                    self._kept[port] = keep(settings.host, port)
+                # On a cluster, gateways of a killed `up` may still answer: this one takes them
+                # over. There the machines of gateways have the ports, and this one need not.
+                bind(settings, alone=alone, port=port, listen=False).close()
+            except Kept as error:
+                raise Conflict(f"{error}; choose another port with {remedy}") from error
+            except OSError as error:
+                raise Conflict(
+                    f"{settings.host}:{port} cannot be used: {error.strerror}; "
+                    f"{other_place(error, remedy)}"
+                ) from error
 
     def join(self, tell: Say) -> Settings:
         """Join the cluster that the settings name, wait for the nodes that are to come, and look
@@ -183,8 +205,7 @@ class Supervisor:
         """
         self._begin()
         # Ray handles them in its way; until the applications run, the start just ends.
-        on_end(_interrupted)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._interruptible()
         nodes = NodeLook(listed_in_time)
         with self._step("Nodes") as done:
             missing = await_nodes(self._settings.nodes, nodes.count, tell)
@@ -204,9 +225,12 @@ class Supervisor:
 
         Raises:
             ClusterUnavailable: something did not start; the sentence says what.
+            Conflict: a port was taken since the state directory was.
             StateUnavailable: the live state that the settings name does not answer.
         """
         settings = self._settings
+        if not settings.ray_address:
+            self._take_ports()  # once more: training and measuring may have taken minutes
         if not self._ray:
             self._begin()
         on_end(self._interrupt)
@@ -245,6 +269,8 @@ class Supervisor:
             self._ray = True
             with deaf_to_hang_ups():
                 start_ray(settings, self._template)
+            if self._stop.is_set():  # Ray may have swallowed the exception
+                raise KeyboardInterrupt
             self._joined = joined_ray()
             self._remember()
             done(_ray_words(settings))
@@ -345,17 +371,43 @@ class Supervisor:
     def _ray_has_ended(self) -> bool:
         return self._raylet is not None and self._raylet.has_ended()
 
+    def _interruptible(self) -> None:
+        """Until the applications run, the start just ends by Ctrl-C and SIGTERM alike."""
+        on_end(self._end_start)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, self._end_start)
+
+    def _end_start(self, _signal: int, _frame: object) -> None:
+        self._stop.set()
+        if not self._is_repeated():
+            raise KeyboardInterrupt
+
     def _interrupt(self, _signal: int, _frame: object) -> None:
         self._stop.set()
-        self._interrupts += 1
-        if self._interrupts >= 2:
+        is_first = self._interrupted_s is None
+        if self._is_repeated():
+            return
+        if not is_first:
             self._say("killed on request; queries in flight are lost")
             self._started.end()
             os._exit(130)
-        if self._deploying:
+        elif self._deploying:
             raise KeyboardInterrupt
 
+    def _is_repeated(self) -> bool:
+        """Whether a signal is one that has come just before."""
+        now_s = time.monotonic()
+        if self._interrupted_s is None:
+            self._interrupted_s = now_s
+            return False
+        return now_s - self._interrupted_s <= ONE_SIGNAL_S
+
     # -- stop -----------------------------------------------------------------------------------
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it was told to stop."""
+        return self._stop.is_set()
 
     @property
     def has_begun(self) -> bool:
@@ -365,6 +417,9 @@ class Supervisor:
     def stop(self) -> None:
         """Stop everything in reverse: workers finish their queries, then the services end."""
         self._stop.set()
+        if self.has_begun:  # a signal must not break off what ends processes
+            on_end(self._interrupt)
+            signal.signal(signal.SIGINT, self._interrupt)
         with contextlib.suppress(psutil.Error):
             self._remember()
         # Without a raylet there is nothing to drain, and a call to Ray ends this process at once.
@@ -397,6 +452,8 @@ class Supervisor:
             state_path(self._settings).unlink(missing_ok=True)
             self._lock.close()
             self._lock = None
+        while self._kept:
+            self._kept.popitem()[1].close()
 
     def _remember(self) -> None:
         """Note all processes below this one, so that none can be forgotten."""
@@ -415,11 +472,6 @@ class Supervisor:
             text = f"{datetime.now():%Y-%m-%d %H:%M:%S} {text}"
         with contextlib.suppress(OSError):  # a log on a full disk, a terminal that is gone
             self._show(text)
-
-
-def _interrupted(_signal: int, _frame: object) -> None:
-    """Before anything else handles it, SIGTERM ends the start-up as Ctrl-C does."""
-    raise KeyboardInterrupt
 
 
 def _ray_words(settings: Settings) -> str:

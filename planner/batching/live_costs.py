@@ -116,7 +116,7 @@ class LiveCosts:
         self._latest, self._ended_ms = queue, ended_ms
 
     def gave_up(self, queries: int) -> None:
-        """So many admitted queries were late before they could run."""
+        """Count admitted queries that were late before they could run."""
         if queries:
             self._count(queries, queries)
 

@@ -45,7 +45,7 @@ class Look(NamedTuple):
 
     until_ms: float
     clients: frozenset[str]
-    """Those over their share; ``tasks`` as well."""
+    """Names of the clients that are over their share; ``tasks`` likewise."""
     tasks: frozenset[str]
     mark: Rank
     """Who ranks no better is refused, ..."""

@@ -77,7 +77,7 @@ class VariantQueue:
         self.heap: list[Entry] = []
         """What waits, as a heap: the earliest deadline comes first."""
         self.rows = 0
-        """Of all that waits."""
+        """Rows of all queries that wait."""
         self.work_ms = 0.0
         """At most this long to run all that waits, merged."""
         self.limit = 0

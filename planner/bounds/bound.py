@@ -19,7 +19,7 @@ CLOSE = 1e-4
 """Part of the mean accuracy: where the lines known so far leave no more than that open, no program
 is solved. Benches compare accuracies with a tolerance ten times as large."""
 CLOSE_COST = 1e-3
-"""The same of the cost."""
+"""The part of the cost up to which no program is solved."""
 WHOLE_WINDOWS = 100
 """Of the program with whole devices, which takes longer than the others. On 250,000 queries at a
 steady rate nothing was lost by it."""

@@ -41,7 +41,7 @@ class DeviceTime:
         return found
 
     def worth(self, resource_prices: Floats) -> float:
-        """Of all device time there is, at the price of each resource per ms."""
+        """What all device time that there is would cost, at the price of each resource per ms."""
         return float((resource_prices * self.there_ms).sum())
 
 

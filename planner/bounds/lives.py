@@ -24,7 +24,7 @@ class Terms:
     usd_per_hour: float
     provision_ms: float
     least_ms: float
-    """It is billed for so long at least."""
+    """A device is billed for at least this long."""
     free_ms: float = 0.0
     """What is billed before this time costs nothing: it is told apart."""
 

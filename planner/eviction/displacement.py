@@ -81,7 +81,7 @@ class Place(NamedTuple):
     worth: float
     last_used_s: float
     order: int
-    """Of all that may leave; no two have the same."""
+    """Its place among all that may leave; no two have the same."""
     memory_mib: float
     absent_s: float
     """What its absence would cost."""

@@ -43,7 +43,7 @@ class Turn(NamedTuple):
     waits: bool
     """A query waits for it, and can still be answered."""
     soon: bool
-    """It is for queries to come, and they still come when its turn does."""
+    """No query that is here needs it, but queries to come will still come when its turn does."""
 
 
 def turn_of(busy_s: float, *, waiting: bool = False, patience_s: float = 0.0) -> Turn:

@@ -222,7 +222,7 @@ def _counts(observation: Observation) -> Mapping[DeviceKindName, int]:
 def _cores(
     known: Mapping[DeviceKindName, DeviceKind], counts: Mapping[DeviceKindName, int]
 ) -> float:
-    """Those of all workers that compute on CPUs."""
+    """Cores of all workers that compute on CPUs."""
     return sum(
         known[kind].cores * count
         for kind, count in counts.items()

@@ -20,7 +20,7 @@ from variants.types import WorkerId
 
 
 class LiveLatency:
-    """Of all workers of a simulated fleet."""
+    """What batches take of late on all workers of a simulated fleet."""
 
     def __init__(
         self, fleet: Fleet, corrects: bool, late_share: float = DEFAULTS.late_share

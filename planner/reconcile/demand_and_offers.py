@@ -38,7 +38,7 @@ class DemandAndOffers:
     _needed: dict[DeviceKindName, list[tuple[VariantKey, Candidate, float]]] = field(
         default_factory=dict
     )
-    """Of all kinds, once that was asked for."""
+    """By kind, what ``needed`` has found; filled when it is asked for."""
 
     @classmethod
     def of(

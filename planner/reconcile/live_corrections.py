@@ -111,7 +111,7 @@ class _Correction:
         self.busy: dict[int, BusyRatio] = {}
         self.used_busy: BusyRatios = {}
         self.batches = 0
-        """Of all workers together, when it was last looked at."""
+        """How many batches all workers together had run when it was last looked at."""
         self.looked_s = now_s
 
     def take(self, voices: list[Seen], now_s: float, relax_s: float) -> None:

@@ -38,7 +38,7 @@ class _Ranks(NamedTuple):
     """What of a worker's variants is still to be put in order."""
 
     many: int
-    """So many come first and in any order."""
+    """How many variants come first, in any order among themselves."""
     rank: Rank
 
 

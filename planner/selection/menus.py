@@ -30,7 +30,7 @@ NEIGHBOURS = 8
 HIGHEST_FILL = 4.0
 """Beyond this multiple of its room a backlog does not raise the price any more."""
 FEW_GROUPS = 16
-"""So many groups of few workers are looked at throughout."""
+"""Where there are at most so many groups of few workers each, all of these are looked at."""
 LOOKED_AT = 16
 """Of many workers, so many are looked at together before a query is refused."""
 LOOKS = 16

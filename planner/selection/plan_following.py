@@ -36,7 +36,7 @@ Until then the plan may be wrong and other workers idle; after that the demand i
 LASTING_MS = 10_000.0
 """Time constant over which the window is averaged to tell whether congestion lasts."""
 LASTS = 0.5
-"""It does where the average is at most this."""
+"""Congestion lasts where that average is at most this."""
 ELSEWHERE = 3.0
 """Times its price, while congestion lasts, that a worker costs of a kind that the plan does not
 have a query's class on (docs/decisions/0007-planning.md has the sweep)."""

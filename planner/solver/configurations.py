@@ -31,7 +31,7 @@ class Configuration:
 
     kind: int
     longest_ms: float
-    """By its profile."""
+    """The longest batch that it may run, in ms by its profile."""
     batches: Mapping[int, SizedBatch]
     """Per option that is worth using here: its cheapest batch."""
     slowdown: float = 1.0

@@ -46,7 +46,7 @@ class LeastDevices:
         )
         """Of all devices: what rates take, and what filled ones leave unused."""
         self._memory_mib = fsum(memory.values())
-        """The same."""
+        """Memory of all devices: what rates take, and what filled ones leave unused."""
 
     @property
     def devices(self) -> int:

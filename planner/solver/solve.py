@@ -27,7 +27,7 @@ SMALL = 2_500
 FEW = 240
 """Options of the relaxation, up to which configurations are listed at all."""
 TINY = 600
-"""The same, up to which the search goes on to its end."""
+"""Options of the relaxation, up to which the search goes on to its end."""
 NODES_TINY = 20_000
 NODES_SMALL = 50
 WIDE = 0.01

@@ -167,7 +167,7 @@ class WorkerView:
         return key in self._known()
 
     def _known(self) -> set[VariantKey]:
-        """What it loads."""
+        """The variants that it loads or will load."""
         if self._loads_of is not self.loading:
             self._loads, self._loads_of = set(self.loading), self.loading
         return self._loads
@@ -318,7 +318,7 @@ class TaskView:
     by_energy: tuple[Candidate, ...]
     """Ascending by footprint, then as ``by_cost``: as that where nothing was measured."""
     frontiers: Frontiers = field(repr=False, compare=False)
-    """They follow from the orders above."""
+    """What can be gained at which price; made from the orders above."""
     by_variant: Mapping[VariantName, tuple[Candidate, ...]]
     """The candidates of each variant, in the order of ``by_cost``: for pinned queries."""
     excluded: Mapping[VariantName, str]

@@ -65,7 +65,7 @@ class WorkerReport:
     id: WorkerId
     device_kind: DeviceKindName
     memory_mib: float
-    """What it may reserve in all."""
+    """How much memory its variants may reserve in all."""
     reserved_mib: float = 0.0
     """What loaded and loading variants have reserved."""
     draining: bool = False

@@ -53,7 +53,14 @@ def test_a_relative_state_directory_means_the_same_in_every_process(
             "setting MODELLESS_ALLOWED_HOSTS: 'https://b.example' is no host name",
         ),
         ("MODELLESS_REDIS_URL=localhost", "setting MODELLESS_REDIS_URL: it must start with redis:"),
-        ("MODELLESS_REDIS_URL=redis://h:x", "setting MODELLESS_REDIS_URL: Port could not be cast"),
+        ("MODELLESS_REDIS_URL=redis://h:x", "setting MODELLESS_REDIS_URL: it must be a URL, and"),
+        ("MODELLESS_REDIS_URL=redis://[h", "setting MODELLESS_REDIS_URL: it must be a URL, and"),
+        ("MODELLESS_TRACES_URL=localhost", "setting MODELLESS_TRACES_URL: it must be an address"),
+        ("MODELLESS_TRACES_URL=http://h:x", "setting MODELLESS_TRACES_URL: it must be a URL, and"),
+        (
+            "MODELLESS_TRACES_URL=http://me:key@h/v1/traces",
+            "setting MODELLESS_TRACES_URL: it must be without a user and a password: put a key",
+        ),
     ],
 )
 def test_a_wrong_setting_is_named(tmp_path: Path, line: str, sentence: str) -> None:

@@ -44,7 +44,7 @@ class LastRead(NamedTuple):
 
     snapshot: CatalogSnapshot
     mark: str
-    """Of its revision; empty where that has none, and nobody can go on from it."""
+    """The mark of the snapshot's revision; empty where it has none, so that all is read anew."""
 
 
 def read_snapshot(connection: Connection, last: LastRead | None) -> LastRead:

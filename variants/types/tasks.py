@@ -110,7 +110,7 @@ class FollowingAxis:
     axis: int
     """Of one row, the batch axis left out."""
     step: int = 1
-    """So many positions of a row make one of the output."""
+    """How many positions of a row make one position of the output."""
     offset: int = 0
     """What counts beside a row's length, as an operator without padding or one that rounds up
     has it."""

@@ -21,7 +21,7 @@ UNFELT_MS = 2.0
 FIRST = 4
 """Before so many were measured nothing is believed: who has just started is busy."""
 REMEMBERED = 8
-"""So many count, for about as many seconds."""
+"""How many measurements count, the latest; there is about one each second."""
 MOVED = 0.2
 """By this part it has to change before anything is decided anew."""
 SOON_S = (0.002, 0.032)

@@ -68,7 +68,7 @@ class LoadThread:
         self._judging = threading.Lock()
         """Held to make what loads a suspect, and to see whether it still is one."""
         self.loads = 0
-        """So many are over."""
+        """How many loads are over."""
         self.took_s = 0.0
         """Loading in this thread; ``fetched_s`` comes on top."""
         self.fetched_s = 0.0

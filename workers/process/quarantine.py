@@ -192,7 +192,7 @@ class CrashLedger:
         self._write(index, variant)
 
     def clear(self, variant: bytes) -> None:
-        """It went well."""
+        """Take a variant from the suspects: what it was suspected of went well."""
         with self._changing:
             index = self._suspects.pop(variant, None)
             if index is not None:

@@ -33,7 +33,7 @@ class GpuThread:
         return self._pool.submit(act).result()
 
     def call_alone(self, act: Callable[[], ResultT]) -> ResultT:
-        """The same, and nothing is recorded meanwhile."""
+        """What ``act`` returns or raises in that thread, while no graph is recorded."""
 
         def alone() -> ResultT:
             with RECORDING:

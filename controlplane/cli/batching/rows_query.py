@@ -45,7 +45,7 @@ class Batched:
     axes: Sequence[Mapping[str, Any]] = ()
     """Of a task for rows of several lengths the open axes, as ``/v1/tasks`` has them."""
     lengths: Sequence[int] = ()
-    """Of its buckets, ascending."""
+    """Lengths of the task's buckets, ascending; empty where it has none."""
     texts: bool = False
     """Whether rows are texts."""
     spans: bool = False

@@ -63,7 +63,7 @@ COMMANDS = {
         Entry(
             name="replay",
             target="controlplane.cli.commands.asking.replay:replay",
-            help="Play a trace against what runs, beside the simulator if need be.",
+            help="Play a trace against what runs, and compare with the simulator.",
         ),
         Entry(
             name="feedback",

@@ -261,6 +261,8 @@ def stop_ray(*, serving: bool) -> None:
         # Without it there is nothing to end them by, and the call would wait for hours.
         try:
             if serving and answers(control_store()):
+                # It says in its own form that nothing was deployed yet.
+                logging.getLogger("ray.serve").setLevel(logging.ERROR)
                 with patience(SHUTDOWN_S):
                     serve.shutdown()
         finally:

@@ -24,7 +24,7 @@ class ClockWatch:
         self._last_s = -inf
 
     def look(self, wall_s: float) -> Iterator[StatusEvent]:
-        """What it says now, as Unix time."""
+        """Take in what the clock says now, as Unix time in s; tell where it was set back."""
         last_s, self._last_s = self._last_s, wall_s
         if wall_s < last_s - SET_BACK_S:
             until = datetime.fromtimestamp(last_s, UTC).strftime("%H:%M:%S")

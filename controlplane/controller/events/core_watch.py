@@ -16,7 +16,7 @@ start."""
 ENDS_S = 30.0
 """So long they suffice before that is told."""
 EASE = 0.8
-"""They suffice where all is below so many times the threshold."""
+"""The cores suffice again where every reading is below this part of its threshold."""
 
 
 class CoreWatch:
@@ -26,7 +26,7 @@ class CoreWatch:
         self._since_s: dict[str, float] = {}
         """Machines whose cores are short, and since when."""
         self._told: dict[str, float] = {}
-        """Those of which that was told, and when they were seen short last."""
+        """Machines that were told to be short of cores, and when they were seen short last."""
 
     def look(self, readings: Iterable[CoreTime], now_s: float) -> Iterator[StatusEvent]:
         """How cores are used now. A machine of which nothing is heard any more is forgotten."""

@@ -64,7 +64,7 @@ class _Watch:
         self._away_since_s: float | None = None
 
     def away(self, why: str, now_s: float) -> Iterator[StatusEvent]:
-        """It does not answer."""
+        """Note that it did not answer; tell that once."""
         if self._away_since_s is None:
             self._away_since_s = now_s
             kind, subject, goes_on = self.lost
@@ -101,7 +101,7 @@ class LiveWatch(_Watch):
         self._expected = expected
 
     def answered(self, *, empty: bool, now_s: float) -> Iterator[StatusEvent]:
-        """It answers; ``empty``: what was written before is lost."""
+        """Note that it answered; ``empty``: what was written before is lost."""
         again = self._again(now_s)
         emptied, self._expected = empty and self._expected, True
         if emptied:

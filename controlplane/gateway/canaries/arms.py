@@ -30,7 +30,7 @@ class Arm:
         self.in_time = 0
         self.late = 0
         self.failed = 0
-        """It could not run them, was in quarantine, or took its worker with it."""
+        """Queries that it could not run, met in quarantine, or that its worker was lost with."""
         self.answers = 0
         self.latency_ms = 0.0
         """The sum over the answers."""

@@ -70,7 +70,7 @@ class Feedback:
             log.warning("other gateways cannot bring feedback to this one: %s", error)
 
     async def stop(self) -> None:
-        """What it answered is known no more."""
+        """Take no more feedback on answers of this gateway."""
         if self._server is not None:
             self._server.close()
             self._socket.unlink(missing_ok=True)

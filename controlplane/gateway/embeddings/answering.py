@@ -15,7 +15,7 @@ import orjson
 
 from controlplane.gateway.embeddings.asked import Asked, read_request
 from controlplane.gateway.embeddings.collected import Collected
-from controlplane.gateway.embeddings.cutting import cut, rows_of_query
+from controlplane.gateway.embeddings.cutting import MOST_ROWS, cut, rows_of_query
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath
@@ -33,9 +33,11 @@ AT_ONCE = 4
 """Queries of one request that are in flight."""
 PATIENCE_MS = 30_000.0
 """How long after its first byte a request of several queries has one asked again that was refused
-for want of room. Those of one query leave that to their client."""
+for want of room, or got no answer in its time. Those of one query leave that to their client."""
 LEAST_WAIT_S, MOST_WAIT_S = 0.02, 5.0
-_BUSY = frozenset({429, 503})
+MOST_LATE = 4
+"""Times that a query is asked which gets no answer in its time: it may never be fast enough."""
+_BUSY, _LATE, _INFEASIBLE = frozenset({429, 503}), 504, 422
 _TEXT = re.compile(r"\btext (\d{1,6})\b")
 """How an error names a text of its query."""
 
@@ -167,6 +169,8 @@ class Request:
         self._received_ms = received_ms
         self._given_id = given_id
         self._client = client
+        self._most_rows = MOST_ROWS
+        """Of a query: more were too slow for its SLO."""
         self.made: ReplyMetadata | None = None
         """How the first of its vectors were made, once they are there."""
 
@@ -188,7 +192,7 @@ class Request:
         rows = rows_of_query(path.snapshot_for(one), one)
         first, *others = cut(texts, rows)
         version = one.version
-        pieces = [await self._piece(first, version, self._received_ms, again=bool(others))]
+        pieces = await self._pieces(first, version, self._received_ms, again=bool(others))
         self.made = pieces[0].metadata
         version = self.made.model_version
         left = iter(others)
@@ -197,7 +201,7 @@ class Request:
             for piece in left:
                 if gone():
                     raise ClientGone
-                pieces.append(await self._piece(piece, version, path.clock_ms(), again=True))
+                pieces.extend(await self._pieces(piece, version, path.clock_ms(), again=True))
 
         asking = [asyncio.ensure_future(ask()) for _ in range(min(AT_ONCE, len(others)))]
         try:
@@ -207,36 +211,68 @@ class Request:
                 each.cancel()
         return self._written(pieces), pieces[0].headers
 
-    async def _piece(
+    async def _pieces(
         self, numbers: list[int], version: str | None, sent_ms: float, *, again: bool
-    ) -> _Piece:
-        """Ask for some of the texts.
+    ) -> list[_Piece]:
+        """Ask for some of the texts: at once, or in halves where that is too slow for the SLO, as
+        they have more tokens than was likely.
 
         Args:
             numbers: of the texts.
-            version: that alone may answer; None: any.
-            sent_ms: from when its deadline counts.
-            again: whether it is asked again if it is refused for want of room.
+            version: that alone may answer; None: any one.
+            sent_ms: from when the deadline of the first query counts.
+            again: whether one is asked again that is refused for want of room.
         """
+        if len(numbers) <= self._most_rows:
+            try:
+                return [await self._piece(numbers, version, sent_ms, again=again)]
+            except Failed as failed:
+                if not self._is_too_slow(failed, numbers):
+                    raise
+            self._most_rows = min(self._most_rows, len(numbers) // 2)
+            sent_ms = self._path.clock_ms()
+        middle = len(numbers) // 2
+        pieces = await self._pieces(numbers[:middle], version, sent_ms, again=True)
+        version, sent_ms = pieces[0].metadata.model_version, self._path.clock_ms()
+        return pieces + await self._pieces(numbers[middle:], version, sent_ms, again=True)
+
+    def _is_too_slow(self, failed: Failed, numbers: list[int]) -> bool:
+        """Whether fewer texts at once may meet an SLO that these did not."""
+        if failed.status != _INFEASIBLE or len(numbers) == 1:
+            return False
+        now_ms, texts = self._path.clock_ms(), [self._asked.texts[at] for at in numbers]
+        one = self._asked.query(now_ms, getrandbits(32), texts, 1)
+        return not self._path.is_infeasible(one, now_ms)
+
+    async def _piece(
+        self, numbers: list[int], version: str | None, sent_ms: float, *, again: bool
+    ) -> _Piece:
+        """Ask for some of the texts in one query, as ``_pieces``."""
         texts = [self._asked.texts[at] for at in numbers]
+        late = 0
         while True:
             draw = getrandbits(32)
             query = self._asked.query(sent_ms, draw, texts, len(texts))._replace(version=version)
             try:
                 return await self._once(query, numbers, texts)
             except Failed as failed:
-                wait_s = self._wait_s(failed) if again else None
+                late += failed.status == _LATE
+                wait_s = self._wait_s(failed, query) if again and late < MOST_LATE else None
                 if wait_s is None:
                     raise
             await asyncio.sleep(wait_s)
             sent_ms = self._path.clock_ms()
 
-    def _wait_s(self, failed: Failed) -> float | None:
-        """When to ask again; None: not."""
-        if failed.status not in _BUSY:
+    def _wait_s(self, failed: Failed, query: Query) -> float | None:
+        """When to ask again; None: not. Where there was no answer in time, others get as much time
+        first."""
+        if failed.status not in _BUSY and failed.status != _LATE:
             return None
         told = orjson.loads(failed.body)
-        wait_s = max(LEAST_WAIT_S, min(float(told.get("retry_after_s") or 0.0), MOST_WAIT_S))
+        after_s = told.get("retry_after_s") or 0.0
+        if failed.status == _LATE:
+            after_s = query.latency_ms / 1_000
+        wait_s = max(LEAST_WAIT_S, min(float(after_s), MOST_WAIT_S))
         left_ms = self._received_ms + PATIENCE_MS - self._path.clock_ms()
         return wait_s if told.get("retryable") and wait_s * 1_000 < left_ms else None
 

@@ -43,7 +43,7 @@ MOST_ALTERNATIVES = 1_500
 """Bytes of the alternatives of a refusal, of which the last are left out."""
 DETAILS = "grpc-status-details-bin"
 DOMAIN = "modelless"
-"""Whose codes these are, among those of ``google.rpc``."""
+"""Says in ``google.rpc.ErrorInfo`` whose error codes these are."""
 _TYPES = "type.googleapis.com/google.rpc."
 
 Metadata = tuple[tuple[str, str | bytes], ...]

@@ -105,7 +105,7 @@ class BodyReader(asyncio.BufferedProtocol):
         self._loading_s = 0.0
         """How much longer the next answer may take, as tokenizers are loaded before it."""
         self._tokenizers: frozenset[Digest] = frozenset()
-        """Those that the process has."""
+        """The tokenizers that the process has loaded."""
         self._waiting = FairQueue[_Waiting]()
         self._bytes = 0
         self._transport: asyncio.Transport | None = None
@@ -118,7 +118,7 @@ class BodyReader(asyncio.BufferedProtocol):
         self._told: Mapping[TaskName, Task] | None = None
         """The tasks that the process knows."""
         self._ahead: Mapping[TaskName, Task] | None = None
-        """Those that it is to know before the first body."""
+        """The tasks that the process is to know before it reads the first body."""
         self._short = memoryview(bytearray(TOGETHER))
         """What comes, but for long answers."""
         self._begun = bytearray()

@@ -67,7 +67,7 @@ class _Expected(NamedTuple):
 
     error: ModellessError
     workers: tuple[WorkerId, ...]
-    """Those that would refuse it."""
+    """The workers that would refuse the query."""
     until_ms: float
     """For so long they would, ..."""
     before_ms: float
@@ -86,7 +86,7 @@ class _Look(NamedTuple):
     taken: bool = False
     """The worker may take it."""
     for_others: bool = False
-    """It has to leave the room to others."""
+    """The query has to leave the room to others."""
     asked: tuple[Choice, ...] = ()
     """What was chosen at workers that would refuse it, ..."""
     why: str = ""

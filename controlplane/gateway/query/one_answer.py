@@ -49,7 +49,7 @@ class OneAnswer:
     respond: Respond
     given_id: bytes | None
     nbytes: int
-    """Of its tensors."""
+    """Bytes of its tensors."""
     slot: int
     """The guard's period after which it is too late."""
     read_ms: float

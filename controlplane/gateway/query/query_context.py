@@ -109,7 +109,7 @@ class QueryContext:
         self._rings: Rings | None = None
         """The workers by how far away they are, where that differs."""
         self._ways: Rings | None = None
-        """The same, where there may be one."""
+        """The rings even where all workers are equally far away; None where there are no zones."""
         self._comes_later: Callable[[Query, Choice, float], bool] = self._waits_long
         """Whether a query would wait for so long that others come first."""
         self._own_congestion = self.congestion = CongestionWindow()

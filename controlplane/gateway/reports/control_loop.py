@@ -52,7 +52,7 @@ class HeardOfLoop:
         self._ages = StampAges()
 
     def hear(self, told: Mapping[str, Any] | None) -> None:
-        """It has told, or has not."""
+        """Take in what the control loop told last; None: nothing new."""
         self.told = told or self.told
 
     def silent_s(self) -> float | None:

@@ -39,7 +39,7 @@ class GatewaySeen:
     revision: int = 1
     """Of the catalog in use."""
     tasks: Collection[str] = ()
-    """Those in the catalog, asked for or not."""
+    """All tasks of the catalog, also those that nobody has asked for."""
     answering: Mapping[str, bool] = field(default_factory=dict)
     """Whether catalog and live state did when they were last asked."""
     fleet: FleetSeen = field(default_factory=FleetSeen)

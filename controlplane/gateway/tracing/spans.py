@@ -16,6 +16,8 @@ from controlplane.gateway.tracing.ended import Ended, Tries
 
 MOST_REASONS = 32
 """Variants that an SLO did not fit, of which the reasons are told."""
+QUOTES_INPUTS = frozenset({400})
+"""Statuses of errors that may quote what was sent: inputs are never told."""
 NS_PER_MS = 1e6
 
 _propagator = TraceContextTextMapPropagator()
@@ -39,7 +41,7 @@ def make_spans(ended: Ended, tracer: Tracer) -> None:
 
     carrier = {}
     if asked.parent is not None:
-        carrier["traceparent"] = asked.parent.decode("ascii")
+        carrier["traceparent"] = asked.parent.decode("latin-1")
         if asked.state is not None:
             carrier["tracestate"] = asked.state.decode("latin-1")
     span = tracer.start_span(
@@ -110,7 +112,8 @@ def attributes(ended: Ended) -> dict[str, Any]:
     if ended.error:
         error = _error(ended)
         found["error.type"] = error.get("code", str(ended.status))
-        found["modelless.error"] = error.get("error")
+        if ended.status not in QUOTES_INPUTS:
+            found["modelless.error"] = error.get("error")
         found["modelless.retry_after_s"] = error.get("retry_after_s")
         reasons = error.get("reasons")
         if isinstance(reasons, Mapping):

@@ -22,9 +22,10 @@ Respond = Callable[[int, bytes, bytes], None]
 FAILED = 500
 """From this status on an answer is one that operators want to see."""
 FAILURES_PER_S, FAILURES_AT_ONCE = 10.0, 20.0
-"""Queries that ended badly, and were not drawn, of which so many are traced."""
+"""Queries that ended badly of which so many are traced, beside those that are traced anyway."""
 MOST_PER_S, MOST_AT_ONCE = 200.0, 400.0
-"""Queries that are traced. Each takes some 150 us, and a client can ask for it with every query."""
+"""Queries that their senders trace, or that are drawn, of which so many are traced. Each takes some
+150 us, and a client can ask for it with every query."""
 LONGEST_STATE = 512
 """Bytes of a ``tracestate`` that are passed on (W3C Trace Context: at least so many)."""
 
@@ -95,8 +96,9 @@ class Watched:
     def __call__(self, status: int, body: bytes, headers: bytes) -> None:
         self.respond(status, body, headers)
         made = self.made
-        if self.sampled or status >= FAILED or (made is not None and not made.slo_met):
-            self.traces.answered(self, status, body, headers)
+        failed = status >= FAILED or (made is not None and not made.slo_met)
+        if self.sampled or failed:
+            self.traces.answered(self, status, body, headers, failed=failed)
 
 
 class Traces:
@@ -125,7 +127,7 @@ class Traces:
         self._draw = draw
         now_ms = clock_ms()
         self._failures = Allowance(FAILURES_PER_S, FAILURES_AT_ONCE, now_ms)
-        self._all = Allowance(MOST_PER_S, MOST_AT_ONCE, now_ms)
+        self._sampled = Allowance(MOST_PER_S, MOST_AT_ONCE, now_ms)
 
     def watch(
         self,
@@ -153,13 +155,18 @@ class Traces:
             state = None
         return Watched(self, respond, route, received_ms, True, parent, state)
 
-    def answered(self, watched: Watched, status: int, body: bytes, headers: bytes) -> None:
+    def answered(
+        self, watched: Watched, status: int, body: bytes, headers: bytes, *, failed: bool
+    ) -> None:
         """A query has got its answer that is traced, or ended badly."""
         now_ms = self._clock_ms()
-        if not watched.sampled and not self._failures.takes(now_ms):
-            return
-        if not self._all.takes(now_ms):
-            self._dropped()
+        # Apart from each other: else who asks for many traces would keep failures from being seen.
+        if not (
+            (watched.sampled and self._sampled.takes(now_ms))
+            or (failed and self._failures.takes(now_ms))
+        ):
+            if watched.sampled:
+                self._dropped()
             return
         found = _ID.search(headers)
         tries = None if watched.flight is None else _tries(watched.flight)

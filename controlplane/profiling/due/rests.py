@@ -44,7 +44,7 @@ class Rests:
         self._tried[attempt_of(order)] = now_s + lasts_s
 
     def refused(self, order: MeasuringOrder, now_s: float, for_s: float) -> None:
-        """It was tried, and will most likely fail again."""
+        """Note that an order was tried and will most likely fail again within ``for_s``."""
         self._forget(now_s)
         self._tried[attempt_of(order)] = now_s + for_s
 

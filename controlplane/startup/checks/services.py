@@ -49,7 +49,7 @@ def port(settings: Settings) -> Iterator[Finding]:
 
 
 def _port(settings: Settings, name: str, number: int, remedy: str) -> Finding:
-    from controlplane.gateway.listening import bind, other_place
+    from controlplane.gateway.listening import Kept, bind, keep, other_place
     from controlplane.startup.presence import base_url, is_serving
 
     where = f"{settings.host}:{number}"
@@ -66,6 +66,11 @@ def _port(settings: Settings, name: str, number: int, remedy: str) -> Finding:
             return fine(name, f"{where} is served by a gateway of the cluster")
         why = f"{where} cannot be used: {error.strerror}"
         return problem(name, why, other_place(error, remedy))
+    if not settings.ray_address:
+        try:
+            keep(settings.host, number).close()
+        except Kept as error:
+            return problem(name, str(error), f"choose another port with {remedy}")
     return fine(name, f"{where} is free")
 
 

@@ -340,7 +340,7 @@ class SloClass:
         self.latency_ms = latency_ms
         """Of the class: rounded down."""
         self.tightest_ms = inf
-        """Of its queries so far."""
+        """The shortest deadline of its queries so far."""
         self.floor = floor
         self.qps = 0.0
         self.count = 0

@@ -39,7 +39,7 @@ class Worth:
 
     snapshot: Snapshot
     kinds: Mapping[DeviceKindName, DeviceKind]
-    """Those of the catalog."""
+    """The device kinds of the catalog."""
     longer: Parts
     objective: Objective
 

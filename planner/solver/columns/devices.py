@@ -22,7 +22,7 @@ from planner.solver.columns.rounding import Rounding
 LABELS = 100
 """Sets that a pricing keeps of each step, where it looks for columns."""
 CLOSELY = 1_000
-"""The same where it looks closely."""
+"""How many sets a pricing keeps of each step where it looks closely."""
 FEW = 60
 """Pieces that it looks at where it does not look closely."""
 MANY = 10_000

@@ -31,7 +31,7 @@ class Relaxed:
     """Both limits priced: pairs of prices, and what each piece and each option adds at them."""
 
     prices: Array
-    """Of all time and of all memory; shape ``(pairs, 2)``."""
+    """Prices of all time and of all memory; shape ``(pairs, 2)``."""
     first: Flags
     """Whether a piece is the first of its option."""
     of: Indices

@@ -31,7 +31,7 @@ FALLS = 30
 NEAR = 0.003
 """A bound as near to the relaxation as this is good enough."""
 NEARER = 0.001
-"""The same where the plan is too far from it."""
+"""How near the bound has to be where the plan is too far from the relaxation."""
 BROKEN = 1e-3
 """By so much a rounding cut must be broken to be added."""
 

@@ -71,7 +71,7 @@ RowsOption = Annotated[
         metavar="N",
         min=1,
         max=65_536,
-        help="Else as many as the variant that would answer runs in 10 ms.",
+        help="Rows of one query; else as many as the variant that would answer runs in 10 ms.",
     ),
 ]
 InFlightOption = Annotated[

@@ -49,7 +49,7 @@ InputOption = Annotated[
     ),
 ]
 SpeedOption = Annotated[
-    float, typer.Option("--speed", metavar="FACTOR", help="So many times as fast as the trace.")
+    float, typer.Option("--speed", metavar="FACTOR", help="How many times as fast as the trace.")
 ]
 ForOption = Annotated[
     float | None,
@@ -59,12 +59,13 @@ SeedOption = Annotated[
     int, typer.Option("--seed", metavar="N", min=0, help="The same seed, the same queries.")
 ]
 CompareOption = Annotated[
-    bool, typer.Option("--compare", help="Beside it, what the simulator makes of the same trace.")
+    bool,
+    typer.Option("--compare", help="Show beside it what the simulator makes of the same trace."),
 ]
 ConnectionsOption = Annotated[
     int,
     typer.Option(
-        "--connections", metavar="N", min=1, max=10_000, help="To the gateway, at most so many."
+        "--connections", metavar="N", min=1, max=10_000, help="Connections to the gateway at most."
     ),
 ]
 

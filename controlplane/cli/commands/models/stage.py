@@ -164,7 +164,7 @@ def lift_quarantine(
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Have all workers take a variant back that was put in order.
+    """Have all workers take back a variant that was repaired.
 
     They forget what it did until now. If it fails again, it is put into quarantine again.
     """

@@ -58,7 +58,9 @@ def add_peak(
     repeat: Annotated[
         Repeat | None, typer.Option("--repeat", help="It comes again each day or week.")
     ] = None,
-    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="For people.")] = "",
+    note: Annotated[
+        str, typer.Option("--note", metavar="TEXT", help="A note, shown beside it.")
+    ] = "",
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:

@@ -8,7 +8,9 @@ import typer
 
 from variants.catalog.validity.rules import MOST_BY
 
-WhyOption = Annotated[str, typer.Option("--why", metavar="TEXT", help="For people.")]
+WhyOption = Annotated[
+    str, typer.Option("--why", metavar="TEXT", help="The reason, shown beside it.")
+]
 
 
 def operator() -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 
 from controlplane.gateway.embeddings import answering
@@ -133,6 +134,68 @@ async def test_a_query_of_several_is_asked_again_where_there_was_no_room(
         "message": "busy", "type": "OVERLOADED", "param": None, "code": "OVERLOADED",
     }  # fmt: skip
     assert (refused.json["code"], refused.json["retry_after_s"]) == ("OVERLOADED", 0.01)
+
+
+@pytest.mark.slow
+async def test_a_query_of_several_that_is_late_is_asked_again_a_few_times(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served.worker("w1", FAST, SLOW)
+    handle, asked = served.gateway.path.handle_texts, []
+    late = answering.MOST_LATE - 1
+
+    def slow(*given: Any, **named: Any) -> None:
+        asked.append(given)
+        if 2 <= len(asked) < 2 + late:
+            told = b'{"error":"not in time","code":"DEADLINE_EXCEEDED","retryable":true}'
+            given[4](504, told, b"content-type: application/json\r\n")
+        else:
+            handle(*given, **named)
+
+    monkeypatch.setattr(served.gateway.path, "handle_texts", slow)
+    monkeypatch.setattr(answering, "AT_ONCE", 1)
+    monkeypatch.setattr(answering, "MOST_WAIT_S", 0.02)
+    body = {"model": "search", "input": ["bad"] * 16, "slo": {"latency_ms": 20_000}}
+    answer = await served.ask(body, path=PATH)
+    assert [one["embedding"] for one in answer.json["data"]] == [row(5)] * 16
+    assert len(asked) == 2 + late
+    asked.clear()
+    late += 1
+    assert (await served.ask(body, path=PATH)).status == 504
+    asked.clear()
+    monkeypatch.setattr(answering, "PATIENCE_MS", 0.0)
+    assert (await served.ask(body, path=PATH)).status == 504
+    assert len(asked) == 2
+
+
+@pytest.mark.slow
+async def test_texts_that_are_longer_than_was_likely_are_asked_in_smaller_queries(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served.worker("w1", FAST, SLOW)
+    handle, asked = served.gateway.path.handle_texts, []
+
+    def counted(*given: Any, **named: Any) -> None:
+        rows = orjson.loads(given[0])["inputs"][0]["shape"][0]
+        asked.append(rows)
+        if rows > 2:
+            told = b'{"error":"too slow","code":"SLO_INFEASIBLE","retryable":false}'
+            given[4](422, told, b"content-type: application/json\r\n")
+        else:
+            handle(*given, **named)
+
+    monkeypatch.setattr(served.gateway.path, "handle_texts", counted)
+    texts = ["bad", "film", "good"] * 4
+    answer = await served.ask({"model": "search", "input": texts}, path=PATH)
+    numbers = {"good": 4, "bad": 5, "film": 6}
+    assert [one["embedding"] for one in answer.json["data"]] == [row(numbers[one]) for one in texts]
+    assert answer.json["usage"] == {"prompt_tokens": 36, "total_tokens": 36}
+    # Of 8 and 4 texts; once it is known that 4 are too many, it is not tried again.
+    assert (asked.count(8), asked.count(4), max(asked[2:])) == (1, 1, 2)
+    infeasible = {"model": "search", "input": texts, "slo": {"accuracy": 0.999}}
+    asked.clear()
+    assert (await served.ask(infeasible, path=PATH)).status == 422
+    assert len(asked) == 1
 
 
 @pytest.mark.slow

@@ -154,3 +154,16 @@ def test_of_an_answer_nothing_is_kept_that_its_client_sent() -> None:
     assert ended.error == b""
     [ended] = Watching(share=1.0).ask(status=400)
     assert ended.error == b"{}"
+
+
+def test_who_asks_for_many_traces_keeps_no_failure_from_being_seen() -> None:
+    watching = Watching()
+    for _ in range(int(MOST_AT_ONCE)):
+        watching.ask(SAMPLED)
+    assert watching.ask(SAMPLED) == []
+    assert watching.dropped == 1
+    [ended] = watching.ask(status=504)
+    assert ended.status == 504
+    [ended] = watching.ask(SAMPLED, status=503)
+    assert ended.asked.parent == SAMPLED
+    assert watching.dropped == 1

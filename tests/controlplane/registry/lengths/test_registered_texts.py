@@ -1,15 +1,20 @@
 """Registering a model with its tokenizer: what becomes of texts, and what is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from controlplane.building.doubt import doubt
 from controlplane.building.text_encoding import rows_of_task
 from controlplane.building.types import RegistrationRequest
 from controlplane.registry.extension import extend
+from profiler.evaluation.labelled_rows import LabelledRows
 from tests import onnx_models as models
+from tests.controlplane.builders import digits_catalog
+from tests.controlplane.gateway.texts.several_tokenizers import ECHOED
 from tests.controlplane.registry.test_registration import CPU, QUICK, House
 from tests.texts import FILM, PAD, WORTH, opinion_model, text_input, tokenizer_json, write_texts
 from variants.buckets import bucketed_named, positions_axis
@@ -156,6 +161,13 @@ def test_a_tokenizer_of_far_fewer_numbers_is_told(tmp_path: Path) -> None:
         "tokenizer.json has 8 numbers of tokens, and opinion.onnx has embeddings for 1,000: it may"
         " be the tokenizer of another model",
     )
+
+
+def test_a_doubt_of_vectors_speaks_of_no_scores() -> None:
+    made = replace(digits_catalog().snapshot().variants[0], accuracy=0.5)
+    rows = LabelledRows(inputs={}, labels=np.array([0, 1] * 50))
+    said = doubt("encoder-v1", replace(ECHOED, metric="nearest"), [made], rows)
+    assert said.endswith("that it was trained with, and are the labels those of its rows?")
 
 
 def test_who_guesses_is_asked_for_its_tokenizer(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.ports import free_port
 
 @pytest.fixture(autouse=True)
 def _handlers() -> Iterator[None]:
-    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGHUP)}
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
     for one, handler in before.items():
         signal.signal(one, handler)

@@ -1,14 +1,20 @@
 """A start that is interrupted, or whose terminal is closed, and who hears of an end."""
 
 import asyncio
+import contextlib
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
 
 import pytest
+import typer
 
+from controlplane.cli import starting
+from controlplane.cli.outcome import INTERRUPTED
 from controlplane.live_state import ENDING, opened
 from controlplane.settings import Settings
+from controlplane.startup import supervisor as startup
 from controlplane.startup.processes import deaf_to_hang_ups
 from controlplane.startup.supervisor import _announce_end
 from tests.controlplane.startup.supervising.supervised import supervisor
@@ -59,11 +65,65 @@ def test_a_terminal_that_is_closed_leaves_what_was_started_to_be_ended_in_its_tu
         assert hears.wait(60) == -signal.SIGHUP
 
 
+@pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_that_ray_swallows_ends_the_start_all_the_same(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, name: signal.Signals
+) -> None:
+    def swallows(*_: object) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(name)
+        signal.raise_signal(name)  # the same, passed on
+
+    monkeypatch.setattr(startup, "start_ray", swallows)
+    monkeypatch.setattr(startup, "joined_ray", lambda: pytest.fail("the start went on"))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    keeper = supervisor(settings)
+    keeper.claim()
+    with pytest.raises(KeyboardInterrupt):
+        keeper.start("1 worker")
+    keeper._ray = False  # there is none
+    keeper.stop()
+
+
+def test_an_interrupt_that_becomes_an_error_of_a_library_is_told_as_one(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def imports(*_: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as error:
+            raise ValueError("a validator cannot be built") from error
+
+    monkeypatch.setattr(starting, "_prepare", imports)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with pytest.raises(typer.Exit) as ended:
+        starting.start_and_serve(settings, None)
+    assert ended.value.exit_code == INTERRUPTED
+    assert capsys.readouterr().err.endswith("Interrupted\n")
+
+
 def test_an_interrupt_while_waiting_for_variants_is_no_failure(settings: Settings) -> None:
     keeper = supervisor(settings)
     keeper._interrupt(signal.SIGINT, None)
     with pytest.raises(KeyboardInterrupt):
         keeper.wait_for_variants(3, {"digits"})
+
+
+def test_a_signal_that_is_passed_on_as_well_is_one_and_a_later_one_ends_everything(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    said: list[str] = []
+    keeper = supervisor(settings, said)
+    keeper._deploying = True
+    with pytest.raises(KeyboardInterrupt):
+        keeper._interrupt(signal.SIGTERM, None)
+    keeper._interrupt(signal.SIGTERM, None)
+    assert (ended, said) == ([], [])
+    monkeypatch.setattr(startup, "ONE_SIGNAL_S", -1.0)
+    keeper._interrupt(signal.SIGTERM, None)
+    assert (ended, said) == ([130], ["killed on request; queries in flight are lost"])
 
 
 async def test_whoever_follows_the_live_state_hears_that_all_is_stopped(live_url: str) -> None:

@@ -17,12 +17,14 @@ import pytest
 from controlplane.settings import Settings, load_settings
 from controlplane.startup import supervisor as startup
 from controlplane.startup.applications import worker_names
+from controlplane.startup.checks.services import port as doctor_port
 from controlplane.startup.presence import as_running, base_url, running, state_path, write_state
 from controlplane.startup.processes import end_processes, is_alive
 from controlplane.startup.state_directory import clear_leftovers, prepare
 from controlplane.startup.supervisor import Supervisor
 from controlplane.startup.valkey import EmbeddedValkey
 from tests.controlplane.startup.supervising.supervised import plain_step, supervisor
+from tests.ports import free_port
 from variants.errors import ClusterUnavailable, Conflict, StateUnavailable
 
 STUBBORN = (
@@ -216,6 +218,43 @@ def test_a_taken_port_is_named_and_the_directory_stays_free(
             supervisor(settings).claim()
     assert running(settings) is None
     assert not state_path(settings).exists()
+
+
+def test_a_port_is_one_installations_also_while_no_gateway_listens_yet(
+    settings: Settings, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    first = supervisor(settings)
+    first.claim()
+    folder = tmp_path_factory.mktemp("other")
+    other = load_settings(state_dir=folder, host=settings.host, port=settings.port, grpc_port=0)
+    elsewhere = other.model_copy(update={"port": free_port()})
+    try:
+        taken = f"another installation that runs, or starts, has 127.0.0.1:{settings.port}; "
+        with pytest.raises(Conflict, match=taken + "choose another port with --port or MODELLESS_"):
+            supervisor(other).claim()
+        assert running(other) is None
+        [finding] = doctor_port(other)
+        assert (finding.ok, finding.message) == (False, taken.removesuffix("; "))
+        second = supervisor(elsewhere)
+        second.claim()
+        second.stop()
+    finally:
+        first.stop()
+    then = supervisor(other)
+    then.claim()
+    then.stop()
+
+
+def test_a_port_that_was_taken_while_examples_were_made_is_named_before_anything_starts(
+    settings: Settings, port: int
+) -> None:
+    keeper = supervisor(settings)
+    keeper.claim()
+    with socket.create_server(("127.0.0.1", port)):
+        with pytest.raises(Conflict, match=f"127.0.0.1:{port} cannot be used"):
+            keeper.start("1 worker")
+        assert not keeper.has_begun
+    keeper.stop()
 
 
 def test_an_address_of_another_machine_is_told_with_its_setting(settings: Settings) -> None:
