@@ -39,8 +39,11 @@ def joined_task(
     """
     metric = None if request.metric is None else parse_metric(request.metric)
     if known is None:
-        return _new_task(request, info, metric or TOP1, where)
+        new = _new_task(request, info, metric or TOP1, where)
+        _check_rows(info, new, where)
+        return new
     check_signature(info, known, where=where)
+    _check_rows(info, known, where)
     for what, given, has in (
         ("labels", request.labels, known.labels),
         ("metric", None if metric is None else str(metric), known.metric),
@@ -58,6 +61,21 @@ def joined_task(
             " it with the classes in that order, or register it for another task"
         )
     return known
+
+
+def _check_rows(info: OnnxInfo, task: Task, where: str) -> None:
+    """
+    Raises:
+        InvalidArtifact: an output of the task has not one answer for each row.
+    """
+    uneven = [spec.name for spec in task.outputs if spec.name in info.uneven]
+    if uneven:
+        raise InvalidArtifact(
+            f"{where}: output {uneven[0]!r} has another number of rows than come in, as the boxes"
+            " that a detector has found, and an answer has one for each; --keep-outputs names the"
+            " outputs that stay, or export the model without its last step, such as the suppression"
+            " of boxes, and do that where the query is asked"
+        )
 
 
 def _new_task(request: RegistrationRequest, info: OnnxInfo, metric: Metric, where: str) -> Task:

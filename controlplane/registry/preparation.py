@@ -371,6 +371,7 @@ def _info(values: dict[str, Any]) -> OnnxInfo:
         parameters=values["parameters"],
         size_bytes=values["size_bytes"],
         classes=tuple(values["classes"]),
+        uneven=tuple(values["uneven"]),
     )
 
 

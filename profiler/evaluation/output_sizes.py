@@ -19,6 +19,8 @@ from variants.checks.onnx_file import check_file, parse_model
 from variants.checks.onnx_light import without_weights
 
 TRIED_ROWS = (1, 2, 3)
+TOGETHER = 2
+"""Rows that are run together to see whether an output has an answer for each."""
 
 Shape = tuple[int, ...]
 
@@ -54,6 +56,21 @@ def say_output_sizes(source: Path, target: Path, *, limit_mib: float = 2048) -> 
         whole.write_bytes(model.SerializeToString(deterministic=True))
         whole.replace(target)
     return any(said)
+
+
+def with_other_rows(path: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """Those of a model's outputs that have not one answer for each of some rows, as the boxes that
+    are left once those of all rows were sorted out; none where it does not run."""
+    if not names:
+        return ()
+    try:
+        session = session_of(path)
+        rows = {value.name: drawn(value, TOGETHER) for value in session.get_inputs()}
+        found = session.run(list(names), rows)
+    except Exception:  # what does not run is refused where it is judged
+        return ()
+    uneven = zip(names, found, strict=True)
+    return tuple(name for name, output in uneven if np.shape(output)[:1] != (TOGETHER,))
 
 
 def sizes_by_length(path: Path) -> Callable[[int], Mapping[tuple[str, int], int]]:

@@ -5,14 +5,14 @@ Each method takes and gives plain JSON values, as its docstring says. What is he
 where it is used: a child that only measures has nothing of it.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from profiler.evaluation.freed_batch import check_freed, try_rows
-from profiler.evaluation.output_sizes import has_unsaid, say_output_sizes
+from profiler.evaluation.output_sizes import has_unsaid, say_output_sizes, with_other_rows
 from profiler.sandbox.calls import Announce, Arguments
 from variants.buckets import read_bucket
 from variants.builders.protocol import Material
@@ -41,7 +41,8 @@ def check(arguments: Arguments, announce: Announce) -> dict[str, Any]:
         onnx = Path(arguments["onnx"])
         extract_onnx(path, onnx, limits=archive_limits)
         path = onnx
-    return asdict(check_model(path, limits=limits))
+    info = check_model(path, limits=limits)
+    return asdict(replace(info, uneven=with_other_rows(path, info.uneven)))
 
 
 def change(arguments: Arguments, announce: Announce) -> dict[str, Any]:

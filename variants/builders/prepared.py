@@ -6,6 +6,7 @@ from typing import Any
 
 from variants.builders.activations import first_line
 from variants.builders.onnx_fp32 import simplify
+from variants.checks.onnx_light import without_weights
 from variants.checks.onnx_walk import inner_names
 from variants.errors import VariantNotBuilt
 
@@ -34,7 +35,7 @@ def prepared(source: Path, *, opset: int = 1) -> Any:
         VariantNotBuilt: the model is refused, or its operators are too old to be carried over.
     """
     import onnx
-    from onnx import shape_inference, version_converter
+    from onnx import version_converter
 
     with tempfile.TemporaryDirectory() as folder:
         simplified = Path(folder) / "simplified.onnx"
@@ -44,9 +45,7 @@ def prepared(source: Path, *, opset: int = 1) -> Any:
     try:
         if has < opset:
             model = version_converter.convert_version(model, opset)
-        model = shape_inference.infer_shapes(model)
-        while _type_classical(model.graph):
-            model = shape_inference.infer_shapes(model)
+        _note_types(model)
     except Exception as error:  # both raise what their native code gives them
         raise VariantNotBuilt(f"its operators cannot be read: {first_line(error)}") from error
     _flatten_biases(model.graph)
@@ -54,6 +53,19 @@ def prepared(source: Path, *, opset: int = 1) -> Any:
     drop_stale_shapes(model.graph)
     name_nodes(model)
     return model
+
+
+def _note_types(model: Any) -> None:
+    """Note the type and shape of every value in the graph, as they are inferred without weights."""
+    from onnx import shape_inference
+
+    known = shape_inference.infer_shapes(without_weights(model))
+    while _type_classical(known.graph):
+        known = shape_inference.infer_shapes(known)
+    # Graphs within nodes note their values too.
+    for field in ("node", "output", "value_info"):
+        model.graph.ClearField(field)
+        getattr(model.graph, field).extend(getattr(known.graph, field))
 
 
 def _type_classical(graph: Any) -> int:

@@ -5,6 +5,7 @@ that take files from outside do it in a child process.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,9 @@ class OnnxInfo:
     size_bytes: int
     classes: tuple[str, ...] = ()
     """Names of the classes in the order of the scores, where the file says them."""
+    uneven: tuple[str, ...] = ()
+    """Outputs whose first axis has another name than those of the inputs: they may have another
+    number of rows, which running the model shows."""
 
 
 def check_model(path: Path, *, limits: OnnxLimits | None = None) -> OnnxInfo:
@@ -100,6 +104,7 @@ def check_model_bytes(data: bytes, *, where: str, limits: OnnxLimits | None = No
     model = _inferred(where, without_weights(model))
     taken = [value for value in model.graph.input if value.name not in held]
     inputs = tuple(row_spec(where, "input", value) for value in taken)
+    uneven = _called_otherwise(taken, model.graph.output)
     settle_outputs(model, taken)
     outputs = tuple(row_spec(where, "output", value) for value in numeric(model.graph.output))
     if not inputs:
@@ -117,7 +122,20 @@ def check_model_bytes(data: bytes, *, where: str, limits: OnnxLimits | None = No
         parameters=parameters,
         size_bytes=size,
         classes=class_names(where, model),
+        uneven=tuple(spec.name for spec in outputs if spec.name in uneven),
     )
+
+
+def _called_otherwise(inputs: Sequence[Any], outputs: Sequence[Any]) -> set[str]:
+    """Names of the outputs whose first axis has a name, and none of an input's first axis."""
+    batch = {_first_axis(value) for value in inputs}
+    return {value.name for value in outputs if _first_axis(value) not in {"", *batch}}
+
+
+def _first_axis(value: Any) -> str:
+    """The name of a tensor's first axis; empty where it has none."""
+    axes = value.type.tensor_type.shape.dim
+    return str(axes[0].dim_param) if axes else ""
 
 
 def check_signature(info: OnnxInfo, task: Task, *, where: str) -> None:

@@ -26,6 +26,10 @@ Image.preinit()
 FORMATS = ("PNG", "JPEG")
 MOST_PIXELS = 2**24
 """Of the picture as it is sent."""
+FINER = 2
+"""A JPEG is unpacked in a half, a quarter or an eighth of its size, which takes a half of the time,
+if each side of that is still so many times as long as the input's. With 1 a picture of 640 x 480
+for an input of 224 x 224 was 10 % of its contrast away from the one that is unpacked whole."""
 DOCUMENT = ("slo", *BESIDE.values())
 """What is asked as by the fields of a JSON body."""
 
@@ -93,7 +97,7 @@ def _pixels(body: bytes | bytearray, geometry: Geometry) -> Tensor:
                 )
             if image.mode.startswith(("I", "F")):
                 raise InvalidInput("the image has more than 8 bits for a pixel's value")
-            image.draft(mode, (max(size),) * 2)  # whichever side it is turned to
+            image.draft(mode, (FINER * max(size),) * 2)  # whichever side it is turned to
             upright = ImageOps.exif_transpose(image)
             made = upright.convert(mode).resize(size, Image.Resampling.BILINEAR)
     except (MemoryError, ModellessError):

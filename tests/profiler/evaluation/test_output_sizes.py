@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto
 
-from profiler.evaluation.output_sizes import say_output_sizes
+from profiler.evaluation.output_sizes import say_output_sizes, with_other_rows
 from tests import onnx_models as models
 from variants.checks.onnx_check import check_model
 from variants.errors import InvalidArtifact
@@ -107,3 +107,34 @@ def test_what_is_not_one_answer_for_each_row_stays_unsaid(tmp_path: Path) -> Non
 )
 def test_other_models_are_left_as_they_are(tmp_path: Path, model: Any) -> None:
     assert said(tmp_path, model) is None
+
+
+def found() -> Any:
+    """The positive numbers of all rows, and beside them the doubles of each row."""
+    return models.model(
+        inputs=[models.tensor("pixels", "batch", 8)],
+        outputs=[models.tensor("numbers", "found"), models.tensor("doubles", "rows", 8)],
+        nodes=[
+            models.node("Greater", ("pixels", "zero"), "positive"),
+            models.node("Reshape", ("positive", "all"), "flags"),
+            models.node("Compress", ("pixels", "flags"), "numbers"),
+            models.node("Add", ("pixels", "pixels"), "doubles"),
+        ],
+        weights={"zero": np.array(0, np.float32), "all": np.array([-1])},
+    )
+
+
+def test_outputs_with_other_rows_than_came_in_are_found_by_running_the_model(
+    tmp_path: Path,
+) -> None:
+    path = models.write(tmp_path / "model.onnx", found())
+    info = check_model(path)
+    assert info.uneven == ("numbers", "doubles")
+    assert with_other_rows(path, info.uneven) == ("numbers",)
+
+
+def test_a_model_that_does_not_run_is_not_said_to_have_other_rows(tmp_path: Path) -> None:
+    path = models.write(tmp_path / "model.onnx", computed("rows", 4))
+    assert with_other_rows(path, ["scores"]) == ()
+    path.write_bytes(b"no model")
+    assert with_other_rows(path, ["scores"]) == ()

@@ -21,6 +21,7 @@ from variants.errors import VariantNotBuilt
 
 FIRST_OPSET = 13
 """The first opset that has scales per channel."""
+QUANTISERS = frozenset({"DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"})
 READY = ("onnx.infer", "onnxruntime.quant")
 """Tells the quantiser that shapes are there already; else it writes and reads the model again."""
 
@@ -92,7 +93,7 @@ class Quantiser:
         self.units, self.skipped = quantisation_scope(self.original, form)
         pool_first(self.original, self.skipped)
         if not self.units:
-            raise VariantNotBuilt("the model has nothing that can be quantised")
+            raise VariantNotBuilt(_why_nothing(self.original))
         self._ranges = ranges(self.original, self._tensors(), rows, how)
 
     def model(self, keep: Collection[str] = ()) -> Any:
@@ -168,6 +169,18 @@ class Quantiser:
         del quantized.graph.value_info[:]
         del quantized.metadata_props[-1:]
         return quantized
+
+
+def _why_nothing(model: Any) -> str:
+    """Why no unit of a model can be quantised, in a clause."""
+    from onnx import TensorProto
+
+    graph = model.graph
+    if any(node.op_type in QUANTISERS for node in graph.node):
+        return "the model is quantised already"
+    if any(weight.data_type == TensorProto.FLOAT16 for weight in graph.initializer):
+        return "the model computes in float16, and what is quantised is float32"
+    return "the model has nothing that can be quantised"
 
 
 def _own_biases(graph: Any) -> None:

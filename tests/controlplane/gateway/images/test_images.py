@@ -1,5 +1,6 @@
 """Queries by image: what becomes of a picture, and what is refused."""
 
+import io
 import random
 import struct
 import zlib
@@ -93,6 +94,18 @@ def test_a_picture_is_stretched_and_turned_as_its_camera_says() -> None:
     turned[0x0112] = 6  # the top is at the right
     found = row(picture(wide, "JPEG", exif=turned), task_with(2, 1, dtype="uint8"))
     assert (found[0, 0] < 40, found[1, 0] > 160) == (True, True)
+
+
+@pytest.mark.parametrize(("sides", "furthest"), [((30, 32), 0), ((64, 60), 0), ((512, 512), 4)])
+def test_a_jpeg_becomes_what_it_is_unpacked_whole_and_then_stretched(
+    sides: tuple[int, int], furthest: int
+) -> None:
+    """As whoever trained the model stretched it; of far larger ones, near that."""
+    steps = np.add.outer(np.arange(sides[0]), np.arange(sides[1]))
+    body = picture((100 + 100 * np.sin(steps / 3)).round(), "JPEG", quality=95)
+    whole = Image.open(io.BytesIO(body)).resize((16, 16), Image.Resampling.BILINEAR)
+    found = row(body, task_with(16, 16, dtype="uint8")).astype(int)
+    assert np.abs(found - np.asarray(whole)).max() <= furthest
 
 
 def test_what_headers_ask_for() -> None:

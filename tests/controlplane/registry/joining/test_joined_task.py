@@ -1,5 +1,6 @@
 """The classes of a task, by what is asked and by what the model says of its own."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from controlplane.building.types import RegistrationRequest
 from controlplane.registry.joined_task import joined_task
 from variants.checks.onnx_check import OnnxInfo
-from variants.errors import Conflict, InvalidInput
+from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.types import Task, TensorSpec
 
 CLASSES = ("ash", "beech", "oak")
@@ -79,3 +80,13 @@ def test_labels_of_a_task_that_has_none_are_given_by_another_command() -> None:
     task = joined(model())
     with pytest.raises(Conflict, match="`modelless tasks label trees` names them"):
         joined(model(), CLASSES, known=task)
+
+
+def test_an_output_with_other_rows_than_come_in_is_refused_where_the_task_has_it() -> None:
+    boxes = TensorSpec(name="boxes", dtype="float32", shape=(4,))
+    detector = replace(model(), outputs=(*model().outputs, boxes), uneven=("boxes",))
+    with pytest.raises(
+        InvalidArtifact, match=r"m\.onnx: output 'boxes' has another number of rows"
+    ):
+        joined(detector)
+    assert joined(detector, known=joined(model())) == joined(model())

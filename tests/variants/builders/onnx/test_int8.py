@@ -220,6 +220,21 @@ def test_a_model_without_arithmetic_is_refused(tmp_path: Path, kind: str) -> Non
     assert not (tmp_path / "int8.onnx").exists()
 
 
+def test_a_model_that_was_quantised_before_or_is_in_float16_is_refused_for_that(
+    tmp_path: Path,
+) -> None:
+    """Such files come from elsewhere, and have little that could be made smaller."""
+    source, rows = residual(tmp_path / "net.onnx"), images(40)
+    for kind, reason in (
+        ("onnx-int8", "the model is quantised already"),
+        ("onnx-fp16", "the model computes in float16, and what is quantised is float32"),
+    ):
+        made = tmp_path / f"{kind}.onnx"
+        build(kind, source, made, calibration=rows)
+        with pytest.raises(VariantNotBuilt, match=reason):
+            build("onnx-int8", made, tmp_path / "again.onnx", calibration=rows)
+
+
 @pytest.mark.parametrize("kind", STATIC)
 def test_without_calibration_rows_nothing_is_built(tmp_path: Path, kind: str) -> None:
     source = residual(tmp_path / "net.onnx")
