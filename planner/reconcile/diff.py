@@ -25,11 +25,21 @@ MemoryMib = Mapping[tuple[DeviceKindName, TaskName, VariantName], float]
 """What a variant takes on a device kind."""
 
 
+FILLS_S = 5.0
+"""So many seconds of loading may be under way before nothing more begins in memory that is free. A
+load takes its memory when it begins, and others keep their place in line before what queries ask
+for displaces anything: were all loads that fit begun at once, a worker of a large memory would
+refuse for minutes what it has not begun. Each turn of the control loop begins more, so that loading
+never pauses (docs/decisions/0005-eviction.md)."""
+
+
 class Pace(NamedTuple):
-    """How quickly a worker may swap what it holds for what is planned."""
+    """How quickly a worker may load what is planned."""
 
     swaps_s: float
     """So many seconds of loading may be under way before nothing more leaves for a load."""
+    fills_s: float
+    """So many before nothing more is begun, in free memory either."""
     load_s: Callable[[VariantKey, DeviceKindName], float]
     """What a load takes on a device kind, in seconds; 0 where that is not known."""
     forbidden: Callable[[VariantKey, DeviceKindName], bool]
@@ -61,7 +71,8 @@ def diff(
     are in use leave as well, as soon as their queries are answered.
 
     A worker loads one variant after the other. With a ``pace``, what is there serves until its
-    successor's turn comes: only so much leaves as the loads need that begin soon.
+    successor's turn comes: only so much leaves as the loads need that begin soon. Free memory is
+    taken little by little, too, so that some is left for what queries ask for meanwhile.
     """
     wanted: dict[WorkerId, list[Placement]] = {}
     last: WorkerId | None = None
@@ -123,7 +134,7 @@ def _paced(
         need_mib = memory_mib[kind, load.task, load.variant]
         replaces = need_mib > free_mib
         in_turn = under_way_s < pace.swaps_s or (load.worker, load.task, load.variant) in pinned
-        if replaces and not in_turn:
+        if not in_turn and (replaces or under_way_s >= pace.fills_s):
             continue
         while need_mib > free_mib and staying:
             gone.append(staying.pop(0))

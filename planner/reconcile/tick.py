@@ -23,7 +23,7 @@ from typing import NamedTuple
 from planner.reconcile.by_layout.layout_change import until_changed
 from planner.reconcile.by_layout.layout_choice import split
 from planner.reconcile.by_zone.zoned_sizing import NeededNear, needed_near
-from planner.reconcile.diff import MemoryMib, Pace, diff
+from planner.reconcile.diff import FILLS_S, MemoryMib, Pace, diff
 from planner.reconcile.division import divided, looked_lately, of_zones
 from planner.reconcile.explanation import ToldOfWorkers, explanation, told_of_workers
 from planner.reconcile.kept.routes import unserved
@@ -364,6 +364,7 @@ def _pace(observation: Observation, snapshot: Snapshot) -> Pace | None:
 
     return Pace(
         swaps_s=observation.swaps_s,
+        fills_s=max(observation.swaps_s, FILLS_S),
         load_s=load_s,
         forbidden=lambda key, kind: forbidding(rules, key, kind) is not None,
     )

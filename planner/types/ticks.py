@@ -194,7 +194,8 @@ class Observation:
     """A name in ``planner.eviction.registry.RULES``: what leaves a memory that is short."""
     swaps_s: float = inf
     """For how long a worker may be busy with loads for which others leave: it loads one variant
-    after the other, and what leaves long before its successor's turn is missing meanwhile."""
+    after the other, and what leaves long before its successor's turn is missing meanwhile. Not
+    much longer with loads in free memory (``planner.reconcile.diff.FILLS_S``)."""
     interference: Mapping[DeviceKindName, float] = field(default_factory=dict)
     """By what part batches take longer on a worker that serves with several variants, where that
     was seen (``planner.interference``)."""

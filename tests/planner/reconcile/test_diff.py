@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.reconcile.diff import MemoryMib, Pace, diff, free
+from planner.reconcile.diff import FILLS_S, MemoryMib, Pace, diff, free
 from planner.types import Action, Load, ReplicaReport, Unload, WorkerReport
 from tests.planner.builders import DIGITS, key, placement, replica, report
 from variants.types import DeviceKindName, Placement, ReplicaState, VariantName, WorkerId
@@ -181,9 +181,10 @@ def test_following_the_diff_reaches_the_plan_within_memory(
 # -- in turn ---------------------------------------------------------------------------------------
 
 
-def paced(swaps_s: float, forbidden: str = "", **load_s: float) -> Pace:
+def paced(swaps_s: float, forbidden: str = "", fills_s: float = FILLS_S, **load_s: float) -> Pace:
     return Pace(
         swaps_s=swaps_s,
+        fills_s=fills_s,
         load_s=lambda key, kind: load_s.get(key[1], 0.0),
         forbidden=lambda key, kind: key[1] == forbidden,
     )
@@ -219,10 +220,32 @@ def test_quick_loads_all_begin_at_once() -> None:
     assert diff(plan, [full], mib, pace=paced(1.0, a=0.1, b=0.1)) == diff(plan, [full], mib)
 
 
-def test_free_memory_is_filled_at_once() -> None:
+def test_free_memory_is_filled_by_loads_of_some_seconds_at_a_time() -> None:
+    plan, mib = [placement("a"), placement("b"), placement("c")], sizes(a=300, b=300, c=300)
+    slow = paced(1.0, a=4.0, b=4.0, c=4.0)
+
+    assert diff(plan, [report()], mib, pace=slow) == (load("a"), load("b"))
+    begun = [replica(name, memory_mib=300, state=ReplicaState.LOADING) for name in "ab"]
+    assert diff(plan, [report("w1", *begun)], mib, pace=slow) == ()
+    assert diff(plan, [report("w1", begun[0])], mib, pace=slow) == (load("b"),)
+    ready = replica("a", memory_mib=300)
+    assert diff(plan, [report("w1", ready, begun[1])], mib, pace=slow) == (load("c"),)
+
+
+def test_loads_of_less_than_some_seconds_all_begin_in_free_memory() -> None:
     plan, mib = [placement("a"), placement("b")], sizes(a=300, b=300)
 
-    assert diff(plan, [report()], mib, pace=paced(1.0, a=4.0, b=4.0)) == (load("a"), load("b"))
+    assert diff(plan, [report()], mib, pace=paced(1.0, a=4.0, b=9.0)) == (load("a"), load("b"))
+
+
+def test_a_pinned_variant_is_begun_in_free_memory_whatever_else_is() -> None:
+    plan, mib = [placement("a"), placement("b")], sizes(a=300, b=300, c=300)
+    loads = replica("c", memory_mib=300, state=ReplicaState.LOADING)
+    slow = paced(1.0, a=4.0, b=4.0, c=9.0)
+
+    assert diff(plan, [report("w1", loads)], mib, {(WorkerId("w1"), *key("b"))}, slow) == (
+        load("b"),
+    )
 
 
 def test_what_is_forbidden_or_unknown_leaves_at_once() -> None:

@@ -63,3 +63,15 @@ def test_two_take_turns_where_queries_can_wait_for_as_long_as_what_is_loaded_sta
         return simulate(decided, asked, "modelless", clock=lambda: 0.0).in_time
 
     assert in_time(1_500.0) > 1.1 * in_time(500.0)
+
+
+def test_what_a_device_fills_its_memory_with_leaves_room_for_what_queries_ask_for() -> None:
+    """Ten of twenty variants fit, and a device that comes empty loads 4 s for each. What queries
+    ask for meanwhile does not wait until all ten are loaded."""
+    models = [Model(f"t{number:02}", load_s=4.0) for number in range(20)]
+    asked = [Asked(3.0 + 7.0 * at, 12_000.0, one.task) for at, one in enumerate(models[:-6:-1])]
+    report = simulate(
+        setting(*models, eviction="modelless"), trace(*asked), "modelless", clock=lambda: 0.0
+    )
+
+    assert (report.in_time, report.rejected) == (5, 0)
