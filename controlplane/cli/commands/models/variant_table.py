@@ -132,5 +132,9 @@ def _guess(device: Row) -> str:
 def said_accuracy(row: Row) -> str:
     """The accuracy by what clients have said, of how many rows, and whether queries go by it."""
     rows, counts = row.get("live_accuracy_rows"), row.get("counted_accuracy")
-    by = "" if counts is None else f", {percent(counts)} counts"
-    return f"{percent(row['live_accuracy'])} of {rows:,}{by}" if rows else by.removeprefix(", ")
+    if not rows:
+        return "" if counts is None else f"{percent(counts)} counts"
+    said = percent(row["live_accuracy"])
+    if counts is None:
+        return f"{said} of {rows:,}"
+    return f"{said} of {rows:,}, {'' if percent(counts) == said else f'{percent(counts)} '}counts"
