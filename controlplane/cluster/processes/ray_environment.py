@@ -40,6 +40,19 @@ SELDOM = {
 says otherwise."""
 
 
+SCARCE_MEMORY = {
+    # Where a machine has less than a twentieth of its memory left, Ray kills its workers: all that
+    # began to run last, which is a gateway, the control loop, Serve's controller and the workers at
+    # once. That frees next to nothing where other programs took it, and nobody answers.
+    "RAY_memory_monitor_refresh_ms": "0",
+    # Ray tells the kernel to end its workers before everything else, however little they take; so
+    # it ends what takes most.
+    "RAY_worker_oom_score_adjustment": "0",
+}
+"""Who ends for want of memory on one machine: what the kernel picks, by what each takes, unless the
+environment says otherwise."""
+
+
 def ray_environment(settings: Settings) -> dict[str, str]:
     """What has to stand in the environment before Ray is imported.
 
@@ -72,7 +85,7 @@ def ray_environment(settings: Settings) -> dict[str, str]:
         # Else ``ray.init`` waits for the first process of a worker, for ever and deaf to signals
         # where these crash or hang.
         environment["RAY_prestart_worker_first_driver"] = "0"
-        ours = LOGS | SELDOM
+        ours = LOGS | SELDOM | SCARCE_MEMORY
         environment |= {name: os.environ.get(name, value) for name, value in ours.items()}
     return environment
 

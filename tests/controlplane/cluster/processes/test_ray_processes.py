@@ -13,6 +13,7 @@ import pytest
 from controlplane.cluster.processes.named_cluster import answers_in_time, not_joined, refuses_token
 from controlplane.cluster.processes.ray_environment import (
     LOGS,
+    SCARCE_MEMORY,
     SELDOM,
     ray_dir,
     ray_environment,
@@ -97,14 +98,15 @@ def test_one_machine_has_ray_do_seldom_what_it_needs_seldom(
     assert not SELDOM.keys() & ray_environment(settings(tmp_path, "127.0.0.1:6379"))
 
 
-def test_the_ray_that_is_installed_knows_what_it_is_told_to_do_seldom() -> None:
+def test_the_ray_that_is_installed_knows_what_it_is_told_on_one_machine() -> None:
     """A setting that a new release does not have any more would be ignored without a word."""
     import ray
     from ray.serve._private import constants
 
     raylet = (Path(ray.__file__).parent / "core/src/ray/raylet/raylet").read_bytes()
     of_serve = {name for name in SELDOM if name.startswith("RAY_SERVE_")}
-    assert not [name for name in SELDOM.keys() - of_serve if name.encode() not in raylet]
+    of_ray = {*SELDOM.keys() - of_serve, *SCARCE_MEMORY}
+    assert not [name for name in of_ray if name.encode() not in raylet]
     assert not [name for name in of_serve if not hasattr(constants, name)]
 
 
@@ -232,3 +234,13 @@ def test_ray_has_a_folder_elsewhere_where_its_own_could_not_hold_its_sockets(
     found = ray_dir(load_settings(state_dir=Path(path)))
     assert str(found).isascii()
     assert found.is_relative_to(path) == inside
+
+
+def test_on_one_machine_ray_ends_nobody_for_want_of_memory_unless_it_is_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_worker_oom_score_adjustment", "500")
+    told = ray_environment(load_settings(state_dir=tmp_path))
+    assert told["RAY_memory_monitor_refresh_ms"] == "0"
+    assert told["RAY_worker_oom_score_adjustment"] == "500"
+    assert not SCARCE_MEMORY.keys() & ray_environment(settings(tmp_path, "127.0.0.1:6379"))
