@@ -23,6 +23,17 @@ PRELOADED = ("workers.process.streams", "controlplane.cluster.bare_serve")
 SELDOM_NODES = "controlplane.cluster.one_machine.seldom_nodes"
 """What each of Ray's workers imports first, and what on one machine."""
 
+MEMORY = {
+    # Where a machine's memory is 95 % full, whoever took it, Ray would end gateways, control loop
+    # and workers, all at once (docs/decisions/0028-faults.md).
+    "RAY_memory_monitor_refresh_ms": "0",
+    # And it would have the kernel end these before all others, whatever they take. So the process
+    # that takes most goes, and before it whatever tries a foreign model (``profiler.sandbox``).
+    "RAY_worker_oom_score_adjustment": "0",
+}
+"""Who ends where the memory of one machine is short: unless the environment says otherwise, that is
+for the kernel."""
+
 SELDOM = {
     # Each replica and each handle adds to Ray's counters 10 times a second; nobody reads them here.
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "60000",
@@ -72,7 +83,7 @@ def ray_environment(settings: Settings) -> dict[str, str]:
         # Else ``ray.init`` waits for the first process of a worker, for ever and deaf to signals
         # where these crash or hang.
         environment["RAY_prestart_worker_first_driver"] = "0"
-        ours = LOGS | SELDOM
+        ours = LOGS | MEMORY | SELDOM
         environment |= {name: os.environ.get(name, value) for name, value in ours.items()}
     return environment
 

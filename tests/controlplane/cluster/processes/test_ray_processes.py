@@ -13,6 +13,7 @@ import pytest
 from controlplane.cluster.processes.named_cluster import answers_in_time, not_joined, refuses_token
 from controlplane.cluster.processes.ray_environment import (
     LOGS,
+    MEMORY,
     SELDOM,
     ray_dir,
     ray_environment,
@@ -86,6 +87,22 @@ def test_the_logs_of_one_machine_are_kept_small_unless_the_environment_says_othe
     assert not LOGS.keys() & ray_environment(settings(tmp_path, "127.0.0.1:6379"))
 
 
+def test_on_one_machine_ray_ends_nothing_because_the_memory_is_nearly_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program may have taken it: Ray would end all that answers queries at once."""
+    for name in MEMORY:
+        monkeypatch.delenv(name, raising=False)
+    told = ray_environment(load_settings(state_dir=tmp_path))
+    assert told["RAY_memory_monitor_refresh_ms"] == "0"
+    assert told["RAY_worker_oom_score_adjustment"] == "0"
+    monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "250")
+    assert ray_environment(load_settings(state_dir=tmp_path))["RAY_memory_monitor_refresh_ms"] == (
+        "250"
+    )
+    assert not MEMORY.keys() & ray_environment(settings(tmp_path, "127.0.0.1:6379"))
+
+
 def test_one_machine_has_ray_do_seldom_what_it_needs_seldom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,14 +114,15 @@ def test_one_machine_has_ray_do_seldom_what_it_needs_seldom(
     assert not SELDOM.keys() & ray_environment(settings(tmp_path, "127.0.0.1:6379"))
 
 
-def test_the_ray_that_is_installed_knows_what_it_is_told_to_do_seldom() -> None:
+def test_the_ray_that_is_installed_knows_what_it_is_told() -> None:
     """A setting that a new release does not have any more would be ignored without a word."""
     import ray
     from ray.serve._private import constants
 
     raylet = (Path(ray.__file__).parent / "core/src/ray/raylet/raylet").read_bytes()
     of_serve = {name for name in SELDOM if name.startswith("RAY_SERVE_")}
-    assert not [name for name in SELDOM.keys() - of_serve if name.encode() not in raylet]
+    of_ray = SELDOM.keys() - of_serve | MEMORY.keys()
+    assert not [name for name in of_ray if name.encode() not in raylet]
     assert not [name for name in of_serve if not hasattr(constants, name)]
 
 
