@@ -2,7 +2,8 @@
 
 A version may be no better than guessing, mostly because labels are not in the order of the model's
 scores. Or it is less accurate than its task asks for where a query names no accuracy. Or that is
-nothing, and its cheapest variant, which then answers, is far less accurate than another one.
+nothing, and its cheapest variant, which then answers, is far less accurate than another one. Or no
+worker has the memory for any of its variants.
 """
 
 from collections.abc import Collection
@@ -11,10 +12,11 @@ from math import floor
 from profiler.evaluation.accuracy import interval_of
 from profiler.evaluation.labelled_rows import LabelledRows
 from variants.buckets import asked_name, positions_axis
-from variants.figures import accuracies, accuracy_text
+from variants.figures import accuracies, accuracy_text, apart
 from variants.metrics.metric import LABELS, MetricKind, parse_metric
 from variants.metrics.scoring import constant
 from variants.types import CatalogSnapshot, Prefer, Registration, Stage, Task, Variant
+from variants.working_memory import counted_mib
 
 FAR = 0.03
 """How much less accurate a variant is that nobody would take without being told."""
@@ -83,6 +85,26 @@ def short_of_default(registration: Registration) -> str:
     return (
         f"the accuracy of {registration.version.label} is {ours} at best, and queries of"
         f" {registration.task.name} that name none ask for {asked}: it answers none of these"
+    )
+
+
+def too_large(registration: Registration) -> str:
+    """A sentence where no worker of the kinds that it was measured on has the memory for any of its
+    variants; else empty."""
+    kinds = {kind.name: kind for kind in registration.device_kinds}
+    needs = [
+        (counted_mib(profile, kinds[profile.device_kind]), profile)
+        for profile in registration.profiles
+        if profile.device_kind in kinds
+    ]
+    if not needs or any(need <= kinds[one.device_kind].memory_mib for need, one in needs):
+        return ""
+    least_mib, profile = min(needs, key=lambda one: one[0])
+    needed, has = apart(least_mib, kinds[profile.device_kind].memory_mib)
+    return (
+        f"no worker can load {registration.version.label}: {profile.variant} needs {needed} MiB,"
+        f" and a {profile.device_kind} has {has} for variants: MODELLESS_WORKER_MEMORY_MIB, or"
+        " memory_mib= of the kind, gives it more"
     )
 
 

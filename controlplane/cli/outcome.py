@@ -20,6 +20,8 @@ REFUSED = 1
 WRONG_INPUT = 2
 NOT_RUNNING = 3
 INTERRUPTED = 130
+MOST_REASONS = 5
+"""Of variants that cannot answer a query are told where none comes close."""
 POSSIBLE = re.compile(r" \(Possible options: (.+)\)$")
 
 
@@ -139,9 +141,9 @@ def exit_code(error: ModellessError) -> int:
 def report(error: ModellessError, output: Output) -> int:
     """Print an error to standard error and return its exit code.
 
-    For people it is one sentence, and for an infeasible SLO what comes closest, for a wrong command
-    line how the command is used; for machines one line of JSON with ``error``, ``code`` and
-    ``retryable``.
+    For people it is one sentence, and for an infeasible SLO what comes closest or why nothing does,
+    for a wrong command line how the command is used; for machines one line of JSON with ``error``,
+    ``code`` and ``retryable``.
     """
     if output is Output.TABLE:
         print(f"error: {error.message}", file=sys.stderr)
@@ -173,8 +175,12 @@ def _more(error: ModellessError) -> list[str]:
         return list(error.usage)
     if isinstance(error, SeveralMeant):
         return [f"{error.option}{number}: {words}" for number, words in error.choices.items()]
-    if not isinstance(error, SloInfeasible) or not error.alternatives:
+    if not isinstance(error, SloInfeasible):
         return []
+    if not error.alternatives:
+        why = [f"{variant}: {reason}" for variant, reason in error.reasons.items()]
+        more = len(why) - MOST_REASONS
+        return [*why[:MOST_REASONS], *([f"and {more} more, which explain lists"] * (more > 0))]
     nearest = [
         f"{one.variant}: accuracy {accuracy_text(one.accuracy)}, {fixed(one.latency_ms, 2)} ms, "
         f"{usd_per_million(one.cost_usd_per_1k)} USD per million{_joules(one)} ({one.reason})"

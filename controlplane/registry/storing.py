@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 
-from controlplane.building.doubt import far_from_best, short_of_default
+from controlplane.building.doubt import far_from_best, short_of_default, too_large
 from controlplane.building.meter import Meter
 from controlplane.building.types import Prepared, RegistrationResult, Reused
 from variants.artifacts.protocol import ArtifactStore
@@ -111,6 +111,7 @@ def result_of(
             for one in prepared
             for said in (
                 one.doubt,
+                too_large(one.registration),
                 short_of_default(one.registration),
                 far_from_best(one.registration, before),
             )

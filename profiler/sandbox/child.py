@@ -67,8 +67,9 @@ def import_back_end(runtime: str) -> None:
 def restrain(parent: int) -> None:
     """Die with the parent, gain no privileges, dump no core, and go first where memory runs out.
 
-    Ray gives the processes that answer queries the highest score, by which the kernel picks whom it
-    kills for want of memory. With less, a model that takes too much would outlive all of them.
+    On a cluster Ray gives the processes that answer queries the highest score, by which the kernel
+    picks whom it kills for want of memory. With less, a model that takes too much would outlive all
+    of them.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from controlplane.building.build_cache import BuildCache
-from controlplane.building.doubt import doubt, far_from_best, short_of_default
+from controlplane.building.doubt import doubt, far_from_best, short_of_default, too_large
 from controlplane.building.types import RegistrationResult
 from controlplane.cli.model_options import parse_labels
 from controlplane.cli.registration_results import (
@@ -280,6 +280,38 @@ def test_a_version_that_misses_what_its_task_asks_for_by_default_is_told_of() ->
     assert said(0.95) == (
         "the accuracy of a-v2 is 85.63 % at best, and queries of digits that name none ask for"
         " 95.00 %: it answers none of these"
+    )
+
+
+def test_a_version_that_no_worker_has_the_memory_for_is_told_of() -> None:
+    """It is registered all the same: a worker may get more memory, and its queries are refused."""
+    known = digits_catalog().snapshot()
+    kind = replace(known.device_kinds[0], memory_mib=1_200.0, gpu=None)
+    made = known.variants[0]
+    version = ModelVersion(
+        task=made.task, model=ModelName("a"), version=1, stage=Stage.LIVE, source=Digest("0" * 64)
+    )
+
+    def said(*memory_mib: float) -> str:
+        profile = replace(known.profiles[0], device_kind=kind.name, working_mib=None)
+        task = Task(name=made.task, inputs=(), outputs=())
+        return too_large(
+            Registration(
+                task=task,
+                version=version,
+                variants=(made,),
+                profiles=tuple(
+                    replace(profile, variant=VariantName(f"a-v1-{place}"), memory_mib=mib)
+                    for place, mib in enumerate(memory_mib)
+                ),
+                device_kinds=(kind,),
+            )
+        )
+
+    assert said() == said(1_200.0) == said(2_600.0, 900.0) == ""
+    assert said(2_600.0, 2_000.0) == (
+        f"no worker can load a-v1: a-v1-1 needs 2000 MiB, and a {kind.name} has 1200 for variants:"
+        " MODELLESS_WORKER_MEMORY_MIB, or memory_mib= of the kind, gives it more"
     )
 
 

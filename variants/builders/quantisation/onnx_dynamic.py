@@ -72,8 +72,8 @@ class OnnxInt8Dynamic:
                 raise VariantNotBuilt("the model has no matrix product with weights of its own")
             if share < LEAST_SHARE:
                 raise VariantNotBuilt(
-                    f"only {100 * share:.0f} % of its weights are in matrix products; quantised "
-                    "dynamically, convolutions are slower"
+                    f"only {100 * share:.0f} % of its weights are in matrix products; "
+                    + _why_no_others(model)
                 )
             unshare_matrices(model.graph)
             drop_stale_shapes(model.graph)  # it transposes matrices
@@ -95,6 +95,16 @@ class OnnxInt8Dynamic:
                 raise VariantNotBuilt(f"quantising failed: {first_line(error)}") from error
         open_session(target)
         return Built()
+
+
+def _why_no_others(model: Any) -> str:
+    """Why weights that are in no matrix product stay as they are, in a clause."""
+    kinds = {node.op_type for node in model.graph.node}
+    if {"Conv", "ConvTranspose"} & kinds:
+        return "quantised dynamically, convolutions are slower"
+    if "GRU" in kinds:
+        return "ONNX Runtime has no GRU with 8-bit weights"
+    return "nothing else is quantised dynamically"
 
 
 def _of_opset(model: Any) -> Any:

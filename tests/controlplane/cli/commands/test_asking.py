@@ -223,6 +223,23 @@ def test_an_infeasible_slo_shows_what_comes_closest(gateway: Gateway, shell: She
     ]
 
 
+def test_an_infeasible_slo_that_nothing_comes_close_to_says_why(
+    gateway: Gateway, shell: Shell
+) -> None:
+    gateway.answer = SloInfeasible(
+        "no variant of digits can meet the SLO (1,000 ms)",
+        reasons={f"v{place}": "needs 2629 MiB, more than a cpu-2 has" for place in range(7)},
+    )
+
+    ended = shell("query", "digits", url=gateway.url)
+
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.splitlines()[2:] == [
+        *(f"  v{place}: needs 2629 MiB, more than a cpu-2 has" for place in range(5)),
+        "  and 2 more, which explain lists",
+    ]
+
+
 def test_a_cold_variant_says_when_to_try_again(gateway: Gateway, shell: Shell) -> None:
     gateway.answer = Cold("the variant is being loaded", retry_after_s=1.5)
 

@@ -231,6 +231,33 @@ def test_dynamic_refuses_convolutions(tmp_path: Path) -> None:
     assert not (tmp_path / "int8.onnx").exists()
 
 
+def test_dynamic_says_that_a_gru_keeps_its_weights(tmp_path: Path) -> None:
+    size = 8
+    proto = model(
+        nodes=[
+            node("Transpose", ("x",), "steps", perm=[1, 0, 2]),
+            onnx.helper.make_node(
+                "GRU", ["steps", "w", "r"], ["", "last"], hidden_size=size, linear_before_reset=1
+            ),
+            node("Squeeze", ("last", "first"), "state"),
+            node("MatMul", ("state", "head"), "scores"),
+        ],
+        inputs=[tensor("x", "batch", 5, 4)],
+        outputs=[tensor("scores", "batch", 3)],
+        weights={
+            "w": RANDOM.standard_normal((1, 3 * size, 4)).astype(np.float32),
+            "r": RANDOM.standard_normal((1, 3 * size, size)).astype(np.float32),
+            "head": RANDOM.standard_normal((size, 3)).astype(np.float32),
+            "first": np.array([0]),
+        },
+    )
+    source = write(tmp_path / "net.onnx", proto)
+    with pytest.raises(
+        VariantNotBuilt, match=r"8 % of its weights .*; ONNX Runtime has no GRU with"
+    ):
+        make_builder("onnx-int8-dynamic").build(Material(source=source), tmp_path / "int8.onnx")
+
+
 def test_dynamic_does_not_speak_of_convolutions_where_there_are_none(tmp_path: Path) -> None:
     proto = model(
         nodes=[node("Relu", ("pixels",), "scores")], outputs=[tensor("scores", "batch", 4)]
