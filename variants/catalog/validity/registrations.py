@@ -125,7 +125,10 @@ def check_conflicts(
             "it; register it again to make the task anew"
         )
     if registration.version.version in versions:
-        raise Conflict(f"version {registration.version.label!r} of task {new.name!r} exists")
+        raise Conflict(
+            f"version {registration.version.label!r} of task {new.name!r} exists: another one was"
+            " registered meanwhile; registering again makes the next version"
+        )
     for variant in registration.variants:
         if variant.name in variants:
             raise Conflict(f"task {new.name!r} has a variant {variant.name!r} already")
