@@ -87,22 +87,6 @@ def test_the_logs_of_one_machine_are_kept_small_unless_the_environment_says_othe
     assert not LOGS.keys() & ray_environment(settings(tmp_path, "127.0.0.1:6379"))
 
 
-def test_on_one_machine_ray_ends_nothing_because_the_memory_is_nearly_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another program may have taken it: Ray would end all that answers queries at once."""
-    for name in MEMORY:
-        monkeypatch.delenv(name, raising=False)
-    told = ray_environment(load_settings(state_dir=tmp_path))
-    assert told["RAY_memory_monitor_refresh_ms"] == "0"
-    assert told["RAY_worker_oom_score_adjustment"] == "0"
-    monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "250")
-    assert ray_environment(load_settings(state_dir=tmp_path))["RAY_memory_monitor_refresh_ms"] == (
-        "250"
-    )
-    assert not MEMORY.keys() & ray_environment(settings(tmp_path, "127.0.0.1:6379"))
-
-
 def test_one_machine_has_ray_do_seldom_what_it_needs_seldom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
