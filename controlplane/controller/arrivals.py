@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from math import inf, isfinite
 from typing import Any, NamedTuple
 
+from controlplane.controller.outcome_counts import OutcomeCounts
 from controlplane.demand_counters import accuracies_of, parse_counter_name
 from planner.forecasting.demand import SloClass, demands, slo_class, smoothed
 from planner.forecasting.demand_estimator import TIGHT_S, DemandEstimator, Least
@@ -47,6 +48,7 @@ class Arrivals:
         self._tightest: Least[Pin] = Least(TIGHT_S)
         self.estimator = estimator or DemandEstimator(Objective.COST)
         self.dispersion = Dispersion()
+        self._outcomes = OutcomeCounts()
         self._counted: dict[str, _Counted] = {}
         self._counted_at_s = float("-inf")
 
@@ -63,6 +65,7 @@ class Arrivals:
         every gateway has reported anew, and take the rates between its own reports: else a look
         that comes just before a report would see nothing, and the next one twice as much.
         """
+        self.estimator.came_to(*self._outcomes.growth(reports))
         before = self._counted
         known = reports.keys() & before.keys()
         elapsed_s = now_s - self._counted_at_s

@@ -321,6 +321,7 @@ class ControlLoop:
             eviction=planning.eviction,
             expected=canaries.divided((*foreseen.expected, *self._arrivals.pinned)),
             envelope=canaries.divided((*foreseen.envelope, *self._arrivals.pinned)),
+            room=estimator.room,
             watched=estimator.watched,
             declared=foreseen.declared,
             elastic=planning.elastic,

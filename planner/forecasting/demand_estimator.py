@@ -10,12 +10,13 @@ from dataclasses import asdict, replace
 from math import floor, inf, log, sqrt
 from typing import Any, Generic, TypeVar
 
+from planner.forecasting.chance_room import ChanceRoom
 from planner.forecasting.demand import Counters, SloClass
 from planner.forecasting.forecast import HORIZON_S, STEP_S, ClassForecast, Forecaster
 from planner.forecasting.memory import Memory, as_key, as_list, listed, number, part
 from planner.forecasting.provisioning import Provisioning
 from planner.forecasting.row_costs import RowCosts
-from planner.types import Demand, Objective
+from planner.types import WHOLE_ROOM, Demand, KeptRoom, Objective
 from variants.types import CatalogSnapshot, TaskName
 
 QUANTILE = {Objective.ACCURACY: 0.5, Objective.COST: 0.5, Objective.ENERGY: 0.5}
@@ -30,9 +31,9 @@ SETTLED_S = 7_200.0
 """Demand has to be watched for so long before all that are not needed may go."""
 HOLD = 1 / 72
 """Part of that time for which none goes. That an installation starts from nothing says nothing of
-its traffic, so provisioning does not learn from this part. Then as many go each time that the time
-watched has doubled: how far apart bursts are that did not come yet is anything between the two
-times, by their logarithms (the prior of Jeffreys for a scale)."""
+its traffic, so neither provisioning nor room learn from this part. Then as many go each time that
+the time watched has doubled: how far apart bursts are that did not come yet is anything between the
+two times, by their logarithms (the prior of Jeffreys for a scale)."""
 TIGHT_S = 60.0
 """How long the tightest SLO of a class is remembered, and up to twice as long."""
 
@@ -133,6 +134,10 @@ class DemandEstimator:
         """Work that came since the last step of provisioning, the sum of its rows' squares, and for
         how long."""
         self._provisioning = Provisioning(step_s=step_s, horizon_s=horizon_s, linger_s=envelope_s)
+        self._room = ChanceRoom(step_s=step_s, horizon_s=horizon_s)
+        self._follows_room = objective is Objective.COST
+        self._ended, self._lost = 0.0, 0.0
+        """Queries whose fate was decided since the last step, and those of them that were lost."""
         self._mix: tuple[Demand, ...] = ()
         """What was expected when anything was expected last."""
         self._mix_work = 0.0
@@ -190,8 +195,14 @@ class DemandEstimator:
         self._latest_s = now_s
         self._count(counters, elapsed_s)
 
+    def came_to(self, in_time: float, lost: float) -> None:
+        """Take in what queries came to since the last call: so many were in time, so many late, or
+        refused for want of time or room."""
+        self._ended += in_time + lost
+        self._lost += lost
+
     def _count(self, counters: Counters, elapsed_s: float) -> None:
-        """Have provisioning learn of a step that has ended."""
+        """Have provisioning and room learn of a step that has ended."""
         for key, rows in counters.items():
             cost = self._row_cost(*key)
             self._open += rows * cost
@@ -205,7 +216,9 @@ class DemandEstimator:
                 self._work(self.expected),
                 sqrt(self._open_squares) / self._open_s,
             )
+            self._room.observe(self._ended, self._lost)
         self._open = self._open_squares = self._open_s = 0.0
+        self._ended = self._lost = 0.0
 
     def _expected(self) -> tuple[Demand, ...]:
         return self.by_tightest(self._forecast.demand(self._quantile))
@@ -225,6 +238,13 @@ class DemandEstimator:
         return tuple([d.at_rate(d.qps * factor) for d in self._mix]) if factor > 0.0 else ()
 
     @property
+    def room(self) -> KeptRoom:
+        """How much of the room for chance fleets are to have. Under other objectives than ``cost``,
+        which tolerates that some queries are lost, that is all of it."""
+        room = self._room
+        return KeptRoom(room.part, room.asked, room.lost) if self._follows_room else WHOLE_ROOM
+
+    @property
     def watched(self) -> float:
         """Which part of the fleet may go as far as demand has been watched, from 0 to 1."""
         held_s = HOLD * self._settled_s
@@ -240,6 +260,7 @@ class DemandEstimator:
             "latest_s": self._latest_s,
             "mix": [asdict(demand) for demand in self._mix],
             "provisioning": {**self._provisioning.memory(), "mix_work": self._mix_work},
+            "room": self._room.memory(),
         }
 
     def recall(self, memory: Memory, shift_s: float, now_s: float) -> None:
@@ -265,6 +286,8 @@ class DemandEstimator:
             if self._provisioning.fits(provisioning):
                 self._provisioning.recall(provisioning)
                 self._mix_work = number(provisioning, "mix_work")
+            if "room" in memory:  # those before it was followed have none
+                self._room.recall(part(memory, "room"))
             self._measure()
             self.expected = self._expected()
 

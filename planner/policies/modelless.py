@@ -88,6 +88,8 @@ class Modelless:
         step_s = max(STEP_S, setting.tick_s)
         self.estimator = estimator_of(self._planning, step_s=step_s, horizon_s=horizon_s)
         self.estimator.know(setting.catalog)
+        self._came_to = 0, 0
+        """Queries in time and lost, until the last tick."""
         self._demand: tuple[Demand, ...] = ()
         self._declared = DeclaredDemand()
         start_s = setting.provision_s if setting.fleet_is_elastic else 0.0
@@ -174,6 +176,10 @@ class Modelless:
             return before
         return resolve(self.plan.routes, snapshot, self._planning.prefer, before)
 
+    def came_to(self, in_time: int, lost: int) -> None:
+        self.estimator.came_to(in_time - self._came_to[0], lost - self._came_to[1])
+        self._came_to = in_time, lost
+
     def tick(self, now_s: float) -> Iterable[Action]:
         counts, tightest = self._counted()
         if now_s > 0:
@@ -240,6 +246,7 @@ class Modelless:
             eviction=planning.eviction,
             expected=expected,
             envelope=envelope,
+            room=self.estimator.room,
             watched=self.estimator.watched,
             elastic=planning.elastic,
             transport_ms=0.0,

@@ -30,6 +30,8 @@ MOST_FORBIDDEN = 20
 """So many forbidden variants are named at most."""
 DIVIDED = "The demand of"
 """How the sentence begins that says how demand was divided."""
+SIZED = "Workers are there"
+"""How the sentence begins that says why there are so many."""
 _HEADROOM = {True: "", False: ", without headroom for chance"}
 
 
@@ -133,6 +135,29 @@ def explanation(
     sentences += told
     sentences += _forbidden(observation.catalog.rules)
     return tuple(sentences)
+
+
+def told_of_size(observation: Observation, why: str) -> tuple[str, ...]:
+    """Why there are to be so many workers; nothing where the plan does not decide it."""
+    if not observation.elastic:
+        return ()
+    expected = observation.demand if observation.expected is None else observation.expected
+    envelope = expected if observation.envelope is None else observation.envelope
+    if not envelope:
+        return (f"{SIZED}: {why}.",)
+    there, asked = (sum(each.qps for each in some) for some in (envelope, expected))
+    unit = "row" if figure(there) == "1" else "rows"
+    text = f"{SIZED} for {figure(there)} {unit} per second, where {figure(asked)} are expected"
+    text = f"{text}: {why}."
+    room = observation.room
+    if observation.objective is not Objective.COST or not room.asked:
+        return (text,)
+    kept = "All" if room.part == 1.0 else f"{100 * room.part:.0f} %" if room.part else "None"
+    lost = percent(room.lost / room.asked)
+    return (
+        f"{text} {kept} of the room for chance is kept, as {lost} % of some {room.asked:,.0f} "
+        "queries were late, or refused for want of time or room, lately.",
+    )
 
 
 class ToldOfWorkers(NamedTuple):

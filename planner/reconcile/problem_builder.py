@@ -78,16 +78,16 @@ class _Class:
     """The same behind a batch that has half run."""
 
     def planned(
-        self, tail: float, load: float, refused: float | None, scale: float
+        self, tail: float, load: float, refused: float | None, scale: float, room: float
     ) -> tuple[Demand, float]:
-        """The class to plan for, and what its rate was multiplied by: for headroom, and by
-        ``scale``."""
+        """The class to plan for, and what its rate was multiplied by: for ``room`` of the headroom,
+        and by ``scale``."""
         factor = 1.0
         if refused is not None and self.behind is not None:
             factor = max(1.0, load / highest_load(self.behind, refused))
         elif refused is None and tail > 0.0 and self.slack is not None:
             factor = max(1.0, load * (1.0 + tail / (2.0 * max(self.slack, LEAST_SLACK))))
-        asked, factor = self.asked, factor * scale
+        asked, factor = self.asked, (factor - (1.0 - room) * (factor - 1.0)) * scale
         return asked.at_rate(asked.qps * factor, self.slo_ms), factor
 
 
@@ -172,6 +172,7 @@ class ProblemBuilder:
         refused: float | None = None,
         least_accuracy: float | None = None,
         scale: float = 1.0,
+        room: float = 1.0,
     ) -> BuiltProblem:
         """The problem with this headroom.
 
@@ -183,8 +184,9 @@ class ProblemBuilder:
             least_accuracy: as of ``Problem``.
             scale: the part of the demand that is planned for, or how many times as much; batches
                 are those that the demand itself fills.
+            room: the part of the headroom that classes are given, from 0 to 1.
         """
-        planned = [each.planned(tail, load, refused, scale) for each in self._classes]
+        planned = [each.planned(tail, load, refused, scale, room) for each in self._classes]
         problem = Problem(
             offers=self._offers,
             kinds=self._kinds,
@@ -214,10 +216,11 @@ def build_problem(
     refused: float | None = None,
     forbidden: Mapping[DeviceKindName, Collection[VariantKey]] | None = None,
     dispersion: Mapping[TaskName, float] | None = None,
+    room: float = 1.0,
 ) -> BuiltProblem:
     """The planning problem of a snapshot and a demand; arguments as of ``ProblemBuilder``."""
     builder = ProblemBuilder(snapshot, kinds, demand, forbidden=forbidden, dispersion=dispersion)
-    return builder.problem(tail=tail, load=load, refused=refused)
+    return builder.problem(tail=tail, load=load, refused=refused, room=room)
 
 
 def highest_load(rows: float, refused: float) -> float:

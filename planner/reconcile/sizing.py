@@ -19,9 +19,10 @@ from planner.types import Demand, Objective, Observation, Snapshot
 from variants.types import DeviceKind, DeviceKindName, Placement, ReplicaState
 
 MOST_LOAD = 0.985
-"""Most of a worker's time that fleets are sized for, whatever the slack; what chance needs with
-little slack is added per class (``REFUSED``), and what it needs over a step of provisioning is in
-the envelope."""
+"""Most of a worker's time that fleets are sized for with the whole room for chance, whatever the
+slack; what chance needs with little slack is added per class (``REFUSED``), and what it needs over
+a step of provisioning is in the envelope. How much of both there is to be follows from what is lost
+(``planner.forecasting.chance_room``)."""
 REFUSED = 0.0005
 """Part of a class that may be refused by chance for want of slack: a twentieth of the violations
 that ``cost`` tolerates. With 0.001 and 0.0005, three classes of tight and loose SLOs violate 2.1
@@ -49,6 +50,7 @@ def size(
     objective: Objective = Objective.COST,
     least: Mapping[DeviceKindName, int] | None = None,
     interference: Mapping[DeviceKindName, float] | None = None,
+    room: float = 1.0,
     before: "FleetPlanner | None" = None,
 ) -> tuple[dict[DeviceKindName, int], str, "FleetPlanner"]:
     """Worker counts by kind, with the reason, and what found them, for the next tick.
@@ -65,6 +67,7 @@ def size(
             needs no others.
         interference: by what part batches take longer on a worker that serves with several
             variants; kinds where that was not seen are missing.
+        room: the part of the room for chance that they are to have, from 0 to 1.
         before: what found them in the tick before. The demand that workers are to
             be there for changes every few seconds, and ticks may come each second.
     """
@@ -86,6 +89,7 @@ def size(
         aim,
         least if several else {},
         interference or {},
+        room,
     )
     if before is not None and fleet.finds_as(before):
         fleet = replace(fleet, known=before.found)
@@ -287,6 +291,8 @@ class FleetPlanner:
     """Workers that are there anyway, and cost nothing more."""
     interference: Mapping[DeviceKindName, float]
     """By what part batches take longer on a worker that serves with several variants."""
+    room: float = 1.0
+    """The part of the room for chance that fleets are to have."""
     known: Mapping[_Asked, _Found] = field(default_factory=dict)
     """What is known to be found."""
     found: dict[_Asked, _Found] = field(default_factory=dict)
@@ -299,6 +305,7 @@ class FleetPlanner:
             (self.kinds, self.planner, self.objective)
             == (other.kinds, other.planner, other.objective)
             and (self.least, self.interference) == (other.least, other.interference)
+            and self.room == other.room
             and self.snapshot.transport_ms == other.snapshot.transport_ms
             and self.snapshot.tasks.keys() == tasks.keys()
             and all(
@@ -353,8 +360,9 @@ class FleetPlanner:
             self.snapshot,
             self._available(counts, powered=powered),
             demand,
-            load=MOST_LOAD,
+            load=1.0 - self.room * (1.0 - MOST_LOAD),
             refused=REFUSED,
+            room=self.room,
         )
         if not made.problem.demand:
             return None, made.unanswerable

@@ -25,7 +25,12 @@ from planner.reconcile.by_layout.layout_choice import split
 from planner.reconcile.by_zone.zoned_sizing import NeededNear, needed_near
 from planner.reconcile.diff import FILLS_S, MemoryMib, Pace, diff
 from planner.reconcile.division import divided, looked_lately, of_zones
-from planner.reconcile.explanation import ToldOfWorkers, explanation, told_of_workers
+from planner.reconcile.explanation import (
+    ToldOfWorkers,
+    explanation,
+    told_of_size,
+    told_of_workers,
+)
 from planner.reconcile.kept.routes import unserved
 from planner.reconcile.placement import place
 from planner.reconcile.placing.copies import with_new
@@ -196,6 +201,7 @@ def tick(
         explanation=(
             *((why,) if observation.layouts else ()),
             *near.sentences,
+            *(() if observation.layouts else told_of_size(seen, why)),
             *explanation(
                 observation,
                 assignment,
@@ -427,6 +433,7 @@ def _workers(
         objective=observation.objective,
         least=pinned_least(observation.catalog, inventory, least),
         interference=observation.interference,
+        room=observation.room.part,
         before=before,
     )
     if not any(counts.values()):

@@ -43,6 +43,7 @@ def unchanged(before: Observation, now: Observation) -> bool:
         and before.objective is now.objective
         and before.eviction == now.eviction
         and (before.watched, before.elastic) == (now.watched, now.elastic)
+        and before.room.part == now.room.part
         and (before.transport_ms, before.seed) == (now.transport_ms, now.seed)
     ):
         return False

@@ -23,7 +23,7 @@ from planner.simulation.fleet import Fleet, Replica, Ticket, Worker
 from planner.simulation.loads import Loads
 from planner.simulation.memory import ToldLadder, memories_of
 from planner.simulation.played_latencies import played_latencies
-from planner.simulation.policy import Learning, Policy, Refusable, Replied, Targeting
+from planner.simulation.policy import Judged, Learning, Policy, Refusable, Replied, Targeting
 from planner.simulation.queries import drawn_again, queries_of
 from planner.simulation.setting import Setting
 from planner.simulation.shared_cores import on_shared_cores
@@ -74,6 +74,7 @@ class Engine:
         self._refused = self.policy.refused if isinstance(self.policy, Refusable) else None
         self._begun = self.policy.begun if isinstance(self.policy, Targeting) else None
         self._ran = self.policy.ran if isinstance(self.policy, Learning) else None
+        self._judged = self.policy.came_to if isinstance(self.policy, Judged) else None
         self._hears = self.policy if isinstance(self.policy, Replied) else None
         self._memories = memories_of(setting, self.policy, fleet.asked)
         self.devices = Devices(
@@ -152,6 +153,9 @@ class Engine:
             self._at(next_ms, self._look_again)
 
     def _tick(self, number: int) -> None:
+        if self._judged is not None:
+            tally = self.tally
+            self._judged(sum(tally.punctual), sum(tally.late) + sum(tally.rejected))
         began_s = self._clock_s()
         actions = list(self.policy.tick(self._now_ms / 1_000))
         self.tally.plans_s.append(self._clock_s() - began_s)

@@ -68,6 +68,16 @@ class Refusable(Protocol):
 
 
 @runtime_checkable
+class Judged(Protocol):
+    """A policy that also wants to know what queries come to, as gateways count it."""
+
+    def came_to(self, in_time: int, lost: int) -> None:
+        """Before each tick: how many queries were in time so far, and how many were late or
+        refused."""
+        ...
+
+
+@runtime_checkable
 class Replied(Protocol):
     """A policy whose gateways know of a worker's queue only what its replies say."""
 

@@ -31,10 +31,12 @@ from planner.types.queries import (
     RefusalCode,
 )
 from planner.types.ticks import (
+    WHOLE_ROOM,
     Action,
     Decision,
     Demand,
     DemandClass,
+    KeptRoom,
     Load,
     Objective,
     Observation,
@@ -54,6 +56,7 @@ __all__ = [
     "RETURN_MS",
     "TOLD_AGAIN_MS",
     "TRANSPORT_MS",
+    "WHOLE_ROOM",
     "Action",
     "Candidate",
     "Choice",
@@ -64,6 +67,7 @@ __all__ = [
     "FormingBatch",
     "FrontierBranch",
     "FrontierLeaf",
+    "KeptRoom",
     "Load",
     "Objective",
     "Observation",

@@ -134,6 +134,19 @@ def class_of(demand: Demand) -> DemandClass:
     return (demand.task, demand.latency_ms, demand.accuracy, demand.variant)
 
 
+class KeptRoom(NamedTuple):
+    """How much of the room for chance fleets are sized with, and why."""
+
+    part: float = 1.0
+    """Of the whole room, from 0 to 1."""
+    asked: float = 0.0
+    """Queries lately, by which it is so much."""
+    lost: float = 0.0
+    """Of these, those that were refused for want of time or room, or late."""
+
+
+WHOLE_ROOM = KeptRoom()
+
 INVENTORY = "the inventory"
 """What says how many workers there should be, where plans do not."""
 
@@ -161,6 +174,8 @@ class Observation:
     envelope: tuple[Demand, ...] | None = None
     """What workers are to be there for, by class (``planner.forecasting.provisioning``). None where
     it is not known; then it is ``expected``."""
+    room: KeptRoom = WHOLE_ROOM
+    """How much of the room for chance workers are to be there for, beyond the envelope."""
     watched: float = 1.0
     """Which part of the inventory may be stopped, from 0 to 1: all of it once demand has been
     observed for long enough."""

@@ -29,8 +29,9 @@ class Class(NamedTuple):
     floor: float | None = None
 
 
-def row_ms(ground: Ground, asked: Class) -> dict[DeviceKindName, float]:
-    """Least device time of one query on each device kind that can serve the class."""
+def row_ms(ground: Ground, asked: Class, most: int | None = None) -> dict[DeviceKindName, float]:
+    """Least device time of one query on each device kind that can serve the class, in batches of
+    at most so many."""
     accurate = {
         v.name
         for v in ground.catalog.variants
@@ -40,7 +41,7 @@ def row_ms(ground: Ground, asked: Class) -> dict[DeviceKindName, float]:
     for profile in ground.catalog.profiles:
         if profile.task != asked.task or profile.variant not in accurate:
             continue
-        best = Curve(latency_points(profile)).cheapest((asked.latency_ms - OVERHEAD_MS) / 2)
+        best = Curve(latency_points(profile)).cheapest((asked.latency_ms - OVERHEAD_MS) / 2, most)
         if best is not None:
             least_ms = min(best.unit_ms, found.get(profile.device_kind, best.unit_ms))
             found[profile.device_kind] = least_ms

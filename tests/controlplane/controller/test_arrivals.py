@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from controlplane.controller.arrivals import Arrivals
+from controlplane.controller.outcome_counts import OutcomeCounts
 from controlplane.demand_counters import counter_name
 from planner.forecasting.demand_estimator import DemandEstimator
 from planner.forecasting.estimator_of import DEMAND_WEIGHT as WEIGHT
@@ -143,3 +144,34 @@ def test_a_gateway_that_has_stopped_reporting_is_asked_nothing_before_long() -> 
         arrivals.count({"g1": told}, CATALOG, at_s)
     [faded] = arrivals.demand
     assert faded.qps == pytest.approx((1 - WEIGHT) * WEIGHT * 100)
+
+
+def outcome_report(met: int, missed: int = 0, **errors: int) -> dict[str, Any]:
+    """Of a gateway that answered so many queries since it started."""
+    tasks = {"digits": {"met": met, "missed": missed, "errors": errors}}
+    return {"demand": {KEY: met + missed + sum(errors.values())}, "tasks": tasks}
+
+
+def test_what_gateways_say_of_answers_and_refusals_reaches_the_room_for_chance() -> None:
+    """Steps of provisioning are of ten seconds; what was asked wrongly is nobody's want of room."""
+    arrivals = Arrivals(DemandEstimator(Objective.COST, settled_s=72.0))
+    for second in range(40):
+        arrivals.count(
+            {"g1": outcome_report(1_000 * second, INVALID_INPUT=second)}, CATALOG, second
+        )
+    assert arrivals.estimator.room.part == 1.0 - 3 / 20
+    assert arrivals.estimator.room.lost == 0.0
+    for second in range(40, 60):
+        late = outcome_report(1_000 * second, second - 39, OVERLOADED=10 * (second - 39))
+        arrivals.count({"g1": late}, CATALOG, second)
+    assert arrivals.estimator.room.part == 1.0
+    assert arrivals.estimator.room.lost > 0.0
+
+
+def test_a_gateway_that_counts_anew_says_nothing_of_the_room_for_once() -> None:
+    counts = OutcomeCounts()
+    assert counts.growth({"g1": outcome_report(100, COLD=5)}) == (0, 0)
+    assert counts.growth({"g1": outcome_report(90, COLD=7)}) == (0, 0)
+    assert counts.growth({"g1": outcome_report(95, COLD=8), "g2": outcome_report(7)}) == (5, 1)
+    assert counts.growth({"g2": outcome_report(8, NO_WORKERS=2)}) == (1, 2)
+    assert counts.growth({"g2": {"demand": {}}}) == (0, 0)

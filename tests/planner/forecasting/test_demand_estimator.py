@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from planner.forecasting.demand import SloClass
 from planner.forecasting.demand_estimator import DemandEstimator, Least
-from planner.types import Objective
+from planner.types import WHOLE_ROOM, Objective
 from tests.planner.builders import DIGITS, catalog, kind, profile, variant
 from variants.types import CatalogSnapshot, TaskName
 
@@ -169,3 +169,51 @@ def test_the_least_of_a_window_is_never_forgotten_and_nothing_is_made_up(
                 assert answer <= min(window)
             assert answer is None or answer in {v for at_s, v in of_key if at_s >= now_s - 250.0}
             assert least.items().get(key) == answer
+
+
+def judged(it: DemandEstimator, begin_s: int, end_s: int, lost: float) -> None:
+    """A thousand queries a second, of which so many are lost."""
+    for second in range(begin_s, end_s):
+        it.came_to(1_000 - lost, lost)
+        watch(it, second, second + 1, qps=1_000)
+
+
+def test_the_room_for_chance_follows_what_queries_come_to() -> None:
+    it = estimator()
+    judged(it, 0, 10, lost=0)
+    assert (it.room.part, it.room.lost) == (0.5, 0.0)
+    assert it.room.asked == pytest.approx(10_000, rel=0.01)
+    judged(it, 10, 11, lost=100)
+    assert it.room.part == 1.0
+    assert it.room.lost == pytest.approx(100)
+
+
+def test_what_is_lost_while_an_installation_begins_says_nothing_of_the_room() -> None:
+    it = estimator(settled_s=720.0)
+    judged(it, 0, 9, lost=100)
+    assert it.room == WHOLE_ROOM
+    judged(it, 9, 20, lost=0)
+    assert (it.room.part, it.room.lost) == (0.45, 0.0)
+
+
+def test_what_nobody_has_judged_leaves_the_room_as_it_is() -> None:
+    it = estimator()
+    watch(it, 0, 60, qps=1_000)
+    assert it.room == WHOLE_ROOM
+
+
+@pytest.mark.parametrize("objective", [Objective.ACCURACY, Objective.ENERGY])
+def test_only_cost_has_less_than_the_whole_room(objective: Objective) -> None:
+    it = DemandEstimator(objective, step_s=1.0, horizon_s=1.0, settled_s=30.0)
+    judged(it, 0, 10, lost=0)
+    assert it.room == WHOLE_ROOM
+
+
+def test_the_room_is_remembered_and_a_memory_from_before_it_was_followed_has_all_of_it() -> None:
+    one, other, old = estimator(), estimator(), estimator()
+    judged(one, 0, 10, lost=0)
+    memory = one.memory()
+    other.recall(memory, 0.0, 10.0)
+    assert other.room == one.room
+    old.recall({name: part for name, part in memory.items() if name != "room"}, 0.0, 10.0)
+    assert old.room == WHOLE_ROOM

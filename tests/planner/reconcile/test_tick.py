@@ -15,6 +15,7 @@ from planner.solver.problem import Problem, Solution
 from planner.types import (
     Decision,
     Demand,
+    KeptRoom,
     Load,
     Objective,
     Observation,
@@ -497,6 +498,33 @@ def test_workers_go_as_far_as_the_demand_was_watched() -> None:
 
 def test_workers_are_there_for_the_envelope_though_less_is_expected() -> None:
     assert scaled(elastic(20.0, running=1, envelope=(demand(150.0),))) == [3]
+
+
+def test_with_less_room_for_chance_fewer_workers_suffice_but_never_for_more_than_all_of_time() -> (
+    None
+):
+    """150 queries a second take one and a half of two workers, and chance asks for a third."""
+    assert scaled(elastic(150.0, running=3, room=KeptRoom(0.0))) == [2]
+    assert scaled(elastic(150.0, running=2, room=KeptRoom(1.0))) == [3]
+    assert scaled(elastic(201.0, running=2, room=KeptRoom(0.0))) == [3]
+
+
+def test_a_plan_says_why_there_are_so_many_workers() -> None:
+    seen = elastic(
+        150.0, running=3, envelope=(demand(160.0),), room=KeptRoom(0.4, asked=12_000, lost=3)
+    )
+    assert tick(seen).plan.explanation[0] == (
+        "Workers are there for 160 rows per second, where 150 are expected: as many as needed. "
+        "40 % of the room for chance is kept, as 0.025 % of some 12,000 queries were late, or "
+        "refused for want of time or room, lately."
+    )
+    unknown = elastic(150.0, running=3, envelope=(demand(160.0),))
+    assert tick(unknown).plan.explanation[0] == (
+        "Workers are there for 160 rows per second, where 150 are expected: as many as needed."
+    )
+    assert not any(
+        "Workers are there" in one for one in tick(replace(seen, elastic=False)).plan.explanation
+    )
 
 
 def test_without_any_demand_one_worker_stays() -> None:

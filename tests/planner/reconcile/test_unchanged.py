@@ -10,7 +10,7 @@ from planner.reconcile.tick import tick
 from planner.reconcile.unchanged import unchanged
 from planner.solver.greedy import greedy
 from planner.solver.problem import Problem, Solution
-from planner.types import Decision, Objective, Observation, ReplicaReport
+from planner.types import Decision, KeptRoom, Objective, Observation, ReplicaReport
 from tests.planner.builders import catalog, demand, observation, profile, replica, report, variant
 from variants.types import DeviceKindName, ReplicaState
 
@@ -49,6 +49,7 @@ def test_the_same_decision_is_given_again_when_only_time_went_on() -> None:
         replace(seen(), demand=(demand(11.0),)),
         replace(seen(), inventory={}),
         replace(seen(), watched=0.5),
+        replace(seen(), room=KeptRoom(0.5)),
         replace(seen(), declared=("A peak is coming.",)),
         replace(seen(), corrected=True),
         replace(seen(), workers=seen().workers[:1]),

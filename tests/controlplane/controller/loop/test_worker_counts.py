@@ -1,7 +1,7 @@
 """How many workers of each kind run."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import Any, cast
@@ -10,6 +10,8 @@ import pytest
 
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.fleet_targets import ONE_MORE
+from controlplane.controller.learned_state import decoded
+from planner.forecasting.chance_room import STAGES
 from planner.types import Decision
 from tests.controlplane.controller.loop.asked import A, B, crowd, routed
 from tests.controlplane.fleet import KIND, LocalCluster, eventually, fleet
@@ -266,3 +268,37 @@ async def test_after_a_restart_no_worker_goes_before_the_demand_is_known_anew(
         began_s = monotonic()
         await crowd(it, lambda: monotonic() - began_s > 2.0, qps=5)
         assert it.cluster.scaled == []
+
+
+async def test_the_room_for_chance_follows_what_gateways_count_and_survives_a_restart(
+    tmp_path: Path,
+) -> None:
+    """A step of ten seconds in which nothing is lost takes a stage of it."""
+
+    def room() -> Mapping[str, Any]:
+        found = it.catalog.learned("demand")
+        assert found is not None
+        kept: Mapping[str, Any] = decoded(found[1])["estimator"]["room"]
+        return kept
+
+    async with fleet(tmp_path, workers=1, elastic=True, linger_s=60.0) as it:
+        it.register("a")
+        first = it.control()
+        await it.until_ready(w1=[A])
+        began_s = monotonic()
+        while (passed_s := monotonic() - began_s) < 13.0:
+            rows = int(1_000 * passed_s)
+            told = {"met": rows, "missed": 0, "errors": {"OVERLOADED": 10, "INVALID_INPUT": rows}}
+            demand = {"digits|100.0|": 2 * rows + 10}
+            await it.live.put_gateway("g1", {"demand": demand, "tasks": {"digits": told}})
+            await asyncio.sleep(0.2)
+        await first.stop()
+        learned = room()
+        assert learned["stages"][-1] == STAGES - 1
+        assert learned["lost"] == 0.0  # a gateway counts from its second report on
+        assert 5_000 < learned["asked"] < 14_000
+
+        second = it.control()
+        await eventually(lambda: it.catalog.ticks(1)[0].body["epoch"] == 2)
+        await second.stop()
+        assert room()["stages"] == learned["stages"]
