@@ -125,6 +125,7 @@ class Modelless:
         return self._choose(query, now_ms)
 
     def refused(self, query: Query, worker: WorkerId, now_ms: float) -> None:
+        self._congestion.had_no_time(worker, query, now_ms)
         self._congestion.refused(now_ms, twice=query if query.avoid is not None else None)
         self._live.refused(query, worker, now_ms)
 

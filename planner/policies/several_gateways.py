@@ -184,6 +184,7 @@ class SeveralGateways(Modelless):
         if there is not None:
             gateway.hears(there, now_ms)
         twice = query if query.avoid is not None else None
+        gateway.congestion.had_no_time(worker, query, now_ms)
         gateway.congestion.refused(now_ms, twice=twice)
         self._live.refused(query, worker, now_ms)
 

@@ -14,7 +14,7 @@ from bisect import bisect_right
 
 from planner.selection.load_balancing import compared, expected_first
 from planner.selection.open_batches import OpenBatches
-from planner.selection.prices import UsualFills, exhausted, priced, quickest
+from planner.selection.prices import Offers, UsualFills, exhausted, priced, quickest
 from planner.selection.refusal import crowded, shed
 from planner.selection.route_targets import RouteTargets
 from planner.selection.routes import RouteTable
@@ -22,7 +22,7 @@ from planner.selection.select import Pick, earliest, load_or_refuse, select
 from planner.selection.shedding import Shedding
 from planner.types import Choice, Query, Reason, Refusal, Snapshot, WorkerView
 from variants.slots import tuple_of
-from variants.types import Prefer, WorkerId
+from variants.types import Prefer, TaskName, WorkerId
 
 # Looking a member up in its enumeration takes ten times as long as a name.
 ACCURACY, LATENCY, PLANNED = Prefer.ACCURACY, Prefer.LATENCY, Reason.PLANNED
@@ -48,6 +48,15 @@ WINDOW_REGAINED_PER_S = 0.1
 """By this the window grows in each second without a refusal."""
 SHED_WINDOW = 0.1
 """Above this window nothing is shed: quicker variants make room first."""
+FULL_MS = 50.0
+"""So long a worker that had no time for a query is thought to have none for others of its task
+either. How long its queue is says nothing of that: what waits there may have to be done first
+(docs/decisions/0042-several-gateways.md)."""
+FULL_WINDOW = 0.5
+"""Above this window that is heeded. Below it all are full, and each refusal that is spared is one
+by which the window would have narrowed (docs/decisions/0042-several-gateways.md has the sweep)."""
+MOST_FULL = 4_096
+"""So many workers and tasks are remembered before those are forgotten that are over."""
 ROOM = 0.3
 """Part of what is left of its deadline that a query may wait at a worker that has room for it: as
 after many refusals, 0.6 times half of it. Who finds one is not shed."""
@@ -62,7 +71,8 @@ class CongestionWindow:
     """
 
     __slots__ = (
-        "_asked_ms", "_at_ms", "_average", "_since_ms", "_value", "batches", "shedding", "usual",
+        "_asked_ms", "_at_ms", "_average", "_full", "_since_ms", "_value", "batches", "shedding",
+        "usual",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -75,6 +85,21 @@ class CongestionWindow:
         self._since_ms = 0.0
         self._average = WINDOW
         self._asked_ms = 0.0
+        self._full: dict[tuple[WorkerId, TaskName], tuple[float, float]] = {}
+        """Until when a worker is thought to have no time for a task, and the latency SLO of the
+        query that it had none for."""
+
+    def had_no_time(self, worker: WorkerId, query: Query, now_ms: float) -> None:
+        """A worker said that it has no time for a query."""
+        if len(self._full) >= MOST_FULL:
+            self._full = {key: full for key, full in self._full.items() if full[0] > now_ms}
+        self._full[worker, query.task] = (now_ms + FULL_MS, query.latency_ms)
+
+    def is_full(self, worker: WorkerId, query: Query, now_ms: float) -> bool:
+        """Whether a worker had no time a moment ago for a query of the same task that could wait as
+        long as this one."""
+        full = self._full.get((worker, query.task)) if self._full else None
+        return full is not None and now_ms < full[0] and query.latency_ms <= full[1]
 
     def lasts(self, window: float, now_ms: float) -> bool:
         """Whether the window has been small for some time; ``window`` is what it is now."""
@@ -144,9 +169,8 @@ def choose(
         if offers is None:
             return select(snapshot, query, now_ms)
         window = congestion.at(now_ms)
-        batches, usual = congestion.batches, congestion.usual
-        if batches.snapshot is not snapshot:
-            batches.keep(snapshot, now_ms)
+        if congestion.batches.snapshot is not snapshot:
+            congestion.batches.keep(snapshot, now_ms)
         transport_ms = snapshot.transport_ms
         if (
             window <= SHED_WINDOW
@@ -159,8 +183,7 @@ def choose(
                 return roomy
             congestion.shedding.shed()
             return shed(snapshot, query, now_ms)
-        elsewhere = ELSEWHERE if congestion.lasts(window, now_ms) else 1.0
-        own = priced(offers, batches, usual, query, now_ms, transport_ms, window, elsewhere)
+        own = _worth_most(offers, congestion, query, now_ms, transport_ms, window)
         own = own or quickest(offers, query, now_ms, transport_ms)
         if own is not None:
             return own
@@ -175,6 +198,30 @@ def choose(
         if own is not None:
             return own
     return _elsewhere(snapshot, routes, targets, congestion.overflow(now_ms), query, now_ms)
+
+
+def _worth_most(
+    offers: Offers,
+    congestion: CongestionWindow,
+    query: Query,
+    now_ms: float,
+    transport_ms: float,
+    window: float,
+) -> Choice | None:
+    """The choice that is worth most at the workers' prices. Where its worker had no time for such a
+    query a moment ago, it is another one's, if there is one of which that is not known."""
+    batches, usual = congestion.batches, congestion.usual
+    elsewhere = ELSEWHERE if congestion.lasts(window, now_ms) else 1.0
+    own = priced(offers, batches, usual, query, now_ms, transport_ms, window, elsewhere)
+    if own is None or window <= FULL_WINDOW or query.avoid is not None:
+        return own
+    if not congestion.is_full(own.worker.id, query, now_ms):
+        return own
+    second = query._replace(avoid=own.worker.id)
+    other = priced(offers, batches, usual, second, now_ms, transport_ms, window, elsewhere)
+    if other is None or congestion.is_full(other.worker.id, query, now_ms):
+        return own
+    return other
 
 
 def _elsewhere(

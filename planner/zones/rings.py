@@ -250,6 +250,11 @@ class _CongestionOfAll(CongestionWindow):
         self._rings = rings
         self._of = of
 
+    def had_no_time(self, worker: WorkerId, query: Query, now_ms: float) -> None:
+        ring = self._of.get(worker)
+        if ring is not None:
+            ring.congestion.had_no_time(worker, query, now_ms)
+
     def refused(
         self, now_ms: float, by: WorkerId | None = None, *, twice: Query | None = None
     ) -> None:

@@ -110,6 +110,7 @@ class Compared(Watched):
     def refused(self, query: Query, worker: WorkerId, now_ms: float) -> None:
         super().refused(query, worker, now_ms)
         twice = query if query.avoid is not None else None
+        self.gateway.path.congestion.had_no_time(worker, query, now_ms)
         self.gateway.path.congestion.refused(now_ms, twice=twice)
 
     def tick(self, now_s: float) -> Iterable[Action]:

@@ -200,6 +200,7 @@ class InFlight(OneAnswer):
             held_back = OVER_SHARE in (self.why, why)
             path.refused(query, worker.id, now_ms, twice=self.tries >= TRIES and not held_back)
             if self.candidate is not None and why != OVER_SHARE:
+                path.congestion.had_no_time(worker.id, query, now_ms)
                 standing = path.standing(query, now_ms)
                 path.lately.add(query.task, standing, now_ms)
                 path.refusals.add(

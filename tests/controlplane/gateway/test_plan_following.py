@@ -12,6 +12,7 @@ from controlplane.gateway.query.parsing import parse_v1
 from controlplane.gateway.query.query_path import QueryPath
 from planner.selection.plan_following import WINDOW
 from planner.selection.routes import resolve
+from planner.types import Query
 from tests.controlplane.fleet import FailingCatalog
 from tests.controlplane.serving import (
     DOUBLE,
@@ -218,6 +219,9 @@ async def test_a_query_that_is_refused_on_its_route_is_tried_once_elsewhere() ->
     path.ask()
     assert (path.answers, path.first.asked, path.second.asked) == ([200], 1, 1)
     assert path.window < WINDOW
+    like_it = Query(DIGITS, 1, NOW_MS, LATENCY_MS)
+    full = [path.path.congestion.is_full(WorkerId(name), like_it, NOW_MS) for name in ("w1", "w2")]
+    assert full == [True, False], "it is remembered who had no time"
 
 
 async def test_each_refusal_narrows_the_window_and_a_query_is_answered_once() -> None:

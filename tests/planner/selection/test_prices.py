@@ -15,7 +15,13 @@ from planner.selection.menus import (
     menu_groups,
     price_range,
 )
-from planner.selection.plan_following import CongestionWindow, choose
+from planner.selection.plan_following import (
+    FULL_MS,
+    FULL_WINDOW,
+    MOST_FULL,
+    CongestionWindow,
+    choose,
+)
 from planner.selection.prices import UsualFills
 from planner.selection.route_targets import ROOM
 from planner.selection.routes import RouteTable, resolve
@@ -211,6 +217,60 @@ def test_where_a_worker_has_refused_it_a_query_goes_to_what_fits_more_than_just(
     second = one._replace(avoid=WorkerId("w1"))
     assert chosen({}, second)[0] == "fair"
     assert chosen({}, second._replace(latency_ms=60.0))[0] == "best"
+
+
+def test_who_had_no_time_a_moment_ago_is_not_asked_first() -> None:
+    """It said so of a query of the same task that could wait for as long."""
+    view = fleet({"w1": 5.0, "w2": 8.0, "w3": 60.0})
+    congestion = CongestionWindow()
+
+    def goes_to(one: Query, now_ms: float = NOW_MS) -> str:
+        found = choose(view, table(view), congestion, one, now_ms)
+        assert isinstance(found, Choice)
+        return found.worker.id
+
+    assert goes_to(asked()) == "w1"
+    congestion.had_no_time(WorkerId("w1"), asked(), NOW_MS)
+    assert goes_to(asked()) == goes_to(asked(90.0)) == "w2"
+    assert goes_to(asked(150.0)) == "w1"
+    assert goes_to(asked()._replace(avoid=WorkerId("w2"))) == "w1"
+    later_ms = NOW_MS + FULL_MS
+    assert goes_to(asked()._replace(received_ms=later_ms), later_ms) == "w1"
+
+
+def test_once_many_are_refused_who_had_no_time_is_asked_all_the_same() -> None:
+    """Each refusal narrows the window, by which answers become quicker."""
+    view = fleet({"w1": 5.0, "w2": 8.0, "w3": 60.0})
+    congestion = CongestionWindow()
+    while congestion.at(NOW_MS) > FULL_WINDOW:
+        congestion.refused(NOW_MS)
+    before = choose(view, table(view), congestion, asked(), NOW_MS)
+    assert isinstance(before, Choice)
+    congestion.had_no_time(before.worker.id, asked(), NOW_MS)
+
+    assert choose(view, table(view), congestion, asked(), NOW_MS) == before
+
+
+def test_where_nobody_had_time_the_best_is_asked_all_the_same() -> None:
+    view = fleet({"w1": 5.0, "w2": 8.0, "w3": 60.0})
+    congestion = CongestionWindow()
+    for name in ("w1", "w2", "w3"):
+        congestion.had_no_time(WorkerId(name), asked(), NOW_MS)
+
+    found = choose(view, table(view), congestion, asked(), NOW_MS)
+    assert isinstance(found, Choice)
+    assert found.worker.id == "w1"
+
+
+def test_of_who_had_no_time_what_is_over_is_forgotten_once_it_is_much() -> None:
+    congestion = CongestionWindow()
+    for number in range(MOST_FULL):
+        congestion.had_no_time(WorkerId(f"w{number}"), asked(), NOW_MS)
+    later_ms = NOW_MS + FULL_MS
+    congestion.had_no_time(WorkerId("new"), asked(), later_ms)
+
+    assert congestion.is_full(WorkerId("new"), asked(), later_ms)
+    assert len(congestion._full) == 1
 
 
 def test_floors_and_ceilings_are_kept() -> None:

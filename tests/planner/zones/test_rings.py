@@ -217,6 +217,17 @@ def test_a_refusal_narrows_the_window_of_the_zone_that_refused() -> None:
     assert edge.at(NOW_MS + 6) == before
 
 
+def test_who_had_no_time_is_known_in_its_zone() -> None:
+    place = Place()
+    edge, core = (ring.congestion for ring in place.rings._rings.values())
+    one = query(latency_ms=100.0)
+    place.rings.congestion.had_no_time(WorkerId("e1"), one, NOW_MS)
+    place.rings.congestion.had_no_time(WorkerId("gone"), one, NOW_MS)
+
+    assert edge.is_full(WorkerId("e1"), one, NOW_MS)
+    assert not core.is_full(WorkerId("e1"), one, NOW_MS)
+
+
 def test_what_a_worker_tells_of_its_queue_is_known_in_its_zone() -> None:
     place = Place()
     edge, core = (ring.congestion.batches for ring in place.rings._rings.values())
