@@ -33,6 +33,7 @@ from controlplane.client.exchange import (
     connection_options,
     feedback_content,
     in_trace,
+    left_unanswered,
     named_url,
     query_content,
     read_document,
@@ -203,10 +204,17 @@ class Client:
     def _post(
         self, path: str, content: bytes, headers: Mapping[str, str], timeout_s: float
     ) -> "httpx.Response":
+        """Ask a query; once more where a kept connection was closed as it was asked."""
+        sent: dict[str, Any] = {
+            "content": content, "headers": in_trace(headers), "timeout": timeout_s
+        }  # fmt: skip
         with typed_failures(self.url, timeout_s):
-            return self._http.post(
-                path, content=content, headers=in_trace(headers), timeout=timeout_s
-            )
+            try:
+                return self._http.post(path, **sent)
+            except Exception as error:
+                if not left_unanswered(error):
+                    raise
+            return self._http.post(path, **sent)
 
     def explain(
         self,

@@ -24,6 +24,8 @@ PATH = "/v1/query"
 EXPLAIN_PATH = "/v1/explain"
 FEEDBACK_PATH = "/v1/feedback"
 HEADERS = {"Content-Type": "application/json"}
+UNANSWERED = "without sending a response"
+"""What httpx says where a connection ends before the answer begins."""
 LENGTH = "Inference-Header-Content-Length"
 """The header that says how much of a body is JSON, where bytes of arrays follow it."""
 
@@ -245,6 +247,14 @@ def typed_failures(url: str, timeout_s: float) -> Iterator[None]:
                 f"what answers at {url} speaks no HTTP; a gateway has a port of its own for gRPC"
             ) from error
         raise ReplicaLost(f"the connection to {url} broke: {error}") from error
+
+
+def left_unanswered(error: Exception) -> bool:
+    """Whether a connection ended before a byte of the answer: most likely one that was kept from an
+    earlier request, and whose gateway, or a proxy, closed it in that moment."""
+    import httpx
+
+    return isinstance(error, httpx.RemoteProtocolError) and UNANSWERED in str(error)
 
 
 def _why(error: Exception) -> str:

@@ -1,5 +1,10 @@
 """What a gateway could say, at the wire's other end."""
 
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -97,6 +102,62 @@ def test_a_connection_that_breaks_is_a_lost_replica() -> None:
     with answering(answer) as client, pytest.raises(ReplicaLost) as refused:
         client.query("a", [[0]])
     assert refused.value.retryable
+
+
+def read_request(connection: socket.socket) -> bool:
+    """Whether one came, of which the head says how long its body is."""
+    got = b""
+    while b"\r\n\r\n" not in got:
+        if not (more := connection.recv(4096)):
+            return False
+        got += more
+    head, _, body = got.partition(b"\r\n\r\n")
+    length = next(
+        int(line.split(b":")[1])
+        for line in head.lower().split(b"\r\n")
+        if b"content-length" in line
+    )
+    while len(body) < length:
+        body += connection.recv(4096)
+    return True
+
+
+@contextmanager
+def closing(answered: list[int]) -> Iterator[str]:
+    """A gateway that answers so many requests on each of its connections, and closes it when the
+    next one has come; its URL."""
+    body = json.dumps(BODY).encode()
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            for requests in answered:
+                connection, _ = server.accept()
+                with connection:
+                    for _ in range(requests):
+                        read_request(connection)
+                        connection.sendall(reply)
+                    read_request(connection)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_kept_connection_that_is_closed_as_a_query_is_asked_loses_no_query() -> None:
+    with closing([1, 2]) as url, Client(url) as client:
+        assert [client.query("a", [[0]]).worker for _ in range(3)] == ["w1"] * 3
+
+
+async def test_nor_does_it_on_an_event_loop() -> None:
+    with closing([1, 2]) as url:
+        async with AsyncClient(url) as client:
+            assert [(await client.query("a", [[0]])).worker for _ in range(3)] == ["w1"] * 3
+
+
+def test_a_gateway_that_answers_nothing_is_asked_twice_and_no_more() -> None:
+    with closing([0, 0]) as url, Client(url) as client, pytest.raises(ReplicaLost):
+        client.query("a", [[0]])
 
 
 def test_what_speaks_no_http_is_no_gateway() -> None:
