@@ -19,6 +19,8 @@ UPLOAD = "/v1/models"
 
 METRICS = "/metrics"
 EMBEDDINGS = "/v1/embeddings"
+MODELS = "/v1/models"
+"""What OpenAI's clients list."""
 
 CONTROL_BODY = 2**18
 """Bytes of any other body that is no query: it is read on the event loop."""
@@ -116,7 +118,8 @@ def asks(method: str, path: str) -> bool:
         return method == "POST"
     if path == "/v2/repository/index" or is_query(path.encode("latin-1", "replace")):
         return True
-    return method in ("GET", "HEAD") and (path == "/v2" or path.startswith("/v2/"))
+    looks = path in (MODELS, "/v2") or path.startswith("/v2/")
+    return looks and method in ("GET", "HEAD")
 
 
 def _body(scope: Message, most: int) -> ModellessError | None:

@@ -83,6 +83,8 @@ async def test_a_key_opens_queries_and_nothing_else(guarded: Served) -> None:
     for path, status in (
         ("/v2/models/letters", 200),
         ("/v2/health/ready", 200),
+        ("/v1/models", 200),
+        ("/v1/models/letters/fast", 403),
         ("/v1/tasks", 403),
         ("/v1/clients", 403),
         ("/metrics", 403),
