@@ -182,10 +182,14 @@ async def _kinds_there(context: ApiContext) -> set[str] | None:
 
 async def _tell_live(context: ApiContext, rows: Iterable[VariantSchema]) -> None:
     live, said = await _live(context), await context.live.feedback()
-    counted = read((await context.told()).get("accuracies", ()))
+    told = await context.told()
+    counted, contradicted = (read(told.get(name, ())) for name in ("accuracies", "contradicted"))
     for row in rows:
-        if found := counted.get((TaskName(row.task), VariantName(row.name))):
+        key = TaskName(row.task), VariantName(row.name)
+        if found := counted.get(key):
             row.counted_accuracy = found.accuracy
+        if found := contradicted.get(key):
+            row.said_accuracy = found.accuracy
         right, wrong = said.get(row.task, {}).get(row.name, (0, 0))
         if right or wrong:
             row.live_accuracy, row.live_accuracy_rows = right / (right + wrong), right + wrong

@@ -166,6 +166,11 @@ class VariantSchema(Schema):
         None, description="By what clients have said of its answers; null where nobody has."
     )
     live_accuracy_rows: int = Field(0, description="Rows of which they have.")
+    said_accuracy: float | None = Field(
+        None,
+        description="The same of what was said lately, where that is something else than"
+        " `accuracy`, and no chance.",
+    )
     counted_accuracy: float | None = Field(
         None,
         description="What queries and plans go by in place of `accuracy`, where clients say"

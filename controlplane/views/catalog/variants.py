@@ -149,6 +149,7 @@ def _row(
         accuracy_rows=variant.accuracy_rows,
         live_accuracy=None,
         live_accuracy_rows=0,
+        said_accuracy=None,
         counted_accuracy=None,
         agreement=variant.agreement,
         note=variant.note,

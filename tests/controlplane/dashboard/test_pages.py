@@ -257,6 +257,18 @@ def test_rules_of_operators_are_shown_and_mark_their_variants(page: Page) -> Non
     assert "The plan is frozen since" in shown["plan"]
 
 
+def test_what_clients_say_of_a_variant_marks_it_where_it_is_not_what_was_measured(
+    page: Page,
+) -> None:
+    page.live.told = {
+        "contradicted": [["digits", INT8, 0.5, 40], ["digits", FP32, 0.625, 80]],
+        "accuracies": [["digits", FP32, 0.625, 80]],
+    }
+    variants = page.shown()["variants"]
+    assert f"{INT8} live 50.00 % by feedback " in variants
+    assert f"{FP32} live 62.50 % by feedback, counts" in variants
+
+
 def test_a_canary_stands_beside_the_live_versions(page: Page) -> None:
     assert "hidden" in page.shown()["canaries-part.is"]
     model = ModelName("mlp")
