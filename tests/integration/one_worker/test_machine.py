@@ -93,7 +93,9 @@ def test_a_taken_port_says_so(digits: Deployment, tmp_path: Path) -> None:
             check=False,
         )
     assert result.returncode == 1
-    assert f"127.0.0.1:{digits.port} cannot be used" in result.stderr
+    where = f"127.0.0.1:{digits.port}"
+    assert f"another installation that runs, or starts, has {where}" in result.stderr
+    assert "choose another port with --port or MODELLESS_PORT" in result.stderr
 
 
 def test_the_command_line_reads_and_asks(
