@@ -10,15 +10,20 @@ meant for is up, which takes a whole deployment half a minute. Below 20,000 are 
 workers (10,002 to 19,999) and of well-known services."""
 _RANDOM = SystemRandom()
 """A test that sets a seed shall not have all processes draw the same ports."""
+_drawn: set[int] = set()
 
 
 def free_port() -> int:
-    """A port on which nothing listens, and which hardly any other test draws."""
+    """A port on which nothing listens, which this process was not given before and which hardly any
+    other test draws."""
     while True:
         port = _RANDOM.randint(FIRST, LAST)
+        if port in _drawn:  # maybe for HTTP, and now for gRPC of the same server
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+        _drawn.add(port)
         return port
