@@ -24,8 +24,8 @@ from variants.figures import apart, counted
 SPAN_S = 1_800.0
 SPAN_ROWS = 2_000
 ERROR = 1e-4
-"""The chance, in each span, that what was said contradicts by chance: with 48 spans a day, once in
-half a year of one variant at most."""
+"""The chance, for each span that begins, that what was said contradicts by chance: of a variant
+with 48 spans a day at most once in half a year."""
 MARGIN = 0.01
 """A point more or less is not worth another choice."""
 STEP = 0.005
