@@ -62,7 +62,7 @@ class Reply:
     queue_ms: float
     run_ms: float
     accuracy: float
-    """Measured, of the variant, in [0, 1]."""
+    """Of the variant, in [0, 1]: as measured, or as clients have said, where that counts."""
     cost_usd_per_1k: float
     """What happened: USD per 1,000 rows answered like these."""
     slo_met: bool
