@@ -12,7 +12,14 @@ from variants.checks.onnx_check import check_model
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("name", MODELS)
+SLOW = ("gru", "lstm", "resnet")
+"""Each takes torch a quarter of a minute and more to export and to run by its rows."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.campaign] * (name in SLOW)) for name in MODELS],
+)
 def test_a_model_of_the_collection_answers_its_rows(name: str, tmp_path: Path) -> None:
     brought = make(name, tmp_path)
     session = onnxruntime.InferenceSession(brought.path)
