@@ -12,8 +12,8 @@ from variants.checks.onnx_check import check_model
 pytestmark = pytest.mark.slow
 
 
-SLOW = ("gru", "lstm", "resnet")
-"""Each takes torch a quarter of a minute and more to export and to run by its rows."""
+SLOW = ("gru", "lstm", "resnet", "vit")
+"""Each takes torch some tens of seconds on busy cores to export and to run by its rows."""
 
 
 @pytest.mark.parametrize(
