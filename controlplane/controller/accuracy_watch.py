@@ -6,17 +6,16 @@ by it. Gateways report how many rows were right and wrong since they started, an
 differences. What was said lately is kept in the catalog for the control loop that takes over.
 """
 
-import asyncio
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from controlplane.controller.events.journal import Journal
+from controlplane.controller.kept_notes import KeptNotes
 from planner.feedback.accuracies import Accuracies, Counted
-from planner.feedback.evidence import Evidence, words
+from planner.feedback.evidence import Evidence, Finding, words
 from variants.catalog.protocol import Catalog
-from variants.types import CatalogSnapshot, Task, TaskName, VariantKey, VariantName
+from variants.types import CatalogSnapshot, Task, TaskName, Variant, VariantKey, VariantName
 
 NAME = "feedback"
 """What was said is kept under it."""
@@ -40,17 +39,14 @@ class AccuracyWatch:
         Args:
             trusted: the setting: names of tasks, or ``all``.
         """
-        self._catalog = catalog
+        self._notes = KeptNotes(catalog, NAME)
         self._journal = journal
         self._wall_s = wall_s
         self._trusted = names_of(trusted)
         self._evidence: dict[VariantKey, Evidence] = {}
         self._seen: dict[str, tuple[float, _Counts]] = {}
         """By gateway: when it reported last, and what it had counted."""
-        self._told: set[VariantKey] = set()
-        """Variants of which an event says that they are not what was measured."""
-        self.of_known, self._corrected = Accuracies(), Accuracies()
-        """Of the catalog as it was read, and as live latency has corrected it."""
+        self._accuracies = Accuracies()
         self._new = False
         """Whether there is something to be kept."""
         self._kept_s = wall_s()
@@ -61,11 +57,9 @@ class AccuracyWatch:
         Raises:
             StateUnavailable: the catalog does not answer.
         """
-        found = await asyncio.to_thread(self._catalog.learned, NAME)
-        if found is None:
+        if (kept := await self._notes.recall()) is None:
             return
         with suppress(ValueError, KeyError, TypeError, AttributeError):
-            kept = json.loads(found[1])
             evidence = {
                 (TaskName(task), VariantName(variant)): Evidence.of(each)
                 for task, variant, each in kept["evidence"]
@@ -74,8 +68,7 @@ class AccuracyWatch:
                 str(gateway): (float(at_s), dict(counts))
                 for gateway, (at_s, counts) in kept["seen"].items()
             }
-            told = {(TaskName(task), VariantName(variant)) for task, variant in kept["told"]}
-            self._evidence, self._seen, self._told = evidence, seen, told
+            self._evidence, self._seen = evidence, seen
 
     def count(self, reports: Mapping[str, Mapping[str, Any]]) -> None:
         """Take in what gateways have counted since they started."""
@@ -101,6 +94,8 @@ class AccuracyWatch:
     def judge(self, catalog: CatalogSnapshot) -> bool:
         """Compare with what was measured, and tell what contradicts; whether queries and plans go
         by another accuracy now."""
+        if not self._evidence:  # nobody says anything
+            return False
         now_s = self._wall_s()
         variants = {variant.key: variant for variant in catalog.variants}
         self._evidence = {
@@ -108,27 +103,26 @@ class AccuracyWatch:
             for key, one in self._evidence.items()
             if key in variants and (one.rows or one.finding)
         }
-        self._told &= variants.keys()
         tasks = {task.name: task for task in catalog.tasks}
-        counted: dict[VariantKey, Any] = {}
+        counted: dict[VariantKey, Finding] = {}
         for key, evidence in self._evidence.items():
-            variant = variants[key]
+            variant, before = variants[key], evidence.finding
             self._new |= evidence.judge(variant.accuracy, now_s)
             finding, trusted = evidence.finding, self._trusts(tasks[variant.task])
             if finding is not None and trusted:
                 counted[key] = finding
-            self._tell(key, evidence, variant.accuracy, variant.accuracy_rows, trusted=trusted)
-        self.of_known.know(counted)
-        return self._corrected.know(counted)
+            if (before is None) is not (finding is None):
+                self._tell(variant, evidence, trusted=trusted)
+        return self._accuracies.know(counted)
 
     def at(self, catalog: CatalogSnapshot) -> CatalogSnapshot:
-        """The catalog that plans go by, of one that live latency may have corrected."""
-        return self._corrected.at(catalog)
+        """The catalog that queries and plans go by."""
+        return self._accuracies.at(catalog)
 
     @property
     def counted(self) -> Counted:
         """What counts in place of what was measured."""
-        return self._corrected.counted
+        return self._accuracies.counted
 
     @property
     def contradicted(self) -> Counted:
@@ -145,37 +139,30 @@ class AccuracyWatch:
         now_s = self._wall_s()
         if not self._new or 0.0 <= now_s - self._kept_s < KEEP_EVERY_S:
             return
-        body = json.dumps(
-            {
-                "evidence": [[*key, one.plain()] for key, one in self._evidence.items()],
-                "seen": self._seen,
-                "told": sorted(self._told),
-            }
-        ).encode()
-        await asyncio.to_thread(lambda: self._catalog.put_learned(NAME, now_s, body, epoch=epoch))
+        notes = {
+            "evidence": [[*key, one.plain()] for key, one in self._evidence.items()],
+            "seen": self._seen,
+        }
+        await self._notes.keep(notes, now_s, epoch)
         self._kept_s, self._new = now_s, False
 
     def _trusts(self, task: Task) -> bool:
         names = {str(task.name), str(task.bucket.of) if task.bucket else ""}
         return ALL in self._trusted or bool(names & self._trusted)
 
-    def _tell(
-        self, key: VariantKey, evidence: Evidence, measured: float, rows: int, *, trusted: bool
-    ) -> None:
-        subject, finding = "/".join(key), evidence.finding
-        if finding is None and key in self._told:
-            self._told.discard(key)
+    def _tell(self, variant: Variant, evidence: Evidence, *, trusted: bool) -> None:
+        subject, finding = "/".join(variant.key), evidence.finding
+        if finding is None:
             why = "feedback says so again" if evidence.rows else "nothing was said of it for long"
             self._journal.tell("accuracy_as_measured", subject, f"{why}: what was measured counts")
-        elif finding is not None and key not in self._told:
-            self._told.add(key)
-            so = (
-                "queries and plans go by it"
-                if trusted
-                else "what was measured counts on; MODELLESS_TRUST_FEEDBACK says otherwise"
-            )
-            said = words(finding, measured, rows)
-            self._journal.tell("accuracy_differs", subject, f"{said}; {so}")
+            return
+        so = (
+            "queries and plans go by it"
+            if trusted
+            else "what was measured counts on; MODELLESS_TRUST_FEEDBACK says otherwise"
+        )
+        said = words(finding, variant.accuracy, variant.accuracy_rows)
+        self._journal.tell("accuracy_differs", subject, f"{said}; {so}")
 
 
 def names_of(trusted: str) -> frozenset[str]:

@@ -302,11 +302,11 @@ class ControlLoop:
             self._settings.tick_s,
         )
         statuses = self._workers.values()
-        self._corrected |= self._live_latency.look(self._clock_s(), self._known, statuses)
-        self._corrected |= self._hourly.moved(self._wall_s())
         self._corrected |= self._accuracy.judge(self._known)
-        catalog = self._accuracy.at(self._live_latency.alone(self._known))
-        catalog = self._hourly.at(catalog, self._wall_s())
+        known = self._accuracy.at(self._known)
+        self._corrected |= self._live_latency.look(self._clock_s(), known, statuses)
+        self._corrected |= self._hourly.moved(self._wall_s())
+        catalog = self._hourly.at(self._live_latency.alone(known), self._wall_s())
         canaries = self._canaries.demand(catalog, fleet.inventory, planning.objective)
         return Observation(
             catalog=catalog,
@@ -327,7 +327,7 @@ class ControlLoop:
             elastic=planning.elastic,
             least=least,
             layouts=self._settings.layouts,
-            measured=self._known if self._settings.layouts else None,
+            measured=known if self._settings.layouts else None,
             refused=self._change_limits.refused(self._clock_s()),
             rests=self._change_limits.rests(self._clock_s(), planning.linger_s),
             horizon_s=planning.linger_s,
@@ -428,9 +428,9 @@ class ControlLoop:
             self._headroom.gateways(reports.values())
             self._canaries.count(reports)
             self._accuracy.count(reports)
-            counts = self._accuracy.of_known.at(self._known)
-            self._arrivals.count(reports, counts, self._clock_s())
-            self._corrected |= self._zones.count(reports, counts, self._clock_s())
+            known = self._accuracy.at(self._known)
+            self._arrivals.count(reports, known, self._clock_s())
+            self._corrected |= self._zones.count(reports, known, self._clock_s())
             if self._training is not None:
                 self._training.go_on()
             self._learned.keep_on(self._leader.epoch, self._arrivals.estimator, self._calendar)

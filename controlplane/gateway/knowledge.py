@@ -22,7 +22,7 @@ from controlplane.load_specs import Specs
 from controlplane.settings import Settings
 from planner.energy import HourlyCarbon
 from planner.eviction.query_rates import QueryRates
-from planner.feedback.accuracies import Accuracies, read, with_accuracies
+from planner.feedback.accuracies import Accuracies, read
 from planner.residency.frozen_plan import frozen_by
 from planner.selection.routes import resolve
 from planner.selection.snapshot import build_snapshot
@@ -148,7 +148,7 @@ class Knowledge:
             self.catalog.tasks, tokenizers, own_texts_of(versions), tasks_of_other_texts(versions)
         )
         self.specs = Specs(self.catalog, self._store)
-        self.accuracies = accuracies_of(self.as_counted())
+        self.accuracies = accuracies_of(self.counted)
         self.variants = frozenset(variant.key for variant in self.catalog.variants)
         self.rebuild()
         return True
@@ -202,12 +202,13 @@ class Knowledge:
         """Go by what the control loop counts in place of measured accuracies; by what it told last
         where it says nothing."""
         if "accuracies" in told and self._accuracies.know(read(told["accuracies"])):
-            self.accuracies = accuracies_of(self.as_counted())
+            self.accuracies = accuracies_of(self.counted)
             self.rebuild()
 
-    def as_counted(self) -> CatalogSnapshot:
+    @property
+    def counted(self) -> CatalogSnapshot:
         """The catalog with the accuracies by which queries are answered."""
-        return with_accuracies(self.catalog, self._accuracies.counted)
+        return self._accuracies.at(self.catalog)
 
     def refresh_latencies(self, now_s: float) -> Iterator[None]:
         """Choose by what workers say of their batches, where profiles say otherwise, and notice
@@ -219,7 +220,7 @@ class Knowledge:
         self.workers.suspect_silent()
         refusing = self._refusing()
         moved = yield from self._live.looking(
-            now_s, self.catalog, self.workers.statuses(), refusing
+            now_s, self.counted, self.workers.statuses(), refusing
         )
         if now_s - self._measured_s >= MEASURE_S:
             self._measured_s = now_s
@@ -313,8 +314,7 @@ class Knowledge:
             worker.view.id: (worker.view, ready)
             for worker, ready in workers.sparing(self.slow.spared)
         }
-        catalog = self._accuracies.at(self._live.corrected(self.catalog))
-        catalog = self._hourly.at(catalog, self._wall_s)
+        catalog = self._hourly.at(self._live.corrected(self.counted), self._wall_s)
         unloadable = {
             id_: worker.unloadable for id_, worker in workers.items() if worker.unloadable
         }

@@ -33,11 +33,11 @@ class Accuracies:
     def at(self, catalog: CatalogSnapshot) -> CatalogSnapshot:
         """The catalog as it counts; itself where nothing in it has another accuracy."""
         if self._made is None or self._of is not catalog:
-            self._of, self._made = catalog, with_accuracies(catalog, self.counted)
+            self._of, self._made = catalog, _with(catalog, self.counted)
         return self._made
 
 
-def with_accuracies(catalog: CatalogSnapshot, counted: Counted) -> CatalogSnapshot:
+def _with(catalog: CatalogSnapshot, counted: Counted) -> CatalogSnapshot:
     """The catalog with these accuracies in place of its own; itself where it has none of them."""
     if not counted or not any(variant.key in counted for variant in catalog.variants):
         return catalog

@@ -2,9 +2,9 @@
 
 EVENT_KINDS = frozenset(
     {
+        "abandoned_artifacts_freed",
         "accuracy_as_measured",
         "accuracy_differs",
-        "abandoned_artifacts_freed",
         "artifact_invalid",
         "artifact_rebuilt",
         "artifacts_freed",

@@ -6,12 +6,12 @@ the control loop that takes over.
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from controlplane.controller.events.journal import Journal
+from controlplane.controller.kept_notes import KeptNotes
 from controlplane.live_state import LiveState
 from controlplane.views.canary_schemas import judged_canary
 from planner.canary.demand import CanaryDemand
@@ -43,6 +43,7 @@ class CanaryWatch:
         wall_s: Callable[[], float],
     ) -> None:
         self._catalog = catalog
+        self._notes = KeptNotes(catalog, NAME)
         self._live = live
         self._journal = journal
         self._clock_s, self._wall_s = clock_s, wall_s
@@ -59,11 +60,9 @@ class CanaryWatch:
         Raises:
             StateUnavailable: the catalog does not answer.
         """
-        found = await asyncio.to_thread(self._catalog.learned, NAME)
-        if found is None:
+        if (kept := await self._notes.recall()) is None:
             return
         with suppress(ValueError, KeyError, TypeError, AttributeError):
-            kept = json.loads(found[1])
             counted, told = dict(kept["counted"]), set(kept["told"])
             for of_share in counted.values():
                 evidence_of(of_share.values())
@@ -142,6 +141,5 @@ class CanaryWatch:
         if now_s - self._kept_s < KEEP_EVERY_S and self._told == self._told_kept:
             return
         self._kept_s, self._told_kept = now_s, frozenset(self._told)
-        body = json.dumps({"counted": self._counted, "told": sorted(self._told)}).encode()
-        at_s = self._wall_s()
-        await asyncio.to_thread(lambda: self._catalog.put_learned(NAME, at_s, body, epoch=epoch))
+        notes = {"counted": self._counted, "told": sorted(self._told)}
+        await self._notes.keep(notes, self._wall_s(), epoch)

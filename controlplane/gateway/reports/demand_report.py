@@ -38,9 +38,8 @@ class DemandReport:
         """Rows asked for, by counter."""
         self._tightest: Least[str] = Least(TIGHT_S)
         """The shortest latency SLO in ms, by counter."""
-        self._catalog = known.catalog
+        self._catalog = known.counted
         """As it was when counters were last looked through."""
-        self._accuracies = known.accuracies
         self._gone_s: dict[str, float] = {}
         """Tasks that were counted and are in the catalog no more, and since when."""
         self._began_s = monotonic()
@@ -103,8 +102,8 @@ class DemandReport:
         The control loop takes differences, and knows that a counter which comes anew begins at 0.
         """
         known = self._known
-        if known.catalog is not self._catalog or known.accuracies is not self._accuracies:
-            self._catalog, self._accuracies = known.catalog, known.accuracies
+        if known.counted is not self._catalog:
+            self._catalog = known.counted
             self._demand = {name: rows for name, rows in self._demand.items() if self._counts(name)}
         counters = self._path.counters
         gone = [name for name in counters.tasks if name and name not in known.tasks]
@@ -136,7 +135,7 @@ class DemandReport:
         if not last and not self._samples.is_due(wall_s):
             return None
         accuracies: dict[tuple[str, str], float] = {
-            v.key: v.accuracy for v in self._known.as_counted().variants
+            v.key: v.accuracy for v in self._known.counted.variants
         }
         counters = self._path.counters.tasks
         return self._samples.take(wall_s, self._counted(), counters, accuracies, last=last)

@@ -65,7 +65,6 @@ async def test_it_counts_for_the_tasks_that_were_named(trusted: str) -> None:
     assert it.hears(right=20, wrong=30)
     assert it.watch.counted == {key("a"): Finding(0.4, 50)}
     assert [one.accuracy for one in it.watch.at(CATALOG).variants] == [0.4]
-    assert [one.accuracy for one in it.watch.of_known.at(CATALOG).variants] == [0.4]
     [(_, message)] = await it.events()
     assert message.endswith("; queries and plans go by it")
     assert not Loop("churn").hears(right=20, wrong=30)

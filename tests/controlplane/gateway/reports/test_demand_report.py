@@ -27,7 +27,7 @@ class Reported:
         self.report = DemandReport("g1", self.path, cast(Any, self.known))
 
     def reads(self, known: CatalogSnapshot) -> None:
-        self.known.catalog = known
+        self.known.catalog = self.known.counted = known
         self.known.tasks = {each.name: each for each in known.tasks}
         self.known.variants = frozenset(each.key for each in known.variants)
         self.known.accuracies = accuracies_of(known)
