@@ -389,7 +389,7 @@ def test_a_sampled_variant_that_cannot_be_weighed_says_so_and_has_the_memory_of_
     monkeypatch.setattr(Workbench, "weigh", fails)
     house.register(measure=Thoroughness.SAMPLED)
     snapshot = house.catalog.snapshot()
-    notes = {variant.name: variant.note for variant in snapshot.variants}
+    notes = {str(variant.name): variant.note for variant in snapshot.variants}
     assert notes["tiny-v1-onnx-fp32"] == ""
     told = "memory is that of all trials together: its process was ended by the kernel"
     assert told in notes["tiny-v1-onnx-int8"]
