@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 MOST_REASONS = 5
 """So many reasons for measuring are told."""
+OUTLIVED = "gateways and workers of other nodes go on, for as long as Ray runs there"
 
 
 class Prepared(NamedTuple):
@@ -95,6 +96,7 @@ def start_and_serve(settings: Settings, example: str | None) -> None:
         raise typer.Exit(INTERRUPTED) from None
     finally:
         begun = keeper.has_begun
+        left = OUTLIVED if keeper.is_outlived else "nothing is left running"
         tell_service_manager("STOPPING=1")
         with contextlib.suppress(OSError):  # a full disk must not keep anything running
             ready.unlink(missing_ok=True)
@@ -105,7 +107,7 @@ def start_and_serve(settings: Settings, example: str | None) -> None:
             rest.end()
         keeper.stop()
         if begun:
-            err.print(f"Stopped in {time.monotonic() - began:.1f} s; nothing is left running")
+            err.print(f"Stopped in {time.monotonic() - began:.1f} s; {left}")
 
 
 def _prepare(settings: Settings, example: str | None, keeper: "Supervisor") -> Prepared:

@@ -414,6 +414,11 @@ class Supervisor:
         """Whether there is anything to stop."""
         return self._ray or self._valkey is not None
 
+    @property
+    def is_outlived(self) -> bool:
+        """Whether ``stop`` cannot reach what other nodes run: Ray has ended on this one alone."""
+        return bool(self._settings.ray_address) and self._ray_has_ended()
+
     def stop(self) -> None:
         """Stop everything in reverse: workers finish their queries, then the services end."""
         self._stop.set()

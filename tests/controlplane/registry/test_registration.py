@@ -43,6 +43,7 @@ from variants.types import (
     Stage,
     TaskName,
     TensorSpec,
+    Variant,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
@@ -373,6 +374,26 @@ def test_what_still_runs_is_weighed_before_it_makes_room(
     assert [one.split()[3] for one in told if one.startswith("measuring what memory")] == [
         f"tiny-v1-onnx-{kind}" for kind in ("int8", "fp32", "fp16")
     ]
+
+
+def test_a_sampled_variant_that_cannot_be_weighed_says_so_and_has_the_memory_of_its_trials(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weigh = Workbench.weigh
+
+    def fails(bench: Workbench, variant: Variant, path: Path, points: Any) -> None:
+        if variant.name.endswith("-int8"):
+            raise InvalidArtifact(f"{variant.name}: its process was ended by the kernel")
+        weigh(bench, variant, path, points)
+
+    monkeypatch.setattr(Workbench, "weigh", fails)
+    house.register(measure=Thoroughness.SAMPLED)
+    snapshot = house.catalog.snapshot()
+    notes = {str(variant.name): variant.note for variant in snapshot.variants}
+    assert notes["tiny-v1-onnx-fp32"] == ""
+    told = "memory is that of all trials together: its process was ended by the kernel"
+    assert told in notes["tiny-v1-onnx-int8"]
+    assert all(profile.memory_mib > 0 for profile in snapshot.profiles)
 
 
 def test_what_the_catalog_names_is_in_the_store_and_nothing_else_is(first: House) -> None:
