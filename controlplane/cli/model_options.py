@@ -9,6 +9,7 @@ import typer
 from controlplane.building.types import Thoroughness
 from variants.checks.edges import Edges
 from variants.errors import InvalidInput
+from variants.figures import read_number
 from variants.images import number_in, numbers_in
 from variants.types import DEFAULT_LATENCY_MS, ImageScale, Prefer, Slo, Stage
 
@@ -307,7 +308,7 @@ def _values(text: str | None) -> tuple[tuple[str, float], ...]:
     found = []
     for name, value in pairs:
         try:
-            number = float(value)
+            number = read_number(value)
         except ValueError:
             number = nan
         if not name.strip() or not isfinite(number):
