@@ -331,7 +331,8 @@ def parse_labels(text: str) -> tuple[str, ...]:
         try:
             if path.stat().st_size > MAX_LABELS_BYTES:
                 raise InvalidInput(f"{path.name} is too large for a list of labels")
-            found = path.read_text(encoding="utf-8").splitlines()
+            # Editors of Windows begin a file with a mark, which would be part of the first name.
+            found = path.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise InvalidInput(f"{path.name}: the labels cannot be read: {reason}") from error

@@ -457,5 +457,11 @@ def test_labels_that_cannot_be(text: str) -> None:
         parse_labels(text)
 
 
+def test_the_mark_that_a_file_of_labels_begins_with_is_no_part_of_a_label(tmp_path: Path) -> None:
+    file = tmp_path / "labels.txt"
+    file.write_bytes("\ufeffcat\r\ndog\r\n".encode())
+    assert parse_labels(f"@{file}") == ("cat", "dog")
+
+
 def test_labels_lose_their_blanks() -> None:
     assert parse_labels("cat, dog") == ("cat", "dog")
