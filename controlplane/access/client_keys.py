@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from variants.disk import full_disk_explained
 from variants.errors import Conflict, InvalidInput, NotFound
+from variants.figures import read_number
 from variants.types import NAME
 
 FILE = "client-keys"
@@ -148,7 +149,7 @@ def weight_of(text: str, at: str) -> float:
         InvalidInput: it is no weight.
     """
     try:
-        weight = float(text)
+        weight = read_number(text)
     except ValueError:
         weight = 0.0
     if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:

@@ -5,7 +5,7 @@ from math import prod
 
 from controlplane.building.types import RegistrationRequest
 from variants.buckets import points
-from variants.catalog.validity.tasks import check_labels
+from variants.catalog.validity.tasks import check_given, check_labels
 from variants.checks.onnx_check import OnnxInfo, check_signature
 from variants.checks.onnx_signature import describe
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
@@ -188,6 +188,7 @@ def _labels(
             f"output {output.name!r} of {where} has "
             f"{output.shape[-1]} classes"
         )
+    check_given(labels)
     places: dict[str, int] = {}
     for place, label in enumerate(labels, start=1):
         if (before := places.setdefault(label, place)) != place:

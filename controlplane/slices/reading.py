@@ -9,6 +9,7 @@ from typing import Any
 
 from controlplane.gpus import NAMES as GPU_NAMES
 from controlplane.slices.slice import GPU_CORES, MOST_WORKERS, NodesWith, Slice, Source, cores_of
+from variants.figures import read_number
 from variants.types import NAME, DeviceKindName
 
 FOUND = "found"
@@ -152,7 +153,7 @@ def _whole(text: str) -> int:
 
 
 def _number(text: str) -> float:
-    value = float(text)
+    value = read_number(text)
     if not math.isfinite(value) or value < 0:
         raise ValueError(text)
     return value

@@ -21,7 +21,7 @@ from controlplane.cli.render import (
 )
 from planner.sentences import defaults_refuse
 from variants.errors import InvalidInput
-from variants.figures import accuracy_floor, counted, figure, some_of
+from variants.figures import accuracy_floor, counted, figure, read_number, some_of
 from variants.images import numbers_in
 from variants.types import Prefer
 
@@ -238,7 +238,7 @@ def _number_or_any(text: str, option: str) -> float | None:
     if text == "any":
         return None
     try:
-        number = float(text)
+        number = read_number(text)
     except ValueError:
         number = nan
     if not isfinite(number):

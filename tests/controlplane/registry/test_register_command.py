@@ -19,8 +19,10 @@ from controlplane.building.doubt import doubt, far_from_best, short_of_default, 
 from controlplane.building.types import RegistrationResult
 from controlplane.cli.model_options import parse_labels
 from controlplane.cli.registration_results import (
+    FEW_ROWS,
     _asked_like,
     body_table,
+    few_rows,
     left_behind,
     result_body,
     result_table,
@@ -217,6 +219,21 @@ def test_a_quick_registration_elsewhere_says_where_the_rest_is_done(
     )
     body_table(result_body(result, 1.0), quick=True, there="http://a:8000")
     assert "was predicted, both on the machine of http://a:8000\n" in capsys.readouterr().out
+
+
+def test_an_accuracy_on_few_rows_is_told_with_what_it_may_be() -> None:
+    def judged(accuracy: float, rows: int) -> list[dict[str, object]]:
+        return [{"name": "it-v1-onnx-fp32", "accuracy": accuracy, "accuracy_rows": rows}]
+
+    assert few_rows(judged(1.0, 8), "top1") == (
+        "few rows: 8 rows judged it-v1-onnx-fp32: it is right in 100.00 % of them, and may be in"
+        " 67.6 to 100.0 % of others (95 % interval)"
+    )
+    assert few_rows(judged(0.9, 8), "r2") == (
+        "few rows: 8 rows judged it-v1-onnx-fp32, and what its accuracy is may be chance"
+    )
+    assert few_rows(judged(1.0, FEW_ROWS), "top1") == ""
+    assert few_rows([], "top1") == ""
 
 
 def test_how_a_task_is_asked_is_said_by_the_rows_that_judged_it(tmp_path: Path) -> None:
@@ -455,6 +472,12 @@ def test_an_interrupt_leaves_no_process_no_row_and_no_file(
 def test_labels_that_cannot_be(text: str) -> None:
     with pytest.raises(InvalidInput):
         parse_labels(text)
+
+
+def test_the_mark_that_a_file_of_labels_begins_with_is_no_part_of_a_label(tmp_path: Path) -> None:
+    file = tmp_path / "labels.txt"
+    file.write_bytes("\ufeffcat\r\ndog\r\n".encode())
+    assert parse_labels(f"@{file}") == ("cat", "dog")
 
 
 def test_labels_lose_their_blanks() -> None:

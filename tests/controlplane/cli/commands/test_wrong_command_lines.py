@@ -33,6 +33,9 @@ def test_a_command_that_is_none_is_exit_code_2(shell: Shell, arguments: tuple[st
             "'--accuracy': it must be a number, such as 0.97 for 97 %",
         ),
         (("query", "digits", "--row", "x"), "'--row': it must be a whole number"),
+        (("query", "digits", "--row", "1_0"), "'--row': it must be a whole number"),
+        (("query", "digits", "--latency-ms", "1_000"), "'--latency-ms': it must be a number"),
+        (("query", "digits", "--latency-ms=\u0661\u0660"), "'--latency-ms': it must be a number"),
         (("status", "-o", "xml"), "'--output' / '-o': 'xml' is not one of 'table', 'json', 'yaml'"),
     ],
 )
