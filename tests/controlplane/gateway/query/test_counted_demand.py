@@ -150,6 +150,23 @@ async def test_what_is_refused_for_want_of_room_is_demand() -> None:
     assert (path.codes, path.counted) == (["OVERLOADED"] * 3, 3)
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"latency_ms": 5},
+        {"latency_ms": 1_000, "accuracy": 0.99},
+        {"latency_ms": 1_000, "cost": 1e-9},
+        {"latency_ms": 5, "variant": "slow"},
+    ],
+    ids=["latency", "accuracy", "cost", "pinned"],
+)
+async def test_best_effort_that_its_only_worker_refuses_is_told_so(asked: dict[str, Any]) -> None:
+    """Not that its SLO cannot be met, which it does without, and which none would ask again for."""
+    path = Path(TWO_KINDS, CPU_HOLDING_SLOW)
+    path.ask(best_effort=True, **asked)
+    assert (path.codes, path.counted) == (["OVERLOADED"], 1)
+
+
 async def test_what_no_worker_could_load_so_far_is_demand() -> None:
     path = Path(TWO_KINDS, (worker("w1", kind="gpu"), set()))
     path.ask(latency_ms=1_000, accuracy=0.85)  # only slow is as accurate, which gpu cannot run
