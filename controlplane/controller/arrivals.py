@@ -134,7 +134,11 @@ def _by_task(
 ) -> dict[TaskName, float]:
     """All rows of each task."""
     found: dict[TaskName, float] = {}
-    for (task, *_), count in (*rows.items(), *pinned.items()):
+    counted = (
+        *((key[0], n) for key, n in rows.items()),
+        *((key[0], n) for key, n in pinned.items()),
+    )
+    for task, count in counted:
         found[task] = found.get(task, 0.0) + count
     return found
 
