@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.markup import escape
 
+from controlplane.cli.render.words import left_words
 from controlplane.settings import Settings
 
 if TYPE_CHECKING:
@@ -41,47 +42,25 @@ def step(title: str, spent_s: float = 0.0) -> Iterator[Callable[[str], None]]:
 @contextmanager
 def progress(title: str) -> "Iterator[Callable[[Progress], None]]":
     """A bar on a terminal; elsewhere a line per model that is trained or measured."""
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
+    from controlplane.cli.render.bars import WorkBar
 
     said, began = [""], time.monotonic()
-    with Bar(
-        TextColumn(" "),
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-        console=err,
-        transient=True,
-        disable=not err.is_terminal,
-    ) as bar:
-        row = bar.add_task(title, total=None, left="")
+    with WorkBar(title, err) as bar:
 
         def show(at: "Progress") -> None:
             left = left_words(at.done, at.total, time.monotonic() - began)
-            total = at.total or None
-            bar.update(row, description=at.message, completed=at.done, total=total, left=left)
+            share = f"{100 * at.done // at.total:3d} %" if at.total else ""
+            # What is left of all stands beside the bar: of one step it would only contradict that.
+            bar.show(
+                at.done, at.total, at.message.partition(", about ")[0], so_far=share, left=left
+            )
             what = at.message.partition(":")[0]
             over = at.done == at.total
             if not err.is_terminal and what != said[0] and at.step in STEPS and not over:
                 said[0] = what
-                share = f"{100 * at.done // at.total:3d} %" if at.total else "     "
-                tell(f"{share}  {what}" + (f", {left}" if left else ""))
+                tell(f"{share or '     '}  {what}" + (f", {left}" if left else ""))
 
         yield show
-
-
-def left_words(done: int, total: int, spent_s: float) -> str:
-    """How long the rest takes if it goes on as so far; empty while nothing says so."""
-    if not 0 < done < total:
-        return ""
-    left_s = spent_s * (total - done) / done
-    if left_s < 10:
-        return "some seconds left"
-    if left_s < 95:
-        return f"about {round(left_s, -1):.0f} s left"
-    return f"about {left_s / 60:.0f} min left"
 
 
 def warn(sentence: str) -> None:

@@ -220,6 +220,7 @@ def test_an_infeasible_slo_shows_what_comes_closest(gateway: Gateway, shell: She
         "  the closest are",
         "  linear-v1-onnx-fp32: accuracy 90.00 %, 1.20 ms, 0.50 USD per million"
         " (p95 1.2 ms > 1 ms)",
+        "  `modelless explain` with the same needs says of each variant why",
     ]
 
 
@@ -236,7 +237,7 @@ def test_an_infeasible_slo_that_nothing_comes_close_to_says_why(
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.splitlines()[2:] == [
         *(f"  v{place}: needs 2629 MiB, more than a cpu-2 has" for place in range(5)),
-        "  and 2 more, which explain lists",
+        "  and 2 more; `modelless explain` with the same needs says of each variant why",
     ]
 
 
