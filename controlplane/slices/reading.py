@@ -120,12 +120,17 @@ def _slice(text: str) -> Slice:
     if named and gpu is not None:
         raise ValueError(f"{name} is a CPU by its name, and gpu={gpu} says that it has a GPU")
     if cores is None:
-        raise ValueError(f"{name} does not say how many cores it has; add :cores=N")
+        raise ValueError(f"{name} does not say how many cores it has; {_named(name)}add :cores=N")
     if named and cores != named:
         raise ValueError(f"{name} has {named} by its name and cores={cores}")
     if not 1 <= cores <= MOST_CORES:
         raise ValueError(f"{name} has {cores} cores, and a worker may have 1 to {MOST_CORES}")
     return Slice(name=name, cores=cores, least=least, most=most, **values)
+
+
+def _named(name: str) -> str:
+    """How cores are written where a name is only short of them."""
+    return "write cpu-1 for one core, or " if name == "cpu" else ""
 
 
 def _properties(name: str, texts: list[str]) -> dict[str, Any]:

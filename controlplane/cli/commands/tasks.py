@@ -203,15 +203,14 @@ tasks.command("tokenizer")(tokenizer)
 
 def _task_table(rows: list[Row]) -> None:
     table(
-        ["TASK", "INPUTS", "OUTPUTS", ">MODELS", ">VARIANTS", ">BEST"],
+        ["TASK", ">MODELS", ">VARIANTS", ">BEST", "INPUTS → OUTPUTS"],
         (
             [
                 row["name"],
-                ", ".join(map(tensor, row["inputs"])),
-                ", ".join(map(tensor, row["outputs"])),
                 str(row["models"]),
                 str(row["variants"]),
                 percent(row["best_accuracy"]),
+                " → ".join(", ".join(map(tensor, row[side])) for side in ("inputs", "outputs")),
             ]
             for row in rows
         ),

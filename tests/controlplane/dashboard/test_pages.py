@@ -264,9 +264,13 @@ def test_what_clients_say_of_a_variant_marks_it_where_it_is_not_what_was_measure
         "contradicted": [["digits", INT8, 0.5, 40], ["digits", FP32, 0.625, 80]],
         "accuracies": [["digits", FP32, 0.625, 80]],
     }
-    variants = page.shown()["variants"]
-    assert f"{INT8} live 50.00 % by feedback " in variants
-    assert f"{FP32} live 62.50 % counts " in variants
+    shown = page.shown()
+    assert f"{INT8} live 50.00 % by feedback " in shown["variants"]
+    assert f"{FP32} live 62.50 % counts " in shown["variants"]
+    assert shown["notice"].startswith(
+        "By what clients say, answers of digits are right less often than was measured: "
+    )
+    assert f"{INT8} 50.00 % of the time instead of 97.00 %" in shown["notice"]
 
 
 def test_a_canary_stands_beside_the_live_versions(page: Page) -> None:

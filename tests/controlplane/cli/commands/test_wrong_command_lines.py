@@ -85,6 +85,15 @@ def test_a_wrong_command_line_is_told_as_all_other_errors(
     assert told[len(lines) :] in ([], [f"`modelless {command} --help` explains it"])
 
 
+def test_an_option_that_must_be_given_is_told_with_what_it_is(shell: Shell) -> None:
+    ended = shell("register", "m.onnx", "--task", "t")
+
+    told = [line.strip() for line in ended.err.splitlines()]
+    assert told[0] == "error: missing option '--eval' / '--evaluation'"
+    assert told[1].startswith("--eval FILE: Rows (.npz) that nothing was trained")
+    assert told[-1] == "`modelless register --help` explains it"
+
+
 def test_a_wrong_command_line_in_json_is_one_line(shell: Shell) -> None:
     ended = shell("tasks", "list", "-o", "json", "extra")
 
