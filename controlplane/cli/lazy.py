@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -63,7 +63,8 @@ class PlainCommand(TyperCommand):
             value, text = ctx.params.get(one.name or ""), texts.get(one.name or "")
             if type(value) in (int, float) and isinstance(text, str) and "_" in text:
                 kind = "float_parsing" if type(value) is float else "int_parsing"
-                raise typer.BadParameter(NO_VALUE[kind] + as_share(one.name or ""), ctx, one)
+                message = NO_VALUE[kind] + as_share(one.name or "")
+                raise typer.BadParameter(message, ctx, cast("Any", one))
 
     def format_options(self, ctx: "Context", formatter: "HelpFormatter") -> None:
         arguments, options = [], []

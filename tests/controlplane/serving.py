@@ -65,6 +65,12 @@ LATE = "late-v1-echo-fp32"
 DOUBLE = "double-v1-onnx-fp32"
 """An ONNX model that doubles; 95 % accurate."""
 
+FIELDS = [
+    "variant", "model_version", "worker", "batch_size", "queue_ms", "run_ms", "accuracy",
+    "cost_usd_per_1k", "slo_met",
+]  # fmt: skip
+"""What a reply says of how it was made, in this order."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
@@ -395,6 +401,12 @@ def query(*values: float, **changes: Any) -> dict[str, Any]:
     row = [*values, *[0.0] * (4 - len(values))]
     fields: dict[str, Any] = {"task": "letters", "inputs": [row], "variant": FAST, **changes}
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def infer(**changes: Any) -> dict[str, Any]:
+    """A query of one row of 1 to 4 as the Open Inference Protocol has it."""
+    row = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
+    return {"inputs": [row], **changes}
 
 
 def chunked(body: bytes, size: int = 1_000) -> bytes:

@@ -9,7 +9,7 @@ from controlplane.building.edges import in_plain_form
 from profiler.sandbox.limits import SandboxLimits
 from profiler.sandbox.sandbox import Sandbox
 from tests import onnx_models as models
-from tests.controlplane.registry.test_registration import QUICK
+from tests.controlplane.registry.house import QUICK
 from variants.model_files import ModelFile
 from variants.types import ModelName
 

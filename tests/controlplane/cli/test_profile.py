@@ -14,7 +14,7 @@ from controlplane.profiling.remeasuring import measure_due
 from controlplane.settings import load_settings
 from profiler.sandbox.limits import MeasureLimits
 from tests.controlplane.cli.shell import Shell
-from tests.controlplane.registry.test_registration import CPU, House
+from tests.controlplane.registry.house import CPU, House
 from tests.planner.builders import kind, variant
 from tests.variants.catalog.copies import copy_registrations
 from variants.catalog.sql import open_catalog

@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.profiling.judging import Judged, judge_again
 from controlplane.views.catalog.tasks import find_task
-from tests.controlplane.registry.test_registration import CPU, QUICK, House
+from tests.controlplane.registry.house import CPU, QUICK, House
 from variants.errors import InvalidArtifact
 from variants.types import VariantName
 

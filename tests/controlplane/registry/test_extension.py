@@ -7,7 +7,7 @@ import pytest
 
 from controlplane.building.types import RegistrationRequest, RegistrationResult
 from controlplane.registry.extension import extend
-from tests.controlplane.registry.test_registration import CPU, QUICK, House
+from tests.controlplane.registry.house import CPU, QUICK, House
 from variants.errors import Conflict, InvalidInput, ModellessError, NotFound, TaskNotFound
 from variants.types import Stage
 

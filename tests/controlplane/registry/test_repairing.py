@@ -10,7 +10,7 @@ from controlplane.building.types import RegistrationRequest
 from controlplane.registry.damage import Damage, Stored, artifacts_of, damages
 from controlplane.registry.extension import extend
 from controlplane.registry.repairing import Repairing, repair_all
-from tests.controlplane.registry.test_registration import CPU, QUICK, House
+from tests.controlplane.registry.house import CPU, QUICK, House
 from variants.errors import ArtifactDamaged, Conflict
 from variants.types import Digest, Variant
 

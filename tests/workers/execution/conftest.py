@@ -1,13 +1,21 @@
-"""What tests of loading share."""
+"""What tests of a worker's executor share."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
+from tests.workers.builders import config
 from workers.execution.executor import Executor
 from workers.execution.loader import Loading
 from workers.execution.room import Room
 from workers.process.quarantine import CrashLedger
+from workers.types import WorkerConfig
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> WorkerConfig:
+    return config(tmp_path)
 
 
 @pytest.fixture

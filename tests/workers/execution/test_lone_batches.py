@@ -23,11 +23,6 @@ FALSE = echo_spec(latency=((1, 200.0), (8, 400.0)), typical=((1, 200.0), (8, 400
 """It takes next to nothing, and 200 ms by its profile."""
 
 
-@pytest.fixture
-def worker(tmp_path: Path) -> WorkerConfig:
-    return config(tmp_path)
-
-
 def told(host: WorkerHost) -> ReplicaStatus:
     return host.status().replicas[0]
 

@@ -1,22 +1,13 @@
 """Workers and outputs of any rank, as regressors and encoders give them."""
 
-from pathlib import Path
-
-import pytest
-
-from tests.workers.builders import ask, config, echo_spec, row, running
-from tests.workers.execution.test_executor import CONTROL_S, Ill, ask_all
+from tests.workers.builders import ask, echo_spec, row, running
+from tests.workers.execution.asking import CONTROL_S, Ill, ask_all
 from variants.types import TensorSpec
 from workers.types import ReplyCode, WorkerConfig
 
 NUMBER = TensorSpec(name="number", dtype="float32", shape=())
 GRID = TensorSpec(name="grid", dtype="float64", shape=(2, 2))
 SPEC = echo_spec(outputs=(NUMBER, GRID))
-
-
-@pytest.fixture
-def worker(tmp_path: Path) -> WorkerConfig:
-    return config(tmp_path)
 
 
 async def test_each_query_gets_its_own_rows_of_every_output(worker: WorkerConfig) -> None:

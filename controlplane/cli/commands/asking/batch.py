@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from controlplane.cli.commands.asking.query import (
+from controlplane.cli.asking.query_options import (
     AccuracyOption,
     CostOption,
     ModelVersionOption,
     PreferOption,
     TaskArgument,
+    TruncateOption,
     VariantOption,
 )
 from controlplane.cli.gateway_client import Client, UrlOption, access_to, at, connected
@@ -60,9 +61,6 @@ InputOption = Annotated[
 ]
 AnswersOption = Annotated[
     Path, typer.Option("--output", metavar="FILE", help="Their answers, as .npz or .jsonl.")
-]
-TruncateOption = Annotated[
-    bool, typer.Option("--truncate", help="Cut off texts that have too many tokens.")
 ]
 RowsOption = Annotated[
     int | None,

@@ -5,22 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from controlplane.cli.commands.asking.query import (
-    AccuracyOption,
-    BestEffortOption,
-    CostOption,
-    LatencyOption,
-    ModelVersionOption,
-    PreferOption,
-    PriorityOption,
-    TaskArgument,
-    TextOption,
-    TextPairOption,
-    TruncateOption,
-    VariantOption,
-    given_texts,
-)
+from controlplane.cli.asking.query_options import NeedsOptions, TaskArgument, TextOptions
 from controlplane.cli.gateway_client import UrlOption, at, connect
+from controlplane.cli.option_groups import with_groups
 from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit
 from controlplane.cli.render import (
     console,
@@ -32,7 +19,7 @@ from controlplane.cli.render import (
     table,
     usd_per_million,
 )
-from controlplane.client.exchange import asked_about, query_document
+from controlplane.client.exchange import asked_about
 from controlplane.client.pictures import picture_bytes
 from planner.sentences import CHOSEN
 from variants.errors import InvalidInput
@@ -44,16 +31,10 @@ MARKS = {"chosen": "→", "fits": "✓", "stopped": "✗"}
 """By what becomes of a variant."""
 
 
+@with_groups
 def explain(
     task: TaskArgument,
-    latency_ms: LatencyOption = None,
-    accuracy: AccuracyOption = None,
-    cost: CostOption = None,
-    prefer: PreferOption = None,
-    best_effort: BestEffortOption = False,
-    variant: VariantOption = None,
-    model_version: ModelVersionOption = None,
-    priority: PriorityOption = None,
+    needs: NeedsOptions,
     rows: Annotated[
         int, typer.Option("--rows", metavar="N", min=1, help="Rows that the query has.")
     ] = 1,
@@ -70,9 +51,8 @@ def explain(
         str | None,
         typer.Option("--image", metavar="FILE", help="Of a query by this picture: one row."),
     ] = None,
-    text: TextOption = None,
-    text_pair: TextPairOption = None,
-    truncate: TruncateOption = False,
+    *,
+    texts: TextOptions,
     url: UrlOption = "",
     json: JsonOption = False,
     output: OutputOption = Output.TABLE,
@@ -89,17 +69,14 @@ def explain(
         if rows != 1:
             raise InvalidInput("a picture is one row: --rows or --image, not both")
         picture_bytes(image)  # refused now if it is none that can be read
-    if text is not None and (image is not None or rows != 1 or length is not None):
+    if texts.text is not None and (image is not None or rows != 1 or length is not None):
         raise InvalidInput("texts say themselves how many and how long they are: --text alone")
-    if truncate and text is None:
+    if texts.truncate and texts.text is None:
         raise InvalidInput("--truncate is for texts: give them by --text")
     asked: Any = {"rows": rows} if length is None else {"rows": rows, "length": length}
-    if texts := given_texts(text, text_pair):
-        asked = asked_about(texts, truncate=truncate)
-    document = query_document(
-        task, asked, latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer,
-        best_effort=best_effort, variant=variant, model_version=model_version, priority=priority,
-    )  # fmt: skip
+    if given := texts.given():
+        asked = asked_about(given, truncate=texts.truncate)
+    document = needs.document(task, asked)
     with connect(url) as client:
         if image is not None and client.get(at("v1", "tasks", task)).get("image") is None:
             raise InvalidInput(f"task {task!r} takes no pictures")

@@ -2,58 +2,24 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from controlplane.cli.asking.example_digit import THREE, is_example
+from controlplane.cli.asking.query_options import NeedsOptions, TaskArgument, TextOptions
 from controlplane.cli.asking.rows import read_inputs
 from controlplane.cli.asking.shown_answers import answer_lines
 from controlplane.cli.gateway_client import Client, UrlOption, at, connect
+from controlplane.cli.option_groups import with_groups
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import details, ms, percent, usd_per_million
-from controlplane.client.exchange import asked_about, query_document
+from controlplane.client.exchange import asked_about
 from controlplane.client.pictures import picture_query
 from planner.sentences import CHOSEN
 from variants.errors import InvalidInput
 from variants.images import numbers_in
-from variants.types import Prefer
-
-TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
-LatencyOption = Annotated[
-    float | None, typer.Option("--latency-ms", metavar="MS", min=0, help="Deadline, end to end.")
-]
-AccuracyOption = Annotated[
-    float | None,
-    typer.Option("--accuracy", min=0, max=1, metavar="SHARE", help="Floor, from 0 to 1."),
-]
-CostOption = Annotated[
-    float | None,
-    typer.Option("--cost", min=0, metavar="USD", help="Ceiling, USD per 1,000 queries."),
-]
-PreferOption = Annotated[
-    Prefer | None, typer.Option("--prefer", help="What to optimise among what fits.")
-]
-BestEffortOption = Annotated[
-    bool, typer.Option("--best-effort", help="Answer with the nearest when nothing fits.")
-]
-VariantOption = Annotated[
-    str | None, typer.Option("--variant", metavar="VARIANT", help="Ask this variant and no other.")
-]
-ModelVersionOption = Annotated[
-    str | None,
-    typer.Option(
-        "--model-version", metavar="VERSION", help="Ask this version of a model: encoder-v1."
-    ),
-]
-PriorityOption = Annotated[
-    int | None,
-    typer.Option(
-        "--priority", min=0, metavar="N",
-        help="1 is refused last; without, or 0, it is 100.",
-    ),
-]  # fmt: skip
-
 
 PictureMeanOption = Annotated[
     str | None,
@@ -66,33 +32,10 @@ PictureMeanOption = Annotated[
 PictureStdOption = Annotated[str | None, typer.Option(metavar="NUMBERS", help="Likewise.")]
 
 
-TextOption = Annotated[
-    list[str] | None,
-    typer.Option("--text", metavar="TEXT", help="A text in place of a row; may be repeated."),
-]
-TextPairOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--text-pair",
-        metavar="TEXT",
-        help="A second text beside it, for models that read two; one for each --text.",
-    ),
-]
-TruncateOption = Annotated[
-    bool, typer.Option("--truncate", help="Cut off texts that have too many tokens.")
-]
-
-
+@with_groups
 def query(
     task: TaskArgument,
-    latency_ms: LatencyOption = None,
-    accuracy: AccuracyOption = None,
-    cost: CostOption = None,
-    prefer: PreferOption = None,
-    best_effort: BestEffortOption = False,
-    variant: VariantOption = None,
-    model_version: ModelVersionOption = None,
-    priority: PriorityOption = None,
+    needs: NeedsOptions,
     input: Annotated[
         str | None,
         typer.Option("--input", "-i", metavar="FILE", help="Rows as .json or .npz; - reads JSON."),
@@ -111,9 +54,8 @@ def query(
     ] = None,
     image_mean: PictureMeanOption = None,
     image_std: PictureStdOption = None,
-    text: TextOption = None,
-    text_pair: TextPairOption = None,
-    truncate: TruncateOption = False,
+    *,
+    texts: TextOptions,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -134,32 +76,22 @@ def query(
 
     `modelless feedback REQUEST LABEL` says what was right, by the request that it shows.
     """
-    _check_asked(input=input, row=row, image=image, text=text, truncate=truncate)
-    texts = given_texts(text, text_pair)
+    _check_asked(texts, input=input, row=row, image=image)
+    given = texts.given()
     scale = _scale(image, image_mean, image_std)
-    needs: dict[str, Any] = {
-        "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
-        "best_effort": best_effort, "model_version": model_version, "priority": priority,
-    }  # fmt: skip
     with connect(url) as client:
         if image is not None:
-            asked = picture_query(task, image, needs, variant=variant, **scale)
-            reply, reason, place = client.ask_at(*asked)
-            emit(reply, output, lambda: _show(reply, reason, place))
-            return
-        rows = asked_about(texts or _rows(client, task, input, row), truncate=truncate)
-        document = query_document(task, rows, variant=variant, **needs)
-        reply, reason, place = client.ask(document)
-    emit(reply, output, lambda: _show(reply, reason, place, texts))
+            sent = picture_query(task, image, asdict(needs), variant=needs.variant, **scale)
+            reply, reason, place = client.ask_at(*sent)
+        else:
+            rows = given or _rows(client, task, input, row)
+            asked = asked_about(rows, truncate=texts.truncate)
+            reply, reason, place = client.ask(needs.document(task, asked))
+    emit(reply, output, lambda: _show(reply, reason, place, given))
 
 
 def _check_asked(
-    *,
-    input: str | None,
-    row: int | None,
-    image: str | None,
-    text: Sequence[str] | None,
-    truncate: bool,
+    texts: TextOptions, *, input: str | None, row: int | None, image: str | None
 ) -> None:
     """Refuse what a query cannot be of at once.
 
@@ -171,26 +103,11 @@ def _check_asked(
         raise InvalidInput("--row picks a row of a file: name it by --input")
     if image is not None and input is not None:
         raise InvalidInput("a query is of rows or of a picture: --input or --image, not both")
-    if text is not None and (image is not None or input is not None):
+    if texts.text is not None and (image is not None or input is not None):
         other = "--image" if input is None else "--input"
         raise InvalidInput(f"a query of texts has nothing else: {other} or --text, not both")
-    if truncate and text is None and input is None:
+    if texts.truncate and texts.text is None and input is None:
         raise InvalidInput("--truncate is for texts: give them by --text")
-
-
-def given_texts(texts: Sequence[str] | None, seconds: Sequence[str] | None) -> list[Any]:
-    """Texts as a query has them: alone, or each with a second one; none where none are given.
-
-    Raises:
-        InvalidInput: there are not as many of both.
-    """
-    if not seconds:
-        return list(texts or ())
-    if len(texts or ()) != len(seconds):
-        raise InvalidInput(
-            f"--text and --text-pair go together: there are {len(texts or ())} and {len(seconds)}"
-        )
-    return [list(pair) for pair in zip(texts or (), seconds, strict=True)]
 
 
 def _rows(client: Client, task: str, source: str | None, row: int | None) -> Any:

@@ -7,17 +7,9 @@ from typing import Annotated
 
 import typer
 
-from controlplane.building.types import RegistrationLimits, RegistrationRequest, Thoroughness
-from controlplane.cli.model_options import (
-    CalibrationOption,
-    EvaluationOption,
-    FreshOption,
-    KindsOption,
-    MeasureOption,
-    QuickOption,
-    TrainingOption,
-    parse_kinds,
-)
+from controlplane.building.types import RegistrationLimits
+from controlplane.cli.model_options import BuildOptions
+from controlplane.cli.option_groups import with_groups
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.progress import (
     ProgressOption,
@@ -35,17 +27,12 @@ VersionArgument = Annotated[
 ]
 
 
+@with_groups
 def build(
     task: Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")],
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a model.")],
-    evaluation: EvaluationOption,
+    options: BuildOptions,
     version: VersionArgument = None,
-    calibration: CalibrationOption = None,
-    training: TrainingOption = None,
-    kinds: KindsOption = None,
-    measure: MeasureOption = Thoroughness.AUTO,
-    quick: QuickOption = False,
-    fresh: FreshOption = False,
     output: OutputOption = Output.TABLE,
     progress: ProgressOption = ProgressStyle.AUTO,
 ) -> None:
@@ -69,20 +56,11 @@ def build(
     from variants.catalog.sql import open_catalog
 
     settings = as_running(installed(load_settings()))
-    request = RegistrationRequest(
-        path=Path(),
-        task=task,
-        evaluation=evaluation,
-        calibration=calibration,
-        training=training,
-        kinds=parse_kinds(kinds),
-        measure=measure,
-        quick=quick,
-    )
-    cache = cache_in(settings.build_cache_dir, settings.build_cache_mib, fresh=fresh)
+    request = options.request(Path(), task)
+    cache = cache_in(settings.build_cache_dir, settings.build_cache_mib, fresh=options.fresh)
     began = time.monotonic()
     with (
-        interruptible(lambda: left_behind("nothing was added", cache, quick=quick)),
+        interruptible(lambda: left_behind("nothing was added", cache, quick=request.quick)),
         measuring_first(settings.run_dir, say_waits),
         closing(open_catalog(settings.catalog_url)) as catalog,
         shown(progress) as show,
@@ -100,5 +78,7 @@ def build(
     emit(
         result_body(result, seconds),
         output,
-        lambda: result_table(result, seconds, on_cluster=on_cluster, new=False, quick=quick),
+        lambda: result_table(
+            result, seconds, on_cluster=on_cluster, new=False, quick=request.quick
+        ),
     )

@@ -9,46 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from controlplane.building.types import RegistrationLimits, RegistrationRequest, Thoroughness
-from controlplane.cli.model_options import (
-    AccuracyOption,
-    AxisSizesOption,
-    BatchAxesOption,
-    CalibrationOption,
-    CastFloat16Option,
-    CostOption,
-    EvaluationOption,
-    FixInputsOption,
-    FreeBatchOption,
-    FreshOption,
-    ImageMeanOption,
-    ImageStdOption,
-    InputNamesOption,
-    KeepOutputsOption,
-    KindsOption,
-    LabelsOption,
-    LatencyOption,
-    LengthsOption,
-    MeasureOption,
-    MetricOption,
-    ModelOption,
-    OutputNamesOption,
-    PadOption,
-    PreferOption,
-    QuickOption,
-    StageOption,
-    TextInputsOption,
-    TokenizerOption,
-    TrainingOption,
-    default_slo,
-    edges_of,
-    image_scale,
-    parse_kinds,
-    parse_labels,
-    parse_lengths,
-    parse_pads,
-    parse_text_inputs,
-)
+from controlplane.building.types import RegistrationLimits, RegistrationRequest
+from controlplane.cli.model_options import BuildOptions, ModelOptions
+from controlplane.cli.option_groups import with_groups
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.progress import (
     ProgressOption,
@@ -72,6 +35,7 @@ if TYPE_CHECKING:
     from variants.catalog.protocol import Catalog
 
 
+@with_groups
 def register(
     path: Annotated[
         Path,
@@ -82,35 +46,8 @@ def register(
     task: Annotated[
         str, typer.Option("--task", "-t", metavar="TASK", help="The task that the model answers.")
     ],
-    evaluation: EvaluationOption,
-    calibration: CalibrationOption = None,
-    training: TrainingOption = None,
-    kinds: KindsOption = None,
-    measure: MeasureOption = Thoroughness.AUTO,
-    quick: QuickOption = False,
-    fresh: FreshOption = False,
-    labels: LabelsOption = None,
-    model: ModelOption = None,
-    metric: MetricOption = None,
-    lengths: LengthsOption = None,
-    pad: PadOption = None,
-    tokenizer: TokenizerOption = None,
-    text_inputs: TextInputsOption = None,
-    latency_ms: LatencyOption = None,
-    accuracy: AccuracyOption = None,
-    cost: CostOption = None,
-    prefer: PreferOption = None,
-    input_names: InputNamesOption = None,
-    output_names: OutputNamesOption = None,
-    keep_outputs: KeepOutputsOption = None,
-    axis_sizes: AxisSizesOption = None,
-    fix_inputs: FixInputsOption = None,
-    batch_axes: BatchAxesOption = None,
-    free_batch: FreeBatchOption = False,
-    cast_float16: CastFloat16Option = False,
-    image_mean: ImageMeanOption = None,
-    image_std: ImageStdOption = None,
-    stage: StageOption = None,
+    build: BuildOptions,
+    new: ModelOptions,
     watch: Annotated[
         bool,
         typer.Option("--watch", help="Keep looking at the folder; new versions become candidates."),
@@ -139,57 +76,22 @@ def register(
     from controlplane.cli.state_settings import is_elsewhere
     from controlplane.settings import load_settings
 
-    classes = None if labels is None else parse_labels(labels)
-    request = RegistrationRequest(
-        path=path,
-        task=task,
-        evaluation=evaluation,
-        calibration=calibration,
-        training=training,
-        kinds=parse_kinds(kinds),
-        measure=measure,
-        labels=classes,
-        model=model,
-        metric=metric,
-        lengths=parse_lengths(lengths),
-        pads=parse_pads(pad),
-        tokenizer=tokenizer,
-        text_inputs=parse_text_inputs(text_inputs),
-        slo=default_slo(latency_ms=latency_ms, accuracy=accuracy, cost=cost, prefer=prefer),
-        image=image_scale(image_mean, image_std),
-        stage=stage,
-        quick=quick,
-        edges=edges_of(
-            input_names, output_names, keep_outputs=keep_outputs, axis_sizes=axis_sizes,
-            fix_inputs=fix_inputs, batch_axes=batch_axes, free_batch=free_batch,
-            cast_float16=cast_float16,
-        ),
-    )  # fmt: skip
+    request = new.added_to(build.request(path, task))
     of_folder = watch or path.is_dir()
     if of_folder and request.lengths is not None:
         raise InvalidInput("--lengths is of a single .onnx file, not of a folder")
     settings = load_settings()
     if not is_elsewhere(settings):
-        _register(settings, request, interval_s if watch else None, output, progress, fresh=fresh)
+        every_s = interval_s if watch else None
+        _register(settings, request, every_s, output, progress, fresh=build.fresh)
         return
     if of_folder:
         raise InvalidInput(
             f"only a single file can be registered at {settings.url} (MODELLESS_URL); for a folder,"
             " leave it out or run this where that gateway's state directory is"
         )
-    # There the same options are read again.
-    options = {
-        "name": model, "calibration": calibration, "training": training, "tokenizer": tokenizer,
-        "labels": classes, "variants": kinds, "metric": metric, "stage": stage,
-        "measure": None if measure is Thoroughness.AUTO else measure, "fresh": fresh,
-        "quick": quick, "lengths": lengths, "pad": pad, "text_inputs": text_inputs,
-        "latency_ms": latency_ms, "accuracy": accuracy, "cost": cost, "prefer": prefer,
-        "image_mean": image_mean, "image_std": image_std, "input_names": input_names,
-        "output_names": output_names, "keep_outputs": keep_outputs, "axis_sizes": axis_sizes,
-        "fix_inputs": fix_inputs, "batch_axes": batch_axes, "free_batch": free_batch,
-        "cast_float16": cast_float16,
-    }  # fmt: skip
-    _register_there(path, task, evaluation, options, output, progress)
+    options = {**build.sent(), **new.sent()}
+    _register_there(path, task, build.evaluation, options, output, progress)
 
 
 def _register_there(

@@ -6,7 +6,7 @@ import pytest
 
 from tests.controlplane.cli.shell import Shell
 from tests.controlplane.profiling.test_judging import wrong
-from tests.controlplane.registry.test_registration import House
+from tests.controlplane.registry.house import House
 from tests.variants.catalog.copies import copy_registrations
 from variants.catalog.sql import open_catalog
 from variants.types import CatalogSnapshot

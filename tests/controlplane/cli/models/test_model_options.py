@@ -4,26 +4,23 @@ from typing import Any
 
 import pytest
 
-from controlplane.cli.model_options import edges_of
+from controlplane.cli.model_options import ModelOptions
 from variants.checks.edges import Edges
 from variants.errors import InvalidInput
 
 
 def test_names_with_numbers_are_pairs() -> None:
-    edges = edges_of(
-        None,
-        None,
-        axis_sizes="height=64, images:3=32",
-        fix_inputs="sr=16000,a=b=-0.5",
-        batch_axes="state=1",
+    options = ModelOptions(
+        axis_sizes="height=64, images:3=32", fix_inputs="sr=16000,a=b=-0.5", batch_axes="state=1"
     )
+    edges = options.edges()
     assert edges == Edges(
         axis_sizes=(("height", 64), ("images:3", 32)),
         fix_inputs=(("sr", 16000.0), ("a=b", -0.5)),
         batch_axes=(("state", 1),),
     )
     assert edges
-    assert not edges_of(None, None)
+    assert not ModelOptions().edges()
 
 
 @pytest.mark.parametrize(
@@ -39,4 +36,4 @@ def test_names_with_numbers_are_pairs() -> None:
 )
 def test_what_is_no_name_with_a_number_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        edges_of(None, None, **options)
+        ModelOptions(**options).edges()

@@ -1,27 +1,18 @@
 """Queries that name the version of a model which is to answer."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import orjson
 import pytest
 
 from controlplane.gateway.protection.body_frames import described, parsed_of
 from controlplane.gateway.query.parsing import parse_v1
 from controlplane.gateway.query.v2.parsing import parse_v2
-from tests.controlplane.serving import DOUBLE, FAST, SLOW, TASK, Served, query, serving, until
+from tests.controlplane.serving import DOUBLE, FAST, SLOW, TASK, Served, query, until
 from tests.variants.catalog_builders import set_sharing
 from variants.errors import InvalidInput
 from variants.types import ModelName, Sharing, Stage, VariantName
 
 TASKS = {TASK.name: TASK}
 ROW = [1.0, 2.0, 3.0, 4.0]
-
-
-@pytest.fixture
-async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
-    async with serving(short_folder, live_url) as running:
-        yield running
 
 
 @pytest.mark.parametrize("wrong", [7, "", ["fast-v1"], "x" * 129])

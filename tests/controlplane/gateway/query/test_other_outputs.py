@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.gateway.query.replies import ReplyMetadata, encode_v1, encode_v2
 from controlplane.gateway.query.v2.parsing import parse_v2
-from tests.controlplane.gateway.query.test_parsing import spec, task
+from tests.controlplane.gateway.query.parsing.asked import spec, task
 from variants.errors import InvalidInput
 from variants.types import TensorSpec
 

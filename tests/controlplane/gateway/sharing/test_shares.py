@@ -5,10 +5,10 @@ import os
 import signal
 from typing import Any
 
-from tests.controlplane.gateway.query.test_query_path import FIELDS
 from tests.controlplane.serving import (
     DOUBLE,
     FAST,
+    FIELDS,
     LATE,
     SLOW,
     TASK,

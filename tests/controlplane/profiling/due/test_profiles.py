@@ -9,7 +9,7 @@ import pytest
 
 from controlplane.profiling.due.profiles import Cause, due_profiles
 from controlplane.profiling.remeasuring import measure_due
-from tests.controlplane.registry.test_registration import CPU, QUICK, House
+from tests.controlplane.registry.house import CPU, QUICK, House
 from tests.variants.catalog_builders import kind, profile, registration, variant
 from variants.catalog.memory import MemoryCatalog
 from variants.types import (

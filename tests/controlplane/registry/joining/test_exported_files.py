@@ -1,23 +1,16 @@
 """Files whose exporters left out what a task has to know, registered as they are."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from onnx import TensorProto
 
 from tests import onnx_models as models
-from tests.controlplane.registry.test_registration import House
+from tests.controlplane.registry.house import House
 from variants.checks.edges import Edges
 from variants.errors import Conflict
 from variants.types import TensorSpec
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
 
 
 def test_sizes_that_are_computed_in_the_graph_are_found_and_the_file_is_known_again(

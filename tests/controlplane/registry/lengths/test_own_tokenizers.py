@@ -14,8 +14,8 @@ from controlplane.building.types import RegistrationRequest
 from controlplane.profiling.judging import by_text
 from controlplane.registry.extension import extend
 from tests import onnx_models as models
+from tests.controlplane.registry.house import CPU, QUICK
 from tests.controlplane.registry.lengths.test_registered_texts import Opinions
-from tests.controlplane.registry.test_registration import CPU, QUICK
 from tests.texts import (
     opinion_model,
     other_opinion_model,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests import onnx_models as models
-from tests.controlplane.registry.test_registration import House
+from tests.controlplane.registry.house import House
 from tests.controlplane.registry.test_repairing import repaired, spoil
 from variants.buckets import bucketed_named
 from variants.checks.edges import Edges
@@ -165,11 +165,6 @@ def test_a_model_without_an_open_axis_has_no_lengths(house: House) -> None:
     with pytest.raises(InvalidArtifact, match=r"^(?!(.*: )\1).*leave --lengths out"):
         house.register(lengths=(4, 8))
     house.assert_untouched()
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
 
 
 def test_one_file_for_all_lengths_is_stored_once_and_mended(tmp_path: Path) -> None:

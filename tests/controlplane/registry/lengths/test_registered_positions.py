@@ -9,7 +9,7 @@ import pytest
 from controlplane.building.doubt import doubt
 from profiler.evaluation.labelled_rows import read_task_rows
 from tests import onnx_models as models
-from tests.controlplane.registry.test_registration import House
+from tests.controlplane.registry.house import House
 from tests.onnx_models import node, tensor
 from variants.buckets import bucketed_named, positions_axis
 from variants.errors import Conflict, InvalidArtifact, InvalidInput

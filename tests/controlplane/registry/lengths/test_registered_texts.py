@@ -15,7 +15,7 @@ from profiler.evaluation.labelled_rows import LabelledRows
 from tests import onnx_models as models
 from tests.controlplane.builders import digits_catalog
 from tests.controlplane.gateway.texts.several_tokenizers import ECHOED
-from tests.controlplane.registry.test_registration import CPU, QUICK, House
+from tests.controlplane.registry.house import CPU, QUICK, House
 from tests.texts import FILM, PAD, WORTH, opinion_model, text_input, tokenizer_json, write_texts
 from variants.buckets import bucketed_named, positions_axis
 from variants.errors import Conflict, InvalidArtifact, InvalidInput

@@ -1,6 +1,5 @@
 """A whole registration over REST: real upload, real child, real catalog."""
 
-import asyncio
 import io
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.settings import load_settings
 from tests.controlplane.builders import DictLive
+from tests.controlplane.registry.over_rest.room import finished
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.sql import open_catalog
 
@@ -52,13 +52,7 @@ async def register(client: httpx.AsyncClient, model: bytes) -> dict[str, Any]:
         data={"task": "toy", "name": "linear", "variants": "onnx-int8"},
         files={"model": model, "evaluation": evaluation()},
     )
-    assert started.status_code == 202, started.text
-    async with asyncio.timeout(120):
-        while True:
-            operation = (await client.get(started.headers["location"])).json()
-            if operation["state"] != "running":
-                return dict(operation)
-            await asyncio.sleep(0.1)
+    return await finished(client, started)
 
 
 @pytest.mark.campaign

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.controlplane.registry.test_registration import House
+from tests.controlplane.registry.house import House
 from variants.errors import InvalidArtifact, InvalidInput, ModellessError
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]

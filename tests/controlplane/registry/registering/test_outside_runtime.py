@@ -9,7 +9,7 @@ import pytest
 
 from controlplane.load_specs import Specs
 from controlplane.profiling.due.staleness import host_of
-from tests.controlplane.registry.test_registration import CPU, House
+from tests.controlplane.registry.house import CPU, House
 from tests.workers.builders import ask, config, connect, process
 from variants import entry_points
 from variants.builders.registry import BUILDERS, make_builder

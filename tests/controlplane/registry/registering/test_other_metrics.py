@@ -23,7 +23,7 @@ from controlplane.building.types import RegistrationRequest, RegistrationResult
 from controlplane.client import export
 from controlplane.registry.extension import extend
 from tests import onnx_models as models
-from tests.controlplane.registry.test_registration import CPU, QUICK, House
+from tests.controlplane.registry.house import CPU, QUICK, House
 from variants.checks.edges import Edges
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.types import Task, TensorSpec
@@ -31,11 +31,6 @@ from variants.types import Task, TensorSpec
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
 
 Array = NDArray[Any]
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
 
 
 def halves(rows: Array, truth: Array) -> tuple[Array, Array, Array, Array]:

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from tests.workers.builders import double_model, echo_spec, onnx_spec
-from tests.workers.execution.test_failed_loads import damage, states
-from tests.workers.execution.test_loader import ask
+from tests.workers.execution.loading.asking import ask, damage, states
 from variants.artifacts.cache import CachedArtifactStore
 from variants.artifacts.served import ArtifactService, ServedArtifacts
 from variants.artifacts.store import FileArtifactStore

@@ -19,7 +19,7 @@ from controlplane.registry.extension import extend
 from controlplane.registry.registration import register
 from profiler.sandbox.probe import Probe
 from tests import onnx_models as models
-from tests.controlplane.registry.test_registration import CPU, QUICK, BrokenCatalog, House
+from tests.controlplane.registry.house import CPU, QUICK, BrokenCatalog, House
 from variants.artifacts.storing_notes import StoringNotes
 from variants.catalog.memory import MemoryCatalog
 from variants.errors import StateUnavailable

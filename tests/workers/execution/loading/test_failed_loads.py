@@ -4,11 +4,10 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.workers.builders import double_model, echo_spec, onnx_spec, vid
-from tests.workers.execution.test_loader import ask, half
+from tests.workers.execution.loading.asking import ask, damage, half, states
 from variants.artifacts.integrity import seen
 from variants.errors import ArtifactDamaged, VariantNotLoadable
 from variants.types import ReplicaState
@@ -16,21 +15,6 @@ from workers.execution.failures import FIRST_S, LONGEST_S, Failures, not_loadabl
 from workers.execution.loader import Loading
 from workers.execution.room import Demanded
 from workers.types import LoadSpec, ReplyCode
-
-
-def damage(path: Path) -> bytes:
-    """Change a byte of the weights, so that the model would triple; what was there."""
-    whole = path.read_bytes()
-    two, three = (b"J\x04" + np.float32(number).tobytes() for number in (2, 3))
-    assert whole.count(two) == 1
-    path.write_bytes(whole.replace(two, three))
-    return whole
-
-
-def states(loading: Loading) -> dict[str, tuple[str, str]]:
-    now_s = 0.0
-    found = [replica.status(now_s) for replica in loading.executor.replicas.values()]
-    return {str(one.variant): (one.state.value, one.message) for one in found}
 
 
 async def test_damaged_weights_are_not_loaded(loading: Loading, tmp_path: Path) -> None:
