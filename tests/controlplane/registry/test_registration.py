@@ -19,6 +19,7 @@ from controlplane.building.types import (
     RegistrationResult,
     Thoroughness,
 )
+from controlplane.profiling import workbench
 from controlplane.profiling.due.profiles import Cause, due_profiles
 from controlplane.profiling.workbench import Workbench
 from controlplane.registry.registration import register
@@ -374,6 +375,33 @@ def test_what_still_runs_is_weighed_before_it_makes_room(
     assert [one.split()[3] for one in told if one.startswith("measuring what memory")] == [
         f"tiny-v1-onnx-{kind}" for kind in ("int8", "fp32", "fp16")
     ]
+
+
+def test_processes_of_large_variants_do_not_wait_beside_each_other(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, end = Probe.__enter__, Probe.__exit__
+    running: list[Probe] = []
+    most = 0
+
+    def begins(probe: Probe) -> Probe:
+        nonlocal most
+        running.append(probe)
+        most = max(most, len(running))
+        return begin(probe)
+
+    def ends(probe: Probe, *about: object) -> None:
+        running.remove(probe)
+        end(probe, *about)
+
+    monkeypatch.setattr(Probe, "__enter__", begins)
+    monkeypatch.setattr(Probe, "__exit__", ends)
+    monkeypatch.setattr(workbench, "HELD_SHARE", 0.0)  # any variant is large then
+    for thoroughness in (Thoroughness.FULL, Thoroughness.SAMPLED):
+        house.register(task=thoroughness, measure=thoroughness, kinds=("onnx-int8", "onnx-fp16"))
+        assert (most, running) == (1, [])
+    monkeypatch.undo()
+    assert len(house.catalog.snapshot().profiles) == 6
 
 
 def test_a_sampled_variant_that_cannot_be_weighed_says_so_and_has_the_memory_of_its_trials(
