@@ -11,6 +11,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from variants.errors import StateUnavailable
 
@@ -50,7 +51,7 @@ class Silence:
         self._until_s, self._asked = now_s + ASKED_AGAIN_S, False
 
     def left(self) -> None:
-        """The caller has gone before either."""
+        """The caller waits no more, whatever became of it: the next one may ask."""
         self._asked = False
 
 
@@ -75,6 +76,7 @@ class Connection:
             url, socket_connect_timeout=timeout_s, retry=never
         )
         self._silence = Silence()
+        self._too_late = f"no reply within {timeout_s:g} s"
         self.refused = ""
         """Why it did not take what was last written; empty where it did."""
 
@@ -131,27 +133,26 @@ class Connection:
         if not self._silence.asks(clock()):
             if inspect.iscoroutine(reply):
                 reply.close()
-            raise self._no_reply()
+            raise unavailable(TimeoutError(self._too_late))
         call = asyncio.ensure_future(reply)
         # Looked at, so that an error after the time is over is not reported as forgotten.
         call.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         try:
             done, _ = await asyncio.wait((call,), timeout=self._timeout_s)
             if not done:
-                self._silence.waited(clock())
-                raise self._no_reply()
-            self._silence.replied()
-            return call.result()
-        except (TimeoutError, RedisError, OSError) as error:
+                raise TimeoutError(self._too_late)
+            reached = call.result()
+        except (TimeoutError, RedisTimeoutError) as error:
+            self._silence.waited(clock())
             raise unavailable(error) from error
-        except asyncio.CancelledError:
-            self._silence.left()
-            raise
+        except (RedisError, OSError) as error:
+            self._silence.replied()
+            raise unavailable(error) from error
         finally:
             call.cancel()
-
-    def _no_reply(self) -> StateUnavailable:
-        return unavailable(TimeoutError(f"no reply within {self._timeout_s:g} s"))
+            self._silence.left()
+        self._silence.replied()
+        return reached
 
     async def _said(self, channel: str) -> AsyncGenerator[bytes, None]:
         """What is published, until the server goes (``StateUnavailable``)."""

@@ -10,6 +10,7 @@ from time import monotonic
 import pytest
 from redis import Redis
 from redis import asyncio as aioredis
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from controlplane.live_state import PREFIX, Led, LiveState
 from controlplane.live_state import state as live_state
@@ -366,3 +367,22 @@ def test_while_a_server_is_silent_one_caller_at_a_time_asks_it() -> None:
     assert silence.asks(5.0) is False
     silence.replied()
     assert [silence.asks(5.0), silence.asks(5.0)] == [True, True]
+
+
+async def test_a_connection_that_is_not_made_in_time_is_silence_too() -> None:
+    """As where the machine of the server is gone."""
+    live = LiveState("redis://127.0.0.1:1")
+
+    async def connect() -> None:
+        raise RedisTimeoutError("Timeout connecting to server")
+
+    with pytest.raises(StateUnavailable, match="Timeout connecting to server"):
+        await live._call(connect())
+    with pytest.raises(StateUnavailable, match="no reply within 2 s"):
+        await live.ping()
+    await asyncio.sleep(ASKED_AGAIN_S)
+    with pytest.raises(StateUnavailable, match="Connect"):  # refused: that is said at once
+        await live.ping()
+    with pytest.raises(StateUnavailable, match="Connect"):
+        await live.ping()
+    await live.close()
