@@ -59,6 +59,7 @@ class PlainCommand(TyperCommand):
         from controlplane.wrong_values import NO_VALUE, as_share
 
         texts, _, _ = self.make_parser(ctx).parse_args(args=given)
+        one: Any
         for one in self.params:
             value, text = ctx.params.get(one.name or ""), texts.get(one.name or "")
             if type(value) in (int, float) and isinstance(text, str) and "_" in text:

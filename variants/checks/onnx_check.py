@@ -166,7 +166,7 @@ def check_signature(info: OnnxInfo, task: Task, *, where: str) -> None:
         if spec != found:
             raise InvalidArtifact(
                 f"{where}: {side} {spec.name!r} is {describe(found)}, but task {task.name!r} has "
-                f"{describe(spec)}"
+                f"{describe(spec)}, as all its models: register it for another task"
             )
 
 

@@ -15,7 +15,13 @@ import psutil
 import pytest
 
 from controlplane.building.build_cache import BuildCache
-from controlplane.building.doubt import doubt, far_from_best, short_of_default, too_large
+from controlplane.building.doubt import (
+    doubt,
+    far_from_best,
+    short_of_default,
+    slow_for_default,
+    too_large,
+)
 from controlplane.building.types import RegistrationResult
 from controlplane.cli.model_options import parse_labels
 from controlplane.cli.registration_results import (
@@ -297,6 +303,35 @@ def test_a_version_that_misses_what_its_task_asks_for_by_default_is_told_of() ->
     assert said(0.95) == (
         "the accuracy of a-v2 is 85.63 % at best, and queries of digits that name none ask for"
         " 95.00 %: it answers none of these"
+    )
+
+
+def test_a_version_that_is_slower_than_its_task_asks_for_by_default_is_told_of() -> None:
+    known = digits_catalog().snapshot()
+    made, profile = known.variants[0], known.profiles[0]
+    version = ModelVersion(
+        task=made.task, model=ModelName("a"), version=1, stage=Stage.LIVE, source=Digest("0" * 64)
+    )
+
+    def said(*p95_ms: float) -> str:
+        profiles = tuple(
+            replace(
+                profile,
+                variant=VariantName(f"a-v1-{place}"),
+                points=(replace(profile.points[0], p50_ms=1.0, p95_ms=took_ms, p99_ms=took_ms),),
+            )
+            for place, took_ms in enumerate(p95_ms)
+        )
+        task = Task(name=made.task, inputs=(), outputs=(), slo=Slo(latency_ms=1_000.0))
+        return slow_for_default(
+            Registration(task=task, version=version, variants=(made,), profiles=profiles)
+        )
+
+    assert said() == said(1_000.0) == said(2_600.0, 900.0) == ""
+    assert said(2_600.0, 1_174.6) == (
+        f"a-v1-1, the quickest of a-v1, takes 1175 ms for a row on {profile.device_kind} (p95), and"
+        " queries of digits that name no latency ask for 1000 ms:"
+        " `modelless tasks set digits --latency-ms MS` allows more"
     )
 
 
