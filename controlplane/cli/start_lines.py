@@ -106,7 +106,8 @@ def hello(
     err.print(f"  Metrics     {url}/metrics", soft_wrap=True)
     if EXAMPLE in tasks:
         err.print("\nAsk what a handwritten 3 shows:")
-        _paste(f"  {own_name()} query {EXAMPLE} --latency-ms 50 --accuracy 0.97")
+        name = own_name(shutil.which("modelless"), Path(sys.executable), Path.cwd())
+        _paste(f"  {name} query {EXAMPLE} --latency-ms 50 --accuracy 0.97")
         err.print("or over HTTP:")
         _paste(example_command(url, bool(settings.api_token)))
     elif texts:
@@ -123,12 +124,16 @@ def hello(
     err.print(f"\n{'Ctrl-C' if at_terminal else '`modelless down`'} stops everything.")
 
 
-def own_name() -> str:
-    """How this command is called from a shell here: by its name where the shell finds it."""
-    if shutil.which("modelless"):
+def own_name(found: str | None, python: Path, here: Path) -> str:
+    """How this command is called from a shell: by its name, or by its path from ``here``.
+
+    Args:
+        found: where a shell finds it by its name.
+        python: the interpreter, beside which it is installed.
+    """
+    beside = python.with_name("modelless")
+    if found is not None:
         return "modelless"
-    beside = Path(sys.executable).with_name("modelless")
-    here = Path.cwd()
     return str(beside.relative_to(here) if beside.is_relative_to(here) else beside)
 
 

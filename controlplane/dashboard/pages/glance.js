@@ -23,7 +23,7 @@ function glanceOfQueries(rows, seconds, tasks) {
 
 function glanceOfWorkers(workers, kinds) {
   const running = sumOf(kinds, "running"), wanted = sumOf(kinds, "wanted"), busy = workers.map(one => one.busy_ratio);
-  const note = busy.length ? fixed(100 * busy.reduce((a, b) => a + b, 0) / busy.length, 0) + " % busy" + (busy.length > 1 ? ", the fullest " + fixed(100 * Math.max(...busy), 0) + " %" : "") : "none is running";
+  const note = busy.length ? fixed(100 * busy.reduce((a, b) => a + b, 0) / busy.length, 0) + " % busy" + (busy.length > 1 ? ", at most " + fixed(100 * Math.max(...busy), 0) + " %" : "") : "none is running";
   return { name: "Workers", figure: count(running), unit: "of " + count(wanted), note, colour: !running && wanted ? "bad" : sumOf(kinds, "missing") || sumOf(kinds, "silent") ? "warn" : "", meaning: "that run, of those that are wanted; busy: share of their last seconds spent running batches" };
 }
 

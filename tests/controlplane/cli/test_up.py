@@ -12,7 +12,7 @@ from rich.console import Console
 from controlplane.building.types import Progress
 from controlplane.cli import start_lines
 from controlplane.cli.render.words import left_words
-from controlplane.cli.start_lines import hello, progress
+from controlplane.cli.start_lines import hello, own_name, progress
 from controlplane.settings import load_settings
 from tests.controlplane.certificates import self_signed
 
@@ -131,6 +131,18 @@ def test_the_first_thing_to_ask_is_shown_although_standard_output_is_rays_by_the
     asked = 'v1/query -d \'{"task": "digits"' if "digits" in tasks else "v2/models/churn"
     assert f"curl -s http://127.0.0.1:8000/{asked}" in said
     assert (tmp_path / "ray.log").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("found", "here", "name"),
+    [
+        ("/usr/bin/modelless", "/home/ann/m", "modelless"),
+        (None, "/home/ann/m", ".venv/bin/modelless"),
+        (None, "/srv", "/home/ann/m/.venv/bin/modelless"),
+    ],
+)
+def test_the_command_is_shown_as_a_shell_finds_it(found: str | None, here: str, name: str) -> None:
+    assert own_name(found, Path("/home/ann/m/.venv/bin/python"), Path(here)) == name
 
 
 def test_a_task_of_texts_is_shown_with_a_text(

@@ -133,8 +133,8 @@ def test_lists_of_a_large_installation_are_searched_sorted_and_paged(tab: Driven
 
 
 GLANCE = """
-[...document.querySelectorAll('#glance dl > div')].map(one =>
-  [one.className, ...[...one.children].map(part => part.textContent.trim())].join('|'))
+[...document.querySelectorAll('#glance dl > div')].map(one => [one.className, ...one.children]
+  .map(part => (part.textContent ?? part).replaceAll("\\u00a0", " ").trim()).join('|'))
 """
 
 
@@ -142,7 +142,7 @@ def test_what_is_read_first_says_of_all_tasks_how_it_is_and_what_it_costs(tab: D
     assert tab.value(GLANCE) == [
         "warn|SLO met|99.92 %|30 late",
         "|Queries|662 /s|200 of 200 tasks asked",
-        "|Workers|130 of 130|50 % busy, the fullest 99 %",
+        "|Workers|130 of 130|50 % busy, at most 99 %",
         "|Headroom|–|not known yet",
         "|Cost|468.00 USD/h|196.28 USD per million",
     ]

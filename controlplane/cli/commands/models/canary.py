@@ -181,7 +181,8 @@ def _table(rows: Sequence[Row]) -> None:
             ]
             for row in rows
         ),
-        empty="No canary has a share of the queries.",
+        empty="No canary has a share of the queries; "
+        "`modelless canary TASK MODEL --share 5%` gives one.",
     )
     for row in rows:
         said = [row["ended"] or row["why"]]
