@@ -66,11 +66,6 @@ class ClientShares:
         self._over: frozenset[str] = frozenset()
         self._looked_ms = self._swept_ms = -inf
 
-    @property
-    def several(self) -> bool:
-        """Whether more than one client has asked lately."""
-        return len(self._shares) > 1
-
     def saw(self, client: Client, now_ms: float) -> None:
         """A query of a client has come. Nothing is missed where it is ``only``."""
         share = self._shares.get(client.name)

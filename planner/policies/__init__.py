@@ -8,7 +8,8 @@ the functions that production calls, with production's defaults) and ``several_g
 ``static`` with ``allocation`` (Clipper and fixed choices), ``published`` (other systems, from their
 papers) and ``autoscalers`` (what people would run instead). ``live_latency`` is ours where profiles
 are wrong, ``layout_watch`` where a machine may be split in several ways.
-``offers`` is what they share, ``fifo`` and ``earliest`` are their queues.
+``offers`` is what they share, ``fifo`` and ``earliest`` are their queues, both a
+``limited_queue``.
 
 May import all of ``planner`` but ``planner.simulate`` and the simulation's engine, which call them.
 """

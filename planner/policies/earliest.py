@@ -22,42 +22,21 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf
 
-from planner.batching.protocol import MAX_QUEUE, Batch, Verdict
-from planner.batching.variant_queues import ROUNDING_MS, Item, TaskShare, VariantQueue
+from planner.batching.protocol import Batch
+from planner.batching.variant_queues import ROUNDING_MS, Item, VariantQueue
 from planner.latency_table import LatencyTable
+from planner.policies.limited_queue import LimitedQueue
 
 
-class EarliestQueue:
+class EarliestQueue(LimitedQueue):
     """The queue of one slice, earliest deadline first. Deterministic; knows no clock."""
 
     def __init__(self, batch: Callable[[str, LatencyTable], int], *, waits: bool = True) -> None:
         """``batch`` gives the largest batch of a new queue, from its task and table."""
-        self.busy_until_ms = 0.0
-        self.count = 0
-        self._batch = batch
+        super().__init__(batch)
         self._waits = waits
-        self._limit: dict[VariantQueue, int] = {}
         self._active: list[VariantQueue] = []
         """Queues in which a query waits."""
-        self._order = 0
-        self._work_ms = 0.0
-
-    # -- queues -----------------------------------------------------------------------------------
-
-    def add_variant(self, task: str, table: LatencyTable, share: float = 0.0) -> VariantQueue:
-        """A queue for a variant that was loaded; ``share`` plays no part."""
-        queue = VariantQueue(task, TaskShare(), table)
-        self.set_limit(queue, self._batch(task, table))
-        return queue
-
-    def set_limit(self, queue: VariantQueue, rows: int) -> None:
-        """Set the largest batch of a variant's queue, in rows."""
-        self._limit[queue] = min(max(1, rows), queue.max_batch)
-        self._resize(queue, 0, 0)
-
-    def remove_variant(self, queue: VariantQueue) -> None:
-        """Forget an empty queue."""
-        del self._limit[queue]
 
     def take(self, queue: VariantQueue) -> list[Item]:
         """Take out all that waits in a variant's queue, earliest deadline first."""
@@ -66,25 +45,16 @@ class EarliestQueue:
         self._resize(queue, -len(items), -queue.rows)
         return items
 
-    def backlog_ms(self, now_ms: float) -> float:
-        """Predicted time until all that was admitted is done, in full batches and a rest each."""
-        return max(0.0, self.busy_until_ms - now_ms) + self._work_ms
-
-    # -- admission --------------------------------------------------------------------------------
-
-    def admit(self, item: Item, now_ms: float) -> Verdict:
-        """Queue a query, unless it can never run or the queue is full."""
+    def _put(self, item: Item, order: int) -> None:
         queue = item.queue
-        if item.rows > queue.max_batch:
-            return Verdict.TOO_MANY_ROWS
-        if self.count >= MAX_QUEUE:
-            return Verdict.QUEUE_FULL
         if not queue.heap:
             self._active.append(queue)
-        self._order += 1
-        heappush(queue.heap, (item.deadline_ms, self._order, item))
+        heappush(queue.heap, (item.deadline_ms, order, item))
         self._resize(queue, 1, item.rows)
-        return Verdict.ADMITTED
+
+    def _emptied(self, queue: VariantQueue) -> None:
+        if queue in self._active:
+            self._active.remove(queue)
 
     def pop_expired(self, now_ms: float) -> list[Item]:
         """Take out the queries that can be in time no more, by the two rules."""
@@ -134,21 +104,3 @@ class EarliestQueue:
         if not self._waits or queue.rows >= self._limit[queue]:
             return -inf
         return queue.heap[0][0] - queue.ms[queue.rows + 1]
-
-    def finished(self, queue: VariantQueue, now_ms: float, busy_ms: float) -> None:
-        """The slice is free again."""
-        self.busy_until_ms = now_ms
-
-    def _resize(self, queue: VariantQueue, count: int, rows: int) -> None:
-        """Bring the totals in line after queries came to a variant's queue or left it."""
-        self.count += count
-        queue.rows += rows
-        limit = self._limit[queue]
-        full, rest = divmod(queue.rows, limit)
-        work_ms = full * queue.ms[limit] + (queue.ms[rest] if rest else 0.0)
-        self._work_ms += work_ms - queue.work_ms
-        queue.work_ms = work_ms
-        if not queue.rows and queue in self._active:
-            self._active.remove(queue)
-        if not self.count:
-            self._work_ms = 0.0

@@ -88,6 +88,12 @@ def least_backlog(replicas: Iterable[Replica], query: Query) -> Replica | None:
     return best
 
 
+def is_in_time(replica: Replica, query: Query, now_ms: float) -> bool:
+    """Whether a query would be done before its deadline there, behind what waits."""
+    ready_ms = max(replica.worker.view.busy_until_ms, now_ms)
+    return ready_ms + replica.candidate.table.ms[1] <= query.received_ms + query.latency_ms
+
+
 def roomiest(
     fleet: Fleet, candidates: Mapping[DeviceKindName, Candidate]
 ) -> tuple[Candidate, Worker] | None:

@@ -19,31 +19,18 @@ SLACK = 1e-9
 """Relative tolerance of every comparison with a limit: rounding, and nothing else."""
 
 
-def limit_ms(
-    slo_ms: float,
-    longest_ms: float | None = None,
-    *,
-    overhead_ms: float = OVERHEAD_MS,
-    interference: float = 0.0,
-) -> float:
-    """The latency that a batch of a class may have by its profile, in milliseconds.
+def limit_ms(slo_ms: float, *, overhead_ms: float = OVERHEAD_MS) -> float:
+    """The latency that a batch of a class may have that is alone on its device, in milliseconds:
+    the longest batch, which it may have to wait for, is its own.
 
     Args:
         slo_ms: the latency that the class asks for.
-        longest_ms: latency of the longest batch on the device, interference included. None when
-            the class is alone there: then the longest batch is its own.
         overhead_ms: time of a query outside of its device.
-        interference: the fraction by which sharing a device prolongs every batch; it plays no part
-            where the class is alone.
 
     Returns:
         The limit; negative when no batch is in time.
     """
-    left_ms = slo_ms - overhead_ms
-    tolerance_ms = SLACK * slo_ms
-    if longest_ms is None:
-        return (left_ms + tolerance_ms) / 2
-    return min(longest_ms, left_ms - longest_ms + tolerance_ms) / (1.0 + interference)
+    return (slo_ms - overhead_ms + SLACK * slo_ms) / 2
 
 
 def frontier(curve: Curve, within_ms: float, most: int | None = None) -> list[SizedBatch]:

@@ -22,7 +22,7 @@ def missing_gpu(root: Path = Path("/")) -> str | None:
 
 def missing_onnxruntime_gpu() -> str | None:
     """Whether the ``onnxruntime`` that is installed is the one for CPUs only."""
-    if _folder_of("onnxruntime-gpu") is None:
+    if _folder() is None:
         return "onnxruntime-gpu is not installed; pip install it in place of onnxruntime"
     return None
 
@@ -57,7 +57,7 @@ def tensorrt_of_onnxruntime() -> str | None:
 
     None where there is no such provider.
     """
-    folder = _folder_of("onnxruntime-gpu")
+    folder = _folder()
     provider = folder and folder / "onnxruntime/capi/libonnxruntime_providers_tensorrt.so"
     if not provider or not provider.is_file():
         return None
@@ -65,9 +65,9 @@ def tensorrt_of_onnxruntime() -> str | None:
     return found[0].decode() if found else None
 
 
-def _folder_of(package: str) -> Path | None:
-    """The folder in which a distribution is installed; None where it is not."""
+def _folder() -> Path | None:
+    """Where ONNX Runtime for GPUs is installed; None where it is not."""
     try:
-        return Path(str(distribution(package).locate_file("")))
+        return Path(str(distribution("onnxruntime-gpu").locate_file("")))
     except PackageNotFoundError:
         return None

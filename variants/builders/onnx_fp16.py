@@ -4,7 +4,6 @@ On the CPU, ONNX Runtime has few 16-bit kernels and turns back to fp32 around al
 that a variant is smaller on disk and rarely faster. Its profile says so.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,9 @@ import numpy as np
 from variants.builders.activations import first_outputs, row_count, spread
 from variants.builders.calibration import extremes
 from variants.builders.float16 import halved, out_of_range
+from variants.builders.onnx_builder import OnnxBuilder
 from variants.builders.prepared import float_tensors, prepared
-from variants.builders.protocol import Built, Material, Needs, Rows
+from variants.builders.protocol import Built, Material, Rows
 from variants.errors import VariantNotBuilt
 from variants.figures import counted
 from variants.types import Precision
@@ -24,22 +24,14 @@ MARGIN = 2.0
 NAMED = 8
 
 
-class OnnxFp16:
+class OnnxFp16(OnnxBuilder):
     """Weights and activations in fp16, inputs and outputs in fp32.
 
     Nodes around values that fp16 cannot hold on the calibration rows stay in fp32, and the note
     names them.
     """
 
-    runtime = "onnx"
     precision = Precision.FP16
-    options: Mapping[str, str] = {}
-    suffix = ".onnx"
-    gpu = False
-    needs: frozenset[Needs] = frozenset()
-
-    def missing(self) -> str | None:
-        return None
 
     def build(self, material: Material, target: Path) -> Built:
         kept = to_fp16(material.source, target, rows=material.calibration)

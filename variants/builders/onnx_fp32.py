@@ -1,13 +1,12 @@
 """The model as it is, simplified once so that every load is quick."""
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
 from variants.builders.activations import first_line
-from variants.builders.protocol import Built, Material, Needs
+from variants.builders.onnx_builder import OnnxBuilder
+from variants.builders.protocol import Built, Material
 from variants.errors import VariantNotBuilt
-from variants.types import Precision
 
 __all__ = ["OnnxFp32", "first_line", "simplify"]
 
@@ -16,7 +15,7 @@ GROWTH = 1.5
 read from disk at every load, where the formula takes no time."""
 
 
-class OnnxFp32:
+class OnnxFp32(OnnxBuilder):
     """Folds constants and merges what is the same everywhere.
 
     Only ONNX Runtime's basic level is written down: it stays within standard ONNX, which all other
@@ -24,16 +23,6 @@ class OnnxFp32:
     and fused kernels for the processor at hand, so each worker applies those itself when it loads
     (docs/decisions/0009-quantisation.md has what that costs).
     """
-
-    runtime = "onnx"
-    precision = Precision.FP32
-    options: Mapping[str, str] = {}
-    suffix = ".onnx"
-    gpu = False
-    needs: frozenset[Needs] = frozenset()
-
-    def missing(self) -> str | None:
-        return None
 
     def build(self, material: Material, target: Path) -> Built:
         simplify(material.source, target)

@@ -9,25 +9,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from variants.builders.onnx_builder import OnnxBuilder
 from variants.builders.onnx_fp32 import simplify
 from variants.builders.protocol import Built, Material, Needs
 from variants.checks.open_axis import open_again
 from variants.errors import VariantNotBuilt
-from variants.types import Precision
 
 
-class OnnxFp32Open:
+class OnnxFp32Open(OnnxBuilder):
     """The model as it is, its axis left open; ONNX Runtime takes rows of any length then."""
 
-    runtime = "onnx"
-    precision = Precision.FP32
     options: Mapping[str, str] = {"session": "shared"}
-    suffix = ".onnx"
-    gpu = False
-    needs: frozenset[Needs] = frozenset({Needs.LENGTHS})
-
-    def missing(self) -> str | None:
-        return None
+    needs = frozenset({Needs.LENGTHS})
 
     def build(self, material: Material, target: Path) -> Built:
         if material.bucket is None:

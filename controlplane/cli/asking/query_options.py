@@ -11,9 +11,6 @@ from variants.errors import InvalidInput
 from variants.types import Prefer
 
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
-LatencyOption = Annotated[
-    float | None, typer.Option("--latency-ms", metavar="MS", min=0, help="Deadline, end to end.")
-]
 AccuracyOption = Annotated[
     float | None,
     typer.Option("--accuracy", min=0, max=1, metavar="SHARE", help="Floor, from 0 to 1."),

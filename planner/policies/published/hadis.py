@@ -40,6 +40,7 @@ from planner.policies.offers import (
     answering,
     chosen,
     cold,
+    is_in_time,
     least_backlog,
     permits,
     roomiest,
@@ -48,7 +49,7 @@ from planner.policies.offers import (
 from planner.policies.published.demand_watch import count_in, has_moved, whole_fleet
 from planner.policies.published.hadis_table import Configuration, best, table
 from planner.policies.static import unit_ms
-from planner.simulation.fleet import Fleet, Replica, Worker
+from planner.simulation.fleet import Fleet, Worker
 from planner.simulation.policy import Brief
 from planner.types import Action, Candidate, Choice, Load, Query, Refusal, Unload
 from variants.types import ReplicaState, TaskName, VariantKey, VariantName, WorkerId
@@ -139,7 +140,8 @@ class Hadis:
             names = [made.heavy, made.light] if heavy else [made.light, made.heavy]
         others = [c.variant for c in self._candidates[query.task]]
         for name in dict.fromkeys((*names, *others)):
-            ready = (r for r in self._held.ready((query.task, name)) if _in_time(r, query, now_ms))
+            held = self._held.ready((query.task, name))
+            ready = (r for r in held if is_in_time(r, query, now_ms))
             replica = least_backlog((r for r in ready if permits(query, r.candidate)), query)
             if replica is not None:
                 return chosen(replica, query, now_ms)
@@ -280,9 +282,3 @@ def _need(tier: VariantKey, qps: float, latency_ms: float, offers: Iterable[Cand
         unit_ms={kind: unit_ms(c, latency_ms) for kind, c in able.items()},
         memory_mib={kind: c.memory_mib for kind, c in able.items()},
     )
-
-
-def _in_time(replica: Replica, query: Query, now_ms: float) -> bool:
-    """Whether a query would be done before its deadline there, behind what waits."""
-    ready_ms = max(replica.worker.view.busy_until_ms, now_ms)
-    return ready_ms + replica.candidate.table.ms[1] <= query.received_ms + query.latency_ms

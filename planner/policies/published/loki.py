@@ -27,7 +27,7 @@ from math import inf
 
 from planner.batching.protocol import Queue
 from planner.policies.earliest import EarliestQueue
-from planner.policies.offers import chosen, permits, usable_batch
+from planner.policies.offers import chosen, is_in_time, permits, usable_batch
 from planner.policies.published.loki_plan import LokiPlan, allocate
 from planner.policies.published.proteus import FADED_QPS, Proteus, Share, SloClass
 from planner.policies.published.proteus_plan import Family, Setup, setups
@@ -65,14 +65,14 @@ class Loki(Proteus):
         if found.stale:
             self._find_routes(found)
         first = found.next(query)
-        if first is not None and _in_time(first, query, now_ms):
+        if first is not None and is_in_time(first, query, now_ms):
             return chosen(first, query, now_ms)
         best: Replica | None = None
         rank = (-inf, -inf)
         for replica in (*(share.replica for share in found.shares), *found.others):
             if replica.worker.id == query.avoid or not permits(query, replica.candidate):
                 continue
-            if _in_time(replica, query, now_ms):
+            if is_in_time(replica, query, now_ms):
                 own = (replica.candidate.accuracy, -replica.worker.view.busy_until_ms)
                 if own > rank:
                     best, rank = replica, own
@@ -163,12 +163,6 @@ class Loki(Proteus):
             if now_s - since_s >= LEAST_BILLED_MS / 1_000:
                 del self._needless_s[kind.name]
                 yield Scale(device_kind=kind.name, count=need)
-
-
-def _in_time(replica: Replica, query: Query, now_ms: float) -> bool:
-    """Whether a query would be done before its deadline there, behind what waits."""
-    ready_ms = max(replica.worker.view.busy_until_ms, now_ms)
-    return ready_ms + replica.candidate.table.ms[1] <= query.received_ms + query.latency_ms
 
 
 def peak_qps(replica: Replica, latency_ms: float) -> float:

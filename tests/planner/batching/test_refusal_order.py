@@ -37,7 +37,6 @@ def shares(**used_ms: float) -> ClientShares:
 def test_a_client_alone_is_never_over_its_share() -> None:
     alone = shares(heavy=1_000.0)
     assert alone.only is HEAVY
-    assert not alone.several
     assert not alone.is_over(HEAVY, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""Which batches a device can run: their limit, alone and shared, and those worth running."""
+"""Which batches a device can run: their limit, and those worth running."""
 
 from math import inf
 
@@ -17,26 +17,8 @@ def test_alone_a_batch_takes_half_of_what_the_slo_leaves() -> None:
     assert limit_ms(14.0) == pytest.approx(6.0)
 
 
-def test_beside_a_longer_batch_it_takes_what_the_wait_leaves() -> None:
-    assert limit_ms(14.0, 8.0) == pytest.approx(4.0)
-
-
-def test_beside_shorter_batches_it_does_not_become_the_longest() -> None:
-    assert limit_ms(100.0, 3.0) == 3.0
-
-
-def test_interference_prolongs_batches_on_a_shared_device() -> None:
-    """Of 12 ms, 6 are for the wait; a batch of 4 ms takes the other 6."""
-    assert limit_ms(14.0, 6.0, interference=0.5) == pytest.approx(4.0)
-
-
-def test_interference_needs_a_neighbour() -> None:
-    assert limit_ms(14.0, interference=0.5) == limit_ms(14.0)
-
-
 def test_no_batch_is_in_time_when_one_row_is_late() -> None:
     assert LINE.cheapest(limit_ms(5.9)) is None
-    assert LINE.cheapest(limit_ms(100.0, 97.0)) is None
 
 
 def test_the_limit_is_kept_to_the_last_bit() -> None:

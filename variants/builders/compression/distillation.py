@@ -1,6 +1,5 @@
 """The model taught by a larger one of its task."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,35 +13,27 @@ from variants.builders.compression.scores import (
     trial,
 )
 from variants.builders.compression.surgery import separable
+from variants.builders.onnx_builder import OnnxBuilder
 from variants.builders.protocol import Built, Material, Needs
 from variants.errors import VariantNotBuilt
 from variants.metrics.metric import Judged
-from variants.types import Precision
 
 if TYPE_CHECKING:
     from variants.builders.compression.training import FineTune
 
 
-class OnnxDistilled:
+class OnnxDistilled(OnnxBuilder):
     """Goes on training the model's weights, on its own rows, towards a teacher's answers: the
     scores of a classifier, else the output that the task's metric judges.
 
     The graph stays what it is, and so does its cost; what may change is how often it is right.
     """
 
-    runtime = "onnx"
-    precision = Precision.FP32
-    options: Mapping[str, str] = {}
-    suffix = ".onnx"
-    gpu = False
-    needs: frozenset[Needs] = frozenset({Needs.TRAINING, Needs.TEACHER})
+    needs = frozenset({Needs.TRAINING, Needs.TEACHER})
 
     def __init__(self, *, limit_s: float = 120.0, fine_tune: "FineTune | None" = None) -> None:
         self.limit_s = limit_s
         self.fine_tune = fine_tune
-
-    def missing(self) -> str | None:
-        return None
 
     def build(self, material: Material, target: Path) -> Built:
         if material.teacher is None:

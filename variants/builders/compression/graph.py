@@ -138,11 +138,6 @@ def opset(model: Any) -> int:
     return int(next(e.version for e in model.opset_import if e.domain in ("", "ai.onnx")))
 
 
-def parameters(model: Any) -> int:
-    """Numbers in floating-point initialisers."""
-    return sum(value.size for value in initialisers(model).values() if value.dtype.kind == "f")
-
-
 def blank(model: Any, rows: int) -> dict[str, NDArray[Any]]:
     """Input name to zeros ``(rows, *shape)`` of the model's signature."""
     from onnx import helper
@@ -205,15 +200,6 @@ def multiply_adds(model: Any, known: Shapes | None = None) -> dict[str, int]:
         elif node.op_type in ("MatMul", "Gemm"):
             depth = one[node.input[0]][0 if attribute(node, "transA", 0) else -1]
             found[node.output[0]] = prod(one[node.output[0]]) * depth
-    return found
-
-
-def users(model: Any) -> dict[str, list[Any]]:
-    """Tensor to the nodes that read it, once for each place."""
-    found: dict[str, list[Any]] = {}
-    for node in model.graph.node:
-        for name in node.input:
-            found.setdefault(name, []).append(node)
     return found
 
 

@@ -11,9 +11,9 @@ from variants.builders.compression import graph as graphs
 from variants.builders.compression.factors import Layer, layers, split
 from variants.builders.compression.scores import Trial, training_targets, trial
 from variants.builders.compression.surgery import separable
-from variants.builders.protocol import Built, Material, Needs
+from variants.builders.onnx_builder import OnnxBuilder
+from variants.builders.protocol import Built, Material
 from variants.errors import VariantNotBuilt
-from variants.types import Precision
 
 if TYPE_CHECKING:
     from variants.builders.compression.training import FineTune
@@ -30,7 +30,7 @@ LEAST_SAVED = 0.2
 """Least share of its multiply-adds that has to be saved of a model; else it is not built."""
 
 
-class OnnxLowRank:
+class OnnxLowRank(OnnxBuilder):
     """Keeps as few directions of each layer's outputs as leave the answers alone.
 
     ``loss`` is the accuracy that may be lost, for a classifier the share of rows: by labels or
@@ -38,13 +38,6 @@ class OnnxLowRank:
     trained on are given, ``loss_before_tuning`` may be lost at first, and what is left is tuned,
     for ``limit_s`` seconds at most; not where each position of a row is judged by itself.
     """
-
-    runtime = "onnx"
-    precision = Precision.FP32
-    options: Mapping[str, str] = {}
-    suffix = ".onnx"
-    gpu = False
-    needs: frozenset[Needs] = frozenset()
 
     def __init__(
         self,
@@ -58,9 +51,6 @@ class OnnxLowRank:
         self.loss_before_tuning = loss_before_tuning
         self.limit_s = limit_s
         self.fine_tune = fine_tune
-
-    def missing(self) -> str | None:
-        return None
 
     def build(self, material: Material, target: Path) -> Built:
         model = graphs.read(material.source)

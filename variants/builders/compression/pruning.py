@@ -1,15 +1,15 @@
 """The model with whole channels taken out, tuned on the rows that it was trained on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from variants.builders.activations import row_count
 from variants.builders.compression import graph as graphs
 from variants.builders.compression.scores import Targets, training_targets, trial
+from variants.builders.onnx_builder import OnnxBuilder
 from variants.builders.protocol import Built, Material, Needs, Rows
 from variants.errors import VariantNotBuilt
-from variants.types import Precision
 
 if TYPE_CHECKING:
     from variants.builders.compression.training import FineTune
@@ -18,7 +18,7 @@ RANKING_SHARE = 0.1
 """Share of the time that finding out which channels matter may take."""
 
 
-class OnnxPruned:
+class OnnxPruned(OnnxBuilder):
     """Removes the channels that matter least, tunes what is left, and goes on while it can.
 
     ``goals`` are the shares of multiply-adds to take out, one after the other. A further one is
@@ -27,12 +27,7 @@ class OnnxPruned:
     seconds at most in all.
     """
 
-    runtime = "onnx"
-    precision = Precision.FP32
-    options: Mapping[str, str] = {}
-    suffix = ".onnx"
-    gpu = False
-    needs: frozenset[Needs] = frozenset({Needs.TRAINING})
+    needs = frozenset({Needs.TRAINING})
 
     def __init__(
         self,
@@ -49,9 +44,6 @@ class OnnxPruned:
         """Share of each layer's channels that is kept in any case."""
         self.limit_s = limit_s
         self.fine_tune = fine_tune
-
-    def missing(self) -> str | None:
-        return None
 
     def build(self, material: Material, target: Path) -> Built:
         if not row_count(material.training):

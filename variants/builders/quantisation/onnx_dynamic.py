@@ -7,7 +7,7 @@ up to 255 where they go up to 1, would leave no digits to the rows beside it.
 
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from copy import deepcopy
 from math import prod
 from pathlib import Path
@@ -17,9 +17,10 @@ import numpy as np
 
 from variants.builders.activations import first_line, observe, open_session, row_count, spread
 from variants.builders.calibration import ROWS, extremes
+from variants.builders.onnx_builder import OnnxBuilder
 from variants.builders.onnx_fp32 import simplify
 from variants.builders.prepared import drop_stale_shapes
-from variants.builders.protocol import Built, Material, Needs, Rows
+from variants.builders.protocol import Built, Material, Rows
 from variants.builders.quantisation.qdq import quiet
 from variants.builders.quantisation.sensitivity import UNASKED_ROWS, Judge, losses
 from variants.checks.onnx_batch import fresh_name
@@ -42,7 +43,7 @@ _FIRST_STATE = 5
 """The place of what an LSTM begins with."""
 
 
-class OnnxInt8Dynamic:
+class OnnxInt8Dynamic(OnnxBuilder):
     """Matrix products with 8-bit weights, per channel; each batch sets the scales of its own
     activations, within what the calibration rows say that they may be. Without any, nothing bounds
     them.
@@ -50,15 +51,7 @@ class OnnxInt8Dynamic:
     So an answer depends a little on what else is in the batch, unlike with all other kinds.
     """
 
-    runtime = "onnx"
     precision = Precision.INT8
-    options: Mapping[str, str] = {}
-    suffix = ".onnx"
-    gpu = False
-    needs: frozenset[Needs] = frozenset()
-
-    def missing(self) -> str | None:
-        return None
 
     def build(self, material: Material, target: Path) -> Built:
         import onnx

@@ -1,17 +1,17 @@
 """The model with 8-bit weights and activations, for ONNX Runtime: static quantisation."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from variants.builders.calibration import Calibration
-from variants.builders.protocol import Built, Material, Needs
+from variants.builders.onnx_builder import OnnxBuilder
+from variants.builders.protocol import Built, Material
 from variants.builders.quantisation.qdq import CPU, Form, Quantiser
 from variants.builders.quantisation.sensitivity import describe, losses, quantise
 from variants.errors import VariantNotBuilt
 from variants.types import Precision
 
 
-class OnnxInt8:
+class OnnxInt8(OnnxBuilder):
     """Static quantisation in QDQ form, weights per channel, ranges from the calibration rows.
 
     Nodes whose quantisation costs the task its accuracy floor stay in fp32, and the note names
@@ -20,18 +20,10 @@ class OnnxInt8:
     says how ranges are found.
     """
 
-    runtime = "onnx"
     precision = Precision.INT8
-    options: Mapping[str, str] = {}
-    suffix = ".onnx"
-    gpu = False
-    needs: frozenset[Needs] = frozenset()
 
     def __init__(self, how: Calibration = Calibration.MIN_MAX) -> None:
         self._how = how
-
-    def missing(self) -> str | None:
-        return None
 
     def build(self, material: Material, target: Path) -> Built:
         return build_qdq(material, target, how=self._how, form=CPU)

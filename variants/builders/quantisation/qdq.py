@@ -1,7 +1,7 @@
 """8-bit models in QDQ form: standard ONNX with pairs of QuantizeLinear and DequantizeLinear.
 
-``to_qdq`` writes one. ``Quantiser`` is the same in two steps, for callers that try several: ranges
-are found once, and each ``model()`` leaves other nodes in fp32.
+``Quantiser`` makes them in two steps: ranges are found once, and each ``model()`` leaves other
+nodes in fp32.
 """
 
 import logging
@@ -57,29 +57,6 @@ CPU = Form(weight_bits=7, shallow=False)
 saturates; with 7-bit weights it cannot, so that the variant answers the same wherever it runs."""
 TENSORRT = Form(symmetric=True, outputs=False, biases=False, joins=False, transposed=True)
 """TensorRT fuses what follows a convolution and takes no zero points and no integer biases."""
-
-
-def to_qdq(
-    source: Path,
-    target: Path,
-    *,
-    rows: Rows,
-    how: Calibration = Calibration.MIN_MAX,
-    form: Form = CPU,
-    keep: Collection[str] = (),
-) -> None:
-    """Write ``source``, an fp32 ONNX file, with 8-bit weights and activations to ``target``.
-
-    ``rows`` are typical inputs, ``keep`` names nodes to leave in fp32. Inputs, outputs and their
-    types stay, the batch axis too.
-
-    Raises:
-        VariantNotBuilt: nothing in the model can be quantised, or there are no rows.
-    """
-    import onnx
-
-    quantiser = Quantiser(source, rows=rows, how=how, form=form)
-    onnx.save(quantiser.model(keep), str(target))
 
 
 class Quantiser:

@@ -22,7 +22,7 @@ from tests.variants.builders.compression.nets import (
     trained,
 )
 from variants.builders.compression.channel_dependencies import trace
-from variants.builders.compression.graph import initialisers, multiply_adds, parameters
+from variants.builders.compression.graph import initialisers, multiply_adds
 from variants.builders.compression.importance import importance, lightest
 from variants.builders.compression.pruning import OnnxPruned
 from variants.builders.compression.scores import Targets
@@ -40,6 +40,11 @@ pytestmark = pytest.mark.slow
 @cache
 def convolutional() -> Any:
     return trained(residual(), epochs=5)
+
+
+def parameters(model: Any) -> int:
+    """Numbers in floating-point initialisers."""
+    return sum(value.size for value in initialisers(model).values() if value.dtype.kind == "f")
 
 
 def material(

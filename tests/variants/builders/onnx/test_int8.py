@@ -14,9 +14,10 @@ from tests.variants.builders.onnx.networks import (
     residual,
     weights,
 )
+from tests.variants.builders.onnx.quantised import to_qdq
 from variants.builders.calibration import Calibration
 from variants.builders.protocol import Material
-from variants.builders.quantisation.qdq import CPU, TENSORRT, to_qdq
+from variants.builders.quantisation.qdq import CPU, TENSORRT
 from variants.builders.registry import make_builder
 from variants.errors import VariantNotBuilt
 

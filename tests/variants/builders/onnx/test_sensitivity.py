@@ -16,8 +16,9 @@ from tests.variants.builders.onnx.networks import (
     residual,
     weights,
 )
+from tests.variants.builders.onnx.quantised import to_qdq
 from variants.builders.protocol import Material
-from variants.builders.quantisation.qdq import Quantiser, to_qdq
+from variants.builders.quantisation.qdq import Quantiser
 from variants.builders.quantisation.sensitivity import Judge, describe, quantise, ranking
 from variants.builders.registry import make_builder
 from variants.errors import VariantNotBuilt
