@@ -127,6 +127,8 @@ class InFlight(OneAnswer):
         if isinstance(found, Refusal):
             self._turned_down(found)
             return
+        if not found.meets_slo and not self.tries:
+            path.demand.too_tight(query)
         modest = path.leaving_room(query, found, now_ms)
         if modest is None:
             self.fail(Overloaded(OTHERS_FIRST))
