@@ -129,6 +129,16 @@ def asked_in_headers(
     return None if named is None else (*named, slo)
 
 
+def has_several_hosts(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a request says in several ways whom it is for: a proxy before this gateway may have
+    gone by another one than is looked at here.
+
+    Args:
+        headers: with their names in lower case.
+    """
+    return [name for name, _ in headers].count(b"host") > 1
+
+
 def told_wait_ms(status: int, headers: bytes) -> float:
     """How long an answer with these header lines tells its reader to wait; 0 if it does not."""
     begin = headers.find(_WAIT) if status == _BUSY else -1

@@ -23,6 +23,7 @@ from controlplane.gateway.http.exchange import (
     V1,
     Exchange,
     asked_in_headers,
+    has_several_hosts,
     head_without_upgrade,
     is_query,
     route_of,
@@ -200,6 +201,9 @@ class Front(ClientConnection):
             return
         if self.parser.should_upgrade():
             self.upgrading = True
+            return
+        if has_several_hosts(self.headers):
+            self._malformed("it has several Host headers")
             return
         target = self.url.partition(b"?")[0]
         if is_query(target) and self.parser.get_method() == b"POST" and self._idle():

@@ -25,6 +25,9 @@ from tests.controlplane.serving import Served, post, query, request
         b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
         b"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"POST /v1/query HTTP/1.1\r\nHost: evil.example\r\nHost: localhost\r\n"
+        b"Content-Length: 2\r\n\r\n{}",
+        b"GET /v1/tasks HTTP/1.1\r\nHost: localhost\r\nhost: localhost\r\n\r\n",
     ],
 )
 async def test_malformed_http_is_a_typed_error(served: Served, data: bytes) -> None:
