@@ -57,6 +57,13 @@ def led_by_newer_cluster(owner: str, leader: str) -> bool:
     return own == other and bool(own_cluster) and cluster > own_cluster
 
 
+def led_by_another_cluster(owner: str, leader: str) -> bool:
+    """Whether who led is of the owner's installation, and of another Ray cluster."""
+    own, own_cluster = _installation_and_cluster(owner)
+    other, cluster = _installation_and_cluster(leader)
+    return own == other and bool(own_cluster and cluster) and cluster != own_cluster
+
+
 def _installation_and_cluster(owner: str) -> tuple[str, str]:
     named = owner.split()
     return (named[0], named[2].partition(CLUSTER)[2]) if len(named) == 3 else ("", "")

@@ -14,6 +14,7 @@ from controlplane.controller.other_installations import (
     REPLACED_S,
     SILENT_S,
     claimed_by_another,
+    led_by_another_cluster,
     led_by_newer_cluster,
     may_be_behind_s,
     other_installation,
@@ -287,9 +288,14 @@ def test_of_two_clusters_of_one_installation_the_newer_one_leads() -> None:
     assert not led_by_newer_cluster(newer, older)
     assert not led_by_newer_cluster(older, of_cluster("10-00-00_000001", replica="controller#2"))
     assert not led_by_newer_cluster(older, of_cluster("12-00-00_000001", secret=b"b" * 32))
+    assert led_by_another_cluster(newer, older)
+    assert led_by_another_cluster(older, newer)
+    assert not led_by_another_cluster(older, older)
+    assert not led_by_another_cluster(older, of_cluster("12-00-00_000001", secret=b"b" * 32))
     for unknown in ("", "somebody", of_cluster("")):  # as earlier states of the code name it
         assert not led_by_newer_cluster(older, unknown)
         assert not led_by_newer_cluster(unknown, newer)
+        assert not led_by_another_cluster(older, unknown)
 
 
 async def test_the_control_loop_of_the_older_cluster_waits_for_the_end_of_the_newer_one(
