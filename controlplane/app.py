@@ -38,6 +38,7 @@ from workers.replica import (
     log_options,
     log_through_serve,
     node_name,
+    session_name,
     take_priority,
 )
 from workers.types import WorkerConfig
@@ -225,7 +226,9 @@ class ControllerReplica(Replaceable):
             live=self._live,
             cluster=ServeCluster(later=LaterKinds(lambda: self._loop.settings.kinds, workers)),
             secret=secret,
-            owner=owner_of(secret, serve.get_replica_context().replica_id.unique_id),
+            owner=owner_of(
+                secret, serve.get_replica_context().replica_id.unique_id, session_name()
+            ),
             measuring_of=self._measuring_on(bool(settings.ray_address)),
             # On a cluster nodes of other kinds may join.
             kind_applications=KindApplications(workers) if settings.ray_address else None,

@@ -92,6 +92,12 @@ def node_name() -> str:
     return f"{socket.gethostname()} ({get_node_ip_address()})"
 
 
+def session_name() -> str:
+    """The session of the Ray cluster, which begins with when its head was started; a head that
+    comes back with what it knew goes on with it."""
+    return str(get_runtime_context().get_session_name())
+
+
 def node_zone() -> str:
     """The zone of the node on which this replica runs, by its labels; "" where none says it."""
     from workers.types import ZONE_LABELS

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 MOST_REASONS = 5
 """So many reasons for measuring are told."""
-OUTLIVED = "gateways and workers of other nodes go on, for as long as Ray runs there"
+OUTLIVED = "what Ray runs on other nodes goes on"
 
 
 class Prepared(NamedTuple):

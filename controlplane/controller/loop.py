@@ -41,7 +41,11 @@ from controlplane.controller.met_workers.worker_reports import Reports
 from controlplane.controller.nodes.kinds_now import Applications
 from controlplane.controller.nodes.node_counts import NodeAutoscaler, NodeCounts
 from controlplane.controller.nodes.node_watch import NodeWatch
-from controlplane.controller.other_installations import may_be_behind_s, until_alone
+from controlplane.controller.other_installations import (
+    led_by_another_cluster,
+    may_be_behind_s,
+    until_alone,
+)
 from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.controller.plan_applier import PlanApplier
 from controlplane.controller.profiles.profile_checks import ProfileChecks
@@ -246,12 +250,14 @@ class ControlLoop:
                     self._wall_s,
                     may_be_behind_s(self._settings.catalog_url),
                 )
+                before = await asyncio.to_thread(self._catalog.leader)
                 epoch = await asyncio.to_thread(self._catalog.acquire_leadership, self._owner)
                 # From now on silence counts, whatever the first turn waits for.
                 self._turned_at_s = self._clock_s()
                 self._leader.epoch = epoch
                 self._leader.plan = await asyncio.to_thread(self._catalog.latest_plan)
-                await self._recorder.lead(self._leader.epoch, self._leader.plan)
+                elsewhere = led_by_another_cluster(self._owner, before)
+                await self._recorder.lead(epoch, self._leader.plan, elsewhere=elsewhere)
                 await self._canaries.recall()
                 await self._accuracy.recall()
                 recalled = await self._learned.recall(self._settings, self._calendar)

@@ -8,6 +8,7 @@ the same installation, such as a successor on another machine.
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from datetime import datetime
 from math import ceil, inf
@@ -21,6 +22,8 @@ from variants.catalog.protocol import Catalog
 from variants.errors import StateUnavailable
 from workers.channel.secret import own_digest
 
+log = logging.getLogger(__name__)
+
 SILENT_S = 90.0
 """A control loop writes at least once a minute; one that has not for so long is gone."""
 REPLACED_S = 30.0
@@ -31,12 +34,39 @@ of just now, so that only watching tells whether somebody writes."""
 CLAIM_S = 15
 """For so long a live state stays with a control loop that was last heard; it writes each second."""
 AGAIN_S = 5.0
+CLUSTER = "@"
+"""Before the cluster, in the name of who leads."""
 EVENTS_READ = 1_000
 
 
-def owner_of(secret: bytes, replica: str) -> str:
-    """Who leads, as the catalog keeps it: installation, host and replica."""
-    return f"{own_digest(secret)[:12]} {gethostname()} {replica}"
+def owner_of(secret: bytes, replica: str, cluster: str = "") -> str:
+    """Who leads, as the catalog keeps it: installation, host and replica.
+
+    Args:
+        cluster: the name of the Ray cluster's session, which begins with when its head was started;
+            it stays where a head comes back with what it knew.
+    """
+    where = f"{CLUSTER}{cluster}" if cluster else ""
+    return f"{own_digest(secret)[:12]} {gethostname()} {replica}{where}"
+
+
+def led_by_newer_cluster(owner: str, leader: str) -> bool:
+    """Whether who leads is of the owner's installation, and of a Ray cluster that began later."""
+    own, own_cluster = _installation_and_cluster(owner)
+    other, cluster = _installation_and_cluster(leader)
+    return own == other and bool(own_cluster) and cluster > own_cluster
+
+
+def led_by_another_cluster(owner: str, leader: str) -> bool:
+    """Whether who led is of the owner's installation, and of another Ray cluster."""
+    own, own_cluster = _installation_and_cluster(owner)
+    other, cluster = _installation_and_cluster(leader)
+    return own == other and bool(own_cluster and cluster) and cluster != own_cluster
+
+
+def _installation_and_cluster(owner: str) -> tuple[str, str]:
+    named = owner.split()
+    return (named[0], named[2].partition(CLUSTER)[2]) if len(named) == 3 else ("", "")
 
 
 def may_be_behind_s(catalog_url: str) -> float:
@@ -53,9 +83,10 @@ async def until_alone(
     wall_s: Callable[[], float],
     behind_s: float = BEHIND_S,
 ) -> None:
-    """Return when no other installation plans by this catalog, or uses this live state.
+    """Return when no other installation plans by this catalog, or uses this live state, and when no
+    newer cluster of this one has it.
 
-    Another one is told of. A live state that does not answer is waited for by nobody.
+    Another installation is told of. A live state that does not answer is waited for by nobody.
 
     Args:
         behind_s: how far the clock of another one may be behind (``may_be_behind_s``).
@@ -63,7 +94,7 @@ async def until_alone(
     Raises:
         StateUnavailable: the database does not answer.
     """
-    told = False
+    told = waits = False
     silence = _Silence()
     while True:
         # One that is deployed anew stops, and its successor leads a few seconds later.
@@ -75,6 +106,12 @@ async def until_alone(
             if silence.lasts_s(newest[0].at if newest else "") > SILENT_S:
                 other = None
         subject = "catalog"
+        if other is None and await _led_by_newer_cluster(owner, live):
+            if not waits:
+                waits = True
+                log.info("a newer cluster of this installation leads: this one waits for its end")
+            await asyncio.sleep(AGAIN_S)
+            continue
         if other is None:
             subject, other = "live state", await claimed_by_another(owner, live)
         if other is None:
@@ -85,6 +122,14 @@ async def until_alone(
             with contextlib.suppress(StateUnavailable):
                 await journal.store_events()
         await asyncio.sleep(AGAIN_S)
+
+
+async def _led_by_newer_cluster(owner: str, live: LiveState) -> bool:
+    """By the live state, which who leads has for seconds after it was last heard."""
+    try:
+        return led_by_newer_cluster(owner, await live.owner())
+    except StateUnavailable:
+        return False
 
 
 class _Silence:

@@ -66,15 +66,18 @@ class StatusRecorder:
         self._unanswered: Backoff[str] = Backoff(longest_s=ASK_AGAIN_S)
         self._plans = PlanEvents()
 
-    async def lead(self, epoch: int, plan: Plan | None) -> None:
+    async def lead(self, epoch: int, plan: Plan | None, *, elsewhere: bool = False) -> None:
         """Begin to lead: read what was there before.
+
+        Args:
+            elsewhere: who led before ran on another Ray cluster.
 
         Raises:
             StateUnavailable: the catalog does not answer.
         """
         ticks = await asyncio.to_thread(self._catalog.ticks, 1)
         events = await asyncio.to_thread(self._catalog.events, EVENTS_READ)
-        past = self._past = remembered(epoch, plan, ticks, events)
+        past = self._past = remembered(epoch, plan, ticks, events, elsewhere=elsewhere)
         self._epoch, self._led_at_s = epoch, self._clock_s()
         self._gateways = Gateways(past.gateways)
         self._live = LiveWatch(expected=past.epoch > 0 and not past.stopped)

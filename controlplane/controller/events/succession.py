@@ -37,17 +37,26 @@ class Past:
     """Of the workers, those that were there when the installation was stopped in order, and were
     not seen since: a controller that led for moments only has not told of them."""
     gateways: frozenset[str] = frozenset()
+    elsewhere: bool = False
+    """It ran on another Ray cluster, and so did the workers: they are not this one's to look after,
+    and may go on for a while."""
     restored: bool = False
     """No controller has led since the catalog was filled from a backup: what that remembers ran
     elsewhere, and is not missed."""
 
 
 def remembered(
-    epoch: int, plan: Plan | None, ticks: Iterable[TickRecord], events: Iterable[Event]
+    epoch: int,
+    plan: Plan | None,
+    ticks: Iterable[TickRecord],
+    events: Iterable[Event],
+    *,
+    elsewhere: bool = False,
 ) -> Past:
     """The past of a controller that leads with ``epoch``.
 
     Args:
+        elsewhere: who led before ran on another Ray cluster.
         ticks: the newest ones; the first of them counts.
         events: newest first, as many as are at hand.
     """
@@ -91,6 +100,7 @@ def remembered(
         workers=workers,
         ended=frozenset(ended & workers.keys()),
         gateways=frozenset(gateways),
+        elsewhere=elsewhere,
         restored=restored,
     )
 
@@ -101,6 +111,8 @@ def took_over(past: Past, epoch: int, plan: Plan | None) -> StatusEvent:
         how = "it is the first to lead"
     elif past.restored:
         how = "it is the first to lead since the catalog was restored from a backup"
+    elif past.elsewhere:
+        how = f"it took over from epoch {past.epoch}, of another Ray cluster"
     elif past.stopped:
         how = f"it took over from epoch {past.epoch}, which had been stopped"
     else:
@@ -114,7 +126,10 @@ def missed(past: Past, met: Iterable[str], targets: Mapping[str, Target]) -> Ite
     there = Counter(past.workers.values())
     for id_ in sorted(past.workers.keys() - set(met)):
         kind = past.workers[id_]
-        if past.stopped or id_ in past.ended:
+        if past.elsewhere:
+            why = "it is of the Ray cluster whose control loop led before"
+            yield "worker_left", id_, f"worker {id_} is gone: {why}"
+        elif past.stopped or id_ in past.ended:
             why = "it ended while the control loop was stopped"
             yield "worker_left", id_, f"worker {id_} is gone: {why}"
         elif kind in targets and there[kind] > targets[kind].count:

@@ -14,6 +14,8 @@ from controlplane.controller.other_installations import (
     REPLACED_S,
     SILENT_S,
     claimed_by_another,
+    led_by_another_cluster,
+    led_by_newer_cluster,
     may_be_behind_s,
     other_installation,
     owner_of,
@@ -273,4 +275,47 @@ async def test_a_live_state_that_does_not_answer_stops_nobody(tmp_path: Path) ->
     settings = load_settings(state_dir=tmp_path, redis_url=f"unix://{tmp_path}/none")
     ensure_secret(settings.secret_path)
     await asyncio.to_thread(_refuse_company, settings, catalog)
+    await live.close()
+
+
+def of_cluster(began: str, *, secret: bytes = b"a" * 32, replica: str = "controller#1") -> str:
+    return owner_of(secret, replica, f"session_2026-11-30_{began}_35" if began else "")
+
+
+def test_of_two_clusters_of_one_installation_the_newer_one_leads() -> None:
+    older, newer = of_cluster("10-00-00_000001"), of_cluster("12-00-00_000001")
+    assert led_by_newer_cluster(older, newer)
+    assert not led_by_newer_cluster(newer, older)
+    assert not led_by_newer_cluster(older, of_cluster("10-00-00_000001", replica="controller#2"))
+    assert not led_by_newer_cluster(older, of_cluster("12-00-00_000001", secret=b"b" * 32))
+    assert led_by_another_cluster(newer, older)
+    assert led_by_another_cluster(older, newer)
+    assert not led_by_another_cluster(older, older)
+    assert not led_by_another_cluster(older, of_cluster("12-00-00_000001", secret=b"b" * 32))
+    for unknown in ("", "somebody", of_cluster("")):  # as earlier states of the code name it
+        assert not led_by_newer_cluster(older, unknown)
+        assert not led_by_newer_cluster(unknown, newer)
+        assert not led_by_another_cluster(older, unknown)
+
+
+async def test_the_control_loop_of_the_older_cluster_waits_for_the_end_of_the_newer_one(
+    live_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(other_installations, "AGAIN_S", 0.01)
+    live, catalog = LiveState(live_url), MemoryCatalog()
+    older, newer = of_cluster("10-00-00_000001"), of_cluster("12-00-00_000001")
+    await live.give_up(await live.owner())
+    for owner in (older, newer):  # the newer one takes over from one that leads
+        await until_alone(owner, catalog, live, Journal(catalog), lambda: NOW_S)
+    assert await live.owner() == newer
+    again = asyncio.create_task(until_alone(older, catalog, live, Journal(catalog), lambda: NOW_S))
+    await asyncio.sleep(0.2)
+    assert not again.done()
+    assert await live.owner() == newer
+    assert catalog.events(9) == ()
+    await live.give_up(newer)
+    async with asyncio.timeout(30):
+        await again
+    assert await live.owner() == older
+    await live.give_up(older)
     await live.close()

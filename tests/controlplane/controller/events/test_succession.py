@@ -147,3 +147,17 @@ def test_what_was_to_go_has_left() -> None:
         "worker_left",
         "worker_lost",
     ]
+
+
+def test_workers_of_another_ray_cluster_have_left() -> None:
+    """As where an upgrade starts the next cluster beside the last, which goes on for a while."""
+    past = remembered(
+        4, PLAN, (TICK,), events(("controller_started", "epoch 3"), ("worker_joined", "w9")),
+        elsewhere=True,
+    )  # fmt: skip
+    assert took_over(past, 4, None)[2] == "it took over from epoch 3, of another Ray cluster"
+    told = list(missed(past, [], {"cpu-1": Target(count=2)}))
+    assert {kind for kind, _, _ in told} == {"worker_left"}
+    assert told[-1][2] == (
+        "worker w9 is gone: it is of the Ray cluster whose control loop led before"
+    )
