@@ -197,6 +197,55 @@ class Detector(nn.Module):  # type: ignore[misc]
         return boxes, scores, features
 
 
+class UNet(nn.Module):  # type: ignore[misc]
+    """Pictures to pictures of the same size, ``(batch, 3, side, side)``, by halving and doubling it
+    (Ronneberger and others, MICCAI 2015); one doubling is a transposed convolution, one bilinear.
+    """
+
+    def __init__(self, *, width: int) -> None:
+        super().__init__()
+        self.down = nn.ModuleList(
+            [_Double(3, width), _Double(width, 2 * width), _Double(2 * width, 4 * width)]
+        )
+        self.up = nn.ConvTranspose2d(4 * width, 2 * width, 2, 2)
+        self.stretch = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False)
+        self.after = nn.ModuleList([_Double(4 * width, 2 * width), _Double(3 * width, width)])
+        self.head = nn.Conv2d(width, 3, 1)
+
+    def forward(self, images: Any) -> Any:
+        first, second, third = self.down
+        large = first(images)
+        middle = second(nn.functional.max_pool2d(large, 2))
+        small = third(nn.functional.max_pool2d(middle, 2))
+        found = self.after[0](torch.cat([self.up(small), middle], 1))
+        return self.head(self.after[1](torch.cat([self.stretch(found), large], 1))).sigmoid()
+
+
+class _Double(nn.Sequential):  # type: ignore[misc]
+    def __init__(self, before: int, after: int) -> None:
+        parts: list[nn.Module] = []
+        for channels in (before, after):
+            parts += [nn.Conv2d(channels, after, 3, 1, 1), nn.BatchNorm2d(after), nn.ReLU()]
+        super().__init__(*parts)
+
+
+class SpeechEncoder(nn.Module):  # type: ignore[misc]
+    """Spectra ``(batch, 80, steps)`` to vectors ``(batch, steps / 2, width)`` by two convolutions
+    and encoder layers, as Whisper has them (Radford and others, ICML 2023)."""
+
+    def __init__(self, *, steps: int, width: int, layers: int, heads: int) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(80, width, 3, 1, 1)
+        self.second = nn.Conv1d(width, width, 3, 2, 1)
+        self.places = nn.Parameter(torch.randn(steps // 2, width) * 0.02)
+        self.layers = _encoder(width, layers, heads, norm_first=True)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, spectra: Any) -> Any:
+        found = nn.functional.gelu(self.second(nn.functional.gelu(self.first(spectra))))
+        return self.norm(self.layers(found.transpose(1, 2) + self.places))
+
+
 class Suppressed(nn.Module):  # type: ignore[misc]
     """A detector that gives only the boxes of a row that are sure: another number of each row."""
 

@@ -18,8 +18,10 @@ from tests.bench.building.architectures import (
     Detector,
     Recurrent,
     ResNet,
+    SpeechEncoder,
     TextEncoder,
     TwoTower,
+    UNet,
     VisionTransformer,
     fit_head,
     settle,
@@ -116,6 +118,24 @@ def detector(folder: Path, full: bool) -> Brought:
     )
 
 
+def unet(folder: Path, full: bool) -> Brought:
+    side = 128 if full else 32
+    model = UNet(width=32 if full else 4)
+    images = pictures(40, side)[0]
+    settle(model, torch.tensor(images))
+    return _of_numbers("unet", model, folder, {"images": images}, ["pictures"])
+
+
+def speech(folder: Path, full: bool) -> Brought:
+    steps = 3_000 if full else 40
+    sizes = (
+        {"width": 384, "layers": 4, "heads": 6} if full else {"width": 16, "layers": 1, "heads": 2}
+    )
+    model = SpeechEncoder(steps=steps, **sizes).eval()
+    spectra = np.random.default_rng(1).standard_normal((40, 80, steps)).astype(np.float32)
+    return _of_numbers("speech", model, folder, {"spectra": spectra}, ["vectors"])
+
+
 def forest(folder: Path, full: bool) -> Brought:
     from sklearn.ensemble import RandomForestClassifier
 
@@ -140,6 +160,8 @@ MODELS: Mapping[str, Callable[[Path, bool], Brought]] = {
     "gru": gru,
     "towers": towers,
     "detector": detector,
+    "unet": unet,
+    "speech": speech,
     "forest": forest,
     "boosting": boosting,
 }
