@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 from ray import serve
 from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 
+from controlplane.access import client_keys
+from controlplane.access.client_keys import KeysOfHead
 from controlplane.cluster.head import HeadSecrets, WorkerSupplies
 from controlplane.cluster.kind_placement import options_for
 from controlplane.cluster.replica_arguments import SentSettings
@@ -207,6 +209,7 @@ class ControllerReplica(Replaceable):
         # Of their own: the loop's writes shall not wait behind machines that fetch.
         self._reading = ThreadPoolExecutor(READERS, thread_name_prefix="artifacts")
         self._secrets = secrets_of(settings, secret)
+        self._client_keys = settings.client_keys_path
         self._live = LiveState(settings.live_url)
         self._sent = sent
         self._catalog = open_catalog(settings.catalog_url, SERVING_TIMEOUT_S)
@@ -255,6 +258,10 @@ class ControllerReplica(Replaceable):
     async def secrets(self) -> HeadSecrets:
         """Tell them what they may not read in a Serve configuration."""
         return self._secrets
+
+    async def client_keys(self) -> KeysOfHead:
+        """Tell gateways there which keys clients have now."""
+        return await asyncio.to_thread(client_keys.told, self._client_keys)
 
     async def check_health(self) -> None:
         """Raise when the loop has ended or hangs; Serve then starts a successor."""

@@ -43,7 +43,7 @@ class GatewayReplica(Replaceable):
 
     def _made(self, sent: SentSettings) -> "Gateway":
         self._remember_start(sent)
-        from controlplane.cluster.head import store_of
+        from controlplane.cluster.head import ask_client_keys, knows_keys_from_head, store_of
         from controlplane.cluster.sent_settings import receive
         from controlplane.gateway.gateway import Gateway
         from variants.catalog.database import SERVING_TIMEOUT_S
@@ -56,6 +56,7 @@ class GatewayReplica(Replaceable):
             open_catalog(settings.catalog_url, SERVING_TIMEOUT_S),
             store_of(settings),
             secret,
+            keys_of_head=ask_client_keys if knows_keys_from_head(settings) else None,
         )
         gateway.prepare()
         return gateway

@@ -65,12 +65,17 @@ STATUS: Mapping[str, int] = {
 }
 """Every code that a caller can meet, and its status."""
 
+CLIENT_GONE, CLIENT_GONE_STATUS = "CLIENT_GONE", 499
+"""What is counted, and traced, of a query whose client did not wait for its answer. No caller meets
+it."""
+
 CLIENT_ERRORS = frozenset(
     {code for code, status in STATUS.items() if 400 <= status < 500}
     - {"SLO_INFEASIBLE", "RATE_LIMITED"}
+    | {CLIENT_GONE}
 )
-"""Codes of requests that are wrong in themselves. Who asks for more than there is, or too often, is
-refused by us."""
+"""Codes of requests that are wrong in themselves, or that their client gave up. Who asks for more
+than there is, or too often, is refused by us."""
 
 _PLAIN: Mapping[str, type[ModellessError]] = {
     error.code: error

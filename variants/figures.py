@@ -2,6 +2,7 @@
 
 A number that is not zero never reads as zero, two sides of a comparison never read as equal, and
 the greater one reads as the greater: all are rounded by the same rule, which keeps their order.
+``read_number`` is the reverse.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +18,19 @@ MOST_DIGITS = 17
 """Significant digits that distinguish any two doubles."""
 LOST = 1e-12
 """Part of a whole that arithmetic may lose."""
+
+
+def read_number(text: str) -> float:
+    """The number that a text is, written as JSON and other programs have it.
+
+    ``float`` takes ``1_000`` too, and digits of all scripts.
+
+    Raises:
+        ValueError: it is none. Infinity and NaN are numbers here.
+    """
+    if "_" in text or not text.isascii():
+        raise ValueError(f"{text[:40]!r} is no number")
+    return float(text)
 
 
 def counted(number: int, word: str, form: str = "") -> str:

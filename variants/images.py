@@ -8,7 +8,7 @@ from math import isfinite, isqrt
 from typing import NamedTuple
 
 from variants.errors import InvalidInput
-from variants.figures import counted
+from variants.figures import counted, read_number
 from variants.types import Task, TensorSpec
 
 GREY, RGB = 1, 3
@@ -149,7 +149,7 @@ def number_in(text: str, where: str) -> float:
         InvalidInput: it is none; ``where`` names it.
     """
     try:
-        found = float(text)
+        found = read_number(text)
     except ValueError:
         found = float("nan")
     if not isfinite(found):

@@ -180,6 +180,7 @@ class WorkerHost:
             clock=clock_name(),
             borrows=CAN_SHARE,
             tells_queue=True,
+            withdraws=True,
             askers=self._server.askers(),
             warnings=tuple(filter(None, problems)),
             cores=() if self._cores is None else self._cores.cores,

@@ -165,6 +165,8 @@ class WorkerStatus:
     (``workers.channel.shared_memory``)."""
     tells_queue: bool = False
     """It tells gateways that want it of its queue (``workers.channel.queue_news``)."""
+    withdraws: bool = False
+    """It lets go of queries that nobody waits for any more."""
     askers: int | None = None
     """So many connections have sent it queries in the last ``ASKED_S``; None: it does not say."""
     zone: str = ""

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from variants.disk import full_disk_explained
 from variants.errors import Conflict, InvalidInput, NotFound
+from variants.figures import read_number
 from variants.types import NAME
 
 FILE = "client-keys"
@@ -40,6 +41,17 @@ class Role(StrEnum):
 
     QUERIES = "queries"
     METRICS = "metrics"
+
+
+class KeysOfHead(NamedTuple):
+    """The file of keys as a cluster's head has it, for gateways on machines that do not see it."""
+
+    mark: str
+    """Other where anything of it is."""
+    keys: tuple["ClientKey", ...] | None = None
+    """None where the head has no such file: each machine goes by its own."""
+    wrong: str = ""
+    """Why it cannot be read; then nothing is known of its keys."""
 
 
 class ClientKey(NamedTuple):
@@ -137,7 +149,7 @@ def weight_of(text: str, at: str) -> float:
         InvalidInput: it is no weight.
     """
     try:
-        weight = float(text)
+        weight = read_number(text)
     except ValueError:
         weight = 0.0
     if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
@@ -152,6 +164,16 @@ def read(path: Path) -> list[ClientKey]:
         InvalidInput: it cannot be read, or a line is wrong.
     """
     return parsed(text_of(path), str(path))
+
+
+def told(path: Path) -> KeysOfHead:
+    """The file for those who do not see it: digests, and nothing of a key."""
+    try:
+        text = text_of(path)
+        keys = tuple(parsed(text, str(path))) if text or path.exists() else None
+    except InvalidInput as error:
+        return KeysOfHead(mark=error.message, wrong=error.message)
+    return KeysOfHead(mark=sha256(f"{keys}".encode()).hexdigest(), keys=keys)
 
 
 def add(path: Path, name: str, weight: float = 1.0, role: Role = Role.QUERIES) -> str:

@@ -48,15 +48,20 @@ TOKEN: dict[str, Any] = {
     "description": "Where `MODELLESS_API_TOKEN` is set, that token; for queries and their like also"
     " a client's key. Health is open to all.",
 }
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {
+
+
+def _described(status: int, description: str = "") -> dict[str, Any]:
+    codes = " or ".join(code for code, other in STATUS.items() if other == status)
+    return {
         "content": {
             "application/json": {"schema": {"$ref": _REFERENCE.format(model=ErrorBody.__name__)}}
         },
-        "description": " or ".join(code for code, other in STATUS.items() if other == status),
-    }
-    | ({"headers": WAITS} if status in (429, 503) else {})
-    for status in (400, 401, 403, 404, 409, 413, 429, 500, 503)
+        "description": description or codes,
+    } | ({"headers": WAITS} if status in (429, 503) else {})
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: _described(status) for status in (400, 401, 403, 404, 409, 413, 429, 500, 503)
 }
 """What any route may answer besides its result, for the OpenAPI page.
 
@@ -66,11 +71,32 @@ to.
 """
 
 
+TOO_LONG: dict[int | str, dict[str, Any]] = {504: _described(504)}
+"""What a route may answer as well that waits for workers."""
+_SLOW = _described(408, "INVALID_INPUT: the request has not come in full in time")
+_VALIDATION = ("HTTPValidationError", "ValidationError")
+"""FastAPI's own, which nothing here answers: what is wrong in a request is a 400."""
+
+
 def describe_errors(document: dict[str, Any]) -> None:
-    """Add to an OpenAPI document the schemas that ``ERRORS`` refers to, and how to show a token."""
+    """Make the errors of an OpenAPI document those that there are.
+
+    Added are the schemas that ``ERRORS`` refers to, what becomes of a body that does not come in
+    full, and how to show a token.
+    """
+    for methods in document["paths"].values():
+        for route in methods.values():
+            replies = route["responses"]
+            if _VALIDATION[0] in str(replies.get("422", "")):
+                del replies["422"]
+            if "requestBody" in route:
+                replies["408"] = _SLOW
+            route["responses"] = dict(sorted(replies.items()))
     own = ErrorBody.model_json_schema(mode="serialization", ref_template=_REFERENCE)
     own = jsonable_encoder(own, exclude_none=True)  # as FastAPI writes those of results
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    for name in _VALIDATION:
+        schemas.pop(name, None)
     schemas |= {**own.pop("$defs", {}), ErrorBody.__name__: own}
     document["components"]["schemas"] = dict(sorted(schemas.items()))
     document["components"]["securitySchemes"] = {"token": TOKEN}

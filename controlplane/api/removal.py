@@ -16,7 +16,7 @@ from controlplane.views.schemas import Schema
 from variants.catalog.removal import Removed
 from variants.errors import NotFound, StateUnavailable, TaskNotFound
 from variants.figures import counted
-from variants.types import Event, ModelName
+from variants.types import Event, ModelName, TaskName
 
 VersionPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of a retired version.")]
 
@@ -46,15 +46,15 @@ def removal_routes(context: ApiContext) -> APIRouter:
         "its models' versions are given again only to the same bytes.",
     )
     async def remove_task(task: TaskPath) -> RemovedSchema:
-        parts = named_tasks(await context.snapshot(), task)
+        named_tasks(await context.snapshot(), task)  # names those that there are, if it is none
         try:
-            removed = await asyncio.to_thread(context.catalog.remove_task, *parts)
+            removed = await asyncio.to_thread(context.catalog.remove_task, TaskName(task))
         except NotFound as error:  # somebody else has removed it meanwhile
             raise TaskNotFound(error.message) from error
         at = timestamp()
         events = [
             Event(at=at, kind="task_removed", subject=part, message=_words(removed.of(part)))
-            for part in parts
+            for part in removed.tasks
         ]
         await _tell(context, events)
         return _row(task, removed)

@@ -227,7 +227,7 @@ def _registration_routes(registrations: Registrations) -> APIRouter:
         operation = await registrations.start(
             request.stream(),
             headers.get("content-type", ""),
-            int(headers.get("content-length", 0)),
+            int(headers.get("content-length", "").lstrip("0") or 0),
         )
         response.headers["Location"] = f"/v1/operations/{operation['id']}"
         return OperationSchema.model_validate(operation)

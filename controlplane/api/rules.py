@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from controlplane.api.context import ApiContext
+from controlplane.api.errors import TOO_LONG
 from controlplane.residency.orders import give, take_back
 from controlplane.residency.standing import standings
 from controlplane.timestamps import timestamp
@@ -61,6 +62,7 @@ def rule_routes(context: ApiContext) -> APIRouter:
         description="Queries that it has are answered first. The plan may load it again: where it "
         "places it, it does so within seconds. `CONFLICT` where the variant is pinned there, or "
         "loaded nowhere.",
+        responses=TOO_LONG,
     )
     async def evict(body: EvictionOrder) -> EvictionSchema:
         return await _evict(context, body)

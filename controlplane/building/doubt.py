@@ -3,7 +3,7 @@
 A version may be no better than guessing, mostly because labels are not in the order of the model's
 scores. Or it is less accurate than its task asks for where a query names no accuracy. Or that is
 nothing, and its cheapest variant, which then answers, is far less accurate than another one. Or no
-worker has the memory for any of its variants.
+worker has the memory for any of its variants, or none is as quick as its task asks for by default.
 """
 
 from collections.abc import Collection
@@ -85,6 +85,23 @@ def short_of_default(registration: Registration) -> str:
     return (
         f"the accuracy of {registration.version.label} is {ours} at best, and queries of"
         f" {registration.task.name} that name none ask for {asked}: it answers none of these"
+    )
+
+
+def slow_for_default(registration: Registration) -> str:
+    """A sentence where no variant takes as little for a row as its task asks for by default; else
+    empty."""
+    profiles = registration.profiles
+    quickest = min(profiles, key=lambda one: one.points[0].p95_ms, default=None)
+    slo_ms = registration.task.slo.latency_ms
+    if quickest is None or quickest.points[0].p95_ms <= slo_ms:
+        return ""
+    takes, asked = apart(quickest.points[0].p95_ms, slo_ms, 0)
+    name = asked_name(registration.task)
+    return (
+        f"{quickest.variant}, the quickest of {registration.version.label}, takes {takes} ms for a"
+        f" row on {quickest.device_kind} (p95), and queries of {name} that name no latency ask for"
+        f" {asked} ms: `modelless tasks set {name} --latency-ms MS` allows more"
     )
 
 

@@ -68,7 +68,10 @@ class Client:
         import httpx
 
         if not url.startswith(("http://", "https://")):
-            raise InvalidInput(f"the gateway's URL must start with http:// or https://: {url!r}")
+            meant = "" if "://" in url else f"; did you mean http://{url}?"
+            raise InvalidInput(
+                f"the gateway's URL must start with http:// or https://: {url!r}{meant}"
+            )
         self.url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         # Proxies from the environment are for the way out, not for a gateway on this machine.

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -40,11 +40,32 @@ class PlainCommand(TyperCommand):
         return ["[OPTIONS]", *shown]
 
     def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
+        given = list(args)
         try:
-            return super().parse_args(ctx, args)
+            left = super().parse_args(ctx, args)
         except typer.BadParameter as error:
             _in_plain_words(error)
             raise
+        self._refuse_parted_numbers(ctx, given)
+        return left
+
+    def _refuse_parted_numbers(self, ctx: "Context", given: list[str]) -> None:
+        """
+        Raises:
+            BadParameter: a number is written ``1_000``, which Typer reads as 1000.
+        """
+        if not any("_" in text for text in given):
+            return
+        from controlplane.wrong_values import NO_VALUE, as_share
+
+        texts, _, _ = self.make_parser(ctx).parse_args(args=given)
+        one: Any
+        for one in self.params:
+            value, text = ctx.params.get(one.name or ""), texts.get(one.name or "")
+            if type(value) in (int, float) and isinstance(text, str) and "_" in text:
+                kind = "float_parsing" if type(value) is float else "int_parsing"
+                message = NO_VALUE[kind] + as_share(one.name or "")
+                raise typer.BadParameter(message, ctx, cast("Any", one))
 
     def format_options(self, ctx: "Context", formatter: "HelpFormatter") -> None:
         arguments, options = [], []

@@ -10,6 +10,7 @@ import typer
 from controlplane.building.types import RegistrationRequest, Thoroughness
 from variants.checks.edges import Edges
 from variants.errors import InvalidInput
+from variants.figures import read_number
 from variants.images import number_in, numbers_in
 from variants.types import DEFAULT_LATENCY_MS, ImageScale, Prefer, Slo, Stage
 
@@ -392,7 +393,7 @@ def _values(text: str | None) -> tuple[tuple[str, float], ...]:
     found = []
     for name, value in pairs:
         try:
-            number = float(value)
+            number = read_number(value)
         except ValueError:
             number = nan
         if not name.strip() or not isfinite(number):
@@ -415,7 +416,8 @@ def parse_labels(text: str) -> tuple[str, ...]:
         try:
             if path.stat().st_size > MAX_LABELS_BYTES:
                 raise InvalidInput(f"{path.name} is too large for a list of labels")
-            found = path.read_text(encoding="utf-8").splitlines()
+            # Editors of Windows begin a file with a mark, which would be part of the first name.
+            found = path.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise InvalidInput(f"{path.name}: the labels cannot be read: {reason}") from error

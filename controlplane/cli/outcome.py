@@ -22,6 +22,7 @@ NOT_RUNNING = 3
 INTERRUPTED = 130
 MOST_REASONS = 5
 """Of variants that cannot answer a query are told where none comes close."""
+EXPLAINS = "`modelless explain` with the same needs says of each variant why"
 POSSIBLE = re.compile(r" \(Possible options: (.+)\)$")
 
 
@@ -105,9 +106,17 @@ def report_usage(error: typer.TyperException, output: Output) -> int:
     usage: tuple[str, ...] = ()
     if context is not None:
         command = f"{context.command_path} {context.help_option_names[-1]}"
-        usage = (_lower(context.get_usage()), f"`{command}` explains it")
+        usage = (*_missing(error), _lower(context.get_usage()), f"`{command}` explains it")
     sentence = POSSIBLE.sub(_meant, _lower(error.format_message()).removesuffix("."))
     return report(WrongUsage(sentence, usage), output)
+
+
+def _missing(error: typer.TyperException) -> tuple[str, ...]:
+    """What an option is that was left out and must be given, as its help has it."""
+    missing = getattr(error, "param", None)
+    if error.message or missing is None or missing.param_type_name != "option":
+        return ()  # it was given, and is wrong
+    return (f"{missing.opts[0]} {missing.metavar}: {missing.help}",)
 
 
 def wanted_output(arguments: Sequence[str]) -> Output:
@@ -180,13 +189,13 @@ def _more(error: ModellessError) -> list[str]:
     if not error.alternatives:
         why = [f"{variant}: {reason}" for variant, reason in error.reasons.items()]
         more = len(why) - MOST_REASONS
-        return [*why[:MOST_REASONS], *([f"and {more} more, which explain lists"] * (more > 0))]
+        return [*why[:MOST_REASONS], *([f"and {more} more; {EXPLAINS}"] * (more > 0))]
     nearest = [
         f"{one.variant}: accuracy {accuracy_text(one.accuracy)}, {fixed(one.latency_ms, 2)} ms, "
         f"{usd_per_million(one.cost_usd_per_1k)} USD per million{_joules(one)} ({one.reason})"
         for one in error.alternatives
     ]
-    return ["the closest are", *nearest]
+    return ["the closest are", *nearest, EXPLAINS]
 
 
 def _joules(one: Alternative) -> str:

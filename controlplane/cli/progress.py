@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controlplane.cli import render
 from controlplane.cli.outcome import INTERRUPTED
+from controlplane.cli.render.words import left_words
 
 if TYPE_CHECKING:
     from controlplane.building.types import Progress
@@ -201,38 +201,18 @@ def _plain() -> Iterator[Callable[["Progress"], None]]:
 @contextmanager
 def _bar() -> Iterator[Callable[["Progress"], None]]:
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.progress import Progress as Display
-    from rich.progress import Task as Row
-    from rich.table import Column
-    from rich.text import Text
 
-    class Left(TimeRemainingColumn):
-        """What is left by the steps, where they are many: few differ too much in length, and say
-        themselves how long they take."""
+    from controlplane.cli.render.bars import WorkBar
 
-        def render(self, task: Row) -> Text:
-            if (task.total or 0) < MANY_STEPS:
-                return Text()
-            return Text.assemble(("left ", "dim"), super().render(task))
+    began_s = time.monotonic()
+    with WorkBar("", Console(stderr=True)) as bar:
 
-    with Display(
-        SpinnerColumn(),
-        TextColumn("{task.description}", table_column=Column(ratio=1, overflow="fold")),
-        BarColumn(bar_width=20),
-        TimeElapsedColumn(),
-        Left(),
-        console=Console(stderr=True),
-        transient=True,
-        expand=True,
-    ) as display:
-        row = display.add_task("starting", total=None)
-        yield lambda one: display.update(
-            row, description=render.printable(one.message), completed=one.done, total=one.total
-        )
+        def show(one: "Progress") -> None:
+            # Of few steps no time that is left is told by their number: they differ too much in
+            # length, and say themselves how long they take.
+            many = one.total >= MANY_STEPS
+            left = left_words(one.done, one.total, time.monotonic() - began_s) if many else ""
+            share = f"{100 * one.done // one.total} %" if many else f"{one.done} of {one.total}"
+            bar.show(one.done, one.total, one.message, so_far=share, left=left)
+
+        yield show

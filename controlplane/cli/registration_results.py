@@ -10,7 +10,7 @@ import typer
 from controlplane.cli import render
 from variants.buckets import asked_name
 from variants.catalog.validity.spaces import is_own_space
-from variants.figures import counted, figure
+from variants.figures import accuracy_text, counted, figure, percent
 from variants.texts.tables import PAIR, TABLES
 from variants.types import Stage
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from variants.types import Variant
 
 
+FEW_ROWS = 30
+"""Of fewer, a share of them has a 95 % interval of 11 points or more, even where all are right."""
 LEFT_OUT = ": left out"
 """How the note of a variant ends of which larger batches took too much memory or time."""
 
@@ -187,6 +189,8 @@ def body_table(
     versions = dict.fromkeys((v["model"], v["version"], v["stage"]) for v in body["versions"])
     stages = ", ".join(f"{model}-v{version} ({stage})" for model, version, stage in versions)
     _say(f"task {name}: {stages} in {body['seconds']:.1f} s{_judged_by(variants)}")
+    if few := few_rows(variants, body.get("metric", "top1")):
+        _say(few)
     if quick:
         for task in dict.fromkeys(variant["task"] for variant in variants):
             _say(_rest_of(task, there))
@@ -223,6 +227,25 @@ def _judged_by(variants: Sequence[Mapping[str, Any]]) -> str:
     judged = sorted({variant["accuracy_rows"] for variant in variants})
     span = " to ".join(f"{one:,}" for one in dict.fromkeys((judged[0], judged[-1])))
     return f"; accuracy on {span} rows, those for calibration left out"
+
+
+def few_rows(variants: Sequence[Mapping[str, Any]], metric: str) -> str:
+    """A sentence where the best variant was judged by so few rows that chance decides; else
+    empty."""
+    from profiler.evaluation.accuracy import interval_of
+    from variants.metrics.metric import parse_metric
+
+    best = max(variants, key=lambda variant: variant["accuracy"], default=None)
+    if best is None or not 0 < best["accuracy_rows"] < FEW_ROWS:
+        return ""
+    judged = f"few rows: {counted(best['accuracy_rows'], 'row')} judged {best['name']}"
+    if not parse_metric(metric).counts_rows:
+        return f"{judged}, and what its accuracy is may be chance"
+    least, most = interval_of(best["accuracy"], best["accuracy_rows"])
+    return (
+        f"{judged}: it is right in {accuracy_text(best['accuracy'])} of them, and may be in"
+        f" {percent(least)} to {percent(most)} % of others (95 % interval)"
+    )
 
 
 def _asked_like(rows: "Path") -> str:

@@ -1,14 +1,19 @@
 """What ``modelless up`` shows of its start: a line for each step, and in the end where to go."""
 
+import shutil
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.markup import escape
 
+from controlplane.cli.asking.example_digit import EXAMPLE, THREE
+from controlplane.cli.render.words import left_words
 from controlplane.settings import Settings
 
 if TYPE_CHECKING:
@@ -41,47 +46,25 @@ def step(title: str, spent_s: float = 0.0) -> Iterator[Callable[[str], None]]:
 @contextmanager
 def progress(title: str) -> "Iterator[Callable[[Progress], None]]":
     """A bar on a terminal; elsewhere a line per model that is trained or measured."""
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
+    from controlplane.cli.render.bars import WorkBar
 
     said, began = [""], time.monotonic()
-    with Bar(
-        TextColumn(" "),
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-        console=err,
-        transient=True,
-        disable=not err.is_terminal,
-    ) as bar:
-        row = bar.add_task(title, total=None, left="")
+    with WorkBar(title, err) as bar:
 
         def show(at: "Progress") -> None:
             left = left_words(at.done, at.total, time.monotonic() - began)
-            total = at.total or None
-            bar.update(row, description=at.message, completed=at.done, total=total, left=left)
+            share = f"{100 * at.done // at.total:3d} %" if at.total else ""
+            # What is left of all stands beside the bar: of one step it would only contradict that.
+            bar.show(
+                at.done, at.total, at.message.partition(", about ")[0], so_far=share, left=left
+            )
             what = at.message.partition(":")[0]
             over = at.done == at.total
             if not err.is_terminal and what != said[0] and at.step in STEPS and not over:
                 said[0] = what
-                share = f"{100 * at.done // at.total:3d} %" if at.total else "     "
-                tell(f"{share}  {what}" + (f", {left}" if left else ""))
+                tell(f"{share or '     '}  {what}" + (f", {left}" if left else ""))
 
         yield show
-
-
-def left_words(done: int, total: int, spent_s: float) -> str:
-    """How long the rest takes if it goes on as so far; empty while nothing says so."""
-    if not 0 < done < total:
-        return ""
-    left_s = spent_s * (total - done) / done
-    if left_s < 10:
-        return "some seconds left"
-    if left_s < 95:
-        return f"about {round(left_s, -1):.0f} s left"
-    return f"about {left_s / 60:.0f} min left"
 
 
 def warn(sentence: str) -> None:
@@ -114,15 +97,18 @@ def hello(
     """
     token = ' -H "Authorization: Bearer $MODELLESS_API_TOKEN"' if settings.api_token else ""
     err.print(f"\nReady in {seconds:.1f} s")
-    err.print(f"  Gateway     [bold]{url}[/]", soft_wrap=True)
+    err.print(f"  Dashboard   [bold]{url}/[/]", soft_wrap=True)
+    err.print(f"  Gateway     {url}", soft_wrap=True)
     if settings.grpc_port:
         where = urlsplit(url).netloc.rpartition(":")[0]
         err.print(f"  gRPC        {where}:{settings.grpc_port}", soft_wrap=True)
-    err.print(f"  Dashboard   {url}/", soft_wrap=True)
     err.print(f"  API         {url}/docs", soft_wrap=True)
     err.print(f"  Metrics     {url}/metrics", soft_wrap=True)
     if EXAMPLE in tasks:
-        err.print("\nAsk a task:")
+        err.print("\nAsk what a handwritten 3 shows:")
+        name = own_name(shutil.which("modelless"), Path(sys.executable), Path.cwd())
+        _paste(f"  {name} query {EXAMPLE} --latency-ms 50 --accuracy 0.97")
+        err.print("or over HTTP:")
         _paste(example_command(url, bool(settings.api_token)))
     elif texts:
         err.print("\nAsk a task:")
@@ -138,20 +124,27 @@ def hello(
     err.print(f"\n{'Ctrl-C' if at_terminal else '`modelless down`'} stops everything.")
 
 
+def own_name(found: str | None, python: Path, here: Path) -> str:
+    """How this command is called from a shell: by its name, or by its path from ``here``.
+
+    Args:
+        found: where a shell finds it by its name.
+        python: the interpreter, beside which it is installed.
+    """
+    beside = python.with_name("modelless")
+    if found is not None:
+        return "modelless"
+    return str(beside.relative_to(here) if beside.is_relative_to(here) else beside)
+
+
 def _paste(command: str) -> None:
     """A command as it is, where everything else is said: standard output is Ray's by now."""
     err.print(command, soft_wrap=True, markup=False, highlight=False)
 
 
-EXAMPLE = "digits"
-
-
 def example_command(url: str, asks_for_token: bool = False) -> str:
     """A query to the digits task that can be pasted: a handwritten 3."""
-    pixels = (
-        "0,0,7,15,13,1,0,0,0,8,13,6,15,4,0,0,0,2,1,13,13,0,0,0,0,0,2,15,11,1,0,0,"
-        "0,0,0,1,12,12,1,0,0,0,0,0,1,10,8,0,0,0,8,4,5,14,9,0,0,0,7,13,13,9,0,0"
-    )
+    pixels = ",".join(map(str, THREE))
     slo = '"slo": {"latency_ms": 50, "accuracy": 0.97}'
     token = ' -H "Authorization: Bearer $MODELLESS_API_TOKEN"' if asks_for_token else ""
     body = f'{{"task": "{EXAMPLE}", {slo},\n    "inputs": [[{pixels}]]}}'

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import typer
@@ -24,6 +25,7 @@ from variants.errors import Conflict
 
 if TYPE_CHECKING:
     from controlplane.profiling.due.profiles import DueProfile
+    from controlplane.startup.example_rest import RestOfExample
     from controlplane.startup.supervisor import Supervisor
     from controlplane.views.fleet_status import KindStatus
     from variants.artifacts.protocol import ArtifactStore
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 MOST_REASONS = 5
 """So many reasons for measuring are told."""
+OUTLIVED = "gateways and workers of other nodes go on, for as long as Ray runs there"
 
 
 class Prepared(NamedTuple):
@@ -49,6 +52,8 @@ class Prepared(NamedTuple):
     """Of live and canary versions."""
     profiled: int
     """How many of them have a profile on a kind that comes first."""
+    follows: tuple[str, ...] = ()
+    """Models of the example that are made while queries are answered."""
 
 
 def start_and_serve(settings: Settings, example: str | None) -> None:
@@ -69,7 +74,7 @@ def start_and_serve(settings: Settings, example: str | None) -> None:
     keeper.claim()
     note_given(settings, given_here())
     ready = settings.run_dir / "ready"
-    serving = False
+    serving, rest = False, None
     try:
         prepared = _prepare(settings, example, keeper)
         _start(prepared, keeper)
@@ -78,6 +83,7 @@ def start_and_serve(settings: Settings, example: str | None) -> None:
             ready.write_text(str(os.getpid()))
         tell_service_manager("READY=1")
         serving = True
+        rest = _begin_rest(settings, prepared.follows)
         keeper.watch()
     except KeyboardInterrupt:
         if not serving:
@@ -90,15 +96,18 @@ def start_and_serve(settings: Settings, example: str | None) -> None:
         raise typer.Exit(INTERRUPTED) from None
     finally:
         begun = keeper.has_begun
+        left = OUTLIVED if keeper.is_outlived else "nothing is left running"
         tell_service_manager("STOPPING=1")
         with contextlib.suppress(OSError):  # a full disk must not keep anything running
             ready.unlink(missing_ok=True)
             if begun:
                 err.print(f"\nStopping{': workers finish their queries' if serving else ''}")
         began = time.monotonic()
+        if rest is not None:
+            rest.end()
         keeper.stop()
         if begun:
-            err.print(f"Stopped in {time.monotonic() - began:.1f} s; nothing is left running")
+            err.print(f"Stopped in {time.monotonic() - began:.1f} s; {left}")
 
 
 def _prepare(settings: Settings, example: str | None, keeper: "Supervisor") -> Prepared:
@@ -115,8 +124,7 @@ def _prepare(settings: Settings, example: str | None, keeper: "Supervisor") -> P
     if settings.ray_address:
         settings = keeper.join(tell)
     store = store_of(settings)
-    if example:
-        _make_example(settings, catalog, store)
+    follows = _make_example(settings, catalog, store) if example else ()
     _profile_wanted(settings, catalog, store)
     known = catalog.snapshot()
     begins = _begins(settings, catalog.inventory())
@@ -129,7 +137,7 @@ def _prepare(settings: Settings, example: str | None, keeper: "Supervisor") -> P
     }
     answers = [v for v in known.variants if (v.task, v.model, v.version) in answering]
     count = sum(variant.key in profiled for variant in answers)
-    return Prepared(settings, wanted, others, list(known.tasks), answers, count)
+    return Prepared(settings, wanted, others, list(known.tasks), answers, count, follows)
 
 
 def _start(prepared: Prepared, keeper: "Supervisor") -> None:
@@ -154,7 +162,7 @@ def _say_ready(prepared: Prepared, url: str, seconds: float) -> None:
     """Where to go now, and why nothing may be answered yet."""
     from controlplane.startup.settings_warnings import followed_by_none
 
-    settings, wanted, _, known, answers, profiled = prepared
+    settings, wanted, _, known, answers, profiled, follows = prepared
     at_terminal = sys.stdin is not None and sys.stdin.isatty()
     answered = {variant.task for variant in answers}
     asked = {asked_name(task): task for task in known if task.name in answered}
@@ -163,6 +171,10 @@ def _say_ready(prepared: Prepared, url: str, seconds: float) -> None:
     hello(settings, url, seconds, asked, texts, pairs=pairs, at_terminal=at_terminal)
     for warning in followed_by_none(settings, known):
         warn(str(warning))
+    if follows:
+        from controlplane.startup.example_rest import FOLLOW
+
+        tell(f"{_listed(follows)} {FOLLOW}")
     if not wanted:
         warn("no node has joined yet: workers start when one does")
     elif not any(row.asked for row in wanted):
@@ -218,14 +230,22 @@ def _none_wanted(row: "KindStatus") -> str:
     )
 
 
-def _make_example(settings: Settings, catalog: "Catalog", store: "ArtifactStore") -> None:
-    """Train and register the digits family, once."""
+def _make_example(
+    settings: Settings, catalog: "Catalog", store: "ArtifactStore"
+) -> tuple[str, ...]:
+    """Train and register the digits family, once; return the models that can follow while queries
+    are answered. On a cluster, whose nodes have them measured anyway, none does."""
     from controlplane.cluster.head import notes_of
-    from controlplane.registry.example_models import ensure_digits
+    from controlplane.registry.example_models import ensure_digits, unregistered
+    from controlplane.startup.example_rest import FIRST
+    from variants.zoo.digits import MODELS
 
+    missing = unregistered(catalog.snapshot())
+    follows = () if settings.ray_address else tuple(one for one in missing if one not in FIRST)
+    now = tuple(model for model in MODELS if model not in follows)
     began = time.monotonic()
     with progress("Example models") as show:
-        made = ensure_digits(settings, catalog, store, show, notes=notes_of(settings))
+        made = ensure_digits(settings, catalog, store, show, notes=notes_of(settings), models=now)
     with step("Example", time.monotonic() - began) as done:
         count = sum(variant.task == "digits" for variant in catalog.snapshot().variants)
         repaired = sum(len(one.repaired) for one in made)
@@ -233,6 +253,30 @@ def _make_example(settings: Settings, catalog: "Catalog", store: "ArtifactStore"
         if repaired:
             how = f"{repaired} damaged artifacts looked after; `modelless doctor` says what is left"
         done(f"task digits: {count} variants, {how}")
+    return follows
+
+
+def _begin_rest(settings: Settings, follows: Sequence[str]) -> "RestOfExample | None":
+    """Begin to make the models of the example that follow, if any do."""
+    from controlplane.startup.example_rest import RestOfExample
+
+    if not follows:
+        return None
+
+    def now(sentence: str) -> str:
+        return f"{datetime.now():%Y-%m-%d %H:%M:%S} {sentence}"
+
+    rest = RestOfExample(settings)
+    try:
+        rest.begin(lambda said: tell(now(said)), lambda said: warn(now(said)))
+    except OSError as error:
+        warn(f"the rest of the example models cannot be made now: {error.strerror}")
+    return rest
+
+
+def _listed(names: Sequence[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _profile_wanted(settings: Settings, catalog: "Catalog", store: "ArtifactStore") -> None:

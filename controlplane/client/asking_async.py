@@ -1,5 +1,6 @@
 """``modelless.AsyncClient``: as ``modelless.Client``, for an event loop."""
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from types import TracebackType
@@ -51,7 +52,8 @@ class AsyncClient:
         async with modelless.AsyncClient() as client:
             replies = await asyncio.gather(*(client.query("digits", [row]) for row in rows))
 
-    At most ``connections`` queries are under way; further ones wait for one to end.
+    At most ``connections`` queries are under way; further ones wait for one to end, for as long as
+    that takes: the deadline and ``timeout_s`` count from when a query is sent.
     """
 
     def __init__(
@@ -77,6 +79,9 @@ class AsyncClient:
         options = connection_options(self.url, token, certificate)
         self._signatures = Signatures()
         self._http = httpx.AsyncClient(transport=transport, limits=limits, **options)
+        # Not the pool's own queue: it goes through all that wait for each that ends, and who waits
+        # there for longer than the time-out fails without having been sent.
+        self._turn = asyncio.Semaphore(connections)
 
     async def __aenter__(self) -> Self:
         return self
@@ -142,7 +147,8 @@ class AsyncClient:
 
     async def _signature(self, task: str) -> Signature:
         with typed_failures(self.url, self.timeout_s):
-            response = await self._http.get(metadata_path(task), timeout=self.timeout_s)
+            async with self._turn:
+                response = await self._http.get(metadata_path(task), timeout=self.timeout_s)
         return self._signatures.keep(task, read_document(response, self.url))
 
     async def _post(
@@ -153,12 +159,13 @@ class AsyncClient:
             "content": content, "headers": in_trace(headers), "timeout": timeout_s
         }  # fmt: skip
         with typed_failures(self.url, timeout_s):
-            try:
+            async with self._turn:
+                try:
+                    return await self._http.post(path, **sent)
+                except Exception as error:
+                    if not left_unanswered(error):
+                        raise
                 return await self._http.post(path, **sent)
-            except Exception as error:
-                if not left_unanswered(error):
-                    raise
-            return await self._http.post(path, **sent)
 
     async def explain(
         self,
@@ -181,9 +188,10 @@ class AsyncClient:
             priority=priority,
         )  # fmt: skip
         with typed_failures(self.url, self.timeout_s):
-            response = await self._http.post(
-                EXPLAIN_PATH, content=content, headers=HEADERS, timeout=self.timeout_s
-            )
+            async with self._turn:
+                response = await self._http.post(
+                    EXPLAIN_PATH, content=content, headers=HEADERS, timeout=self.timeout_s
+                )
         return read_document(response, self.url)
 
     async def feedback(
@@ -192,7 +200,8 @@ class AsyncClient:
         """Say which classes were right, as ``Client.feedback``."""
         content = feedback_content(answer, labels)
         with typed_failures(self.url, self.timeout_s):
-            response = await self._http.post(
-                FEEDBACK_PATH, content=content, headers=HEADERS, timeout=self.timeout_s
-            )
+            async with self._turn:
+                response = await self._http.post(
+                    FEEDBACK_PATH, content=content, headers=HEADERS, timeout=self.timeout_s
+                )
         return read_document(response, self.url)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from controlplane.access.client_keys import KeysOfHead
 from controlplane.cluster.serve_applications import CONTROLLER_APP, last_line
 from controlplane.settings import Settings
 from variants.artifacts.cache import CachedArtifactStore
@@ -49,6 +50,12 @@ class HeadSecrets:
 def is_home(settings: Settings) -> bool:
     """Whether this machine sees the state directory in which artifacts and secrets are."""
     return not settings.ray_address or settings.secret_path.exists()
+
+
+def knows_keys_from_head(settings: Settings) -> bool:
+    """Whether a gateway here goes by the head's file of clients' keys: where it sees that file, or
+    a setting names one that each machine has, it reads that."""
+    return not settings.client_keys and not is_home(settings)
 
 
 def store_of(settings: Settings) -> ArtifactStore:
@@ -143,6 +150,16 @@ def ask_secrets() -> HeadSecrets:
             time.sleep(AGAIN_S)
         else:
             return told
+
+
+def ask_client_keys() -> KeysOfHead:
+    """The keys of clients as the head has them now.
+
+    Raises:
+        StateUnavailable: it does not answer.
+    """
+    told: KeysOfHead = asked("client_keys", patience_s=LOOK_S)
+    return told
 
 
 def asked(

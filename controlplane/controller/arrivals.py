@@ -13,8 +13,9 @@ from planner.headroom.dispersion import Dispersion
 from planner.types import Demand, Objective
 from variants.types import CatalogSnapshot, TaskName, VariantName
 
-Pin = tuple[TaskName, VariantName]
-"""What pinned queries are counted by."""
+Pin = tuple[TaskName, VariantName, float]
+"""What pinned queries are counted by: what they name, and their latency SLO in ms, rounded down as
+that of all classes."""
 
 NEGLIGIBLE_QPS = 1e-3
 """A pinned variant that is asked for less often is planned for no more."""
@@ -96,7 +97,7 @@ class Arrivals:
                     known_rows = last.rows.get(key, 0)
                     new = part * (count - known_rows if count >= known_rows else count)
                     if variant is not None:
-                        pin = (task, variant)
+                        pin = (task, variant, slo_class(latency_ms, None, ())[0])
                         pinned[pin] = pinned.get(pin, 0.0) + new
                         pins_tightest[pin] = min(pins_tightest.get(pin, inf), least.get(key, inf))
                         continue
@@ -116,10 +117,9 @@ class Arrivals:
     def pinned(self) -> tuple[Demand, ...]:
         """The rates of queries that are pinned to a variant, smoothed; nothing is forecast."""
         found = []
-        for (task, variant), qps in sorted(self._pinned.items()):
-            slo_ms = self._tightest.get((task, variant))
+        for (task, variant, step_ms), qps in sorted(self._pinned.items()):
+            slo_ms = self._tightest.get((task, variant, step_ms))
             if slo_ms is not None and slo_ms < inf:
-                (step_ms, _) = slo_class(slo_ms, None, ())
                 found.append(
                     Demand(
                         task=task, latency_ms=step_ms, accuracy=None, qps=qps, slo_ms=slo_ms,
@@ -134,7 +134,11 @@ def _by_task(
 ) -> dict[TaskName, float]:
     """All rows of each task."""
     found: dict[TaskName, float] = {}
-    for (task, _), count in (*rows.items(), *pinned.items()):
+    counted = (
+        *((key[0], n) for key, n in rows.items()),
+        *((key[0], n) for key, n in pinned.items()),
+    )
+    for task, count in counted:
         found[task] = found.get(task, 0.0) + count
     return found
 

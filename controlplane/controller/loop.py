@@ -411,8 +411,10 @@ class ControlLoop:
         await self._targets.look_at_starts(
             {status.device_kind for status in self._workers.values()}
         )
+        bound = {kind.name: str(kind.nodes or "") for kind in self._settings.kinds}
+        why = self._applier.reasons
         targets = {
-            str(kind): Target(count=count, why=self._applier.reasons.get(kind, ""))
+            str(kind): Target(count=count, why=why.get(kind, ""), nodes=bound.get(kind, ""))
             for kind, count in self._targets.running.items()
         }
         self._recorder.workers(self._workers, self._pool, targets)

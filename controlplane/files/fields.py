@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from planner.energy import DAY_HOURS
 from variants.catalog.validity.peaks import MOST_FACTOR, MOST_QPS
+from variants.figures import read_number
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+/-]{0,127}")
 """What a name in a file may be: wider than ``variants.types.NAME``, because catalogs of others name
@@ -103,11 +104,9 @@ class Number:
                 raise Wrong("it is blank")
             return self.blank
         try:
-            value = float(text) if text.isascii() and "_" not in text else None
+            value = read_number(text)
         except ValueError:
-            value = None
-        if value is None:
-            raise Wrong(f"{quoted(text)} is not a number")
+            raise Wrong(f"{quoted(text)} is not a number") from None
         if not isfinite(value):
             raise Wrong(f"{quoted(text)} is not a finite number")
         if self.whole and value != int(value):

@@ -33,6 +33,9 @@ async def in_turns(steps: Iterable[None], clock_ms: Callable[[], float] = _clock
             until_ms = clock_ms() + TURN_MS
 
 
+Work = Callable[[], Awaitable[None]]
+
+
 @dataclass(slots=True, kw_only=True)
 class _Away:
     """For want of what work cannot go on."""
@@ -40,8 +43,8 @@ class _Away:
     since_s: float
     failed_s: float = 0.0
     """When work failed last."""
-    names: set[str] = field(default_factory=set)
-    """Of that work."""
+    works: set[Work] = field(default_factory=set)
+    """What failed, each by itself: methods of several objects may have one name."""
 
 
 class Background:
@@ -58,7 +61,7 @@ class Background:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def repeat(self, work: Callable[[], Awaitable[None]]) -> None:
+    def repeat(self, work: Work) -> None:
         """Begin work that starts anew whenever it ends.
 
         While catalog or live state are gone, it is tried again and again. Any other error is logged
@@ -87,36 +90,36 @@ class Background:
             # Again, should a library have lost the cancellation: the Redis client does.
             _, under_way = await asyncio.wait(under_way, timeout=1)
 
-    async def _repeated(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _repeated(self, work: Work) -> None:
         logged, name = "", getattr(work, "__name__", repr(work))
         while True:
             begun_s = monotonic()
             try:
                 await work()
-                self._answered(name, begun_s)
+                self._answered(work, begun_s)
                 logged = ""
                 continue
             except StateUnavailable as error:
-                self._failed(name, error)
+                self._failed(work, error)
             except Exception as error:
                 if logged != repr(error):
                     log.exception("%s failed", name)
                 logged = repr(error)
             await asyncio.sleep(AGAIN_S)
 
-    def _failed(self, name: str, error: StateUnavailable) -> None:
+    def _failed(self, work: Work, error: StateUnavailable) -> None:
         """Work cannot go on. That is logged once, though several wait for the same."""
         what, now_s = error.message.partition(":")[0], monotonic()
         if what not in self._away:
             log.warning("going on with what is known: %s", error)
             self._away[what] = _Away(since_s=now_s)
         self._away[what].failed_s = now_s
-        self._away[what].names.add(name)
+        self._away[what].works.add(work)
 
-    def _answered(self, name: str, begun_s: float) -> None:
+    def _answered(self, work: Work, begun_s: float) -> None:
         """Work that began then has gone on: what it lacked is there again, if nothing has failed
         for want of that since."""
         for what, away in tuple(self._away.items()):
-            if name in away.names and begun_s > away.failed_s:
+            if work in away.works and begun_s > away.failed_s:
                 del self._away[what]
                 log.info("over after %.0f s: %s", begun_s - away.since_s, what)

@@ -11,11 +11,12 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from controlplane.access.client_keys import KeysOfHead
 from controlplane.access.exposure import own_addresses
 from controlplane.access.tls import FollowedCertificate
 from controlplane.api.context import ApiContext
@@ -86,6 +87,7 @@ class Gateway:
         store: ArtifactStore,
         secret: bytes,
         limits: ClientLimits | None = None,
+        keys_of_head: Callable[[], KeysOfHead] | None = None,
     ) -> None:
         self.id = uuid4().hex[:12]
         self.settings = settings
@@ -107,6 +109,7 @@ class Gateway:
         self._neighbours: Neighbourhood | None = None
         self._certificate: FollowedCertificate | None = None
         self._keys: FollowedKeys | None = None
+        self._keys_of_head = keys_of_head
         self._answering = {"catalog": True, "live_state": True}
         """As they did when they were last asked."""
         self._loop = HeardOfLoop()
@@ -187,8 +190,11 @@ class Gateway:
         if self._prepared is None:
             self.prepare()
         assert self._prepared is not None
-        keys = FollowedKeys(self.settings.client_keys_path, self._prepared.access, self.path)
-        keys.look()
+        keys = FollowedKeys(
+            self.settings.client_keys_path, self._prepared.access, self.path,
+            head=self._keys_of_head,
+        )  # fmt: skip
+        await keys.look()
         self._keys = keys
         self._background.repeat(keys.follow)
         if certificate is not None:

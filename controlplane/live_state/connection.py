@@ -1,6 +1,7 @@
 """Asking a Redis or Valkey server, and what becomes of its failures."""
 
 import asyncio
+import inspect
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from typing import Any
 
@@ -10,11 +11,48 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from variants.errors import StateUnavailable
 
 PREFIX = "modelless:"
 """Of all keys."""
+ASKED_AGAIN_S = 0.5
+"""After a reply that did not come, the server is asked again."""
+
+
+class Silence:
+    """Whether a server that does not reply is asked. Times are in seconds, of any clock.
+
+    One that is stopped, or behind a network that drops all packets, costs each caller the whole
+    patience, and a view that asks it several times a multiple of that. So after one reply that did
+    not come in time, one caller at a time waits for it, and all others are refused at once.
+    """
+
+    def __init__(self) -> None:
+        self._until_s: float | None = None
+        self._asked = False
+
+    def asks(self, now_s: float) -> bool:
+        """Whether this caller may ask, and then tells how it went: ``replied`` or ``waited``."""
+        if self._until_s is None:
+            return True
+        if self._asked or now_s < self._until_s:
+            return False
+        self._asked = True
+        return True
+
+    def replied(self) -> None:
+        """The server said something, if only that it refuses."""
+        self._until_s, self._asked = None, False
+
+    def waited(self, now_s: float) -> None:
+        """It said nothing in time."""
+        self._until_s, self._asked = now_s + ASKED_AGAIN_S, False
+
+    def left(self) -> None:
+        """The caller waits no more, whatever became of it: the next one may ask."""
+        self._asked = False
 
 
 class Connection:
@@ -37,6 +75,8 @@ class Connection:
         self._subscriber = aioredis.Redis.from_url(
             url, socket_connect_timeout=timeout_s, retry=never
         )
+        self._silence = Silence()
+        self._too_late = f"no reply within {timeout_s:g} s"
         self.refused = ""
         """Why it did not take what was last written; empty where it did."""
 
@@ -83,23 +123,36 @@ class Connection:
         return written
 
     async def _call(self, reply: Awaitable[Any]) -> Any:
-        """The reply, within ``timeout_s``. The call runs in a task of its own, which is cancelled.
+        """The reply, within ``timeout_s``; at once an error while others have waited in vain
+        (``Silence``). The call runs in a task of its own, which is cancelled.
 
         Awaited directly, the client loses a cancellation now and then, and the task that was
         cancelled would go on for ever.
         """
+        clock = asyncio.get_running_loop().time
+        if not self._silence.asks(clock()):
+            if inspect.iscoroutine(reply):
+                reply.close()
+            raise unavailable(TimeoutError(self._too_late))
         call = asyncio.ensure_future(reply)
         # Looked at, so that an error after the time is over is not reported as forgotten.
         call.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         try:
             done, _ = await asyncio.wait((call,), timeout=self._timeout_s)
             if not done:
-                raise unavailable(TimeoutError(f"no reply within {self._timeout_s:g} s"))
-            return call.result()
-        except (TimeoutError, RedisError, OSError) as error:
+                raise TimeoutError(self._too_late)
+            reached = call.result()
+        except (TimeoutError, RedisTimeoutError) as error:
+            self._silence.waited(clock())
+            raise unavailable(error) from error
+        except (RedisError, OSError) as error:
+            self._silence.replied()
             raise unavailable(error) from error
         finally:
             call.cancel()
+            self._silence.left()
+        self._silence.replied()
+        return reached
 
     async def _said(self, channel: str) -> AsyncGenerator[bytes, None]:
         """What is published, until the server goes (``StateUnavailable``)."""

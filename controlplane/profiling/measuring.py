@@ -7,7 +7,6 @@ sampled: a part of the grid (kind x threads x batch size) is measured and the re
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -184,8 +183,7 @@ class Measuring:
         if built.kind == REFERENCE:
             raise InvalidArtifact(error.message) from error
         name = built.variant.name
-        reason = error.message.removeprefix(f"{name}: ")
-        self._skipped.append(SkippedVariant(name=name, reason=reason))
+        self._skipped.append(SkippedVariant(name=name, reason=_reason(built.variant, error)))
         # It was to be measured yet.
         self._meter.expect(-1)
 
@@ -245,7 +243,7 @@ class Measuring:
         if found is None:
             return variant
         said = f"{counted(found.batch_size, 'row')} at once and more {found.reason}: left out"
-        return replace(variant, note="; ".join(filter(None, (variant.note, said))))
+        return with_note(variant, said)
 
     def _with(self, variant: Variant, threads: int) -> Variant:
         return variant if threads == self._threads[0] else with_threads(variant, threads)
@@ -277,17 +275,23 @@ class Measuring:
             self._sample(search, chosen, one)
         self._meter.expect(-search.left)
         surface, bench = search.surface(), self._bench
+        unweighed: dict[VariantName, str] = {}
         # Those that still run first: the others would end their processes, to be started anew.
         for one in sorted(ready, key=lambda one: not bench.is_open(one.variant)):
             self._meter.say("measure", f"measuring what memory {one.variant.name} takes")
             points = self._usable(surface.points(one.kind, self._threads[0]))
-            with suppress(InvalidArtifact):  # else what was seen while it was sampled counts
+            try:
                 bench.weigh(one.variant, one.path, points)
+            except InvalidArtifact as error:
+                reason = _reason(one.variant, error)
+                unweighed[one.variant.name] = f"memory is that of all trials together: {reason}"
         measured: list[Measured] = []
         for one in ready:
             siblings = [
                 Measured(
-                    variant=self._noted(variant, one.variant),
+                    variant=with_note(
+                        self._noted(variant, one.variant), unweighed.get(one.variant.name, "")
+                    ),
                     path=one.path,
                     profile=bench.profile(variant, points, one.variant),
                     known=not (bench.has_loaded(one.variant) or bench.has_loaded(variant)),
@@ -328,8 +332,18 @@ def judged(variant: Variant, judgement: Judgement, *, first: bool) -> Variant:
         accuracy=judgement.accuracy,
         accuracy_rows=judgement.rows,
         agreement=1.0 if first else judgement.agreement,
-        note="; ".join(said for said in (variant.note, judgement.note) if said),
+        note=with_note(variant, judgement.note).note,
     )
+
+
+def with_note(variant: Variant, said: str) -> Variant:
+    """The variant with one more note, if anything is said."""
+    return replace(variant, note="; ".join(filter(None, (variant.note, said))))
+
+
+def _reason(variant: Variant, error: InvalidArtifact) -> str:
+    """Why a variant failed, without its name."""
+    return error.message.removeprefix(f"{variant.name}: ")
 
 
 def undominated(siblings: list[Measured]) -> list[Measured]:

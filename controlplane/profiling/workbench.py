@@ -37,6 +37,9 @@ from variants.types import (
 
 OPEN = 8
 """Processes that are kept at once: each holds a variant in memory, idle while others are timed."""
+HELD_SHARE = 0.5
+"""What variants in idle processes hold together is at most this part of what one trial may take.
+Those of a large model would take a multiple of it, beside all that answers queries."""
 
 
 class Workbench:
@@ -180,13 +183,18 @@ class Workbench:
         if name in self._open:
             self._open.move_to_end(name)
             return self._open[name]
-        while len(self._open) >= OPEN:
+        most_mib = HELD_SHARE * self._limits.trial.memory_mib
+        while len(self._open) >= OPEN or self._held_mib() > most_mib:
             self._close(next(iter(self._open)))
         probe = self._known(variant, path)
         self._loaded.add(name)
         probe.__enter__()
         self._open[name] = probe
         return probe
+
+    def _held_mib(self) -> float:
+        """What the variants whose processes run have taken."""
+        return sum(probe.figures.memory_mib for probe in self._open.values())
 
     def measure(self, variant: Variant, path: Path, told: Settling = lambda *_: None) -> Profile:
         """Its profile at all batch sizes; its process ends. ``told`` hears how far it is.

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
@@ -17,6 +17,7 @@ from controlplane.building.types import (
     RegistrationResult,
 )
 from controlplane.machine import kinds_to_register
+from controlplane.profiling.measuring_lock import measuring_first
 from controlplane.registry.damage import artifacts_of, damages
 from controlplane.registry.example_progress import ExampleProgress
 from controlplane.registry.registration import register
@@ -46,14 +47,22 @@ def ensure_digits(
     *,
     measure: MeasureLimits | None = None,
     notes: StoringNotes | None = None,
+    models: Sequence[str] = digits.MODELS,
+    niceness: int = 0,
+    registered: Callable[[RegistrationResult], None] = lambda _: None,
 ) -> tuple[RegistrationResult, ...]:
     """Train the digits family if that was not done, and register the models that are missing.
 
     Those with damaged artifacts are registered again as long as their files are there, which
     repairs them. Returns what was registered or repaired; nothing when the catalog has the whole
     family and the store its artifacts, which is all that a second call looks at. Training runs in a
-    process of its own: this one never imports torch. ``measure`` says how thoroughly variants are
-    measured, where not as any other model's.
+    process of its own: this one never imports torch.
+
+    Args:
+        measure: how thoroughly variants are measured, where not as any other model's.
+        models: those of the family that are looked after.
+        niceness: of the process that trains, beyond this one's.
+        registered: told of each model as soon as it answers.
 
     Raises:
         InvalidInput: torch is not installed, and the family was never trained here.
@@ -61,12 +70,12 @@ def ensure_digits(
     """
     snapshot = catalog.snapshot()
     folder = settings.state_dir / "zoo" / digits.FAMILY
-    whole = digits.is_whole(folder, digits.recipe_digest())
-    missing = _missing(snapshot, store, whole=whole)
+    untrained = digits.absent(folder, digits.recipe_digest(), models)
+    missing = _missing(snapshot, store, models, untrained)
     if not missing:
         return ()
-    course = ExampleProgress(progress, missing, trains=not whole)
-    train_digits(folder, course.trained)
+    course = ExampleProgress(progress, missing, [one for one in missing if one in untrained])
+    train_digits(folder, course.trained, missing, niceness)
     limits = RegistrationLimits(
         model_mib=settings.max_model_mib, measure=measure or MeasureLimits()
     )
@@ -84,8 +93,8 @@ def ensure_digits(
             threads=False,
             image=IMAGE if is_new else None,
         )
-        results.append(
-            register(
+        with measuring_first(settings.run_dir):
+            result = register(
                 request,
                 catalog,
                 store,
@@ -94,16 +103,29 @@ def ensure_digits(
                 limits=limits,
                 notes=notes,
             )
-        )
+        results.append(result)
+        registered(result)
     return tuple(results)
 
 
-def _missing(catalog: CatalogSnapshot, store: ArtifactStore, *, whole: bool) -> list[str]:
-    """Models of the family to be registered, in its order: those that are not, and, where the
-    ``whole`` family lies here, those that are damaged."""
+def unregistered(catalog: CatalogSnapshot) -> tuple[str, ...]:
+    """Models of the family that the catalog does not have, in its order."""
     known = {v.model for v in catalog.versions if v.task == digits.FAMILY}
-    damaged = damaged_models(catalog, store) if whole else set()
-    return [model for model in digits.MODELS if model not in known or model in damaged]
+    return tuple(model for model in digits.MODELS if model not in known)
+
+
+def _missing(
+    catalog: CatalogSnapshot,
+    store: ArtifactStore,
+    models: Sequence[str],
+    untrained: Collection[str],
+) -> list[str]:
+    """Those of some models to be registered, in the family's order: those that are not, and those
+    that are damaged and lie here."""
+    unknown = unregistered(catalog)
+    trained = [model for model in models if model not in untrained and model not in unknown]
+    damaged = damaged_models(catalog, store) if trained else set()
+    return [one for one in models if one in unknown or (one in trained and one in damaged)]
 
 
 def damaged_models(catalog: CatalogSnapshot, store: ArtifactStore) -> set[str]:
@@ -115,14 +137,20 @@ def damaged_models(catalog: CatalogSnapshot, store: ArtifactStore) -> set[str]:
     return models
 
 
-def train_digits(folder: Path, progress: Callable[[Progress], None] = lambda _: None) -> None:
-    """Make the family in ``folder``, in a child process; one that is there already is kept.
+def train_digits(
+    folder: Path,
+    progress: Callable[[Progress], None] = lambda _: None,
+    models: Sequence[str] = digits.MODELS,
+    niceness: int = 0,
+) -> None:
+    """Make models of the family in ``folder``, in a child process that has so much more niceness;
+    those that are there already are kept.
 
     Raises:
         InvalidInput: torch is not installed.
         Internal: training failed.
     """
-    if digits.is_whole(folder, digits.recipe_digest()):
+    if not digits.absent(folder, digits.recipe_digest(), models):
         return
     absent = [name for name in ("torch", "onnxscript") if find_spec(name) is None]
     if absent:
@@ -132,7 +160,10 @@ def train_digits(folder: Path, progress: Callable[[Progress], None] = lambda _: 
         )
     root = Path(digits.__file__).resolve().parents[2]
     child = subprocess.Popen(
-        [sys.executable, "-P", "-m", "variants.zoo.digits", "--out", str(folder.resolve())],
+        [
+            *(sys.executable, "-P", "-m", "variants.zoo.digits", "--out", str(folder.resolve())),
+            *("--niceness", str(niceness), "--models", *models),
+        ],
         cwd=root,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

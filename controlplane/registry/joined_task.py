@@ -5,7 +5,7 @@ from math import prod
 
 from controlplane.building.types import RegistrationRequest
 from variants.buckets import points
-from variants.catalog.validity.tasks import check_labels
+from variants.catalog.validity.tasks import check_given, check_labels
 from variants.checks.onnx_check import OnnxInfo, check_signature
 from variants.checks.onnx_signature import describe
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
@@ -108,8 +108,25 @@ def _new_task(request: RegistrationRequest, info: OnnxInfo, metric: Metric, wher
 
 
 def is_reordered(classes: tuple[str, ...], labels: tuple[str, ...]) -> bool:
-    """Whether both name the same classes in another order, so that answers would be misnamed."""
-    return classes != labels and sorted(classes) == sorted(labels)
+    """Whether a name that both have stands at another place, so that answers would be misnamed."""
+    places = {label: place for place, label in enumerate(labels)}
+    return any(places.get(name, place) != place for place, name in enumerate(classes))
+
+
+def other_classes(info: OnnxInfo, task: Task, where: str) -> str:
+    """A sentence where a model calls some of its classes otherwise than its task, and others not:
+    it may have been trained with other classes. Where no name is the same, they are spelled
+    otherwise. Else empty."""
+    pairs = list(zip(info.classes, task.labels, strict=False))
+    others = [(own, named) for own, named in pairs if own != named]
+    if not others or len(others) == len(pairs):
+        return ""
+    own, named = others[0]
+    more = f", and so for {counted(len(others) - 1, 'other')}" if others[1:] else ""
+    return (
+        f"{where} calls the class {own[:80]!r} that task {task.name!r} calls {named[:80]!r}{more}:"
+        " answers have the task's names, so a model of other classes is one for another task"
+    )
 
 
 def _other(what: str, known: Task) -> str:
@@ -188,6 +205,7 @@ def _labels(
             f"output {output.name!r} of {where} has "
             f"{output.shape[-1]} classes"
         )
+    check_given(labels)
     places: dict[str, int] = {}
     for place, label in enumerate(labels, start=1):
         if (before := places.setdefault(label, place)) != place:

@@ -6,6 +6,7 @@ folder that is given.
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from controlplane.building.types import (
 from controlplane.profiling.configurations import History, history_of
 from controlplane.profiling.measuring import STEPS_PER_KIND, Measured, Measuring
 from controlplane.profiling.workbench import Workbench
-from controlplane.registry.joined_task import joined_task
+from controlplane.registry.joined_task import joined_task, other_classes
 from profiler.evaluation.labelled_rows import LabelledRows, read_task_rows, split_for_calibration
 from profiler.sandbox.calls import tensor_specs
 from profiler.sandbox.sandbox import Sandbox
@@ -106,7 +107,9 @@ class Preparation:
         self._meter.begin("check", f"checking {source.name}")
         info, onnx = checked(version, copy, folder, self._limits)
         task = joined_task(self._request, info, known, where=source.name)
-        return self._prepared(version, task, copy, onnx, first=(copy,))
+        prepared = self._prepared(version, task, copy, onnx, first=(copy,))
+        said = (prepared.doubt, other_classes(info, task, source.name))
+        return replace(prepared, doubt="; ".join(filter(None, said)))
 
     def extend(
         self, version: ModelVersion, source: Path, task: Task, folder: Path, reference: BuiltVariant

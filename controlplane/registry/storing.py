@@ -3,7 +3,12 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 
-from controlplane.building.doubt import far_from_best, short_of_default, too_large
+from controlplane.building.doubt import (
+    far_from_best,
+    short_of_default,
+    slow_for_default,
+    too_large,
+)
 from controlplane.building.meter import Meter
 from controlplane.building.types import Prepared, RegistrationResult, Reused
 from variants.artifacts.protocol import ArtifactStore
@@ -113,6 +118,7 @@ def result_of(
                 one.doubt,
                 too_large(one.registration),
                 short_of_default(one.registration),
+                slow_for_default(one.registration),
                 far_from_best(one.registration, before),
             )
             if said

@@ -9,6 +9,7 @@ from typing import Any
 
 from controlplane.gpus import NAMES as GPU_NAMES
 from controlplane.slices.slice import GPU_CORES, MOST_WORKERS, NodesWith, Slice, Source, cores_of
+from variants.figures import read_number
 from variants.types import NAME, DeviceKindName
 
 FOUND = "found"
@@ -119,12 +120,17 @@ def _slice(text: str) -> Slice:
     if named and gpu is not None:
         raise ValueError(f"{name} is a CPU by its name, and gpu={gpu} says that it has a GPU")
     if cores is None:
-        raise ValueError(f"{name} does not say how many cores it has; add :cores=N")
+        raise ValueError(f"{name} does not say how many cores it has; {_named(name)}add :cores=N")
     if named and cores != named:
         raise ValueError(f"{name} has {named} by its name and cores={cores}")
     if not 1 <= cores <= MOST_CORES:
         raise ValueError(f"{name} has {cores} cores, and a worker may have 1 to {MOST_CORES}")
     return Slice(name=name, cores=cores, least=least, most=most, **values)
+
+
+def _named(name: str) -> str:
+    """How cores are written where a name is only short of them."""
+    return "write cpu-1 for one core, or " if name == "cpu" else ""
 
 
 def _properties(name: str, texts: list[str]) -> dict[str, Any]:
@@ -152,7 +158,7 @@ def _whole(text: str) -> int:
 
 
 def _number(text: str) -> float:
-    value = float(text)
+    value = read_number(text)
     if not math.isfinite(value) or value < 0:
         raise ValueError(text)
     return value

@@ -6,9 +6,11 @@ file that says where it is reached, and after the end no process and no lock.
 Read ``supervisor`` (start, watch, stop) with ``awaited_nodes`` (the nodes of a cluster that are to
 come), ``found_nodes`` (the kinds that they are) and ``applications`` (what is deployed), then
 ``state_directory`` (the folder that one run owns), ``processes`` (ending what was started here),
-``readiness`` (what is loaded), ``presence`` (the state file of a run), ``valkey`` (the embedded
+``readiness`` (what is loaded), ``presence`` (the state file of a run), ``reached_gateway`` (which
+gateway that file names where several machines have one), ``valkey`` (the embedded
 live state), ``settings_warnings`` (what is allowed and probably not meant), ``process_limits``
-(within which nothing can start); for ``modelless upgrade`` the module ``upgrade`` with
+(within which nothing can start), ``example_rest`` (example models that are made while the first
+answer); for ``modelless upgrade`` the module ``upgrade`` with
 ``upgraded_parts`` (what is replaced) and ``served`` (what serves meanwhile); and for ``modelless
 doctor`` the module ``doctor`` with its ``checks``.
 

@@ -53,7 +53,9 @@ def index_reader(settings: Settings, url: str) -> Callable[[], list[dict[str, st
     return partial(asked, settings, f"{url}/v2/repository/index", b"")
 
 
-def asked(settings: Settings, url: str, body: bytes | None = None) -> Any:
+def asked(
+    settings: Settings, url: str, body: bytes | None = None, *, timeout_s: float = 5.0
+) -> Any:
     """What a gateway of this installation answers, as JSON values.
 
     Raises:
@@ -67,5 +69,5 @@ def asked(settings: Settings, url: str, body: bytes | None = None) -> Any:
     handlers: list[BaseHandler] = [ProxyHandler({})]
     if settings.tls_cert:
         handlers.append(HTTPSHandler(context=trusting(settings.tls_cert, any_name=True)))
-    with build_opener(*handlers).open(request, timeout=5) as reply:
+    with build_opener(*handlers).open(request, timeout=timeout_s) as reply:
         return json.load(reply)

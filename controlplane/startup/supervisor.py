@@ -63,6 +63,7 @@ from controlplane.startup.presence import (
 )
 from controlplane.startup.process_limits import check_process_limits
 from controlplane.startup.processes import StartedProcesses, calm_serve, deaf_to_hang_ups, on_end
+from controlplane.startup.reached_gateway import ReachedGateway, answering
 from controlplane.startup.readiness import READY_S, index_reader, until_loaded
 from controlplane.startup.state_directory import (
     ROOM_BYTES,
@@ -119,6 +120,8 @@ class Supervisor:
         self._watching = False
         self.url = base_url(settings)
         """Where a gateway is reached."""
+        self._reached: ReachedGateway | None = None
+        """Where several machines of a cluster have gateways."""
         self._started = StartedProcesses()
 
     # -- start ----------------------------------------------------------------------------------
@@ -242,8 +245,9 @@ class Supervisor:
             self._deploying = False
             until_running(made, self._stop.is_set, self._say)
             if settings.ray_address and settings.gateway_nodes != "head":
-                nodes = gateway_nodes()
-                self.url = base_url(settings, nodes[0]) if nodes else self.url
+                urls = [base_url(settings, node) for node in gateway_nodes()]
+                self.url = next(iter(urls), self.url)
+                self._reached = ReachedGateway(urls, answering(settings))
             self._remember()
             self._write_down()
             calm_serve()
@@ -340,6 +344,10 @@ class Supervisor:
                 raise ClusterUnavailable(
                     f"Ray has died{where}; its logs are in {logs_place(self._settings)}"
                 )
+            if self._reached is not None and (url := self._reached.look(self.url)) != self.url:
+                self._say(f"no gateway answers at {self.url}: commands ask the one at {url}")
+                self.url = url
+                self._write_down()
 
     def _tidy(self) -> None:
         """Remove what ended processes leave behind; on a cluster that is its operator's."""
@@ -413,6 +421,11 @@ class Supervisor:
     def has_begun(self) -> bool:
         """Whether there is anything to stop."""
         return self._ray or self._valkey is not None
+
+    @property
+    def is_outlived(self) -> bool:
+        """Whether ``stop`` cannot reach what other nodes run: Ray has ended on this one alone."""
+        return bool(self._settings.ray_address) and self._ray_has_ended()
 
     def stop(self) -> None:
         """Stop everything in reverse: workers finish their queries, then the services end."""

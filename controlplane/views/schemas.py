@@ -94,7 +94,7 @@ class SloCounts(Schema):
     client_errors: int = Field(
         0,
         description="Wrong in themselves, such as those that name a variant which is not there or "
-        "retired. They count neither in `requests` nor in `refused`.",
+        "retired, or given up by their client. They count neither in `requests` nor in `refused`.",
     )
     attainment: float | None = Field(description="met / requests; null without requests.")
     share_met: float | None = Field(

@@ -22,7 +22,7 @@ All times are milliseconds on one clock of the caller's choosing.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 
 from planner.batching.protocol import MAX_QUEUE, Batch, Forming, Verdict
@@ -82,13 +82,22 @@ class AdditiveQueue:
     ) -> list[Item]:
         """Take out those that are refused so that a query can be queued (``queue_room``)."""
         left = self._room.leaving(item, self._items, now_ms, needed, size_of)
+        self._take_out(left)
+        return left
+
+    def withdraw(self, gone: Callable[[Item], bool]) -> list[Item]:
+        """Take out queries that nobody waits for any more."""
+        left = [item for item in self._items() if gone(item)]
+        self._take_out(left)
+        return left
+
+    def _take_out(self, left: Sequence[Item]) -> None:
         gone = set(left)
         for queue, state in self._states.items():
             for order in [order for order, (each, _) in state.waiting.items() if each in gone]:
                 each, _ = state.waiting.pop(order)
                 queue.rows -= each.rows
                 self.count -= 1
-        return left
 
     def _items(self) -> list[Item]:
         return [item for state in self._states.values() for item, _ in state.waiting.values()]

@@ -129,6 +129,15 @@ class LiveQueue(Queue, Protocol):
         """
         ...
 
+    def withdraw(self, gone: Callable[[Item], bool]) -> list[Item]:
+        """Take out queries that nobody waits for any more, in any order. It goes through all that
+        wait.
+
+        Args:
+            gone: says of each that waits whether it is one of these.
+        """
+        ...
+
     def set_longest_batch(self, longest_ms: float | None) -> None:
         """Form batches of at most this length; None: as the queue sees fit."""
         ...

@@ -5,7 +5,7 @@ changes while they wait. Whatever happens, the totals and the schedule stay true
 in and which batch runs next is decided in ``planner.batching.deadline_queue``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush, nsmallest
 from math import inf
 
@@ -144,6 +144,16 @@ class WaitingQueries:
     ) -> list[Item]:
         """Take out those that are refused so that a query can be queued (``queue_room``)."""
         left = self._room.leaving(item, self._items, now_ms, needed, size_of)
+        self._take_out(left)
+        return left
+
+    def withdraw(self, gone: Callable[[Item], bool]) -> list[Item]:
+        """Take out queries that nobody waits for any more."""
+        left = [item for item in self._items() if gone(item)]
+        self._take_out(left)
+        return left
+
+    def _take_out(self, left: Sequence[Item]) -> None:
         gone = set(left)
         for queue in {each.queue for each in left}:
             kept = [entry for entry in queue.heap if entry[2] not in gone]
@@ -153,7 +163,6 @@ class WaitingQueries:
             self._resize(queue, -len(out), -sum(each.rows for each in out))
         if left:
             self._schedule = None  # who is left is in time in the order that it had, without them
-        return left
 
     def recount(self) -> None:
         """Make totals and schedule anew of what waits, after a mistake that left them untrue."""

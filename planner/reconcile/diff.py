@@ -72,7 +72,9 @@ def diff(
 
     A worker loads one variant after the other. With a ``pace``, what is there serves until its
     successor's turn comes: only so much leaves as the loads need that begin soon. Free memory is
-    taken little by little, too, so that some is left for what queries ask for meanwhile.
+    taken little by little, too, so that some is left for what queries ask for meanwhile. What loads
+    take is what profiles say, corrected by how long those of the worker took so far: profiles that
+    were measured beside other work would else leave it idle between loads.
     """
     wanted: dict[WorkerId, list[Placement]] = {}
     last: WorkerId | None = None
@@ -111,7 +113,11 @@ def _paced(
 
     Where a load has to wait for its turn, what is worth most and need not leave yet stays.
     """
-    kind, load_s = worker.device_kind, pace.load_s
+    kind = worker.device_kind
+
+    def load_s(key: VariantKey, kind: DeviceKindName) -> float:
+        return worker.load_pace * pace.load_s(key, kind)
+
     held = {(replica.task, replica.variant): replica for replica in worker.replicas}
     under_way_s = sum(
         load_s(key, kind) for key, replica in held.items() if replica.state is ReplicaState.LOADING

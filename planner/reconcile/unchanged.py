@@ -55,7 +55,14 @@ def unchanged(before: Observation, now: Observation) -> bool:
 
 
 _worker = attrgetter(
-    "id", "device_kind", "memory_mib", "reserved_mib", "draining", "churn_per_s", "zone"
+    "id",
+    "device_kind",
+    "memory_mib",
+    "reserved_mib",
+    "draining",
+    "churn_per_s",
+    "zone",
+    "load_pace",
 )
 
 

@@ -246,7 +246,12 @@ def _elsewhere(
         return crowded(snapshot, query, now_ms)
     other = load_or_refuse(snapshot, query, now_ms)
     if patience < 1.0 and isinstance(other, Choice) and not other.cold:
-        return crowded(snapshot, query, now_ms)
+        # By best effort: nothing meets the SLO.
+        wait_ms = other.worker.busy_until_ms - now_ms
+        left_ms = query.received_ms + query.latency_ms - now_ms
+        slack_ms = left_ms - snapshot.transport_ms - other.candidate.table.ms[query.rows]
+        if wait_ms > 0.0 and wait_ms > patience * slack_ms:
+            return crowded(snapshot, query, now_ms)
     return other
 
 

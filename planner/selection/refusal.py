@@ -66,8 +66,11 @@ def refuse(
     reasons = Reasons(candidates, met, view.excluded if query.variant is None else None)
     feasible, is_loaded, has_queue = standing(candidates, met)
     if not feasible:
-        if query.best_effort and (later := _answered_later(snapshot, candidates, met, reasons)):
-            return later
+        if query.best_effort:
+            if (busy := _has_refused(candidates, met, reasons)) is not None:
+                return busy
+            if (later := _answered_later(snapshot, candidates, met, reasons)) is not None:
+                return later
         return _infeasible(snapshot, view, reasons.findings, met, reasons)
     if left_ms <= 0.0:
         return Refusal(
@@ -93,6 +96,23 @@ def refuse(
     return Refusal(
         code=RefusalCode.OVERLOADED,
         message=f"every variant that meets the SLO ({explain.asked(query)}) has too long a queue",
+        reasons=reasons,
+    )
+
+
+def _has_refused(
+    candidates: Sequence[Candidate], met: Circumstances, reasons: Reasons
+) -> Refusal | None:
+    """For a query that takes the nearest answer, whatever its SLO, and was refused by the only
+    worker that could give one; None where none was asked."""
+    stops_running = profile_rule(without_slo(met.query))
+    if met.query.avoid is None or not any(
+        candidate.ready and stops_running(candidate) is None for candidate in candidates
+    ):
+        return None
+    return Refusal(
+        code=RefusalCode.OVERLOADED,
+        message="every variant that could answer has too long a queue",
         reasons=reasons,
     )
 

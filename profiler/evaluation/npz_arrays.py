@@ -42,7 +42,10 @@ def read_arrays(
     check_file(path, limit_mib=max_mib)
     damaged = f"{path.name} is not an .npz file, or is damaged; numpy.savez writes one"
     if path.suffix in TABLES:
-        damaged = f"{path.name} is not an .npz file; numpy.savez writes one of a table's columns"
+        damaged = (
+            f"{path.name} is not an .npz file; numpy.savez writes one of a table's columns, as in "
+            "numpy.savez('rows.npz', features=table[columns], labels=table['label'])"
+        )
     try:
         count, directory_bytes = directory_of(path)
     except InvalidArtifact:

@@ -119,7 +119,7 @@ def main() -> None:
         report.look_around()
         state = copy_filled(home, arguments.fresh)
         if "first" in wanted:
-            report.add("first", [serve.first_start(home)])
+            report.add("first", serve.first_start(home))
         if set(wanted) - {"first"}:
             serving(report, wanted, state, effort)
     if arguments.json:

@@ -10,10 +10,12 @@ from time import monotonic
 import pytest
 from redis import Redis
 from redis import asyncio as aioredis
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from controlplane.live_state import PREFIX, Led, LiveState
 from controlplane.live_state import state as live_state
 from controlplane.live_state.announcements import ANSWERS_TTL_S
+from controlplane.live_state.connection import ASKED_AGAIN_S, Silence
 from controlplane.live_state.state import (
     GATEWAY_TTL_S,
     HISTORY_TTL_S,
@@ -335,8 +337,52 @@ async def test_a_server_that_hangs_is_given_up_in_bounded_time(tmp_path: Path) -
     os.kill(server.pid, signal.SIGSTOP)
     try:
         assert await asyncio.wait_for(call_each(live), TIMEOUT_S) == ["StateUnavailable"] * 10
+        await asyncio.sleep(ASKED_AGAIN_S)
+        waiting = asyncio.ensure_future(live.ping())  # one caller waits for it
+        await asyncio.sleep(0)
+        refused = await asyncio.gather(*(live.workers() for _ in range(9)), return_exceptions=True)
+        assert not waiting.done()
+        assert {str(one) for one in refused} == {
+            "the live state (Redis or Valkey) does not answer: no reply within 0.3 s"
+        }
+        with pytest.raises(StateUnavailable):
+            await waiting
     finally:
         os.kill(server.pid, signal.SIGCONT)
     await eventually(answers)
     await live.close()
     server.stop()
+
+
+def test_while_a_server_is_silent_one_caller_at_a_time_asks_it() -> None:
+    silence = Silence()
+    assert [silence.asks(0.0), silence.asks(0.0)] == [True, True]
+    silence.waited(2.0)
+    silence.waited(2.0)
+    again_s = 2.0 + ASKED_AGAIN_S
+    assert [silence.asks(2.0), silence.asks(again_s), silence.asks(again_s)] == [False, True, False]
+    silence.left()  # its client hung up
+    assert [silence.asks(again_s), silence.asks(again_s)] == [True, False]
+    silence.waited(5.0)
+    assert silence.asks(5.0) is False
+    silence.replied()
+    assert [silence.asks(5.0), silence.asks(5.0)] == [True, True]
+
+
+async def test_a_connection_that_is_not_made_in_time_is_silence_too() -> None:
+    """As where the machine of the server is gone."""
+    live = LiveState("redis://127.0.0.1:1")
+
+    async def connect() -> None:
+        raise RedisTimeoutError("Timeout connecting to server")
+
+    with pytest.raises(StateUnavailable, match="Timeout connecting to server"):
+        await live._call(connect())
+    with pytest.raises(StateUnavailable, match="no reply within 2 s"):
+        await live.ping()
+    await asyncio.sleep(ASKED_AGAIN_S)
+    with pytest.raises(StateUnavailable, match="Connect"):  # refused: that is said at once
+        await live.ping()
+    with pytest.raises(StateUnavailable, match="Connect"):
+        await live.ping()
+    await live.close()

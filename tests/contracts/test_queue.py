@@ -29,6 +29,7 @@ QUEUES: dict[str, Callable[[], Queue]] = {
 }
 MADE = [pytest.param(make, id=name) for name, make in QUEUES.items()]
 
+ADMITTED = Verdict.ADMITTED
 FLAT = LatencyTable([(1, 10.0), (4, 10.0)])
 LINEAR = LatencyTable([(1, 10.0), (8, 80.0)])
 
@@ -277,6 +278,45 @@ def test_a_task_over_its_share_makes_room_only_among_its_own(make: Callable[[], 
     assert left
     assert mine not in left
     assert slice_queue.take(modest) == [mine]
+
+
+@pytest.mark.parametrize("make", LIVE)
+def test_what_nobody_waits_for_is_taken_out_and_the_others_run_as_before(
+    make: Callable[[], LiveQueue],
+) -> None:
+    slice_queue = make()
+    one, two = (slice_queue.add_variant(name, LINEAR) for name in ("one", "two"))
+    items = [Item(queue, HOUR_MS + n, 1 + n % 2) for n in range(10) for queue in (one, two)]
+    for item in items:
+        assert slice_queue.admit(item, 0.0) is Verdict.ADMITTED
+    gone = {id(item) for item in items[::3]}
+
+    assert {id(item) for item in slice_queue.withdraw(lambda item: id(item) in gone)} == gone
+    left = [item for item in items if id(item) not in gone]
+    assert slice_queue.count == len(left)
+    assert one.rows + two.rows == sum(item.rows for item in left)
+    ran: list[Item] = []
+    now_ms = 0.0
+    while (batch := slice_queue.next_batch(now_ms)) is not None:
+        ran += batch.items
+        now_ms += batch.predicted_ms
+        slice_queue.finished(batch.queue, now_ms, batch.predicted_ms)
+    assert {id(item) for item in ran} == {id(item) for item in left}
+    assert len(ran) == len(left)
+    assert (slice_queue.count, slice_queue.backlog_ms(now_ms)) == (0, 0.0)
+    assert slice_queue.withdraw(lambda _: True) == []
+
+
+@pytest.mark.parametrize("make", LIVE)
+def test_withdrawing_makes_room_in_time(make: Callable[[], LiveQueue]) -> None:
+    """Who comes next is admitted as if they had never been there."""
+    slice_queue = make()
+    queue = slice_queue.add_variant("one", LINEAR)
+    while slice_queue.count < 9 and slice_queue.admit(Item(queue, 95.0, 1), 0.0) is ADMITTED:
+        pass
+    slice_queue.withdraw(lambda _: True)
+    for _ in range(9):
+        assert slice_queue.admit(Item(queue, 95.0, 1), 0.0) is ADMITTED
 
 
 @pytest.mark.parametrize("make", LIVE)

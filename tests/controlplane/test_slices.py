@@ -87,6 +87,10 @@ def test_what_a_text_means(text: str, found: tuple[Slice, ...]) -> None:
         ("257xcpu-1", "257 workers cpu-1 are more than 256"),
         ("3-2xcpu-1", "3-2xcpu-1: the first number is the larger one"),
         ("gpu", "gpu does not say how many cores it has; add :cores=N"),
+        (
+            "2xcpu",
+            "cpu does not say how many cores it has; write cpu-1 for one core, or add :cores",
+        ),
         ("cpu-0", "cpu-0 does not say how many cores"),
         ("cpu-2:cores=3", "cpu-2 has 2 by its name and cores=3"),
         ("cpu-5000", "cpu-5000 has 5000 cores, and a worker may have 1 to 4096"),

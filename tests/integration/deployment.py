@@ -36,6 +36,7 @@ CLI = [sys.executable, "-P", "-m", "controlplane.cli.main"]
 
 
 MEANWHILE, UNMEASURED = "measured while queries are answered", "yet to be measured"
+FOLLOW, ALL_THERE = "follow: trained and", "example: all of its models are there"
 """What a start and the state say of variants without a profile."""
 
 
@@ -220,6 +221,8 @@ def deployed(
     try:
         meanwhile(deployment)
         _wait_until_ready(deployment, start_s)
+        if measured and FOLLOW in deployment.log:
+            deployment.until(lambda: ALL_THERE in deployment.log, "the example is made", start_s)
         if measured and MEANWHILE in deployment.log:
             deployment.until(lambda: all_measured(deployment), "all is measured", start_s)
         yield deployment

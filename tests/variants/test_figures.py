@@ -17,9 +17,23 @@ from variants.figures import (
     fixed,
     ms,
     percent,
+    read_number,
     seconds,
     usd,
 )
+
+
+@pytest.mark.parametrize(("text", "number"), [("50", 50.0), (" 0.5 ", 0.5), ("1e3", 1_000.0)])
+def test_a_number_is_read_as_other_programs_write_it(text: str, number: float) -> None:
+    assert read_number(text) == number
+
+
+@pytest.mark.parametrize(
+    "text", ["1_000", "0.9_5", "\u0661\u0660", "\uff15", "\u20095", "", "5 ms", "0x10"]
+)
+def test_what_only_python_reads_as_a_number_is_none(text: str) -> None:
+    with pytest.raises(ValueError):
+        read_number(text)
 
 
 @pytest.mark.parametrize(

@@ -189,8 +189,12 @@ class Catalog(Protocol):
         """
 
     def remove_task(self, *tasks: TaskName) -> Removed:
-        """Take a task out with all its models, variants, profiles, rules and declared peaks, or all
-        buckets of one, atomically, and note its artifacts as left over. Advances the revision.
+        """Take a task out with all its models, variants, profiles, rules and declared peaks,
+        atomically, and note its artifacts as left over. Advances the revision.
+
+        Args:
+            tasks: names of tasks, or of buckets, or names that buckets share, which are all of them
+                as they are by then.
 
         Raises:
             NotFound: there is no such task. Nothing was written then.

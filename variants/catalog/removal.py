@@ -15,6 +15,8 @@ class Removed:
     variants: tuple[Variant, ...]
     peaks: tuple[Peak, ...] = ()
     """Peaks of demand that were declared for the task."""
+    tasks: tuple[TaskName, ...] = ()
+    """Those that are gone as a whole."""
 
     @property
     def artifacts(self) -> frozenset[Digest]:
@@ -27,6 +29,7 @@ class Removed:
             versions=tuple(one for one in self.versions if one.task == task),
             variants=tuple(one for one in self.variants if one.task == task),
             peaks=tuple(one for one in self.peaks if one.task == task),
+            tasks=tuple(one for one in self.tasks if one == task),
         )
 
 
@@ -37,6 +40,7 @@ def together(gone: Iterable[Removed]) -> Removed:
         versions=tuple(version for one in parts for version in one.versions),
         variants=tuple(variant for one in parts for variant in one.variants),
         peaks=tuple(peak for one in parts for peak in one.peaks),
+        tasks=tuple(task for one in parts for task in one.tasks),
     )
 
 

@@ -73,8 +73,10 @@ class SqlTaskTables(SqlCanaryTables):
 
     def remove_task(self, *tasks: TaskName) -> Removed:
         with self._transaction(self._writer) as connection:
-            advance_revision(connection, tasks)
-            gone = [_remove_task(connection, task) for task in tasks]
+            counters.lock(connection, "revision")
+            named = [one.name for task in tasks for one in _named(connection, task)]
+            advance_revision(connection, named)
+            gone = [_remove_task(connection, task) for task in named]
             _forget_tokenizers(connection)
             return together(gone)
 
@@ -264,7 +266,8 @@ def _remove_task(connection: Connection, task: TaskName) -> Removed:
     of_task = tables.versions.c.task == task
     peaks = select(tables.peaks).where(tables.peaks.c.task == task)
     gone = tuple(Peak(**row._mapping) for row in connection.execute(peaks))
-    removed = replace(_remove_versions(connection, str(task), of_task), peaks=gone)
+    found = _remove_versions(connection, str(task), of_task)
+    removed = replace(found, tasks=(task,), peaks=gone)
     connection.execute(sql_delete(tables.peaks).where(tables.peaks.c.task == task))
     named = sql_delete(tables.tasks).where(tables.tasks.c.name == task)
     if not connection.execute(named).rowcount:

@@ -166,14 +166,16 @@ def check_signature(info: OnnxInfo, task: Task, *, where: str) -> None:
         if spec != found:
             raise InvalidArtifact(
                 f"{where}: {side} {spec.name!r} is {describe(found)}, but task {task.name!r} has "
-                f"{describe(spec)}"
+                f"{describe(spec)}, as all its models: register it for another task"
             )
 
 
 def _check_shape_of_model(where: str, model: Any, limits: OnnxLimits) -> None:
     # Almost any short text parses as an empty protobuf message.
     if not model.ir_version or not model.opset_import or not model.HasField("graph"):
-        raise InvalidArtifact(f"{where} is not an ONNX model")
+        raise InvalidArtifact(
+            f"{where} is not an ONNX model; modelless.export writes one of PyTorch or scikit-learn"
+        )
     count = sum(1 for _ in nodes(model))
     if count == 0:
         raise InvalidArtifact(f"{where}: the model's graph is empty")

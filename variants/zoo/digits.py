@@ -1,25 +1,27 @@
 """Trains the digits family: seven ONNX models of one task, from 10 us to several ms per image.
 
-``python -m variants.zoo.digits --out DIR`` prints one JSON line per step and leaves
+``python -m variants.zoo.digits --out DIR`` prints one JSON line per step and leaves, of all models
+or of those that ``--models`` names,
 
 - ``<model>/1/model.onnx`` for each model: ``pixels`` float32 ``[batch, 64]`` (raw 0 to 16, row by
   row) to ``scores`` float32 ``[batch, 10]``, probabilities;
 - ``calibration.npz`` and ``evaluation.npz``: rows that no model was trained on (``pixels``,
   ``labels``); only the second one measures accuracy;
 - ``labels.txt``, one label a line;
-- ``family.json``, written last: the mark that everything else is whole.
+- ``family.json``, written last: the mark that the models it names, and all rows, are whole.
 
-A folder that was made by the same recipe is left alone, so that a second run returns at once. The
-data are scikit-learn's digits: 1,797 images of 8x8 pixels, in a fixed stratified split.
+What was made by the same recipe is left alone, so that a second run returns at once. The data are
+scikit-learn's digits: 1,797 images of 8x8 pixels, in a fixed stratified split.
 """
 
 import argparse
 import hashlib
 import json
+import os
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +52,21 @@ def recipe_digest() -> str:
     return digest.hexdigest()
 
 
-def is_whole(out: Path, digest: str) -> bool:
-    """Whether ``out`` holds the family that this recipe makes."""
+def absent(out: Path, digest: str, models: Sequence[str] = MODELS) -> tuple[str, ...]:
+    """Those of these models that ``out`` does not hold, made by this recipe, with all rows."""
+    made = _made(out, digest)
+    return tuple(model for model in models if model not in made)
+
+
+def _made(out: Path, digest: str) -> tuple[str, ...]:
+    """The models that are whole in ``out``; none where anything that its mark names is gone."""
     try:
         family = json.loads((out / "family.json").read_text())
-        return family["recipe"] == digest and all(
-            (out / name).is_file() for name in family["files"]
-        )
+        if family["recipe"] == digest and all((out / name).is_file() for name in family["files"]):
+            return tuple(map(str, family["models"]))
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        pass
+    return ()
 
 
 def split() -> dict[str, tuple[Arrays, Arrays]]:
@@ -165,15 +173,16 @@ def _strip_metadata(proto: Any) -> None:
     del graph.value_info[:]
 
 
-def make(out: Path) -> None:
-    """Train, export and describe the family in ``out``, announcing every step.
+def make(out: Path, models: Sequence[str] = MODELS) -> None:
+    """Train and export those of these models that are not in ``out``, announcing every step.
 
     Raises:
         OSError: ``out`` cannot be written.
     """
     started = time.monotonic()
     digest = recipe_digest()
-    if is_whole(out, digest):
+    wanted = absent(out, digest, models)
+    if not wanted:
         _announce(step="cached", done=1, total=1, message=f"{out} is up to date")
         return
     _announce(step="start", done=0, total=1, message="importing torch")
@@ -181,36 +190,40 @@ def make(out: Path) -> None:
 
     _quiet_torch()
     out.mkdir(parents=True, exist_ok=True)
-    (out / "family.json").unlink(missing_ok=True)
+    before = _made(out, digest)
+    if not before:
+        (out / "family.json").unlink(missing_ok=True)
     data = split()
-    total = 2 * len(RECIPES)
-    files: list[str] = []
-    for index, recipe in enumerate(RECIPES):
+    recipes = [recipe for recipe in RECIPES if recipe.name in wanted]
+    total = 2 * len(recipes)
+    for index, recipe in enumerate(recipes):
         _announce(step="train", done=2 * index, total=total, message=f"training {recipe.name}")
         model = train(recipe, *data["train"])
         _announce(
             step="export", done=2 * index + 1, total=total, message=f"exporting {recipe.name}"
         )
-        name = f"{recipe.name}/1/model.onnx"
-        export(model, out / name)
-        files.append(name)
-    for name in ("calibration", "evaluation"):
-        pixels, labels = data[name]
-        np.savez(out / f"{name}.npz", pixels=pixels, labels=labels)
-    (out / "labels.txt").write_text("".join(f"{label}\n" for label in LABELS))
-    files += ["calibration.npz", "evaluation.npz", "labels.txt"]
-    seconds = round(time.monotonic() - started, 1)
+        export(model, out / _file_of(recipe.name))
+    if not before:
+        for name in ("calibration", "evaluation"):
+            pixels, labels = data[name]
+            np.savez(out / f"{name}.npz", pixels=pixels, labels=labels)
+        (out / "labels.txt").write_text("".join(f"{label}\n" for label in LABELS))
+    made = [model for model in MODELS if model in before or model in wanted]
     family = {
         "family": FAMILY,
         "recipe": digest,
-        "models": [recipe.name for recipe in RECIPES],
-        "files": files,
-        "seconds": seconds,
+        "models": made,
+        "files": [*map(_file_of, made), "calibration.npz", "evaluation.npz", "labels.txt"],
     }
     mark = out / "family.json.part"
     mark.write_text(json.dumps(family, indent=2) + "\n")
     mark.replace(out / "family.json")
+    seconds = time.monotonic() - started
     _announce(step="done", done=total, total=total, message=f"trained in {seconds:.0f} s")
+
+
+def _file_of(model: str) -> str:
+    return f"{model}/1/model.onnx"
 
 
 def _quiet_torch() -> None:
@@ -238,7 +251,11 @@ def _announce(**progress: object) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train the digits family.")
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
-    make(parser.parse_args().out)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+    parser.add_argument("--niceness", type=int, default=0, help="added to this process's")
+    asked = parser.parse_args()
+    os.nice(asked.niceness)
+    make(asked.out, asked.models)
 
 
 if __name__ == "__main__":

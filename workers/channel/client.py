@@ -102,6 +102,12 @@ class WorkerConnection(WorkerSession):
         self._outbox.write(chunks)
         return request_id
 
+    def withdraw(self, request_id: int) -> None:
+        """Tell that nobody waits for a query any more. The worker need not run it where it has not
+        begun; a reply comes in any case. One that was replied to is no error."""
+        if request_id in self._pending and self.status.withdraws and not self._lost:
+            self._outbox.write([small_frame(FrameKind.WITHDRAW, b"", request_id=request_id)])
+
     def _number_of(self, client: Client) -> int:
         """The number of a client on this connection, which the worker learns with its first query.
 

@@ -21,6 +21,7 @@ multiple of 8, so that tensors lie aligned and are used where they arrived. Byte
   (``shared_memory``): after the signature it says where they begin, u64, and ends.
 * Reply continues with batch size, time in queue, time in the runtime, backlog (µs) and length of
   the message, u32 each.
+* Withdraw says by its request id which query nobody waits for any more.
 * All others continue with the length of their payload, u32: JSON, or raw bytes in a handshake.
 
 Tensors come as one signature, then the data of each, padded to 8. A signature has for each tensor
@@ -96,6 +97,7 @@ class FrameKind(IntEnum):
     INFER_LENT = 17
     FOLLOW = 18
     QUEUE = 19
+    WITHDRAW = 20
 
 
 class Violation(StrEnum):

@@ -26,6 +26,8 @@ MAX_WAITING = 1_024
 MAX_QUEUE_BYTES = 256 * 2**20
 """Tensors of the queries that were taken and not answered yet. The largest query is always taken
 while there is no other."""
+WITHDRAW_S = 0.02
+"""So long after a query was withdrawn all that wait are gone through, for all that were since."""
 LONG_QUEUE = 64
 """From so many waiting queries on, each has bytes of its own: else a short one would keep all that
 arrived in the same moment."""
@@ -46,6 +48,8 @@ class Executor(BatchRunner):
     ) -> None:
         super().__init__(ledger, INLINE_MS, max_frame, queue, late_share)
         self._max_bytes = MAX_QUEUE_BYTES
+        self._withdrawn: set[tuple[Responder, int]] = set()
+        """Queries that nobody waits for any more, by the connection that they came from."""
 
     def submit(
         self, variant: int, rows: int, budget_us: int, layout: Layout, data: Chunk, base: int,
@@ -103,6 +107,31 @@ class Executor(BatchRunner):
         if not self._stepping and self._running is None:
             self._stepping = True
             self._loop.call_soon(self._step)
+
+    def withdraw(self, responder: Responder, request_id: int) -> None:
+        """Nobody waits for a query any more: it need not run where it has not begun.
+
+        All that wait are gone through for those of a moment together. Who was answered meanwhile
+        is forgotten with them.
+        """
+        if not self._withdrawn:
+            self._loop.call_later(WITHDRAW_S, self._let_go)
+        self._withdrawn.add((responder, request_id))
+
+    def _let_go(self) -> None:
+        gone, self._withdrawn = self._withdrawn, set()
+
+        def is_gone(item: Item) -> bool:
+            assert isinstance(item, Job)
+            return (item.responder, item.request_id) in gone
+
+        left = self.queue.withdraw(is_gone)
+        for replica in self.replicas.values():
+            for job in [job for job in replica.waiting if is_gone(job)]:
+                replica.waiting.pop(job).cancel()
+                left.append(job)
+        for item in left:
+            self.refuse(item, ReplyCode.EXPIRED)
 
     def _make_room(self, job: Job, needed: int, size_of: Callable[[Item], int]) -> bool:
         """Refuse others that come after a query in the order of refusal; return whether it helped.

@@ -155,7 +155,11 @@ def _table(rows: Sequence[Row]) -> None:
         for row in rows
     ]
     heads = ["NAME", "ROLE", "WEIGHT", *(what.upper() for what in COUNTED)]
-    table([*heads, "OLD KEY"] if changing else heads, shown, empty="There are no keys.")
+    table(
+        [*heads, "OLD KEY"] if changing else heads,
+        shown,
+        empty="There are no keys; `modelless keys add NAME` makes one.",
+    )
 
 
 def _old_key_words(old: Row | None) -> str:

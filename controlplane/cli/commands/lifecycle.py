@@ -23,7 +23,15 @@ from controlplane.cli.commands.workers import places_of, state_of
 from controlplane.cli.event_lines import JOINED, LATELY_S, LEFT, LOST, MOST_ROWS, lost_workers
 from controlplane.cli.gateway_client import Client, UrlOption, connect
 from controlplane.cli.outcome import INTERRUPTED, NotRunning, Output, OutputOption, emit
-from controlplane.cli.render import WITHOUT_KEY, hanging, percent, printable, table, wanted_words
+from controlplane.cli.render import (
+    WITHOUT_KEY,
+    hanging,
+    percent,
+    printable,
+    table,
+    usd,
+    wanted_words,
+)
 from controlplane.cli.start_lines import NOTHING_YET, err
 from controlplane.cli.starting import start_and_serve
 from controlplane.cli.state_settings import StateDir, read_settings
@@ -148,7 +156,7 @@ def _found(client: Client) -> tuple[dict[str, Any], StateUnavailable | None]:
         "workers": client.workers(),
         "tasks": with_readiness(_listed(index), index),
         "clients": client.get("/v1/clients")["clients"],
-        **dict.fromkeys(("slo", "service", "nodes", "plan", "advice")),
+        **dict.fromkeys(("slo", "service", "nodes", "plan", "advice", "usd_per_hour")),
         "canaries": [],
         "lost": [],
     }
@@ -161,7 +169,9 @@ def _found(client: Client) -> tuple[dict[str, Any], StateUnavailable | None]:
     def from_catalog() -> None:
         tasks = client.get("/v1/tasks")["tasks"]
         found["plan"] = client.get("/v1/plan")
-        found["advice"] = client.get("/v1/devices").get("advice", [])
+        devices = client.get("/v1/devices")
+        found["advice"] = devices.get("advice", [])
+        found["usd_per_hour"] = hourly_price(found["workers"], devices["devices"])
         with contextlib.suppress(NotFound):  # a gateway of an earlier release
             found["canaries"] = client.get("/v1/canaries")["canaries"]
         found["tasks"] = with_readiness(tasks, index)
@@ -179,6 +189,16 @@ def _found(client: Client) -> tuple[dict[str, Any], StateUnavailable | None]:
         except StateUnavailable as error:
             away = error
     return found, away
+
+
+def hourly_price(
+    workers: Sequence[Mapping[str, Any]], devices: Sequence[Mapping[str, Any]]
+) -> float | None:
+    """What the workers that run cost in USD per hour; None where a kind has no known price."""
+    prices = {one["name"]: one["usd_per_hour"] for one in devices}
+    each = [prices.get(worker["device_kind"]) for worker in workers]
+    known = [price for price in each if price is not None]
+    return sum(known) if len(known) == len(each) else None
 
 
 def with_readiness(
@@ -221,6 +241,8 @@ def _print_standing(found: Mapping[str, Any]) -> None:
         hanging(out, f"[{colour}]●[/]", _plain(_by_task(each["sentence"])))
     for row in standing["kinds"] if standing else ():
         out.print(f"  [dim]{escape(wanted_words(row))}[/]", soft_wrap=True)
+    if (price := found.get("usd_per_hour")) and found["workers"]:
+        out.print(f"  [dim]cost: {usd(price)} USD per hour for what runs[/]", soft_wrap=True)
     if headroom := plan.get("headroom"):
         hanging(out, " ", _plain(headroom["sentence"]), "dim")
     if split := plan.get("split", ""):

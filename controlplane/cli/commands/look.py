@@ -38,9 +38,7 @@ from controlplane.cli.render import (
 from variants.figures import counted
 
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
-TaskOption = Annotated[
-    str | None, typer.Option("--task", metavar="TASK", help="Only of this task.")
-]
+TaskOption = Annotated[str | None, typer.Option("--task", metavar="TASK", help="The same as TASK.")]
 Row = Mapping[str, Any]
 MOST_TICKS = 1_000
 BUSY = ">BUSY MS"
@@ -69,9 +67,15 @@ plan = _group("The plan and its reasons, or one for a demand from files.")
 
 @models.command("list")
 def list_models(
-    task: TaskOption = None, url: UrlOption = "", output: OutputOption = Output.TABLE
+    of: Annotated[
+        str | None, typer.Argument(metavar="TASK", help="Name of a task; else all tasks.")
+    ] = None,
+    task: TaskOption = None,
+    url: UrlOption = "",
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """All models, or those of a task."""
+    task = of or task
     with connect(url) as client:
         rows = client.get(at("v1", "tasks", task, "models") if task else "/v1/models")["models"]
     emit(rows, output, lambda: _version_table(rows))

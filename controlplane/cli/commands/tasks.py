@@ -21,7 +21,7 @@ from controlplane.cli.render import (
 )
 from planner.sentences import defaults_refuse
 from variants.errors import InvalidInput
-from variants.figures import accuracy_floor, counted, figure, some_of
+from variants.figures import accuracy_floor, counted, figure, read_number, some_of
 from variants.images import numbers_in
 from variants.types import Prefer
 
@@ -203,15 +203,14 @@ tasks.command("tokenizer")(tokenizer)
 
 def _task_table(rows: list[Row]) -> None:
     table(
-        ["TASK", "INPUTS", "OUTPUTS", ">MODELS", ">VARIANTS", ">BEST"],
+        ["TASK", ">MODELS", ">VARIANTS", ">BEST", "INPUTS → OUTPUTS"],
         (
             [
                 row["name"],
-                ", ".join(map(tensor, row["inputs"])),
-                ", ".join(map(tensor, row["outputs"])),
                 str(row["models"]),
                 str(row["variants"]),
                 percent(row["best_accuracy"]),
+                " → ".join(", ".join(map(tensor, row[side])) for side in ("inputs", "outputs")),
             ]
             for row in rows
         ),
@@ -238,7 +237,7 @@ def _number_or_any(text: str, option: str) -> float | None:
     if text == "any":
         return None
     try:
-        number = float(text)
+        number = read_number(text)
     except ValueError:
         number = nan
     if not isfinite(number):

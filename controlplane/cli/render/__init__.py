@@ -1,4 +1,7 @@
-"""What commands print for people: ``tables``, ``lines`` and the ``words`` in them."""
+"""What commands print for people: ``tables``, ``lines`` and the ``words`` in them.
+
+``bars`` shows how far long work is; it is imported where a bar is drawn, since Rich takes long.
+"""
 
 from controlplane.cli.render.lines import console, details, hanging, note
 from controlplane.cli.render.tables import fits, table

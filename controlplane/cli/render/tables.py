@@ -44,7 +44,7 @@ def table(
             for column in alike
             if column in columns and len({row[columns.index(column)] for row in cells}) == 1
         ]
-        columns, cells, left_out = _fitting(
+        columns, cells, left_out = _unbroken(columns, cells, same, screen.width) or _fitting(
             columns, cells, dict.fromkeys((*same, *spare)), screen.width
         )
     _lay_out(screen, columns, cells)
@@ -107,6 +107,20 @@ def _lay_out(screen: "Console", columns: Sequence[str], cells: list[list[str]]) 
     for row in cells:
         grid.add_row(*map(Text, row))
     print_grid(screen, grid)
+
+
+def _unbroken(
+    columns: Sequence[str], rows: list[list[str]], same: Sequence[str], width: int
+) -> tuple[Sequence[str], list[list[str]], Sequence[str]] | None:
+    """Columns and rows whose sentences need no second line, at most without those that are the same
+    in all rows, and what was left out; None where there is no room for that."""
+    for count in range(len(same) + 1):
+        kept = [i for i, column in enumerate(columns) if column not in same[:count]]
+        fewer = [columns[i] for i in kept]
+        cells = [[row[i] for i in kept] for row in rows]
+        if _lines(fewer, cells)[0] <= width:
+            return fewer, cells, [column for column in columns if column in same[:count]]
+    return None
 
 
 def _fitting(

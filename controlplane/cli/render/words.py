@@ -117,3 +117,15 @@ def wanted_words(row: Mapping[str, Any]) -> str:
 def tensor(spec: Mapping[str, Any]) -> str:
     """``pixels float32[64]``."""
     return f"{spec['name']} {spec['dtype']}[{', '.join(map(str, spec['shape']))}]"
+
+
+def left_words(done: int, total: int, spent_s: float) -> str:
+    """How long the rest takes if it goes on as so far; empty while nothing says so."""
+    if not 0 < done < total:
+        return ""
+    left_s = spent_s * (total - done) / done
+    if left_s < 10:
+        return "some seconds left"
+    if left_s < 95:
+        return f"about {round(left_s, -1):.0f} s left"
+    return f"about {left_s / 60:.0f} min left"

@@ -49,6 +49,10 @@ class StatusRecorder:
         self._led_at_s = 0.0
         self._epoch = 0
         self._workers: dict[str, WorkerStatus] = {}
+        self._bound: dict[str, str] = {}
+        """Which nodes each kind is bound to."""
+        self._renewed: set[str] = set()
+        """Workers from before their kind was bound to others: Ray Serve replaces them."""
         self._ended: list[StatusEvent] = []
         """Told with the next look: when everything is stopped, workers may end first."""
         self._ended_workers: dict[str, WorkerStatus] = {}
@@ -92,6 +96,7 @@ class StatusRecorder:
         """The workers that are connected now."""
         self._tell(self._plans.due(self._clock_s()))
         before, self._workers = self._workers, dict(after)
+        self._note_renewed(before, targets)
         if self._past is not None:
             # Those that were there before did not join now.
             known = after.keys() & self._past.workers.keys()
@@ -104,10 +109,19 @@ class StatusRecorder:
         back = {id_: old for id_, old in self._ended_workers.items() if id_ in after}
         self._tell(event for event in self._ended if event[1] not in back)
         before = back | before
-        found = list(status_events(before, after, pool.departures(), targets))
+        found = list(status_events(before, after, pool.departures(), targets, self._renewed))
+        self._renewed &= after.keys()
         self._ended = [event for event in found if event[2].endswith(ENDED)]
         self._ended_workers = {id_: before[id_] for _, id_, _ in self._ended}
         self._tell(event for event in found if event not in self._ended)
+
+    def _note_renewed(
+        self, there: Mapping[str, WorkerStatus], targets: Mapping[str, Target]
+    ) -> None:
+        for kind, target in targets.items():
+            if self._bound.get(kind, target.nodes) != target.nodes:
+                self._renewed |= {id_ for id_, one in there.items() if one.device_kind == kind}
+            self._bound[kind] = target.nodes
 
     def planned(self, before: Plan | None, plan: Plan) -> None:
         """A plan that was stored, after another one or none; without a worker it says nothing."""

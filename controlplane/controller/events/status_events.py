@@ -5,7 +5,7 @@ Pure functions from what was seen before and now; ``recorder`` remembers and sto
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from variants.types import ReplicaState
@@ -15,6 +15,7 @@ StatusEvent = tuple[str, str, str]
 """Kind, subject, message."""
 ENDED = "Ray Serve has ended it, though no fewer workers were asked for"
 """Of a worker that is lost, or the beginning of the end of everything: the next look tells."""
+ANEW = "the workers of its kind are started anew, as the nodes of the kind are others now"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,8 @@ class Target:
     count: int
     why: str = ""
     """``1 instead of 2: the inventory``; empty where another controller said so."""
+    nodes: str = ""
+    """Which nodes they are bound to; where that changes, Ray Serve starts all of them anew."""
 
 
 def status_events(
@@ -40,15 +43,16 @@ def status_events(
     after: Mapping[str, WorkerStatus],
     departures: Mapping[str, Departure] | None = None,
     targets: Mapping[str, Target] | None = None,
+    renewed: Collection[str] = (),
 ) -> Iterator[StatusEvent]:
     """Workers that came, left, began to drain or warn, variants put into quarantine, and artifacts
     that turned out to be damaged.
 
     Where fewer workers are wanted than there were, as many of those that are gone have left as
     they were told, however suddenly; the others are lost. One that counted as draining and did not
-    say so was on a node that goes.
+    say so was on a node that goes. ``renewed`` are those that others replace.
     """
-    yield from _departed(before, after, departures or {}, targets or {})
+    yield from _departed(before, after, departures or {}, targets or {}, renewed)
     for id_ in sorted(after.keys() - before.keys()):
         status = after[id_]
         yield "worker_joined", id_, f"it takes up to {status.memory_mib:,.0f} MiB of variants"
@@ -87,6 +91,7 @@ def _departed(
     after: Mapping[str, WorkerStatus],
     departures: Mapping[str, Departure],
     targets: Mapping[str, Target],
+    renewed: Collection[str],
 ) -> Iterator[StatusEvent]:
     """Workers that are gone, those first that were seen to leave."""
     gone = {
@@ -110,6 +115,8 @@ def _departed(
             yield "worker_left", id_, f"worker {id_} is gone: it had drained"
         elif departure.broke:
             yield "worker_lost", id_, f"worker {id_} is gone: {departure.broke}"
+        elif id_ in renewed:
+            yield "worker_left", id_, f"worker {id_} is gone: {ANEW}"
         else:
             yield "worker_lost", id_, f"worker {id_} is gone: {ENDED}"
 

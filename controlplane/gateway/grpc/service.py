@@ -119,7 +119,11 @@ class Service:
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         respond = self._into(answered, "ModelInfer", began_ms, _fields(context))
         self._ask(data, began_ms, respond, given_id, client)
-        status, body, headers = await answered
+        try:
+            status, body, headers = await answered
+        except asyncio.CancelledError:  # by the client, or as its connection ended
+            self._path.client_gone(respond)
+            raise
         if status != 200:
             await context.abort(*status_of(orjson.loads(body)))
         context.set_trailing_metadata(_metadata(headers))

@@ -241,7 +241,7 @@ class Access:
 
     def permit_query(self, fields: Mapping[bytes, bytes], max_body: int) -> ModellessError | None:
         """What is wrong with the headers of a query, if anything."""
-        if int(fields.get(b"content-length", 0)) > max_body:
+        if length_in(fields.get(b"content-length", b"")) > max_body:
             return too_large(max_body)
         coding = fields.get(b"content-encoding")
         if coding is not None and (error := unsupported(coding)) is not None:
@@ -272,6 +272,12 @@ class Access:
 def too_large(max_body: int) -> PayloadTooLarge:
     """The error of a body that is longer than ``max_body`` bytes."""
     return PayloadTooLarge(f"the body is larger than {max_body / 2**20:g} MiB")
+
+
+def length_in(value: bytes) -> int:
+    """The bytes of a body by its header, which was parsed before: digits, or nothing. Python reads
+    no more than 4,300 digits, though all but the last may be zeros."""
+    return int(value.lstrip(b"0") or b"0")
 
 
 def _among(value: bytes, names: frozenset[bytes]) -> bool:

@@ -298,6 +298,8 @@ class ClientConnection(HttpToolsProtocol):
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self.exchange is not None and not self.reading:
+            self.path.client_gone(self.exchange.respond)
         self.exchange = None
         self.reading = False
         self.rest.clear()

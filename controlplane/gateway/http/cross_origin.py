@@ -14,8 +14,8 @@ METHODS = b"GET, HEAD, POST"
 ASKED = (
     b"authorization, content-encoding, content-type, image-mean, image-std, "
     b"inference-header-content-length, slo-accuracy, slo-cost, slo-latency-ms, slo-prefer, "
-    b"x-modelless-best-effort, x-modelless-priority, x-modelless-slo, x-modelless-task, "
-    b"x-modelless-variant, x-request-id"
+    b"traceparent, tracestate, x-modelless-best-effort, x-modelless-model-version, "
+    b"x-modelless-priority, x-modelless-slo, x-modelless-task, x-modelless-variant, x-request-id"
 )
 """Headers of requests that the routes read; browsers send these only if they are listed."""
 TOLD = (

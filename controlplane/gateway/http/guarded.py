@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 
 from controlplane.api.errors import RequestIds, told_to_people
 from controlplane.gateway.embeddings.asked import MOST_BYTES
-from controlplane.gateway.http.access import HEALTH, OPEN, Access, too_large
+from controlplane.gateway.http.access import HEALTH, OPEN, Access, length_in, too_large
 from controlplane.gateway.http.exchange import is_query
 from controlplane.http_errors import as_openai, error_body, error_headers, status_of
 from variants.errors import ModellessError
@@ -124,7 +124,7 @@ def asks(method: str, path: str) -> bool:
 
 def _body(scope: Message, most: int) -> ModellessError | None:
     for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit() and int(value) > most:
+        if name == b"content-length" and value.isdigit() and length_in(value) > most:
             return too_large(most)
     return None
 

@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from controlplane.api.bodies.protocol import READINESS
+from controlplane.api.errors import TOO_LONG
 from controlplane.gateway.open_inference.protocol_views import ProtocolViews
 from controlplane.gateway.open_inference.repository import Repository
 
@@ -106,7 +107,12 @@ def _repository(api: FastAPI, views: ProtocolViews, repository: Repository) -> N
         """The variants of every task, and which of them are loaded."""
         return views.index(ready_only=wanted is not None and wanted.ready)
 
-    @api.post("/v2/repository/models/{task}/load", tags=_TAGS, summary="Load a task")
+    @api.post(
+        "/v2/repository/models/{task}/load",
+        tags=_TAGS,
+        summary="Load a task",
+        responses=TOO_LONG,
+    )
     async def load(task: str) -> dict[str, Any]:
         """Pins a live variant of it, and returns once some worker holds one."""
         await repository.load(task)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from math import inf
 from typing import Protocol
@@ -53,6 +53,10 @@ class DeadlineGuard:
     def __len__(self) -> int:
         """How many queries are guarded."""
         return sum(map(len, self._wheel.values()))
+
+    def __iter__(self) -> Iterator[Expiring]:
+        """Those that are guarded now."""
+        return iter([*chain.from_iterable(self._wheel.values())])
 
     def add(self, query: Expiring) -> None:
         """Call ``query.expire()`` at the end of its slot, unless it is removed before."""

@@ -6,13 +6,16 @@ left of the deadline; a variant that is not loaded is waited for where the deadl
 """
 
 import asyncio
+from collections.abc import Container
+
+import orjson
 
 from controlplane.gateway.canaries.arms import failed, turned_back
 from controlplane.gateway.lengths.named import at_other_lengths
 from controlplane.gateway.query.deadline_guard import GRACE_MS, GUARD_MS
 from controlplane.gateway.query.one_answer import OneAnswer
 from controlplane.gateway.query.parsing import ParsedQuery
-from controlplane.gateway.query.query_context import QueryContext, Respond
+from controlplane.gateway.query.query_context import QueryContext, Respond, innermost
 from controlplane.gateway.query.query_errors import (
     expired_error,
     lethal_error,
@@ -21,6 +24,7 @@ from controlplane.gateway.query.query_errors import (
     worker_error,
 )
 from controlplane.gateway.tracing.watched import Watched
+from controlplane.http_errors import CLIENT_GONE, CLIENT_GONE_STATUS
 from planner import sentences as explain
 from planner.batching.protocol import Verdict
 from planner.types import (
@@ -40,6 +44,8 @@ from workers.channel.reply import SILENT, Reply
 from workers.channel.session import SILENCE_S
 from workers.types import ReplyCode
 
+GONE_BODY = orjson.dumps({"error": "the client has gone", "code": CLIENT_GONE})
+"""Nobody reads it, but traces say how the query ended."""
 STAYS_S = 5.0
 """When to ask again for a variant that found no room: what is loaded is asked for more."""
 TRIES = 2
@@ -74,7 +80,17 @@ _MAY_BE_IN_VAIN = frozenset(
 class InFlight(OneAnswer):
     """One query between its first byte and its answer."""
 
-    __slots__ = ("awaits", "failed", "loads", "refusal", "refused", "slack_ms", "tries", "why")
+    __slots__ = (
+        "awaits",
+        "failed",
+        "loads",
+        "refusal",
+        "refused",
+        "sent_as",
+        "slack_ms",
+        "tries",
+        "why",
+    )
 
     def __init__(
         self, path: QueryContext, parsed: ParsedQuery, respond: Respond, given_id: bytes | None
@@ -93,6 +109,8 @@ class InFlight(OneAnswer):
         self.sent_ms = 0.0
         self.slack_ms = 0.0
         """What was left when it was sent, behind all that its worker had to do."""
+        self.sent_as = 0
+        """Its number on the way to that worker."""
         self.tries = 0
         self.awaits = False
         """Whether it has waited for a worker that is being started."""
@@ -127,6 +145,8 @@ class InFlight(OneAnswer):
         if isinstance(found, Refusal):
             self._turned_down(found)
             return
+        if not found.meets_slo and not self.tries:
+            path.demand.too_tight(query)
         modest = path.leaving_room(query, found, now_ms)
         if modest is None:
             self.fail(Overloaded(OTHERS_FIRST))
@@ -177,7 +197,7 @@ class InFlight(OneAnswer):
         added_ms = path.congestion.batches.sent(candidate, worker, rows, now_ms, longest_ms)
         worker.given(added_ms, now_ms)
         self.sent_ms = now_ms
-        connection.infer(
+        self.sent_as = connection.infer(
             path.id_of(task, candidate.variant),
             rows,
             int(left_ms * 1000),
@@ -376,6 +396,22 @@ class InFlight(OneAnswer):
             self.dispatch(self.parsed.query)
         except Exception as unexpected:
             self.fail(unexpected)
+
+    def left_by(self, gone: Container[Respond]) -> None:
+        """Let go of a query whose client has gone, and have its worker do so."""
+        if self.done or innermost(self.respond) not in gone:
+            return
+        path, worker = self.path, self.worker
+        self.done = True
+        path.counters.in_flight -= 1
+        path.counters.task(self.parsed.query.task).failed(CLIENT_GONE)
+        if path.waiting is not None:
+            path.waiting.give_up(self)
+        path.awaiting.give_up(self)
+        connection = None if worker is None else path.connections.get(worker.id)
+        if connection is not None and self.sent_ms:
+            connection.withdraw(self.sent_as)
+        self._release()(CLIENT_GONE_STATUS, GONE_BODY, b"")
 
     def expire(self) -> None:
         """Answer because the deadline has passed.

@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from math import inf
 from random import Random
-from typing import Protocol
+from typing import Protocol, cast
 
 import orjson
 
@@ -68,6 +68,8 @@ VAIN_LOOKS = 64
 """So many in a row that found no refusal end that sooner. A look takes as long as all else that is
 done for a short query, and what it spares where it finds one is about ten times that."""
 
+GONE_S = 0.02
+"""So long after a client has gone all in flight are gone through, for all that have since."""
 FREE_MS = 20.0
 """For so long it is not looked anew which worker is free first: there may be a thousand."""
 
@@ -89,6 +91,34 @@ class Loader(Protocol):
             A future that ends when the variant is ready, for queries to come as soon as the load
             has begun; or with the ``ModellessError`` that prevented it.
         """
+
+
+class Counting:
+    """Takes the answer of a query, counts it for its client, and passes it on."""
+
+    __slots__ = ("counters", "respond")
+
+    def __init__(self, counters: ClientCounters, respond: Respond) -> None:
+        self.counters = counters
+        self.respond = respond
+
+    def __call__(self, status: int, body: bytes, headers: bytes) -> None:
+        self.counters.ended(answered=status == 200)
+        self.respond(status, body, headers)
+
+
+def innermost(respond: Respond) -> Respond:
+    """Where an answer goes in the end."""
+    while isinstance(respond, Counting | Watched):
+        respond = respond.respond
+    return respond
+
+
+class Leaving(Protocol):
+    """A query in flight whose client may go."""
+
+    def left_by(self, gone: Container[Respond]) -> None:
+        """Let go of it if its answer was to go to one of these."""
 
 
 class QueryContext:
@@ -160,6 +190,8 @@ class QueryContext:
         self.load = loader
         self.clock_ms = clock_ms
         self.guard = DeadlineGuard(clock_ms, self.catch_up)
+        self._gone: set[Respond] = set()
+        """Where answers were to go to clients that have gone since a moment ago."""
         self._ids: dict[tuple[str, str], int] = {}
         self.demand = Demand(self.snapshot_for)
         self._pressed_until_ms = -inf
@@ -297,16 +329,28 @@ class QueryContext:
             return respond
         counters = self._counted(client)
 
-        answered = respond.respond if isinstance(respond, Watched) else respond
-
-        def counted(status: int, body: bytes, headers: bytes) -> None:
-            counters.ended(answered=status == 200)
-            answered(status, body, headers)
-
         if isinstance(respond, Watched):
-            respond.respond = counted
+            respond.respond = Counting(counters, respond.respond)
             return respond
-        return counted
+        return Counting(counters, respond)
+
+    def client_gone(self, respond: Respond) -> None:
+        """A client has gone that waited for an answer: its query is withdrawn.
+
+        Args:
+            respond: where the answer was to go.
+        """
+        if not self._gone:
+            asyncio.get_running_loop().call_later(GONE_S, self._withdraw)
+        self._gone.add(innermost(respond))
+
+    def _withdraw(self) -> None:
+        gone, self._gone = self._gone, set()
+        for query in self.guard:
+            try:
+                cast(Leaving, query).left_by(gone)
+            except Exception:
+                log.exception("a query could not be withdrawn")
 
     def refused_unread(self, client: Client) -> None:
         """A client's query was refused before ``enter``: its body is too long, or wrong."""

@@ -25,6 +25,7 @@ from planner.types import DEFAULT_PRIORITY, MAX_PRIORITY
 from variants.buckets import BucketedTask, TaskTable
 from variants.checks.json_shape import shown
 from variants.errors import InvalidInput, TaskNotFound
+from variants.figures import read_number
 from variants.types import NAME, Prefer, Task, TaskName, VariantName
 
 MAX_NAME = 128
@@ -138,7 +139,7 @@ def _advice(name: str) -> str:
 def number_of(value: Any, name: str) -> float:
     if isinstance(value, str):  # KServe's client sends all parameters as text
         try:
-            value = float(value)
+            value = read_number(value)
         except ValueError as error:
             raise InvalidInput(f"{name} must be a number, not {value[:40]!r}") from error
     if type(value) not in (int, float) or not math.isfinite(value):

@@ -5,6 +5,7 @@ deadline, keeps its own deadline and its own guard, and is run itself where the 
 want of time or of a worker. The one that runs does not know how many wait.
 """
 
+from collections.abc import Container
 from typing import Protocol
 
 from controlplane.gateway.query.deadline_guard import GRACE_MS
@@ -71,6 +72,9 @@ class SharedFlight(InFlight):
         self.done = True
         self.path.counters.in_flight -= 1
         self._release()(200, body, headers)
+
+    def left_by(self, gone: Container[Respond]) -> None:
+        """Go on: others may wait for its answer, or ask for the same while it is kept."""
 
     def _load_first(self, candidate: Candidate, worker: WorkerView, query: Query) -> None:
         self.candidate = candidate  # known from now on, for those who would wait for it

@@ -151,12 +151,11 @@ def _write(path: Path, chosen: argparse.Namespace, qps: float, figures: dict[str
 
 def _keep(home: Path, state: Path, to: Path) -> None:
     """Copy what was logged."""
-    shutil.copytree(
-        state,
-        to / "state",
-        dirs_exist_ok=True,
-        ignore=shutil.ignore_patterns("*.sock", "*.take", "filler"),
-    )
+
+    def left_out(folder: str, names: list[str]) -> list[str]:
+        return [one for one in names if one == "filler" or Path(folder, one).is_socket()]
+
+    shutil.copytree(state, to / "state", dirs_exist_ok=True, ignore=left_out)
     for logs in [*home.glob("ray/session_2*/logs"), *state.glob("run/ray/session_2*/logs")]:
         shutil.copytree(logs, to / "ray", dirs_exist_ok=True, ignore_dangling_symlinks=True)
 

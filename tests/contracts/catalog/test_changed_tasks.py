@@ -126,7 +126,10 @@ def test_the_classes_of_a_task_are_named_later_and_again(catalog: Catalog) -> No
     [
         (("a", "b"), "has 2 labels, but output 'scores' has 3 classes"),
         (("a", "b", "a"), "has the same label for two classes"),
-        (("", "b", "c"), "a label of task 'digits'"),
+        (("", "b", "c"), "label 1 is empty"),
+        (("a", "b\nc", "d"), r"label 2 has a line break or another control character: 'b\\nc'"),
+        (("a", "b", "\u2028"), "label 3 is empty"),
+        (("a", "b", "c\x1b[2J"), "label 3 has a line break or another control character"),
     ],
 )
 def test_names_that_are_not_those_of_a_tasks_classes_are_refused(

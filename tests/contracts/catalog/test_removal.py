@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.variants.buckets import bucket
 from tests.variants.catalog_builders import profile, registration, task, variant, version
 from variants.catalog.protocol import Catalog
 from variants.errors import Conflict, NotFound
@@ -263,3 +264,16 @@ def test_a_version_goes_from_several_tasks_at_once_or_from_none(catalog: Catalog
     removed = catalog.remove_version([DIGITS, LETTERS], MLP, 1)
     assert [one.task for one in removed.versions] == [DIGITS, LETTERS]
     assert catalog.snapshot().versions == ()
+
+
+def test_by_the_name_that_buckets_share_all_of_them_go_and_nothing_else(catalog: Catalog) -> None:
+    catalog.register(registration())
+    for length in (4, 8):
+        one = bucket(length)
+        catalog.register(registration(of=one.name, task=one, variants=(variant(of=one.name),)))
+    removed = catalog.remove_task(TaskName("texts"))
+    assert removed.tasks == (TaskName("texts.4"), TaskName("texts.8"))
+    assert {one.task for one in removed.versions} == set(removed.tasks)
+    assert [one.name for one in catalog.snapshot().tasks] == [DIGITS]
+    with pytest.raises(NotFound):
+        catalog.remove_task(TaskName("texts"))

@@ -162,7 +162,10 @@ def test_a_file_that_cannot_be_read_says_so(tmp_path: Path) -> None:
 def test_a_key_is_made_listed_and_taken_back(shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "client-keys"
     nothing = "http://127.0.0.1:9"
-    assert shell("keys", "list", url=nothing).out == "There are no keys.\n"
+    assert (
+        shell("keys", "list", url=nothing).out
+        == "There are no keys; `modelless keys add NAME` makes one.\n"
+    )
     made = shell("keys", "add", "shop", "--weight", "2")
     assert made.code == 0
     (key,) = read(file)

@@ -25,7 +25,10 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 def test_rules_are_given_listed_and_taken_back(gateway: Gateway, shell: Shell) -> None:
     url = gateway.url
-    assert shell("rules", "list", url=url).out == "There is no rule.\n"
+    assert (
+        shell("rules", "list", url=url).out
+        == "There is no rule; `modelless pin`, `forbid` and `freeze` make them.\n"
+    )
     pinned = shell("pin", "digits", MLP, "--why", "release", url=url)
     assert (pinned.code, pinned.err) == (0, "")
     assert pinned.out == f"rule 1: pin digits/{MLP}. 1 of 1 replica ready.\n"

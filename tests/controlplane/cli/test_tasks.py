@@ -88,6 +88,7 @@ def test_how_pictures_are_read_is_changed_and_shown(gateway: Gateway, shell: She
         ((), "nothing is to be changed"),
         (("--accuracy", "much"), "--accuracy must be a number or 'any', not 'much'"),
         (("--cost", "nan"), "--cost must be a number or 'any', not 'nan'"),
+        (("--cost", "1_0"), "--cost must be a number or 'any', not '1_0'"),
         (("--accuracy", "97"), "accuracy"),
         (("--latency-ms", "1e9"), "latency_ms"),
     ],

@@ -1,6 +1,7 @@
 """`modelless up` where it must not start: one sentence, and nothing is made."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ from rich.console import Console
 
 from controlplane.building.types import Progress
 from controlplane.cli import start_lines
-from controlplane.cli.start_lines import hello, left_words, progress
+from controlplane.cli.render.words import left_words
+from controlplane.cli.start_lines import hello, own_name, progress
 from controlplane.settings import load_settings
 from tests.controlplane.certificates import self_signed
 
@@ -99,6 +101,23 @@ def test_a_log_has_a_line_for_each_step_with_how_far_it_is(
     assert lines == ["      0 %  training a", "     25 %  measuring a, some seconds left"]
 
 
+@pytest.mark.parametrize("width", [60, 100])
+def test_on_a_terminal_a_long_step_pushes_neither_the_bar_nor_the_clock_out(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    console = Console(stderr=True, force_terminal=True, width=width, color_system=None)
+    monkeypatch.setattr(start_lines, "err", console)
+    at = "judging cnn-large-v1-onnx-fp32 on cpu-1: 8 of 540 rows"
+    with progress("Profiles") as show:
+        message = f"{at}, about 5 min until all are judged"
+        show(Progress(step="measure", done=100, total=200, message=message))
+    drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err).splitlines()
+    bars = [line for line in drawn if "Profiles" in line and "50 %" in line]
+    assert bars
+    assert all("0:00:00 some seconds left" in line for line in bars)
+    assert f"    {at}" in [line.rstrip() for line in drawn]
+
+
 @pytest.mark.parametrize("tasks", [{"digits", "a"}, {"churn"}])
 def test_the_first_thing_to_ask_is_shown_although_standard_output_is_rays_by_then(
     tasks: set[str], tmp_path: Path, capfd: pytest.CaptureFixture[str],
@@ -112,6 +131,18 @@ def test_the_first_thing_to_ask_is_shown_although_standard_output_is_rays_by_the
     asked = 'v1/query -d \'{"task": "digits"' if "digits" in tasks else "v2/models/churn"
     assert f"curl -s http://127.0.0.1:8000/{asked}" in said
     assert (tmp_path / "ray.log").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("found", "here", "name"),
+    [
+        ("/usr/bin/modelless", "/home/ann/m", "modelless"),
+        (None, "/home/ann/m", ".venv/bin/modelless"),
+        (None, "/srv", "/home/ann/m/.venv/bin/modelless"),
+    ],
+)
+def test_the_command_is_shown_as_a_shell_finds_it(found: str | None, here: str, name: str) -> None:
+    assert own_name(found, Path("/home/ann/m/.venv/bin/python"), Path(here)) == name
 
 
 def test_a_task_of_texts_is_shown_with_a_text(

@@ -11,7 +11,7 @@ from planner.forecasting.demand_estimator import DemandEstimator
 from planner.forecasting.estimator_of import DEMAND_WEIGHT as WEIGHT
 from planner.types import Demand, Objective
 from tests.controlplane.builders import DIGITS, digits_catalog
-from variants.types import TaskName
+from variants.types import TaskName, VariantName
 
 CATALOG = digits_catalog().snapshot()
 KEY = "digits|100.0|"
@@ -175,3 +175,19 @@ def test_a_gateway_that_counts_anew_says_nothing_of_the_room_for_once() -> None:
     assert counts.growth({"g1": outcome_report(95, COLD=8), "g2": outcome_report(7)}) == (5, 1)
     assert counts.growth({"g2": outcome_report(8, NO_WORKERS=2)}) == (1, 2)
     assert counts.growth({"g2": {"demand": {}}}) == (0, 0)
+
+
+def test_pins_whose_time_nothing_keeps_leave_those_alone_that_have_enough() -> None:
+    """The tightest SLO of all that named a variant was planned for: where nothing keeps that, the
+    variant was in no plan for anybody."""
+    pin = VariantName("mlp")
+    names = [counter_name(DIGITS.name, ms, None, (), pin) for ms in (0.5, 100.0)]
+    arrivals = Arrivals()
+    for second in range(3):
+        told = {
+            "demand": dict.fromkeys(names, 10 * second),
+            "tightest": dict(zip(names, (0.5, 120.0), strict=True)),
+        }
+        arrivals.count({"g1": told}, CATALOG, float(second))
+    found = [(each.latency_ms, each.slo_ms, each.variant) for each in arrivals.demand]
+    assert found == [(0.5, 0.5, pin), (100.0, 120.0, pin)]

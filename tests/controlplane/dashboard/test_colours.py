@@ -36,7 +36,7 @@ CONTRAST = 2.4
 READABLE = 4.5
 """Contrast of text by WCAG 2.2, level AA."""
 TEXTS = {
-    "ink": ("bg", "card", "faint", "accent-soft", "warn-soft", "bad-soft"),
+    "ink": ("bg", "card", "faint", "line", "accent-soft", "good-soft", "warn-soft", "bad-soft"),
     "soft": ("bg", "card", "faint", "accent-soft"),
     "accent": ("bg", "card", "accent-soft", "warn-soft", "bad-soft"),
     "good": ("card", "faint"),

@@ -132,6 +132,38 @@ def test_lists_of_a_large_installation_are_searched_sorted_and_paged(tab: Driven
     assert "None of them has these words." in tab.value("$('workers').textContent")
 
 
+GLANCE = """
+[...document.querySelectorAll('#glance dl > div')].map(one => [one.className, ...one.children]
+  .map(part => (part.textContent ?? part).replaceAll("\\u00a0", " ").trim()).join('|'))
+"""
+
+
+def test_what_is_read_first_says_of_all_tasks_how_it_is_and_what_it_costs(tab: Driven) -> None:
+    assert tab.value(GLANCE) == [
+        "warn|SLO met|99.92 %|30 late",
+        "|Queries|662 /s|200 of 200 tasks asked",
+        "|Workers|130 of 130|50 % busy, at most 99 %",
+        "|Headroom|–|not known yet",
+        "|Cost|468.00 USD/h|196.28 USD per million",
+    ]
+    assert tab.value("document.title") == "SLOs are missed · modelless"
+    rooms = (
+        "[{factor: 0.62, sentence: ''}, {factor: 1.84, sentence: ''}, {factor: 10, sentence: ''}]"
+    )
+    said = "({figure, unit, note, colour}) => [figure, unit, note, colour ?? ''].join('|')"
+    assert tab.value(f"{rooms}.map(one => glanceOfRoom(one)).map({said})") == [
+        "62|%|of what is asked can be served|warn",
+        "1.8|×|what is asked now|",
+        "≥ 10|×|what is asked now|",
+    ]
+    assert tab.value(
+        f"[glanceOfWorkers([], [{{running: 0, wanted: 2, missing: 2}}])].map({said})"
+    ) == ["0|of 2|none is running|bad"]
+    assert tab.value(f"[glanceOfCost([{{device_kind: 'a'}}], [], 1)].map({said})") == [
+        "–||no price is known|"
+    ]
+
+
 def test_what_was_typed_and_has_the_focus_stays_while_the_page_lives(
     page: Page, tab: Driven
 ) -> None:

@@ -48,3 +48,34 @@ async def test_what_several_wait_for_is_logged_once_and_once_that_it_is_over(
     await tasks.cancel()
     assert [one.getMessage() for one in caplog.records[1:]] == [f"over after 0 s: {GONE}"]
     assert caplog.records[1].levelname == "INFO"
+
+
+class Follower:
+    """Follows something that may be away, by a method of the same name as others have."""
+
+    def __init__(self, *, away: bool) -> None:
+        self.away = away
+        self.turns = 0
+
+    async def follow(self) -> None:
+        await asyncio.sleep(0.001)
+        self.turns += 1
+        if self.away:
+            raise StateUnavailable(f"{GONE}: no reply")
+
+
+async def test_work_of_the_same_name_says_nothing_of_what_another_waits_for(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, "controlplane.gateway.background")
+    monkeypatch.setattr(background, "AGAIN_S", 0.001)
+    waits, file = Follower(away=True), Follower(away=False)
+    tasks = Background()
+    tasks.repeat(waits.follow)
+    tasks.repeat(file.follow)
+    await until(lambda: min(waits.turns, file.turns) > 3)
+    assert len(caplog.records) == 1
+    waits.away = False
+    await until(lambda: len(caplog.records) > 1)
+    await tasks.cancel()
+    assert caplog.records[1].getMessage().startswith("over after")

@@ -9,13 +9,23 @@ from typing import Any
 import grpc
 import pytest
 
-from controlplane.access.client_keys import ClientKey, Role, add, end_rotation, read, remove, rotate
+from controlplane.access.client_keys import (
+    ClientKey,
+    KeysOfHead,
+    Role,
+    add,
+    end_rotation,
+    read,
+    remove,
+    rotate,
+    told,
+)
 from controlplane.gateway.http.access import Access
-from controlplane.gateway.http.followed_keys import FollowedKeys
+from controlplane.gateway.http.followed_keys import ASK_S, FollowedKeys
 from tests.controlplane.gateway.grpc.calls import connected, request
 from tests.controlplane.serving import FAST, Client, Known, Served, post, query, serving, until
 from tests.ports import free_port
-from variants.errors import InvalidInput
+from variants.errors import InvalidInput, StateUnavailable
 
 TOKEN = "sixteen characters"
 PATIENT = "patient-v1-echo-fp32"
@@ -215,11 +225,61 @@ async def test_a_file_that_could_not_be_read_is_read_again(
 
     followed = FollowedKeys(settings.client_keys_path, access, guarded.gateway.path, reads)
     for known in (False, False, True):
-        followed.look()
+        await followed.look()
         assert bool(access.clients) is known
         assert followed.status.sentence.count("has started without keys") == (not known)
     assert access.client_of(b"Bearer " + key.encode()).name == "shop"
     assert caplog.text.count("Too many open files") == 1
+
+
+class Head:
+    """A cluster's head, with a file of keys that a gateway elsewhere does not see."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "head" / "client-keys"
+        self.away = False
+
+    def ask(self) -> KeysOfHead:
+        if self.away:
+            raise StateUnavailable("the cluster's head does not answer")
+        return told(self.file)
+
+
+async def test_elsewhere_the_head_s_file_counts_and_what_is_taken_back_there_is_refused(
+    guarded: Served, tmp_path: Path
+) -> None:
+    own = guarded.gateway.settings.client_keys_path
+    access, head, now_s = Access(guarded.gateway.settings), Head(tmp_path), 0.0
+    followed = FollowedKeys(own, access, guarded.gateway.path, head=head.ask, clock_s=lambda: now_s)
+
+    async def known() -> set[str]:
+        nonlocal now_s
+        now_s += ASK_S
+        await followed.look()
+        return {one.name for one in access.clients}
+
+    add(own, "own")
+    assert await known() == {"own"}  # the head has none
+    add(head.file, "shop")
+    add(head.file, "team")
+    assert await known() == {"shop", "team"}
+    remove(head.file, "team")
+    await followed.look()  # at most every few seconds
+    assert len(list(access.clients)) == 2
+    assert await known() == {"shop"}
+    head.away = True
+    add(own, "another")
+    assert await known() == {"shop"}
+    head.away = False
+    text = head.file.read_text()
+    head.file.write_text("nonsense")
+    assert await known() == {"shop"}
+    assert "line 1" in followed.status.sentence
+    head.file.write_text(text)
+    assert await known() == {"shop"}
+    assert followed.status.sentence == ""
+    head.file.unlink()
+    assert await known() == {"own", "another"}
 
 
 async def test_over_grpc_it_is_the_same(guarded: Served) -> None:

@@ -15,12 +15,20 @@ import psutil
 import pytest
 
 from controlplane.building.build_cache import BuildCache
-from controlplane.building.doubt import doubt, far_from_best, short_of_default, too_large
+from controlplane.building.doubt import (
+    doubt,
+    far_from_best,
+    short_of_default,
+    slow_for_default,
+    too_large,
+)
 from controlplane.building.types import RegistrationResult
 from controlplane.cli.model_options import parse_labels
 from controlplane.cli.registration_results import (
+    FEW_ROWS,
     _asked_like,
     body_table,
+    few_rows,
     left_behind,
     result_body,
     result_table,
@@ -219,6 +227,21 @@ def test_a_quick_registration_elsewhere_says_where_the_rest_is_done(
     assert "was predicted, both on the machine of http://a:8000\n" in capsys.readouterr().out
 
 
+def test_an_accuracy_on_few_rows_is_told_with_what_it_may_be() -> None:
+    def judged(accuracy: float, rows: int) -> list[dict[str, object]]:
+        return [{"name": "it-v1-onnx-fp32", "accuracy": accuracy, "accuracy_rows": rows}]
+
+    assert few_rows(judged(1.0, 8), "top1") == (
+        "few rows: 8 rows judged it-v1-onnx-fp32: it is right in 100.00 % of them, and may be in"
+        " 67.6 to 100.0 % of others (95 % interval)"
+    )
+    assert few_rows(judged(0.9, 8), "r2") == (
+        "few rows: 8 rows judged it-v1-onnx-fp32, and what its accuracy is may be chance"
+    )
+    assert few_rows(judged(1.0, FEW_ROWS), "top1") == ""
+    assert few_rows([], "top1") == ""
+
+
 def test_how_a_task_is_asked_is_said_by_the_rows_that_judged_it(tmp_path: Path) -> None:
     texts, pairs, words = (tmp_path / name for name in ("t.csv", "p.tsv", "w.jsonl"))
     texts.write_text("text,label\ngood,pos\n")
@@ -280,6 +303,35 @@ def test_a_version_that_misses_what_its_task_asks_for_by_default_is_told_of() ->
     assert said(0.95) == (
         "the accuracy of a-v2 is 85.63 % at best, and queries of digits that name none ask for"
         " 95.00 %: it answers none of these"
+    )
+
+
+def test_a_version_that_is_slower_than_its_task_asks_for_by_default_is_told_of() -> None:
+    known = digits_catalog().snapshot()
+    made, profile = known.variants[0], known.profiles[0]
+    version = ModelVersion(
+        task=made.task, model=ModelName("a"), version=1, stage=Stage.LIVE, source=Digest("0" * 64)
+    )
+
+    def said(*p95_ms: float) -> str:
+        profiles = tuple(
+            replace(
+                profile,
+                variant=VariantName(f"a-v1-{place}"),
+                points=(replace(profile.points[0], p50_ms=1.0, p95_ms=took_ms, p99_ms=took_ms),),
+            )
+            for place, took_ms in enumerate(p95_ms)
+        )
+        task = Task(name=made.task, inputs=(), outputs=(), slo=Slo(latency_ms=1_000.0))
+        return slow_for_default(
+            Registration(task=task, version=version, variants=(made,), profiles=profiles)
+        )
+
+    assert said() == said(1_000.0) == said(2_600.0, 900.0) == ""
+    assert said(2_600.0, 1_174.6) == (
+        f"a-v1-1, the quickest of a-v1, takes 1175 ms for a row on {profile.device_kind} (p95), and"
+        " queries of digits that name no latency ask for 1000 ms:"
+        " `modelless tasks set digits --latency-ms MS` allows more"
     )
 
 
@@ -455,6 +507,12 @@ def test_an_interrupt_leaves_no_process_no_row_and_no_file(
 def test_labels_that_cannot_be(text: str) -> None:
     with pytest.raises(InvalidInput):
         parse_labels(text)
+
+
+def test_the_mark_that_a_file_of_labels_begins_with_is_no_part_of_a_label(tmp_path: Path) -> None:
+    file = tmp_path / "labels.txt"
+    file.write_bytes("\ufeffcat\r\ndog\r\n".encode())
+    assert parse_labels(f"@{file}") == ("cat", "dog")
 
 
 def test_labels_lose_their_blanks() -> None:

@@ -162,7 +162,7 @@ def test_a_report_adds_up_what_gateways_say() -> None:
 def test_what_nobody_could_answer_is_refused_and_what_is_wrong_in_itself_is_not() -> None:
     assert {
         "INVALID_INPUT", "UNAUTHENTICATED", "FORBIDDEN", "TASK_NOT_FOUND", "NOT_FOUND", "CONFLICT",
-        "PAYLOAD_TOO_LARGE",
+        "PAYLOAD_TOO_LARGE", "CLIENT_GONE",
     } == CLIENT_ERRORS  # fmt: skip
 
 

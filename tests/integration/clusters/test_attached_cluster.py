@@ -281,5 +281,6 @@ def test_queries_go_on_without_the_control_store_and_up_says_what_happens(
     told = cluster.until("error: Ray has died on this machine; its logs are in ")
     logs = Path(told.rpartition("its logs are in ")[2].partition(" on each node")[0])
     assert (logs / "raylet.out").exists()
+    assert "go on, for as long as Ray runs there" in cluster.log
     assert cluster.shell("pgrep -f valkey-server") == ""
     assert cluster.modelless("down")[1].strip().endswith(f"is not running on {cluster.state}")

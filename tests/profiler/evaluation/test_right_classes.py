@@ -74,5 +74,5 @@ def test_a_file_of_a_task_with_names_may_hold_them(tmp_path: Path) -> None:
 def test_a_table_is_told_what_makes_a_file_of_it(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(InvalidArtifact, match=r"rows.csv is not an .npz file; numpy.savez writes"):
+    with pytest.raises(InvalidArtifact, match=r"numpy.savez\('rows.npz', features=table"):
         read_task_rows(path, digits_task())

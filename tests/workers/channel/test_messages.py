@@ -23,7 +23,7 @@ def test_a_status_comes_back_as_it_was_told() -> None:
 
 def test_a_worker_of_another_version_may_say_less_and_more() -> None:
     said = orjson.loads(encode(worker("w1", "mlp")))
-    for later in ("evictable", "churn_per_s", "borrows", "tells_queue", "askers"):
+    for later in ("evictable", "churn_per_s", "borrows", "tells_queue", "withdraws", "askers"):
         del said[later]
     status = decode_status(encode(said | {"mood": "good"}))
     assert (status.worker, status.evictable, status.churn_per_s) == ("w1", (), 0.0)

@@ -22,6 +22,7 @@ from variants.builders.onnx_fp32 import simplify
 from variants.builders.prepared import drop_stale_shapes
 from variants.builders.protocol import Built, Material, Rows
 from variants.builders.quantisation.qdq import quiet
+from variants.builders.quantisation.sensitivity import UNASKED_ROWS, Judge, losses
 from variants.checks.onnx_batch import fresh_name
 from variants.errors import VariantNotBuilt
 from variants.types import Precision
@@ -86,8 +87,30 @@ class OnnxInt8Dynamic(OnnxBuilder):
             except Exception as error:  # the quantiser raises whatever it trips over
                 target.unlink(missing_ok=True)
                 raise VariantNotBuilt(f"quantising failed: {first_line(error)}") from error
-        open_session(target)
+            del model
+            _refuse_losses(simplified, target, material)
         return Built()
+
+
+def _refuse_losses(original: Path, quantised: Path, material: Material) -> None:
+    """Refuse what loses too much where no floor keeps queries from it.
+
+    Raises:
+        VariantNotBuilt: it does so on the calibration rows, or the model does not run.
+    """
+    rows = dict(material.calibration)
+    if material.floor is not None or material.loss is None or not row_count(rows):
+        open_session(quantised)
+        return
+    labels, judged = material.calibration_labels, material.judged
+    judge = Judge(original, rows, labels, judged, UNASKED_ROWS)
+    right = judge.share(quantised)
+    if judge.original is None:
+        return
+    wanted = judge.original - material.loss
+    if right < wanted:
+        quantised.unlink()
+        raise VariantNotBuilt(losses(right, wanted))
 
 
 def _why_no_others(model: Any) -> str:

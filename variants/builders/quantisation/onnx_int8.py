@@ -6,7 +6,7 @@ from variants.builders.calibration import Calibration
 from variants.builders.onnx_builder import OnnxBuilder
 from variants.builders.protocol import Built, Material
 from variants.builders.quantisation.qdq import CPU, Form, Quantiser
-from variants.builders.quantisation.sensitivity import describe, quantise
+from variants.builders.quantisation.sensitivity import describe, losses, quantise
 from variants.errors import VariantNotBuilt
 from variants.types import Precision
 
@@ -61,11 +61,9 @@ def build_qdq(material: Material, target: Path, *, how: Calibration, form: Form)
         search=not lone,
     )
     if material.floor is None and mixed.misses:
-        best = "" if lone else " at best"
-        right, wanted = (f"{100 * (share or 0.0):.1f} %" for share in (mixed.right, mixed.wanted))
         raise VariantNotBuilt(
-            f"its accuracy on the calibration rows is {right}{best}, and {wanted} would be the"
-            " least without a floor: --accuracy sets one, for which nodes stay in fp32"
+            losses(mixed.right, mixed.wanted, "" if lone else " at best")
+            + ": --accuracy sets one, for which nodes stay in fp32"
         )
     onnx.save(mixed.model, str(target))
     return Built(note=describe(mixed, quantiser.skipped, material.judged.metric))

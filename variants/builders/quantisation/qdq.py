@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ from variants.errors import VariantNotBuilt
 FIRST_OPSET = 13
 """The first opset that has scales per channel."""
 QUANTISERS = frozenset({"DequantizeLinear", "DynamicQuantizeLinear", "QuantizeLinear"})
+RECURRENT = ("GRU", "LSTM", "RNN")
+MOST_RECURRENT = 0.5
+"""Of the weights that are computed with; where more are in recurrent layers, quantising the rest
+was no quicker, and each kind of ranges gave one more variant to measure (docs/models.md)."""
 READY = ("onnx.infer", "onnxruntime.quant")
 """Tells the quantiser that shapes are there already; else it writes and reads the model again."""
 
@@ -71,6 +76,7 @@ class Quantiser:
         pool_first(self.original, self.skipped)
         if not self.units:
             raise VariantNotBuilt(_why_nothing(self.original))
+        _refuse_recurrent(self.original, {name for unit in self.units for name in unit.nodes})
         self._ranges = ranges(self.original, self._tensors(), rows, how)
 
     def model(self, keep: Collection[str] = ()) -> Any:
@@ -158,6 +164,37 @@ def _why_nothing(model: Any) -> str:
     if any(weight.data_type == TensorProto.FLOAT16 for weight in graph.initializer):
         return "the model computes in float16, and what is quantised is float32"
     return "the model has nothing that can be quantised"
+
+
+def _refuse_recurrent(model: Any, members: AbstractSet[str]) -> None:
+    """Refuse what is mostly recurrent: such layers keep their precision, so 8 bits save nothing.
+
+    Where convolutions are among the ``members``, the names of what would be quantised, weights do
+    not tell where the time goes: each of theirs is used many times.
+
+    Raises:
+        VariantNotBuilt: more than ``MOST_RECURRENT`` of the weights are in recurrent layers.
+    """
+    graph = model.graph
+    if any(node.op_type == "Conv" for node in graph.node if node.name in members):
+        return
+    sizes = {weight.name: prod(weight.dims) for weight in graph.initializer}
+    looked_up = {node.input[0] for node in graph.node if node.op_type == "Gather"}
+    held: dict[str, str] = {
+        name: node.op_type
+        for node in graph.node
+        if node.op_type in RECURRENT
+        for name in node.input[1:]
+        if name in sizes
+    }
+    whole = sum(size for name, size in sizes.items() if name not in looked_up)
+    share = sum(sizes[name] for name in held) / max(1, whole)
+    if share > MOST_RECURRENT:
+        kinds = " and ".join(sorted(set(held.values())))
+        raise VariantNotBuilt(
+            f"{100 * share:.0f} % of its weights are in layers of {kinds}, which are not quantised"
+            " with ranges that are measured before"
+        )
 
 
 def _own_biases(graph: Any) -> None:

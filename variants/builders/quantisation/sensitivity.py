@@ -95,6 +95,15 @@ class Judge:
         return score(self._metric, outputs, self._truth, self._along).accuracy
 
 
+def losses(right: float | None, wanted: float | None, best: str = "") -> str:
+    """Why a variant is not built that loses too much where no floor says what may be lost."""
+    ours, least = (f"{100 * (share or 0.0):.1f} %" for share in (right, wanted))
+    return (
+        f"its accuracy on the calibration rows is {ours}{best}, and {least} would be the least"
+        " without a floor"
+    )
+
+
 def quantise(
     quantiser: Quantiser,
     rows: Tensors,

@@ -83,12 +83,13 @@ class MemoryTasks(MemoryCanaries):
     def remove_task(self, *tasks: TaskName) -> Removed:
         with self._writing:
             old = self._snapshot
-            named = self._named(tasks)
+            named = self._shared(tasks)
             gone = []
-            for task in tasks:
+            for task in (one.name for one in named):
                 peaks = tuple(peak for peak in self.peaks() if peak.task == task)
                 of_task = tuple(v for v in old.versions if v.task == task)
-                gone.append(self._remove(old.revision, str(task), of_task, peaks))
+                found = self._remove(old.revision, str(task), of_task, peaks)
+                gone.append(replace(found, tasks=(task,)))
                 self._peaks = {id: peak for id, peak in self._peaks.items() if peak not in peaks}
             left = tuple(one for one in old.tasks if one not in named)
             self._snapshot = replace(self._snapshot, tasks=left)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from unicodedata import category
 
 from variants.buckets import positions_axis
 from variants.catalog.validity.buckets import check_bucket
@@ -22,6 +23,9 @@ from variants.types import Slo, Task, TensorSpec
 
 DTYPES = ("float32", "float64", "int64", "int32", "uint8", "bool")
 """The element types that a task's tensors may have."""
+
+UNPRINTED = ("Cc", "Zl", "Zp")
+"""Categories of control characters and of what separates lines, which no label has."""
 
 MAX_AXES = 7
 """Axes of a tensor besides the batch's: the tensor channel carries eight."""
@@ -80,14 +84,28 @@ def check_labels(task: Task) -> None:
         )
 
 
+def check_given(labels: tuple[str, ...]) -> None:
+    """Refuse new names of classes that are empty, or that a line of text cannot hold.
+
+    Raises:
+        InvalidInput: the first that is so, by its place.
+    """
+    for place, label in enumerate(labels, start=1):
+        if not label.strip():
+            raise InvalidInput(f"label {place:,} is empty")
+        if any(category(letter) in UNPRINTED for letter in label):
+            raise InvalidInput(
+                f"label {place:,} has a line break or another control character: {label[:80]!r}"
+            )
+
+
 def labelled(task: Task, labels: tuple[str, ...]) -> Task:
     """The task with these names of its classes.
 
     Raises:
         InvalidInput: they are not those of its classes.
     """
-    if not all(label.strip() for label in labels):
-        raise InvalidInput(f"a label of task {task.name!r} is empty")
+    check_given(labels)
     found = replace(task, labels=labels)
     check_labels(found)
     return found

@@ -247,6 +247,8 @@ class Peer(asyncio.Protocol):
                 )
             self._version = version
             self._authenticate(payload)
+        elif kind == FrameKind.WITHDRAW:
+            self._server.executor.withdraw(self, request_id)
         elif kind == FrameKind.JOINED:
             self._server.joined(decode(payload))
         elif kind == FrameKind.CLIENT:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from controlplane.cli.asking.example_digit import THREE, is_example
 from controlplane.cli.asking.query_options import NeedsOptions, TaskArgument, TextOptions
 from controlplane.cli.asking.rows import read_inputs
 from controlplane.cli.asking.shown_answers import answer_lines
@@ -63,10 +64,12 @@ def query(
     Its SLO (service level objective) is what the answer has to keep: a deadline, a floor of
     accuracy, a ceiling of cost. What is not said is the task's default.
 
-    Without --input it asks with a row of zeros, which shows the path but means nothing.
+    Without --input it asks with a row of zeros, which shows the path but means nothing; the example
+    task digits with a handwritten 3.
 
     \b
-    modelless query digits --latency-ms 50 --accuracy 0.97 --input rows.json
+    modelless query digits --latency-ms 50 --accuracy 0.97
+    modelless query churn --latency-ms 20 --input held_out.npz --row 0
     modelless query digits --image three.png
     modelless query sentiment --text "a great film"
     modelless query implies --text "a man eats" --text-pair "somebody eats"
@@ -110,6 +113,9 @@ def _check_asked(
 def _rows(client: Client, task: str, source: str | None, row: int | None) -> Any:
     """Rows of numbers, or what a file has in their place."""
     specs = client.get(at("v1", "tasks", task))["inputs"]
+    if source is None and is_example(task, specs):
+        print("no --input: asking with a handwritten 3", file=sys.stderr)
+        return [list(THREE)]
     if source is None:
         print("no --input: asking with a row of zeros", file=sys.stderr)
     return read_inputs(source, specs, row)

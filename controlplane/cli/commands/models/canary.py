@@ -9,6 +9,7 @@ from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, WrongUsage, emit
 from controlplane.cli.render import clock_cell, ms, percent, printable, table
 from variants.errors import InvalidInput
+from variants.figures import read_number
 
 Row = Mapping[str, Any]
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Name of a model.")]
@@ -114,7 +115,7 @@ def share_of(text: str) -> float:
     """
     number, whole = (text[:-1], 100.0) if text.endswith("%") else (text, 1.0)
     try:
-        share = float(number) / whole
+        share = read_number(number) / whole
     except ValueError:
         share = -1.0
     if not 0.0 <= share <= 1.0:
@@ -180,7 +181,8 @@ def _table(rows: Sequence[Row]) -> None:
             ]
             for row in rows
         ),
-        empty="No canary has a share of the queries.",
+        empty="No canary has a share of the queries; "
+        "`modelless canary TASK MODEL --share 5%` gives one.",
     )
     for row in rows:
         said = [row["ended"] or row["why"]]

@@ -147,7 +147,7 @@ def _table(rows: Sequence[Row]) -> None:
             ]
             for row in rows
         ),
-        empty="No peak is declared.",
+        empty="No peak is declared; `modelless peaks add` declares one.",
     )
 
 

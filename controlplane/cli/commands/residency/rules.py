@@ -92,7 +92,7 @@ def _table(rows: Sequence[Row]) -> None:
             ]
             for row in rows
         ),
-        empty="There is no rule.",
+        empty="There is no rule; `modelless pin`, `forbid` and `freeze` make them.",
         alike=("UNTIL (UTC)", "BY", "WHY"),
         spare=("SINCE (UTC)", "BY", "WHY"),
     )

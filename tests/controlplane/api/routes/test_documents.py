@@ -40,6 +40,19 @@ async def test_openapi_describes_every_route_with_typed_bodies(api: httpx.AsyncC
             assert route["summary"]
 
 
+async def test_errors_are_described_with_the_statuses_that_they_have(
+    api: httpx.AsyncClient,
+) -> None:
+    """What is wrong in a request is a 400, and not FastAPI's 422; a body may come too slowly."""
+    document = await get(api, "/openapi.json")
+
+    assert "HTTPValidationError" not in str(document)
+    for path, methods in document["paths"].items():
+        for method, route in methods.items():
+            assert ("408" in route["responses"]) is ("requestBody" in route), (method, path)
+    assert "504" in document["paths"]["/v1/evictions"]["post"]["responses"]
+
+
 async def test_all_that_the_description_refers_to_is_in_it(api: httpx.AsyncClient) -> None:
     document = await get(api, "/openapi.json")
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from controlplane.cli.asking.example_digit import THREE, is_example
 from controlplane.cli.gateway_client import TIMEOUT_S
 from tests.controlplane.cli.gateway import ANSWER, Gateway
 from tests.controlplane.cli.shell import Shell
@@ -83,8 +84,16 @@ def test_a_query_in_json_is_the_reply_itself_with_its_request_id(
     reply = ended.json()
     assert re.fullmatch("[0-9a-f]{16}", reply.pop("request_id"))
     assert (ended.code, reply) == (0, ANSWER)
-    assert ended.err == "no --input: asking with a row of zeros\n"
-    assert gateway.asked == [{"task": "digits", "inputs": [[0] * 64]}]
+    assert ended.err == "no --input: asking with a handwritten 3\n"
+    assert gateway.asked == [{"task": "digits", "inputs": [list(THREE)]}]
+
+
+def test_what_is_no_example_is_asked_with_zeros() -> None:
+    pixels = {"name": "pixels", "dtype": "float32", "shape": [8, 8]}
+    assert is_example("digits", [pixels])
+    assert not is_example("churn", [pixels])
+    assert not is_example("digits", [pixels, pixels])
+    assert not is_example("digits", [{**pixels, "shape": [28, 28]}])
 
 
 def test_a_row_of_an_npz_is_found_by_name_or_by_shape(
@@ -220,6 +229,7 @@ def test_an_infeasible_slo_shows_what_comes_closest(gateway: Gateway, shell: She
         "  the closest are",
         "  linear-v1-onnx-fp32: accuracy 90.00 %, 1.20 ms, 0.50 USD per million"
         " (p95 1.2 ms > 1 ms)",
+        "  `modelless explain` with the same needs says of each variant why",
     ]
 
 
@@ -236,7 +246,7 @@ def test_an_infeasible_slo_that_nothing_comes_close_to_says_why(
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.splitlines()[2:] == [
         *(f"  v{place}: needs 2629 MiB, more than a cpu-2 has" for place in range(5)),
-        "  and 2 more, which explain lists",
+        "  and 2 more; `modelless explain` with the same needs says of each variant why",
     ]
 
 

@@ -28,7 +28,7 @@ LOOKS = [
     (("workers", "list"), "cpu-4-a"),
     (("workers", "get", "cpu-4-a"), "loading"),
     (("devices", "list"), "cpu-4"),
-    (("peaks", "list"), "No peak is declared."),
+    (("peaks", "list"), "No peak is declared; `modelless peaks add` declares one."),
     (("plan", "get"), "nothing has been planned yet"),
     (("plan", "list"), "The control loop has not turned yet."),
     (("events", "list"), "worker_lost"),

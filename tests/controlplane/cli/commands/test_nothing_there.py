@@ -86,3 +86,4 @@ def test_a_url_that_is_none_is_exit_code_2(shell: Shell) -> None:
 
     assert ended.code == 2
     assert "must start with http:// or https://" in ended.err
+    assert ended.err.rstrip().endswith("'localhost:8000'; did you mean http://localhost:8000?")

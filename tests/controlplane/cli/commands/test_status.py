@@ -4,6 +4,7 @@ from time import time
 
 import pytest
 
+from controlplane.cli.commands.lifecycle import hourly_price
 from controlplane.cli.commands.tasks import unanswered
 from tests.controlplane.cli.gateway import STYLES, Gateway
 from tests.controlplane.cli.shell import Ended, Shell
@@ -192,3 +193,18 @@ def test_a_default_floor_that_nothing_reaches_is_told_where_it_is_set(
     assert told in by_command.out
     as_json = shell("tasks", "get", "digits", "-o", "json", url=gateway.url).json()
     assert as_json["unanswered"] == told
+
+
+def test_status_tells_what_the_workers_that_run_cost(gateway: Gateway, shell: Shell) -> None:
+    told = shell("status", url=gateway.url)
+    as_json = shell("status", "-o", "json", url=gateway.url).json()
+    workers = as_json["workers"]
+    assert as_json["usd_per_hour"] == pytest.approx(3.6 * len(workers))
+    assert f"cost: {3.6 * len(workers):.2f} USD per hour for what runs" in told.out
+
+
+def test_a_kind_without_a_price_leaves_the_cost_unknown() -> None:
+    devices = [{"name": "cpu-1", "usd_per_hour": 0.04}]
+    assert hourly_price([{"device_kind": "cpu-1"}] * 2, devices) == pytest.approx(0.08)
+    assert hourly_price([{"device_kind": "cpu-1"}, {"device_kind": "gone"}], devices) is None
+    assert hourly_price([], devices) == 0

@@ -33,6 +33,9 @@ def test_a_command_that_is_none_is_exit_code_2(shell: Shell, arguments: tuple[st
             "'--accuracy': it must be a number, such as 0.97 for 97 %",
         ),
         (("query", "digits", "--row", "x"), "'--row': it must be a whole number"),
+        (("query", "digits", "--row", "1_0"), "'--row': it must be a whole number"),
+        (("query", "digits", "--latency-ms", "1_000"), "'--latency-ms': it must be a number"),
+        (("query", "digits", "--latency-ms=\u0661\u0660"), "'--latency-ms': it must be a number"),
         (("status", "-o", "xml"), "'--output' / '-o': 'xml' is not one of 'table', 'json', 'yaml'"),
     ],
 )
@@ -80,6 +83,15 @@ def test_a_wrong_command_line_is_told_as_all_other_errors(
     assert (ended.code, ended.out, told[: len(lines)]) == (2, "", lines)
     command = " ".join(arguments[:1])
     assert told[len(lines) :] in ([], [f"`modelless {command} --help` explains it"])
+
+
+def test_an_option_that_must_be_given_is_told_with_what_it_is(shell: Shell) -> None:
+    ended = shell("register", "m.onnx", "--task", "t")
+
+    told = [line.strip() for line in ended.err.splitlines()]
+    assert told[0] == "error: missing option '--eval' / '--evaluation'"
+    assert told[1].startswith("--eval FILE: Rows (.npz) that nothing was trained")
+    assert told[-1] == "`modelless register --help` explains it"
 
 
 def test_a_wrong_command_line_in_json_is_one_line(shell: Shell) -> None:

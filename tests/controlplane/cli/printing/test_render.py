@@ -135,3 +135,22 @@ def test_columns_that_say_the_same_in_all_rows_go_first(
     assert shown(34)[0] == "NAME          DEVICE    MS   MIB"
     assert len(shown(34)) == 4
     assert shown(40)[0] == "NAME          NOTE   DEVICE    MS   MIB"
+
+
+def test_what_is_the_same_in_all_rows_goes_before_a_sentence_is_broken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        ("a", "cpu-4", "fits; done in 0.5 ms > 0.38 ms"),
+        ("b", "cpu-4", "accuracy 89 % < 98 %"),
+    ]
+    for name, value in (("TTY_COMPATIBLE", "1"), ("COLUMNS", "40")):
+        monkeypatch.setenv(name, value)
+    table(("NAME", "DEVICE", "WHY"), rows, empty="", alike=("DEVICE",))
+    shown = [line.rstrip() for line in STYLES.sub("", capsys.readouterr().out).splitlines()]
+    assert shown[2:] == [
+        "a      fits; done in 0.5 ms > 0.38 ms",
+        "b      accuracy 89 % < 98 %",
+        "",
+        "In all rows: DEVICE cpu-4.",
+    ]

@@ -11,7 +11,14 @@ import numpy as np
 import orjson
 import pytest
 
-from controlplane.client import AsyncClient, Client, Cold, InvalidInput, Unreachable
+from controlplane.client import (
+    AsyncClient,
+    Client,
+    Cold,
+    InvalidInput,
+    TaskNotFound,
+    Unreachable,
+)
 from tests.controlplane.client.asking.asked import TOKEN, told
 from tests.controlplane.serving import FAST, Served
 from tests.ports import free_port
@@ -27,6 +34,35 @@ async def test_an_event_loop_asks_many_at_once(served: Served) -> None:
         )
     assert [reply.outputs for reply in replies] == [[row] for row in rows]
     assert {reply.variant for reply in replies} == {FAST}
+
+
+class Held(httpx.AsyncBaseTransport):
+    """Answers what it was given once it is let go."""
+
+    def __init__(self) -> None:
+        self.given = 0
+        self.let_go = asyncio.Event()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.given += 1
+        await self.let_go.wait()
+        return httpx.Response(404, json=told("TASK_NOT_FOUND"))
+
+
+async def test_a_query_s_time_counts_from_when_it_is_sent() -> None:
+    """Not from when it was asked: of a batch of many thousands most wait for a connection for
+    longer than any time-out, and were told that the gateway had not answered."""
+    transport = Held()
+    async with AsyncClient(transport=transport, connections=2) as client:
+        asked = [asyncio.create_task(client.query("a", [[0]])) for _ in range(5)]
+        asked[4].cancel()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert transport.given == 2
+        transport.let_go.set()
+        found = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(one) for one in found] == [*[TaskNotFound] * 4, asyncio.CancelledError]
+    assert transport.given == 4
 
 
 async def test_both_clients_send_and_raise_the_same() -> None:

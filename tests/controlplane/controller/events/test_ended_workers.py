@@ -5,7 +5,7 @@ from typing import cast
 
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.recorder import StatusRecorder
-from controlplane.controller.events.status_events import ENDED, Departure
+from controlplane.controller.events.status_events import ANEW, ENDED, Departure, Target
 from controlplane.controller.met_workers.worker_pool import WorkerPool
 from tests.controlplane.builders import worker
 from variants.catalog.memory import MemoryCatalog
@@ -78,3 +78,25 @@ async def test_what_one_that_is_back_said_before_is_no_news() -> None:
 
     warned = [message for kind, _, message in events if kind == "worker_warning"]
     assert warned == ["its disk is full", "its clock is wrong"]
+
+
+async def test_one_that_is_replaced_as_its_kind_has_other_nodes_has_left() -> None:
+    catalog = MemoryCatalog()
+    journal = Journal(catalog)
+    recorder = StatusRecorder(catalog, journal, lambda: 0.0)
+    await recorder.lead(catalog.acquire_leadership("a"), None)
+    nobody = cast(WorkerPool, Pool())
+    two, three = (
+        {"cpu-4": Target(count=2, nodes=f"ray.io/node-id={ids}")} for ids in ("a|b", "a|b|c")
+    )
+    recorder.workers({"w1": W1, "w2": worker("w2")}, nobody, two)
+    recorder.workers({"w1": W1, "w2": worker("w2")}, nobody, three)
+    recorder.workers({"w2": worker("w2"), "w3": worker("w3")}, cast(WorkerPool, Pool("w1")), three)
+    for pool in (cast(WorkerPool, Pool("w3")), nobody):  # one that came later is not replaced
+        recorder.workers({"w2": worker("w2")}, pool, three)
+    await journal.store_events()
+
+    found = reversed(catalog.events(10))
+    told = {event.subject: (event.kind, event.message) for event in found}
+    assert told["w1"] == ("worker_left", f"worker w1 is gone: {ANEW}")
+    assert told["w3"] == ("worker_lost", f"worker w3 is gone: {ENDED}")

@@ -10,6 +10,7 @@ import pytest
 from controlplane.access.exposure import origins_in
 from controlplane.gateway.http.cross_origin import CrossOrigin
 from controlplane.gateway.http.http_protocol import CrossOriginFront
+from controlplane.gateway.images.asked import KNOWN
 from controlplane.settings import load_settings
 from tests.controlplane.serving import FAST, TASK, Answer, Served, post, query, request, serving
 from variants.errors import InvalidInput
@@ -79,6 +80,7 @@ async def test_a_page_is_told_that_it_may_ask(served: Served, path: str, method:
     assert answer.headers["vary"] == "origin"
     allowed = said["access-control-allow-headers"].split(", ")
     assert {"authorization", "content-type", "content-encoding", "x-request-id"} <= {*allowed}
+    assert {*KNOWN, "traceparent", "tracestate"} <= {*allowed}, "headers that are read"
 
 
 @pytest.mark.parametrize(

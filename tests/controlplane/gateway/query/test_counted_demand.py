@@ -122,6 +122,41 @@ async def test_what_a_wrong_profile_could_refuse_is_demand(asked: dict[str, Any]
     assert (path.codes, path.counted) == (["SLO_INFEASIBLE"], 1)
 
 
+@pytest.mark.parametrize(
+    ("asked", "counts_for_ms"),
+    [
+        ({"latency_ms": 11}, 10 - 1e-9),  # a row takes 12 ms: 11 is of the class of 10 to 20
+        ({"latency_ms": 4}, 4),
+        ({"latency_ms": 11, "variant": "slow"}, 10 - 1e-9),
+        ({"latency_ms": 11, "best_effort": True}, 10 - 1e-9),
+        ({"latency_ms": 60, "rows": 8}, 60 / 8),  # as rows with so much less time
+        ({"latency_ms": 90, "rows": 8}, 10 - 1e-9),
+    ],
+)
+async def test_who_asks_for_less_time_than_any_variant_takes_counts_for_a_class_that_is_too_tight(
+    asked: dict[str, Any], counts_for_ms: float
+) -> None:
+    """Of a class the tightest SLO is planned for, and those that can be met would go without."""
+    known = catalog([variant("slow")], [SLOW])
+    path = Path(known, CPU_HOLDING_SLOW)
+    path.ask(latency_ms=15)
+    path.ask(**asked)
+    fields = (asked.get("rows", 1), asked.get("variant"))
+    counted = path.path.demand.take()
+    assert counted.pop((DIGITS, 15.0, None, None)) == 1
+    [((*_, latency_ms, _, pin), rows)] = counted.items()
+    assert latency_ms == pytest.approx(counts_for_ms)
+    assert (rows, pin) == fields
+
+
+async def test_too_dear_is_not_too_tight() -> None:
+    path = Path(catalog([variant("slow")], [SLOW]), CPU_HOLDING_SLOW)
+    path.ask(latency_ms=15, cost=1e-9)
+    path.ask(latency_ms=15)
+    assert path.codes == ["SLO_INFEASIBLE", "OVERLOADED"]
+    assert path.path.demand.take() == {(DIGITS, 15.0, None, None): 2}
+
+
 async def test_it_takes_nothing_from_what_others_ask_for() -> None:
     path = Path(TWO_KINDS, CPU_HOLDING_SLOW)
     path.ask(3, latency_ms=1_000)
@@ -148,6 +183,23 @@ async def test_what_is_refused_for_want_of_room_is_demand() -> None:
     for _ in range(3):
         path.ask(latency_ms=1_000)
     assert (path.codes, path.counted) == (["OVERLOADED"] * 3, 3)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"latency_ms": 5},
+        {"latency_ms": 1_000, "accuracy": 0.99},
+        {"latency_ms": 1_000, "cost": 1e-9},
+        {"latency_ms": 5, "variant": "slow"},
+    ],
+    ids=["latency", "accuracy", "cost", "pinned"],
+)
+async def test_best_effort_that_its_only_worker_refuses_is_told_so(asked: dict[str, Any]) -> None:
+    """Not that its SLO cannot be met, which it does without, and which none would ask again for."""
+    path = Path(TWO_KINDS, CPU_HOLDING_SLOW)
+    path.ask(best_effort=True, **asked)
+    assert (path.codes, path.counted) == (["OVERLOADED"], 1)
 
 
 async def test_what_no_worker_could_load_so_far_is_demand() -> None:

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from controlplane.gateway.counting.client_counters import ClientCounters
+from controlplane.gateway.query.query_context import Counting, innermost
 from controlplane.gateway.query.replies import ReplyMetadata
 from controlplane.gateway.tracing.ended import Ended
 from controlplane.gateway.tracing.watched import (
@@ -167,3 +169,14 @@ def test_who_asks_for_many_traces_keeps_no_failure_from_being_seen() -> None:
     [ended] = watching.ask(SAMPLED, status=503)
     assert ended.asked.parent == SAMPLED
     assert watching.dropped == 1
+
+
+def test_where_an_answer_goes_is_known_behind_all_that_it_passes() -> None:
+    """By that the query of a client is found that has gone."""
+    watching = Watching(share=1.0)
+    watched = watching.traces.watch(watching.respond, "/v1/query", 990.0)
+    assert isinstance(watched, Watched)
+    assert innermost(watched) == watching.respond
+    watched.respond = Counting(ClientCounters(), watched.respond)
+    assert innermost(watched) == watching.respond
+    assert innermost(Counting(ClientCounters(), watching.respond)) == watching.respond

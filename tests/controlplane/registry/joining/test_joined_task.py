@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.building.types import RegistrationRequest
-from controlplane.registry.joined_task import joined_task
+from controlplane.registry.joined_task import joined_task, other_classes
 from variants.checks.onnx_check import OnnxInfo
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
 from variants.types import Task, TensorSpec
@@ -61,13 +61,34 @@ def test_a_later_model_with_its_classes_in_another_order_is_refused() -> None:
         joined(model(*TURNED), known=task)
 
 
+def test_a_later_model_that_has_one_of_the_classes_at_another_place_is_refused() -> None:
+    task = joined(model(*CLASSES))
+    with pytest.raises(Conflict, match="its scores are of beech, elm, oak, in this order"):
+        joined(model("beech", "elm", "oak"), known=task)
+
+
+def test_a_later_model_with_one_other_class_is_told_of() -> None:
+    """It may only be spelled otherwise, so it is registered; answers have the task's names."""
+    task = joined(model(*CLASSES))
+    other = model("ash", "elm", "oak")
+    assert joined(other, known=task) == task
+    assert other_classes(other, task, "m.onnx") == (
+        "m.onnx calls the class 'elm' that task 'trees' calls 'beech': answers have the task's"
+        " names, so a model of other classes is one for another task"
+    )
+    two = other_classes(model("ash", "elm", "fir"), task, "m.onnx")
+    assert "calls 'beech', and so for 1 other: answers" in two
+    for same in (model(), model(*CLASSES), model("a", "b", "c")):
+        assert other_classes(same, task, "m.onnx") == ""
+
+
 def test_names_of_as_many_classes_as_there_are_not_are_refused() -> None:
     with pytest.raises(InvalidInput, match="2 labels were given, but output 'scores'"):
         joined(model("ash", "oak"))
 
 
 def test_a_name_that_no_label_can_be_is_refused_before_anything_is_measured() -> None:
-    with pytest.raises(InvalidInput, match="a label of task"):
+    with pytest.raises(InvalidInput, match="label 2 has a line break or another control character"):
         joined(model("ash", "be\0ech", "oak"))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from controlplane.building.types import QUICK_ROWS, Thoroughness
+from controlplane.profiling import workbench
 from controlplane.profiling.due.profiles import Cause, due_profiles
 from controlplane.profiling.workbench import Workbench
 from profiler.sandbox.probe import Probe
@@ -15,7 +16,7 @@ from profiler.timing.statistics import Sample
 from tests import onnx_models as models
 from tests.controlplane.registry.house import CPU, QUICK, House
 from variants.errors import InvalidArtifact, TrialTimedOut
-from variants.types import ProfileSource
+from variants.types import ProfileSource, Variant
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
 
@@ -43,6 +44,53 @@ def test_a_sampled_family_says_what_was_predicted_and_how_surely(house: House) -
     timed = [told.index(f"timing the largest batch of {name}") for name in judged]
     assert timed == sorted(timed, reverse=True)  # processes that still run are not started anew
     assert all(f"measuring what memory {name} takes" in told for name in judged)
+
+
+def test_processes_of_large_variants_do_not_wait_beside_each_other(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, end = Probe.__enter__, Probe.__exit__
+    running: list[Probe] = []
+    most = 0
+
+    def begins(probe: Probe) -> Probe:
+        nonlocal most
+        running.append(probe)
+        most = max(most, len(running))
+        return begin(probe)
+
+    def ends(probe: Probe, *about: object) -> None:
+        running.remove(probe)
+        end(probe, *about)
+
+    monkeypatch.setattr(Probe, "__enter__", begins)
+    monkeypatch.setattr(Probe, "__exit__", ends)
+    monkeypatch.setattr(workbench, "HELD_SHARE", 0.0)  # any variant is large then
+    for thoroughness in (Thoroughness.FULL, Thoroughness.SAMPLED):
+        house.register(task=thoroughness, measure=thoroughness, kinds=("onnx-int8", "onnx-fp16"))
+        assert (most, running) == (1, [])
+    monkeypatch.undo()
+    assert len(house.catalog.snapshot().profiles) == 6
+
+
+def test_a_sampled_variant_that_cannot_be_weighed_says_so_and_has_the_memory_of_its_trials(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weigh = Workbench.weigh
+
+    def fails(bench: Workbench, variant: Variant, path: Path, points: Any) -> None:
+        if variant.name.endswith("-int8"):
+            raise InvalidArtifact(f"{variant.name}: its process was ended by the kernel")
+        weigh(bench, variant, path, points)
+
+    monkeypatch.setattr(Workbench, "weigh", fails)
+    house.register(measure=Thoroughness.SAMPLED)
+    snapshot = house.catalog.snapshot()
+    notes = {str(variant.name): variant.note for variant in snapshot.variants}
+    assert notes["tiny-v1-onnx-fp32"] == ""
+    told = "memory is that of all trials together: its process was ended by the kernel"
+    assert told in notes["tiny-v1-onnx-int8"]
+    assert all(profile.memory_mib > 0 for profile in snapshot.profiles)
 
 
 def many_rows(house: House, count: int) -> Path:

@@ -53,6 +53,11 @@ def _label_twice(folder: Path) -> Changes:
     return {"labels": ("a", "b", "a")}
 
 
+@case("label 2 has a line break or another control character: 'b\\r'", InvalidInput)
+def _label_of_two_lines(folder: Path) -> Changes:
+    return {"labels": ("a", "b\r", "c")}
+
+
 @case("there is no metric 'vibes'; there are: top1", InvalidInput)
 def _unknown_metric(folder: Path) -> Changes:
     return {"metric": "vibes"}

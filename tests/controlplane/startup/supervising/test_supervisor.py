@@ -9,7 +9,8 @@ import sys
 import time
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -344,3 +345,17 @@ def test_what_the_process_had_started_before_is_left_alone(
     keeper.claim()
     keeper.stop()
     assert sleeper.poll() is None
+
+
+def test_what_other_nodes_run_outlives_one_whose_ray_has_ended(tmp_path: Path) -> None:
+    """Of a cluster; on one machine all of Ray is this one's."""
+
+    class Ended:
+        def has_ended(self) -> bool:
+            return True
+
+    for address in ("", "10.0.0.1:6379"):
+        one = supervisor(load_settings(state_dir=tmp_path, ray_address=address))
+        assert not one.is_outlived
+        one._raylet = cast(Any, Ended())
+        assert one.is_outlived == bool(address)

@@ -1,6 +1,7 @@
 """Overflow: where queries go that find no room where the plan has them."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -82,13 +83,14 @@ def chosen(
     *,
     refusals: int = 0,
     ago_s: float = 0,
+    **asked: Any,
 ) -> str:
     """The worker of a query that has 100 ms, or the code of its refusal."""
     congestion = CongestionWindow()
     for number in range(refusals):
         congestion.refused(NOW_MS - ago_s * 1_000 * (1 - number / refusals))
     table = resolve(routes, view, Prefer.COST)
-    found = choose(view, table, congestion, query(task=task), NOW_MS)
+    found = choose(view, table, congestion, query(task=task, **asked), NOW_MS)
     if isinstance(found, Refusal):
         return found.code
     assert isinstance(found, Choice)
@@ -131,6 +133,24 @@ def test_who_may_not_wait_long_is_refused_only_where_all_are_busy_for_longer(
     """Refusals went on for 20 s: 0.3 of 80 ms of slack may be waited."""
     assert chosen(fleet(60.0, 95.0, 60.0), "b", refusals=refusals, ago_s=20.0) == found
     assert chosen(fleet(60.0, 95.0, 20.0), "b", refusals=refusals, ago_s=20.0) == "cpu2"
+
+
+@pytest.mark.parametrize(
+    "needs", [{"accuracy": 0.999}, {"latency_ms": 5.0}], ids=["accuracy", "latency"]
+)
+def test_best_effort_waits_no_longer_than_others_but_is_not_kept_from_idle_workers(
+    needs: dict[str, float],
+) -> None:
+    """That others are refused elsewhere says nothing of a worker that has nothing to do."""
+    how: dict[str, Any] = {"refusals": 100, "ago_s": 20.0, "best_effort": True, **needs}
+    assert chosen(fleet(95.0, 95.0, 0.0), "b", **how) == "cpu2"
+    assert chosen(fleet(95.0, 95.0, 60.0), "b", **how) == RefusalCode.OVERLOADED
+
+
+def test_best_effort_waits_a_part_of_its_slack() -> None:
+    how: dict[str, Any] = {"refusals": 100, "ago_s": 20.0, "best_effort": True}
+    assert chosen(fleet(95.0, 95.0, 20.0), "b", accuracy=0.999, **how) == "cpu2"
+    assert chosen(fleet(95.0, 95.0, 20.0), "b", latency_ms=5.0, **how) == RefusalCode.OVERLOADED
 
 
 def test_of_many_the_one_that_is_free_first_is_taken() -> None:

@@ -224,6 +224,30 @@ def test_the_state_that_a_recurrent_layer_begins_with_is_bounded_too(tmp_path: P
     assert beside < 3 * alone
 
 
+@pytest.mark.parametrize(
+    ("limits", "built"),
+    [({"loss": 0.05}, False), ({"loss": None}, True), ({"loss": 0.05, "floor": 0.9}, True)],
+)
+def test_dynamic_refuses_what_loses_much_where_no_floor_keeps_queries_from_it(
+    tmp_path: Path, limits: dict[str, float | None], built: bool
+) -> None:
+    """One of 32 numbers between two products is thousands of times as large as the others, as after
+    training without a normalisation: it takes all levels."""
+    random = np.random.default_rng(2)
+    one, two = random.standard_normal((4, 32)), random.standard_normal((32, 3))
+    one[:, 0], two[0] = 3_000 * one[:, 0], two[0] / 3_000
+    source, target = layers(tmp_path / "net.onnx", {"one": one, "two": two}), tmp_path / "int8.onnx"
+    material = Material(source=source, calibration=pixels(), **limits)  # type: ignore[arg-type]
+
+    if built:
+        make_builder("onnx-int8-dynamic").build(material, target)
+    else:
+        sentence = r"on the calibration rows is .* %, and 95.0 % would be the least without a floor"
+        with pytest.raises(VariantNotBuilt, match=sentence):
+            make_builder("onnx-int8-dynamic").build(material, target)
+    assert target.exists() == built
+
+
 def test_dynamic_refuses_convolutions(tmp_path: Path) -> None:
     source = residual(tmp_path / "net.onnx")
     with pytest.raises(VariantNotBuilt, match="% of its weights are in matrix products"):

@@ -221,6 +221,48 @@ def test_a_model_without_arithmetic_is_refused(tmp_path: Path, kind: str) -> Non
     assert not (tmp_path / "int8.onnx").exists()
 
 
+def recurrent(path: Path, kind: str, gates: int, *, convolution: bool = False) -> Path:
+    """A recurrent layer of 8 numbers over 5 steps of 4, and a small matrix behind it."""
+    random, size = np.random.default_rng(5), 8
+    first = node("Conv", ("x", "kernel"), "seen") if convolution else node("Relu", ("x",), "seen")
+    made = model(
+        nodes=[
+            first,
+            node("Transpose", ("seen",), "steps", perm=[2, 0, 1]),
+            onnx.helper.make_node(kind, ["steps", "w", "r"], ["", "last"], hidden_size=size),
+            node("Squeeze", ("last", "first"), "state"),
+            node("MatMul", ("state", "head"), "scores"),
+        ],
+        inputs=[tensor("x", "batch", 4, 5)],
+        outputs=[tensor("scores", "batch", 3)],
+        weights={
+            "kernel": random.standard_normal((4, 4, 1)).astype(np.float32),
+            "w": random.standard_normal((1, gates * size, 4)).astype(np.float32),
+            "r": random.standard_normal((1, gates * size, size)).astype(np.float32),
+            "head": random.standard_normal((size, 3)).astype(np.float32),
+            "first": np.array([0]),
+        },
+    )
+    return write(path, made)
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+def test_a_recurrent_network_of_which_only_the_last_layer_would_have_8_bits_is_refused(
+    tmp_path: Path, kind: str, gates: int
+) -> None:
+    source = recurrent(tmp_path / "net.onnx", kind, gates)
+    rows = {"x": np.random.default_rng(6).standard_normal((20, 4, 5)).astype(np.float32)}
+    with pytest.raises(VariantNotBuilt, match=f"of its weights are in layers of {kind}, which"):
+        build("onnx-int8", source, tmp_path / "int8.onnx", calibration=rows)
+
+
+def test_a_recurrent_layer_behind_convolutions_leaves_these_8_bits(tmp_path: Path) -> None:
+    source = recurrent(tmp_path / "net.onnx", "GRU", 3, convolution=True)
+    rows = {"x": np.random.default_rng(6).standard_normal((20, 4, 5)).astype(np.float32)}
+    build("onnx-int8", source, tmp_path / "int8.onnx", calibration=rows)
+    assert "kernel_quantized" in weights(tmp_path / "int8.onnx")
+
+
 def test_a_model_that_was_quantised_before_or_is_in_float16_is_refused_for_that(
     tmp_path: Path,
 ) -> None:

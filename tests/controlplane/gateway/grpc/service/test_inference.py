@@ -128,4 +128,5 @@ async def test_a_client_that_goes_leaves_nothing_behind(served: Served, stubs: S
     with pytest.raises(asyncio.CancelledError):
         await call
     await until(lambda: served.in_flight == 0)
+    assert served.gateway.path.counters.tasks["letters"].errors == {"CLIENT_GONE": 1}
     assert (await stubs.infer(request(model_version=LATE))).model_version == LATE

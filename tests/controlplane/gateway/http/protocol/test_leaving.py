@@ -6,7 +6,7 @@ import pytest
 
 from controlplane.gateway.http.http_protocol import Front
 from tests.controlplane.gateway.http.protocol.asked import slow
-from tests.controlplane.serving import Served, post, query, request, until
+from tests.controlplane.serving import LATE, Served, post, query, request, until
 
 
 async def test_a_client_that_goes_while_it_sends_leaves_nothing(served: Served) -> None:
@@ -27,6 +27,23 @@ async def test_a_client_that_goes_while_it_waits_leaves_nothing(served: Served) 
     client.close()
     await until(lambda: served.in_flight == 0)
     assert (await served.ask(query(1))).status == 200
+
+
+async def test_what_a_client_asked_that_has_gone_does_not_run(served: Served) -> None:
+    """Clients that wait for less than their SLO allows, and ask again, would fill all queues with
+    what nobody takes. The one that runs when its client goes runs to its end."""
+    clients = [await served.client() for _ in range(12)]
+    for number, client in enumerate(clients):
+        client.send(slow(number))
+        await until(lambda many=number: served.in_flight == many + 1)  # type: ignore[misc]
+    for client in clients:
+        client.close()
+    await until(lambda: served.in_flight == 0)
+    answer = await served.ask(query(1, variant=LATE))
+    assert answer.status == 200
+    counted = served.gateway.path.counters.task(served.task.name)
+    assert counted.errors == {"CLIENT_GONE": 12}
+    assert sum(variant.met + variant.missed for variant in counted.variants.values()) == 1
 
 
 async def test_a_connection_has_no_timer(served: Served) -> None:

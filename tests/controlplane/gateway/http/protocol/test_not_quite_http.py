@@ -3,6 +3,7 @@
 import asyncio
 import re
 
+import orjson
 import pytest
 
 from tests.controlplane.gateway.http.protocol.asked import answered_with, slow
@@ -30,6 +31,17 @@ async def test_malformed_http_is_a_typed_error(served: Served, data: bytes) -> N
     status, code, text = await answered_with(served, data)
     assert (status, code) == (400, "INVALID_INPUT")
     assert text.startswith("the HTTP request is malformed: ")
+
+
+@pytest.mark.parametrize("path", ["/v1/query", "/v1/explain", "/v1/models"])
+async def test_a_length_may_begin_with_any_number_of_zeros(served: Served, path: str) -> None:
+    """The connection was closed without an answer from 4,301 digits on."""
+    body = orjson.dumps(query(1)) if path == "/v1/query" else b"{}"
+    client = await served.client()
+    zeros = b"0" * 5_000 + b"%d" % len(body)
+    head = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: " % path.encode()
+    client.send(head + zeros + b"\r\n\r\n" + body)
+    assert (await client.answer()).status == (200 if path == "/v1/query" else 400)
 
 
 async def test_endless_headers_are_refused(served: Served) -> None:

@@ -156,6 +156,8 @@ def test_other_mistakes_are_not_taken_for_such_a_number(row: str) -> None:
         ({"slo": {"latency_ms": [1]}}, "slo.latency_ms must be a number"),
         ({"slo": {"latency_ms": "soon"}}, "slo.latency_ms must be a number, not 'soon'"),
         ({"slo": {"latency_ms": "nan"}}, "slo.latency_ms must be a number"),
+        ({"slo": {"latency_ms": "1_000"}}, "slo.latency_ms must be a number, not '1_000'"),
+        ({"slo": {"accuracy": "\u0661"}}, "slo.accuracy must be a number, not '\u0661'"),
         ({"slo": {"accuracy": 95}}, "slo.accuracy must be between 0 and 1, such as 0.97 for 97 %"),
         ({"slo": {"cost": -0.1}}, "slo.cost must not be negative"),
         (
