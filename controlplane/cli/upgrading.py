@@ -26,7 +26,7 @@ from controlplane.settings import FILE, SECRETS, Settings, load_settings
 from variants.errors import ClusterUnavailable, Conflict, ModellessError, StateUnavailable
 
 if TYPE_CHECKING:
-    from controlplane.startup.served import Serving
+    from controlplane.startup.replacing.served import Serving
 
 KEPT = (
     "host", "port", "grpc_port", "ray_address", "workers", "cores", "slices", "gpus", "gateways",
@@ -170,8 +170,8 @@ def _replaced(
     join_ray(settings, ray)
     from controlplane.cluster.replicas import ServeReplicas
     from controlplane.machine import machine_kinds, renew_kinds
-    from controlplane.startup.upgrade import Upgrade
-    from controlplane.startup.upgraded_parts import gateways, parts
+    from controlplane.startup.replacing.upgrade import Upgrade
+    from controlplane.startup.replacing.upgraded_parts import gateways, parts
     from variants.catalog.sql import open_catalog
     from workers.process.release import release
 
@@ -228,7 +228,7 @@ def _serving() -> "Serving":
     Raises:
         ClusterUnavailable: it does not answer.
     """
-    from controlplane.startup.served import serving
+    from controlplane.startup.replacing.served import serving
 
     try:
         with connect() as client:

@@ -7,12 +7,11 @@ Read ``supervisor`` (start, watch, stop) with ``awaited_nodes`` (the nodes of a 
 come), ``found_nodes`` (the kinds that they are) and ``applications`` (what is deployed), then
 ``state_directory`` (the folder that one run owns), ``processes`` (ending what was started here),
 ``readiness`` (what is loaded), ``presence`` (the state file of a run), ``reached_gateway`` (which
-gateway that file names where several machines have one), ``valkey`` (the embedded
-live state), ``settings_warnings`` (what is allowed and probably not meant), ``process_limits``
-(within which nothing can start), ``example_rest`` (example models that are made while the first
-answer); for ``modelless upgrade`` the module ``upgrade`` with
-``upgraded_parts`` (what is replaced) and ``served`` (what serves meanwhile); and for ``modelless
-doctor`` the module ``doctor`` with its ``checks``.
+gateway that file names where several machines have one), ``valkey`` (the embedded live state),
+``settings_warnings`` (what is allowed and probably not meant), ``process_limits`` (within which
+nothing can start), ``example_rest`` (example models that are made while the first answer); for
+``modelless upgrade`` the folder ``replacing``; and for ``modelless doctor`` the module ``doctor``
+with its ``checks``.
 
 It may import everything of the control plane but the command line.
 """

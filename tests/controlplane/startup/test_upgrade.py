@@ -11,10 +11,10 @@ from controlplane.cluster.replicas import Deployment, Replicas
 from controlplane.settings import load_settings
 from controlplane.slices import Kind
 from controlplane.startup.presence import write_state
-from controlplane.startup.served import Serving, serving
+from controlplane.startup.replacing.served import Serving, serving
+from controlplane.startup.replacing.upgrade import Part
+from controlplane.startup.replacing.upgraded_parts import none_kept
 from controlplane.startup.state_directory import take_lock
-from controlplane.startup.upgrade import Part
-from controlplane.startup.upgraded_parts import none_kept
 from tests.controlplane.startup.played import NEW, OLD, Made, Played, upgrade, workers
 from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded
 from variants.types import DeviceKindName

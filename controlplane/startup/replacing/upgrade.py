@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 from controlplane.cluster.replicas import Deployment, Replicas
 from controlplane.cluster.start_reports import NO_ROOM
-from controlplane.startup.served import Serving
+from controlplane.startup.replacing.served import Serving
 from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded, StateUnavailable
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from controlplane.cluster.serve_applications import (
 )
 from controlplane.settings import Settings
 from controlplane.slices import Kind
-from controlplane.startup.upgrade import Part
+from controlplane.startup.replacing.upgrade import Part
 from variants.container import free_memory_mib
 
 MORE_MIB = 256.0
