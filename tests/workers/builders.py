@@ -138,8 +138,8 @@ async def connect(address: str, worker: WorkerConfig, **changes: Any) -> WorkerC
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Return once it holds; fail after a minute."""
-    async with asyncio.timeout(60.0):
+    """Return once it holds; fail after two minutes."""
+    async with asyncio.timeout(120.0):
         while not condition():  # noqa: ASYNC110 -- not ours to signal
             await asyncio.sleep(0.005)
 

@@ -1,30 +1,17 @@
 """Buckets of lengths in every catalog: read back, written together or not at all, no two of one
 name."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from tests.contracts.places import Place, migrated_place
+from tests.contracts.places import Place
 from tests.variants.buckets import bucket
 from tests.variants.catalog_builders import registration, set_slo, task
 from variants.buckets import bucketed_named
 from variants.catalog.protocol import Catalog
 from variants.errors import Conflict, InvalidInput
 from variants.types import Registration, Slo, Task, TaskName
-
-
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def somewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    with migrated_place(request.param, request, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def catalog(somewhere: Place) -> Catalog:
-    return somewhere.open()
 
 
 def registered(of: Task, number: int = 1) -> Registration:

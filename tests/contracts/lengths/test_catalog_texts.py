@@ -1,13 +1,12 @@
 """Tokenizers of tasks, in every catalog: in memory, on SQLite, on PostgreSQL."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.contracts.places import Place, migrated_place
+from tests.contracts.places import Place
 from tests.texts import other_tokenizer_json, text_input, tokenizer_json
 from tests.variants.catalog_builders import registration, task
 from variants.catalog.copying import all_rows, fill
@@ -35,12 +34,6 @@ def texts(name: str = "opinions", **changes: Any) -> Registration:
         "tokenizer": TOKENIZER,
     } | changes
     return registration(of=name, **given)
-
-
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def somewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    with migrated_place(request.param, request, tmp_path) as made:
-        yield made
 
 
 def test_a_task_comes_with_its_tokenizer(somewhere: Place) -> None:

@@ -1,13 +1,11 @@
 """Rules of operators in every catalog: in memory, on SQLite, on PostgreSQL."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.contracts.places import MEMORY_IN_EACH_RUN, Place, migrated_place
+from tests.contracts.places import MEMORY_IN_EACH_RUN, Place
 from tests.variants.catalog_builders import registration
 from variants.catalog.protocol import MOST_RULES, Catalog
 from variants.errors import Conflict, InvalidInput, NotFound
@@ -29,12 +27,6 @@ PIN = Rule(
 FORBID = Rule(kind=RuleKind.FORBID, task=DIGITS, variant=NAME, at_s=1_001.0)
 FEW = 20
 FREEZE = Rule(kind=RuleKind.FREEZE, at_s=1_002.0, until_s=9_000.0, why="sale")
-
-
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def somewhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    with migrated_place(request.param, request, tmp_path) as made:
-        yield made
 
 
 @pytest.fixture

@@ -3,19 +3,12 @@
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from tests.controlplane.cli.gateway import Gateway
 from tests.controlplane.cli.shell import Shell
 from variants.types import Peak, TaskName
-
-
-@pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    with Gateway(tmp_path) as gateway:
-        yield gateway
 
 
 @pytest.fixture(autouse=True)

@@ -1,19 +1,8 @@
 """``modelless quarantine`` against a real gateway."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from tests.controlplane.api.test_quarantine import AT_S, MLP, keeping_out
 from tests.controlplane.cli.gateway import Gateway
 from tests.controlplane.cli.shell import Shell
-
-
-@pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    with Gateway(tmp_path) as gateway:
-        yield gateway
 
 
 def test_a_quarantine_is_listed_and_lifted(gateway: Gateway, shell: Shell) -> None:

@@ -1,18 +1,11 @@
 """What ``modelless tasks`` changes, and how queries are explained, against a real gateway."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.controlplane.cli.gateway import Gateway
 from tests.controlplane.cli.shell import Shell, Terminal
-
-
-@pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    with Gateway(tmp_path) as gateway:
-        yield gateway
 
 
 def test_leave_to_share_answers_is_given_and_taken_back(gateway: Gateway, shell: Shell) -> None:

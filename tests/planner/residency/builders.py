@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from tests.planner.builders import catalog, profile, variant
 from variants.types import (
     CatalogSnapshot,
     DeviceKindName,
@@ -42,3 +43,11 @@ def ruled(catalog: CatalogSnapshot, *rules: Rule) -> CatalogSnapshot:
 
 def ids(rules: Iterable[Rule]) -> list[int]:
     return [rule.id for rule in rules]
+
+
+def sized(**mib: float) -> CatalogSnapshot:
+    """Variants of these sizes on ``cpu-1``."""
+    return catalog(
+        [variant(name) for name in mib],
+        [profile(name, memory_mib=size) for name, size in mib.items()],
+    )

@@ -21,7 +21,7 @@ from tests.planner.builders import (
     report,
     variant,
 )
-from tests.planner.residency.builders import forbid, pin, ruled
+from tests.planner.residency.builders import forbid, pin, ruled, sized
 from variants.types import (
     CatalogSnapshot,
     DeviceKind,
@@ -34,14 +34,6 @@ from variants.types import (
 )
 
 CPU, GPU = DeviceKindName("cpu-1"), DeviceKindName("gpu-a")
-
-
-def sized(**mib: float) -> CatalogSnapshot:
-    """Variants of these sizes on ``cpu-1``."""
-    return catalog(
-        [variant(name) for name in mib],
-        [profile(name, memory_mib=size) for name, size in mib.items()],
-    )
 
 
 def held(found: Arrangement) -> dict[str, list[str]]:

@@ -40,17 +40,10 @@ from tests.planner.builders import (
     worker,
 )
 from tests.planner.reconcile.test_placement import NAMES, TASKS, catalogs, fleets, wanted_classes
-from tests.planner.residency.builders import forbid, freeze, pin, ruled
+from tests.planner.residency.builders import forbid, freeze, pin, ruled, sized
 from variants.types import CatalogSnapshot, DeviceKindName, Rule
 
 CPU = DeviceKindName("cpu-1")
-
-
-def sized(**mib: float) -> CatalogSnapshot:
-    return catalog(
-        [variant(name) for name in mib],
-        [profile(name, memory_mib=size) for name, size in mib.items()],
-    )
 
 
 def placed(decision: Decision) -> set[tuple[str, str]]:

@@ -4,7 +4,7 @@ import copy
 import json
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests import onnx_models as models
 from tests.corpus import pt2
+from tests.variants.checks.refusals import refusal_of
 from variants.checks.archive.archive_check import (
     ArchiveInfo,
     ArchiveLimits,
@@ -168,15 +169,6 @@ def test_the_schema_is_that_of_the_torch_that_is_installed() -> None:
     assert sizes == {kind: ITEM_BYTES[kind] for kind in sizes}
     assert set(sizes) <= set(ITEM_BYTES)
     assert torch.__version__.startswith("2.13")
-
-
-def refusal_of(work: Callable[[], object]) -> str | None:
-    """The sentence of a refusal, ``None`` when there was none; anything else is a failure."""
-    try:
-        work()
-    except InvalidArtifact as refusal:
-        return refusal.message
-    return None
 
 
 @fuzzed

@@ -1,7 +1,6 @@
 """Whatever the bytes are, a check answers with what they say or with one typed sentence."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from onnx import TensorProto, helper
 from profiler.evaluation.labelled_rows import LabelledRows, read_rows, split_for_calibration
 from tests import onnx_models as models
 from tests.onnx_models import node, tensor
+from tests.variants.checks.refusals import refusal_of
 from variants.checks.onnx_check import OnnxInfo, check_model
 from variants.errors import InvalidArtifact
 from variants.types import TensorSpec
@@ -37,15 +37,6 @@ def changed(data: bytes, edits: list[tuple[int, int]], length: float) -> bytes:
     for position, value in edits:
         mutable[position % len(mutable)] = value
     return bytes(mutable[: max(1, int(len(mutable) * length))])
-
-
-def refusal_of(work: Callable[[], object]) -> str | None:
-    """The sentence of a refusal, ``None`` when there was none; anything else is a failure."""
-    try:
-        work()
-    except InvalidArtifact as refusal:
-        return refusal.message
-    return None
 
 
 def test_a_right_model_says_what_it_is(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """A gateway in this process whose answers a test decides, query by query."""
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -87,10 +86,3 @@ def asked_of(parsed: ParsedQuery) -> Asked:
         "accuracy": query.accuracy,
         "variant": query.variant,
     }
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what the test cannot go on without."""
-    async with asyncio.timeout(120):
-        while not condition():  # noqa: ASYNC110 - what is waited for is in another thread
-            await asyncio.sleep(0.005)

@@ -16,11 +16,12 @@ from controlplane.cli.batching.row import Row
 from controlplane.cli.batching.rows_query import Batched
 from controlplane.cli.gateway_client import Access
 from controlplane.cli.outcome import NotRunning
-from tests.controlplane.cli.asking.answering import Answering, Asked, until
+from tests.controlplane.cli.asking.answering import Answering, Asked
 from tests.controlplane.cli.asking.batched import TWO, answers_of, batch, row, rows_jsonl, rows_npz
 from tests.controlplane.cli.gateway import ANSWER
 from tests.controlplane.cli.shell import Shell
 from tests.disks import fill, small_disk
+from tests.workers.builders import until
 from variants.errors import (
     DeadlineExceeded,
     InvalidInput,

@@ -19,10 +19,11 @@ from controlplane.cli.replaying.comparison import lead_of
 from controlplane.cli.replaying.held_texts import MOST_LOOKED_AT, held_by_some
 from controlplane.cli.replaying.replay_results import _differences
 from tests.controlplane.builders import variant
-from tests.controlplane.cli.asking.answering import Answering, Asked, until
+from tests.controlplane.cli.asking.answering import Answering, Asked
 from tests.controlplane.cli.gateway import ANSWER
 from tests.controlplane.cli.shell import Shell
 from tests.variants.catalog_builders import set_slo
+from tests.workers.builders import until
 from variants.errors import DeadlineExceeded, InvalidInput, ModellessError, Overloaded
 from variants.types import LengthBucket, ModelVersion, OpenAxis, Registration, Slo, Stage, TaskName
 

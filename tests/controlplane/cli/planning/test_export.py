@@ -1,6 +1,5 @@
 """What an installation knows, as planning files: the simulator reads what is exported."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +10,6 @@ from tests.controlplane.cli.gateway import Gateway
 from tests.controlplane.cli.shell import Shell
 from variants.types import DeviceKindName, Stage, TaskName
 from variants.working_memory import counted_mib
-
-
-@pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    with Gateway(tmp_path) as gateway:
-        yield gateway
 
 
 def test_what_is_exported_is_read_as_it_was_known(

@@ -1,7 +1,6 @@
 """Pictures in the reader's process, and through a gateway."""
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,7 +14,7 @@ from controlplane.gateway.images.asked import KNOWN, OUTLINE, asked_by_image
 from controlplane.gateway.protection.body_reader import BodyReader
 from controlplane.gateway.query.parsing import ParsedQuery
 from tests.controlplane.gateway.images.pictures import GREY, RGB, picture, task_with
-from tests.controlplane.serving import DOUBLE, FAST, TASK, Served, post, query
+from tests.controlplane.serving import DOUBLE, FAST, TASK, Served, post, query, until
 from variants.errors import ModellessError, PayloadTooLarge
 from variants.types import ImageScale, Task, TaskName
 
@@ -59,12 +58,6 @@ def readers() -> list[psutil.Process]:
 
 def reads_pictures(process: psutil.Process) -> bool:
     return any("PIL" in each.path for each in process.memory_maps())
-
-
-async def until(there: Callable[[], bool]) -> None:
-    async with asyncio.timeout(90.0):
-        while not there():  # noqa: ASYNC110 - it is another process's
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.slow

@@ -1,23 +1,15 @@
 """Tasks that nothing can answer are named before a query meets it, by a gateway that serves."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controlplane.gateway.reports.unanswered_tasks import unanswered_tasks
 from planner.types import Query, Refusal, RefusalCode
-from tests.controlplane.serving import FAST, Served, serving, until
+from tests.controlplane.serving import FAST, Served, until
 from variants.types import DeviceKindName, Rule, RuleKind, TaskName, VariantName
 
 LETTERS = TaskName("letters")
-
-
-@pytest.fixture
-async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
-    async with serving(short_folder, live_url) as running:
-        yield running
 
 
 async def answered(served: Served) -> Any:

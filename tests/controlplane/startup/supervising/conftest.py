@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from controlplane.settings import Settings, load_settings
-from tests.ports import free_port
 
 
 @pytest.fixture(autouse=True)
@@ -16,11 +15,6 @@ def _handlers() -> Iterator[None]:
     yield
     for one, handler in before.items():
         signal.signal(one, handler)
-
-
-@pytest.fixture
-def port() -> int:
-    return free_port()
 
 
 @pytest.fixture
