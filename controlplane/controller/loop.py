@@ -329,6 +329,7 @@ class ControlLoop:
             envelope=canaries.divided((*foreseen.envelope, *self._arrivals.pinned)),
             room=estimator.room,
             watched=estimator.watched,
+            steady=estimator.steady,
             declared=foreseen.declared,
             elastic=planning.elastic,
             least=least,

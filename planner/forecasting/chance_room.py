@@ -62,6 +62,11 @@ class ChanceRoom:
         """Of the whole room, from 0 to 1."""
         return self._stages[-1] / STAGES
 
+    @property
+    def owes(self) -> bool:
+        """Whether more was lost than may be, and has not been made good yet."""
+        return self._debt > 0.0
+
     def observe(self, asked: float, lost: float) -> None:
         """Take in a step that ended: queries whose fate was decided in it, and those lost."""
         self.asked = self._fading * self.asked + asked

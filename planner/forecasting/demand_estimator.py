@@ -34,6 +34,9 @@ HOLD = 1 / 72
 its traffic, so neither provisioning nor room learn from this part. Then as many go each time that
 the time watched has doubled: how far apart bursts are that did not come yet is anything between the
 two times, by their logarithms (the prior of Jeffreys for a scale)."""
+KNOWN = 1 / 120
+"""Part of that time after which the fleet may go down to what is needed, as far as time goes, where
+what comes stays as it is: a minute, in which everything starts."""
 TIGHT_S = 60.0
 """How long the tightest SLO of a class is remembered, and up to twice as long."""
 
@@ -135,7 +138,7 @@ class DemandEstimator:
         how long."""
         self._provisioning = Provisioning(step_s=step_s, horizon_s=horizon_s, linger_s=envelope_s)
         self._room = ChanceRoom(step_s=step_s, horizon_s=horizon_s)
-        self._follows_room = objective is Objective.COST
+        self._follows_losses = objective is Objective.COST
         self._ended, self._lost = 0.0, 0.0
         """Queries whose fate was decided since the last step, and those of them that were lost."""
         self._mix: tuple[Demand, ...] = ()
@@ -242,13 +245,26 @@ class DemandEstimator:
         """How much of the room for chance fleets are to have. Under other objectives than ``cost``,
         which tolerates that some queries are lost, that is all of it."""
         room = self._room
-        return KeptRoom(room.part, room.asked, room.lost) if self._follows_room else WHOLE_ROOM
+        return KeptRoom(room.part, room.asked, room.lost) if self._follows_losses else WHOLE_ROOM
 
     @property
     def watched(self) -> float:
         """Which part of the fleet may go as far as demand has been watched, from 0 to 1."""
-        held_s = HOLD * self._settled_s
-        part = log(max(self._observed_s, held_s) / held_s) / log(1.0 / HOLD)
+        return self._watched_from(HOLD)
+
+    @property
+    def steady(self) -> float:
+        """Which part of the fleet may go, by its price, where all the rest is needed: none unless
+        what comes stays as it is, and what was lost beyond what may be has been made good. Only
+        ``cost`` tolerates that some queries are lost."""
+        stays = self._provisioning.stays and not self._room.owes
+        return self._watched_from(KNOWN) if self._follows_losses and stays else 0.0
+
+    def _watched_from(self, begin: float) -> float:
+        """How far the logarithm of the time watched has come from this part of ``settled_s`` to all
+        of it, from 0 to 1 in ``STAGES``."""
+        begin_s = begin * self._settled_s
+        part = log(max(self._observed_s, begin_s) / begin_s) / log(1.0 / begin)
         return min(1.0, floor(part * STAGES) / STAGES)
 
     def memory(self) -> Memory:

@@ -249,6 +249,7 @@ class Modelless:
             envelope=envelope,
             room=self.estimator.room,
             watched=self.estimator.watched,
+            steady=self.estimator.steady,
             elastic=planning.elastic,
             transport_ms=0.0,
             corrected=corrected,

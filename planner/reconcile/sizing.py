@@ -4,7 +4,9 @@ Workers are there for the envelope of the demand: ``planner.forecasting.provisio
 much room pays beyond what is expected, and for how long. They are added at once, and stopped only
 when what replaces them is running. Before anything is known of the demand all workers are started,
 and they are stopped little by little, as far as the demand has been observed: some minutes of too
-many workers cost less than the first queries.
+many workers cost less than the first queries. Where the demand stays as it is and needs most of
+them, the few that it does not need go sooner: no burst that all of them could serve is much larger
+than what the others can.
 """
 
 from collections import Counter
@@ -47,6 +49,7 @@ def size(
     planner: Planner,
     *,
     watched: float = 1.0,
+    steady: float = 0.0,
     objective: Objective = Objective.COST,
     least: Mapping[DeviceKindName, int] | None = None,
     interference: Mapping[DeviceKindName, float] | None = None,
@@ -61,6 +64,7 @@ def size(
         usable: how many workers of each kind are there and do not drain.
         envelope: what workers are to be there for.
         watched: which part of the inventory may be stopped, from 0 to 1.
+        steady: which part may be stopped, by its price, where all the rest is needed.
         objective: under ``energy`` the fleet of least power is sought, if the idle draw of every
             kind is known; the fleet of least cost otherwise.
         least: fewest workers of each kind, which are there whatever is asked; what they can serve
@@ -94,8 +98,9 @@ def size(
     if before is not None and fleet.finds_as(before):
         fleet = replace(fleet, known=before.found)
     counts, why = _sized(
-        fleet, most, now, usable, envelope, watched, free, least=least, by_power=by_power
-    )
+        fleet, most, now, usable, envelope, watched, free,
+        steady=steady, least=least, by_power=by_power,
+    )  # fmt: skip
     return counts, why, fleet
 
 
@@ -108,6 +113,7 @@ def _sized(
     watched: float,
     free: Collection[DeviceKindName],
     *,
+    steady: float,
     least: Mapping[DeviceKindName, int],
     by_power: bool,
 ) -> tuple[dict[DeviceKindName, int], str]:
@@ -122,7 +128,10 @@ def _sized(
     if needed == now:
         return now, "as many as needed"
     price_now, price_needed = fleet.price(now, envelope), fleet.price(needed, envelope)
-    if watched < 1.0:
+    enough = "fewer suffice, and have for a while"
+    if steady and price_needed >= (1.0 - steady) * fleet.price(most, envelope):
+        enough = "fewer suffice, and what comes hardly changes"
+    elif watched < 1.0:
         kept = {kind: min(now[kind], ceil(most[kind] * (1.0 - watched))) for kind in now}
         needed = {kind: max(kept[kind], needed[kind]) for kind in now}
         price_needed = fleet.price(needed, envelope)
@@ -135,7 +144,7 @@ def _sized(
         # What free workers count as is lost in the price of the others.
         fewer_free = any(needed[kind] < now[kind] * WORTH_SHRINKING for kind in free)
         if price_needed < price_now * WORTH_SHRINKING or (fewer_free and not by_power):
-            return needed, "fewer suffice, and have for a while"
+            return needed, enough
         return now, "hardly fewer would do"
     if price_needed >= price_now * ALIKE and fleet.suffice(envelope, now, most):
         if all(now[kind] >= least[kind] for kind in now):

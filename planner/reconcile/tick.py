@@ -430,6 +430,7 @@ def _workers(
         expected if observation.envelope is None else observation.envelope,
         planner,
         watched=observation.watched,
+        steady=observation.steady,
         objective=observation.objective,
         least=pinned_least(observation.catalog, inventory, least),
         interference=observation.interference,

@@ -42,7 +42,8 @@ def unchanged(before: Observation, now: Observation) -> bool:
         and before.kind_zones == now.kind_zones
         and before.objective is now.objective
         and before.eviction == now.eviction
-        and (before.watched, before.elastic) == (now.watched, now.elastic)
+        and (before.watched, before.steady) == (now.watched, now.steady)
+        and before.elastic == now.elastic
         and before.room.part == now.room.part
         and (before.transport_ms, before.seed) == (now.transport_ms, now.seed)
     ):

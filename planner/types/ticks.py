@@ -181,6 +181,9 @@ class Observation:
     watched: float = 1.0
     """Which part of the inventory may be stopped, from 0 to 1: all of it once demand has been
     observed for long enough."""
+    steady: float = 0.0
+    """Which part of the inventory may be stopped, by its price, where all the rest is needed, from
+    0 to 1: what is needed is known sooner where what comes stays as it is."""
     declared: tuple[str, ...] = ()
     """A sentence for each declared peak that ``expected`` allows for."""
     elastic: bool = False

@@ -213,6 +213,7 @@ def test_the_control_loop_expects_what_the_simulated_policy_expects() -> None:
     assert policy.estimator.expected == arrivals.estimator.expected
     assert policy.estimator.envelope == arrivals.estimator.envelope
     assert policy.estimator.watched == arrivals.estimator.watched == 0.0
+    assert policy.estimator.steady == arrivals.estimator.steady
 
 
 def test_what_a_plan_loads_is_told_what_it_brings_as_soon_as_its_load_begins() -> None:

@@ -36,6 +36,15 @@ def test_where_nothing_is_lost_it_shrinks_a_stage_at_a_time_until_none_is_left()
     assert parts[-6:] == [0.0] * 6
 
 
+def test_it_owes_what_was_lost_beyond_what_may_be_until_that_is_made_good() -> None:
+    it = whole()
+    owes = []
+    for lost in (0, 25, 50, 0, 0):
+        it.observe(5_000, lost)
+        owes.append(it.owes)
+    assert owes == [False, False, True, False, False]
+
+
 def test_few_queries_are_no_reason_to_keep_less() -> None:
     """Of a query a second, one that is lost in three minutes is too much already."""
     steps = int(EVIDENCE / 10)

@@ -209,6 +209,35 @@ def test_only_cost_has_less_than_the_whole_room(objective: Objective) -> None:
     assert it.room == WHOLE_ROOM
 
 
+def test_what_is_needed_is_known_sooner_where_what_comes_stays_as_it_is() -> None:
+    one, moving = estimator(settled_s=720.0), estimator(settled_s=720.0)
+    watch(one, 0, 9, qps=1_000)
+    assert (one.watched, one.steady) == (0.0, 0.0), "no step was looked at"
+    watch(one, 9, 12, qps=1_000)
+    assert (one.watched, one.steady) == (0.0, 0.1)
+    for second in range(0, 40, 2):
+        watch(moving, second, second + 1, qps=1_000)
+        watch(moving, second + 1, second + 2, qps=2_000)
+    assert (moving.watched > 0.0, moving.steady) == (True, 0.0)
+
+
+def test_nothing_goes_sooner_while_more_was_lost_than_may_be() -> None:
+    it = estimator(settled_s=720.0)
+    judged(it, 0, 20, lost=0)
+    sooner = it.steady
+    judged(it, 20, 21, lost=100)
+    owing = it.steady
+    judged(it, 21, 45, lost=0)
+    assert (sooner > 0.0, owing, it.steady > sooner) == (True, 0.0, True)
+
+
+@pytest.mark.parametrize("objective", [Objective.ACCURACY, Objective.ENERGY])
+def test_only_under_cost_anything_goes_sooner(objective: Objective) -> None:
+    it = DemandEstimator(objective, step_s=1.0, horizon_s=1.0, settled_s=720.0)
+    judged(it, 0, 40, lost=0)
+    assert it.steady == 0.0
+
+
 def test_the_room_is_remembered_and_a_memory_from_before_it_was_followed_has_all_of_it() -> None:
     one, other, old = estimator(), estimator(), estimator()
     judged(one, 0, 10, lost=0)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.forecasting.provisioning import MARGINS, TOLERATED, Provisioning
+from planner.forecasting.provisioning import MARGINS, STAYS, TOLERATED, Provisioning
 
 STEP_S, AHEAD = 10.0, 4
 
@@ -67,6 +67,31 @@ def test_a_change_is_followed_in_the_step_that_shows_it() -> None:
         before = it.target(100.0)
         it.observe(rate, 100.0, float(np.sqrt(rate / STEP_S)))
     assert (before, it.target(100.0)) == (100.0, 200.0)
+
+
+def looked_at(rates: list[float], it: Provisioning | None = None) -> Provisioning:
+    """With what Poisson arrivals of such rates are off by chance."""
+    it = it or beginning()
+    for rate in rates:
+        it.observe(rate, rate, float(np.sqrt(rate / STEP_S)))
+    return it
+
+
+def test_a_steady_rate_stays_and_one_that_moves_by_more_than_chance_does_not() -> None:
+    assert not beginning().stays, "nothing was seen"
+    random = np.random.default_rng(0)
+    steady = [float(rate) for rate in random.poisson(4_630, 360) / 10]
+    assert all(looked_at(steady[:steps]).stays for steps in range(1, len(steady), 7))
+    swing = [463.0 + 100.0 * float(np.cos(k)) for k in range(60)]
+    assert not looked_at(swing).stays
+
+
+def test_a_rate_stays_that_moved_once_and_one_that_did_often_when_that_is_long_ago() -> None:
+    assert looked_at([100.0] * 5 + [200.0] * 5).stays
+    often = looked_at([100.0, 200.0] * 10)
+    later = [looked_at([200.0], often).stays for _ in range(int(20 / STAYS))]
+    assert not any(later[: len(later) // 2])
+    assert later[-1]
 
 
 @given(
@@ -137,5 +162,14 @@ def test_another_one_goes_on_from_a_memory() -> None:
     second.recall(first.memory())
     rates = [100.0] * 10 + [300.0] * 5
     assert replayed(rates, first) == replayed(rates, second)
+    assert (first._looked, first._changes) == (second._looked, second._changes)
     with pytest.raises(ValueError, match="shape"):
         beginning(linger_s=2_400.0).recall(first.memory())
+
+
+def test_a_memory_from_before_changes_were_counted_says_nothing_of_them() -> None:
+    one, other = looked_at([100.0, 200.0] * 10), beginning()
+    memory = one.memory()
+    other.recall({name: part for name, part in memory.items() if name != "stays"})
+    assert not other.stays
+    assert looked_at([200.0], other).stays

@@ -183,6 +183,26 @@ def test_workers_without_a_price_come_before_others_and_go_beside_them() -> None
     assert wanted(20.0, {QUICK: 1, SLOW: 9}, {QUICK: 1}, slow_usd=0.0) == {QUICK: 1}
 
 
+def test_what_is_not_needed_goes_at_once_where_most_is_needed_and_what_comes_stays() -> None:
+    """Four workers are needed of five, and one is of five."""
+    few: dict[str, Any] = {"watched": 0.0, "steady": 0.2}
+    assert wanted(280.0, {QUICK: 5}, {}, watched=0.0) == {QUICK: 5}
+    assert wanted(280.0, {QUICK: 5}, {}, **few) == {QUICK: 4}
+    assert wanted(20.0, {QUICK: 5}, {}, **few) == {QUICK: 5}
+    assert wanted(20.0, {QUICK: 5}, {}, watched=0.4, steady=0.2) == {QUICK: 3}
+
+
+def test_a_plan_says_that_what_comes_hardly_changes() -> None:
+    before = Plan(version=1, epoch=1, placements=(), workers={QUICK: 5})
+    one = replace(seen(280.0, {QUICK: 5}, before), elastic=True, watched=0.0, steady=0.2)
+    decided = tick(one)
+    why = "fewer suffice, and what comes hardly changes"
+    assert [each.why for each in decided.actions if isinstance(each, Scale)] == [
+        f"4 instead of 5: {why}"
+    ]
+    assert any(why in each for each in decided.plan.explanation)
+
+
 # -- kinds for which a machine would have to come --------------------------------------------------
 
 BOTH: dict[DeviceKindName, int] = {QUICK: 1, SLOW: 1}

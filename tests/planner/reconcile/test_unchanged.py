@@ -49,6 +49,7 @@ def test_the_same_decision_is_given_again_when_only_time_went_on() -> None:
         replace(seen(), demand=(demand(11.0),)),
         replace(seen(), inventory={}),
         replace(seen(), watched=0.5),
+        replace(seen(), steady=0.5),
         replace(seen(), room=KeptRoom(0.5)),
         replace(seen(), declared=("A peak is coming.",)),
         replace(seen(), corrected=True),
@@ -124,6 +125,7 @@ def resized(draw: Random, before: Observation) -> Observation:
         changes["running"] = {CPU: draw.randint(1, 3)}
     if draw.random() < 0.2:
         changes["watched"] = draw.choice([0.3, 1.0])
+        changes["steady"] = draw.choice([0.0, 0.5])
     if draw.random() < 0.05:
         changes["transport_ms"] = draw.choice([0.3, 2.0])
     if draw.random() < 0.05:

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, nan
 from typing import cast
 from unittest.mock import patch
 
@@ -113,12 +113,24 @@ def quickest_ms(setting: Setting) -> dict[tuple[DeviceKindName, TaskName], float
     return found
 
 
-def most_answered(setting: Setting, came: Counter[TaskName], seconds: float) -> float:
-    """How many of the queries the fleet could answer at most in so many seconds."""
-    cost, limits = _program(setting, came)
-    limits += [kind.count * seconds * 1_000 for kind in setting.kinds]
-    found = linprog(-np.ones(cost.shape[1]), A_ub=cost, b_ub=limits)
-    return -float(found.fun)
+def most_answered(
+    setting: Setting, came: Counter[TaskName], seconds: float, least: float = 0.0
+) -> float:
+    """How many of the queries the fleet could answer at most in so many seconds.
+
+    Args:
+        least: the part of each task's queries that has to be answered; not a number where that is
+            more than the fleet can.
+    """
+    cost, counts = _program(setting, came)
+    limits = counts + [kind.count * seconds * 1_000 for kind in setting.kinds]
+    of_tasks = cost[: len(counts)]
+    found = linprog(
+        -np.ones(cost.shape[1]),
+        A_ub=np.vstack((cost, -of_tasks)),
+        b_ub=limits + [-least * count for count in counts],
+    )
+    return -float(found.fun) if found.success else nan
 
 
 def least_part(setting: Setting, answered: Counter[TaskName], seconds: float) -> float:

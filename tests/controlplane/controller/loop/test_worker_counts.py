@@ -12,6 +12,7 @@ from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.fleet_targets import ONE_MORE
 from controlplane.controller.learned_state import decoded
 from planner.forecasting.chance_room import STAGES
+from planner.forecasting.demand_estimator import DemandEstimator
 from planner.types import Decision
 from tests.controlplane.controller.loop.asked import A, B, crowd, routed
 from tests.controlplane.fleet import KIND, LocalCluster, eventually, fleet
@@ -73,6 +74,24 @@ async def test_one_more_worker_runs_too_where_plans_decide_and_leaves_when_it_is
         assert it.cluster.scaled == [1, 2]
         await it.live.end_replacing()
         await crowd(it, lambda: it.cluster.scaled == [1, 2, 1], qps=5)
+
+
+async def test_what_is_not_needed_goes_sooner_where_what_comes_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DemandEstimator, "watched", property(lambda _: 0.0))
+    async with fleet(tmp_path, workers=2, elastic=True, linger_s=3.0) as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A], w2=[A])
+        began_s = monotonic()
+        await crowd(it, lambda: monotonic() - began_s > 2.0, qps=5)
+        assert it.cluster.scaled == []
+        monkeypatch.setattr(DemandEstimator, "steady", property(lambda _: 0.5))
+        await crowd(it, lambda: it.cluster.scaled == [1], qps=5)
+        await eventually(lambda: "scaled" in it.kinds_of_events())
+        [scaled] = [one.message for one in it.catalog.events(1_000) if one.kind == "scaled"]
+        assert scaled == "to 1 instead of 2: fewer suffice, and what comes hardly changes"
 
 
 async def test_a_number_that_others_changed_is_put_right_once(
