@@ -50,6 +50,12 @@ def owner_of(secret: bytes, replica: str, cluster: str = "") -> str:
     return f"{own_digest(secret)[:12]} {gethostname()} {replica}{where}"
 
 
+def leads(leader: str, replica: str) -> bool:
+    """Whether who leads, as the catalog keeps it, is this replica of the control loop."""
+    named = leader.split()
+    return len(named) == 3 and named[2].partition(CLUSTER)[0] == replica
+
+
 def led_by_newer_cluster(owner: str, leader: str) -> bool:
     """Whether who leads is of the owner's installation, and of a Ray cluster that began later."""
     own, own_cluster = _installation_and_cluster(owner)

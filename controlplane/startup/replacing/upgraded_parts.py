@@ -13,6 +13,7 @@ from controlplane.cluster.serve_applications import (
     WORKER_APP,
     applications_now,
 )
+from controlplane.controller.other_installations import leads
 from controlplane.settings import Settings
 from controlplane.slices import Kind
 from controlplane.startup.replacing.upgrade import Part
@@ -74,7 +75,7 @@ def parts(settings: Settings, joined: Settings, leader: Callable[[], str]) -> li
         Part(
             words="control loop",
             deployment=loop,
-            ready=lambda replica: leader().endswith(f" {replica}"),
+            ready=lambda replica: leads(leader(), replica),
         ),
     ]
 

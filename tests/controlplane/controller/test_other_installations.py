@@ -14,6 +14,7 @@ from controlplane.controller.other_installations import (
     REPLACED_S,
     SILENT_S,
     claimed_by_another,
+    leads,
     led_by_another_cluster,
     led_by_newer_cluster,
     may_be_behind_s,
@@ -319,3 +320,13 @@ async def test_the_control_loop_of_the_older_cluster_waits_for_the_end_of_the_ne
     assert await live.owner() == older
     await live.give_up(older)
     await live.close()
+
+
+@pytest.mark.parametrize("cluster", ["", "session_2026-11-30_10-00-00_1_1"])
+def test_a_replica_is_known_as_who_leads_on_whichever_cluster(cluster: str) -> None:
+    """By that `modelless upgrade` sees that a new control loop has taken over."""
+    leader = owner_of(b"a" * 32, "modelless-controller#controller#x1", cluster)
+    assert leads(leader, "modelless-controller#controller#x1")
+    assert not leads(leader, "modelless-controller#controller#x2")
+    assert not leads(leader, "x1")
+    assert not leads("", "")

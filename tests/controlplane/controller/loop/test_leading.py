@@ -137,7 +137,7 @@ async def test_a_controller_that_begins_to_lead_is_not_one_that_hangs(
     async with fleet(tmp_path) as it:
         it.register("a")
 
-        async def lead(self: StatusRecorder, epoch: int, plan: Plan | None) -> None:
+        async def lead(self: StatusRecorder, epoch: int, plan: Plan | None, **_: object) -> None:
             try:
                 loop.check()
             except RuntimeError as error:
