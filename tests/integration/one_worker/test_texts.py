@@ -154,7 +154,10 @@ def test_a_model_with_another_tokenizer_answers_the_same_task(
     judged = command(
         digits, "variants", "judge", "opinions", "--eval", tmp_path / "texts.csv", "--dry-run"
     )
-    assert judged.count("100.00 %") == 16, judged
+    rows = [line for line in judged.splitlines() if line.startswith("opinions.")]
+    there = [len(digits.get(f"/v1/tasks/opinions.{n}/variants")["variants"]) for n in (4, 8)]
+    assert len(rows) == sum(there) >= 4, judged
+    assert all(line.count("100.00 %") == 2 for line in rows), judged
     command(digits, "retire", "opinions.4", "view", "1")
     command(digits, "retire", "opinions.8", "view", "1")
     digits.until(
