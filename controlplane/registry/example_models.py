@@ -173,7 +173,7 @@ def train_digits(
     )
     try:
         assert child.stdout is not None
-        last = _follow(child.stdout, progress)
+        last = follow(child.stdout, progress)
         code = child.wait()
     finally:
         with suppress(ProcessLookupError):
@@ -185,8 +185,8 @@ def train_digits(
         raise Internal(f"training the digits family failed: {' / '.join(last) or f'code {code}'}")
 
 
-def _follow(lines: IO[str], progress: Callable[[Progress], None]) -> list[str]:
-    """Pass progress lines on; return the last lines that are none."""
+def follow(lines: IO[str], progress: Callable[[Progress], None]) -> list[str]:
+    """Pass on the lines of a child's output that are progress; return the last that are none."""
     others: list[str] = []
     for line in lines:
         try:

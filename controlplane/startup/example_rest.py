@@ -17,13 +17,14 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
-from controlplane.building.types import RegistrationResult
+from controlplane.building.types import Progress, RegistrationResult
 from controlplane.cluster.head import notes_of, store_of
-from controlplane.registry.child_process import json_object, settings_environment
-from controlplane.registry.example_models import ensure_digits
+from controlplane.registry.child_process import settings_environment
+from controlplane.registry.example_models import ensure_digits, follow
 from controlplane.settings import Settings, load_settings
 from variants.catalog.sql import open_catalog
 from variants.errors import ModellessError
@@ -37,7 +38,6 @@ FOLLOW = "follow: trained and measured while queries are answered"
 ALL_THERE = "example: all of its models are there"
 END_S = 3.0
 """How long the child may take to put away what it has begun."""
-LAST_LINES = 3
 COMMAND = (sys.executable, "-P", "-m", "controlplane.startup.example_rest")
 
 Tell = Callable[[str], None]
@@ -101,14 +101,13 @@ class RestOfExample:
 
     def _read(self, child: "subprocess.Popen[str]", tell: Tell, warn: Tell) -> None:
         assert child.stdout is not None
-        others: list[str] = []
+
+        def told(one: Progress) -> None:
+            if not self._ending.is_set():
+                tell(one.message)
+
         with child.stdout as lines:
-            for line in lines:
-                told = json_object(line)
-                if told is None:
-                    others = [*others[1 - LAST_LINES :], line.strip()]
-                elif not self._ending.is_set():
-                    tell(str(told.get("message")))
+            others = follow(lines, told)
         code = child.wait()
         if self._ending.is_set():
             return
@@ -147,7 +146,8 @@ def _say(result: RegistrationResult) -> None:
     models = ", ".join(version.model for version in result.versions)
     count = len(result.variants)
     message = f"example: {models} is trained and measured, {count} variants more"
-    print(json.dumps({"message": message}), flush=True)
+    one = Progress(step="store", done=1, total=1, message=message)
+    print(json.dumps(asdict(one)), flush=True)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

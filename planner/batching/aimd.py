@@ -22,11 +22,11 @@ All times are milliseconds on one clock of the caller's choosing.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 
 from planner.batching.protocol import MAX_QUEUE, Batch, Forming, Verdict
-from planner.batching.queue_room import QueueRoom, one
+from planner.batching.queue_room import LeavableQueue
 from planner.batching.variant_queues import Item, TaskShare, VariantQueue
 from planner.batching.waiting_deadlines import Deadlines
 from planner.latency_table import LatencyTable
@@ -39,10 +39,11 @@ MEMORY = 0.95
 """Weight that one more batch leaves to what was observed before it."""
 
 
-class AdditiveQueue:
+class AdditiveQueue(LeavableQueue):
     """The queue of one slice under AIMD. Deterministic; knows no clock."""
 
     def __init__(self, max_queue: int = MAX_QUEUE) -> None:
+        super().__init__()
         self.max_queue = max_queue
         self.busy_until_ms = 0.0
         """When the running batch is predicted to be done, from what was observed so far."""
@@ -51,7 +52,6 @@ class AdditiveQueue:
         self._deadlines = Deadlines(self._waits)
         self._order = 0
         self._running: _Running | None = None
-        self._room = QueueRoom()
 
     # -- queues -----------------------------------------------------------------------------------
 
@@ -76,20 +76,6 @@ class AdditiveQueue:
         queue.rows = 0
         self.count -= len(items)
         return items
-
-    def make_room(
-        self, item: Item, now_ms: float, needed: int = 1, size_of: Callable[[Item], int] = one
-    ) -> list[Item]:
-        """Take out those that are refused so that a query can be queued (``queue_room``)."""
-        left = self._room.leaving(item, self._items, now_ms, needed, size_of)
-        self._take_out(left)
-        return left
-
-    def withdraw(self, gone: Callable[[Item], bool]) -> list[Item]:
-        """Take out queries that nobody waits for any more."""
-        left = [item for item in self._items() if gone(item)]
-        self._take_out(left)
-        return left
 
     def _take_out(self, left: Sequence[Item]) -> None:
         gone = set(left)

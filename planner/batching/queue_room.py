@@ -17,6 +17,7 @@ few at once, and for a moment whoever ranks no better than the last who waits is
 another look, whoever it is.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Sequence
 from heapq import nlargest
 from typing import NamedTuple
@@ -118,6 +119,35 @@ class QueueRoom:
         worst = max((_rank(item, *over) for item in items if item not in gone), default=rank)
         self._looks[size_of] = Look(until_ms, clients, tasks, worst, 0)
         return left
+
+
+class LeavableQueue(ABC):
+    """A queue that queries may leave before they run."""
+
+    def __init__(self) -> None:
+        self._room = QueueRoom()
+
+    def make_room(
+        self, item: Item, now_ms: float, needed: int = 1, size_of: Callable[[Item], int] = one
+    ) -> list[Item]:
+        """Take out those that are refused so that a query can be queued (``QueueRoom``)."""
+        left = self._room.leaving(item, self._items, now_ms, needed, size_of)
+        self._take_out(left)
+        return left
+
+    def withdraw(self, gone: Callable[[Item], bool]) -> list[Item]:
+        """Take out queries that nobody waits for any more."""
+        left = [item for item in self._items() if gone(item)]
+        self._take_out(left)
+        return left
+
+    @abstractmethod
+    def _items(self) -> list[Item]:
+        """All that wait."""
+
+    @abstractmethod
+    def _take_out(self, left: Sequence[Item]) -> None:
+        """Take these out."""
 
 
 def clients_over(items: Sequence[Item], size_of: Callable[[Item], int]) -> Excess:

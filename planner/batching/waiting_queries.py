@@ -5,13 +5,13 @@ changes while they wait. Whatever happens, the totals and the schedule stay true
 in and which batch runs next is decided in ``planner.batching.deadline_queue``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush, nsmallest
 from math import inf
 
 from planner.batching.feasible_schedule import FeasibleSchedule
 from planner.batching.protocol import Forming
-from planner.batching.queue_room import QueueRoom, one
+from planner.batching.queue_room import LeavableQueue
 from planner.batching.variant_queues import Entry, Item, TaskShare, VariantQueue, head_of
 from planner.latency_table import LatencyTable
 from variants.slots import tuple_of
@@ -20,10 +20,11 @@ MOST_FORMING = 8
 """Batches of one slice that are told of."""
 
 
-class WaitingQueries:
+class WaitingQueries(LeavableQueue):
     """The queries that wait, by variant, with totals that cost no look through all of them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.busy_until_ms = 0.0
         """When the running batch is predicted to be done; in the past when none runs."""
         self.count = 0
@@ -39,7 +40,6 @@ class WaitingQueries:
         self._latest_ms = -inf
         self._schedule: FeasibleSchedule | None = None
         """Holds all that waits, while slack is short."""
-        self._room = QueueRoom()
         self._varies = False
         """Whether any variant's batches were ever said to vary."""
 
@@ -138,20 +138,6 @@ class WaitingQueries:
         self._leave(queue, len(items))
         self._resize(queue, -len(items), -queue.rows)
         return items
-
-    def make_room(
-        self, item: Item, now_ms: float, needed: int = 1, size_of: Callable[[Item], int] = one
-    ) -> list[Item]:
-        """Take out those that are refused so that a query can be queued (``queue_room``)."""
-        left = self._room.leaving(item, self._items, now_ms, needed, size_of)
-        self._take_out(left)
-        return left
-
-    def withdraw(self, gone: Callable[[Item], bool]) -> list[Item]:
-        """Take out queries that nobody waits for any more."""
-        left = [item for item in self._items() if gone(item)]
-        self._take_out(left)
-        return left
 
     def _take_out(self, left: Sequence[Item]) -> None:
         gone = set(left)

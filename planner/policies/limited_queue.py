@@ -1,5 +1,6 @@
 """What queues have in common whose batches have a largest size that is fixed beforehand."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from planner.batching.protocol import MAX_QUEUE, Verdict
@@ -7,7 +8,7 @@ from planner.batching.variant_queues import Item, TaskShare, VariantQueue
 from planner.latency_table import LatencyTable
 
 
-class LimitedQueue:
+class LimitedQueue(ABC):
     """The limits of the variants on one slice, and how much work waits for them."""
 
     def __init__(self, batch: Callable[[str, LatencyTable], int]) -> None:
@@ -52,13 +53,13 @@ class LimitedQueue:
         """The slice is free again."""
         self.busy_until_ms = now_ms
 
+    @abstractmethod
     def _put(self, item: Item, order: int) -> None:
         """Let a query wait, the one that came as the ``order``-th."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _emptied(self, queue: VariantQueue) -> None:
         """Nothing waits in a variant's queue."""
-        raise NotImplementedError
 
     def _resize(self, queue: VariantQueue, count: int, rows: int) -> None:
         """Bring the totals in line after queries came to a variant's queue or left it."""

@@ -11,6 +11,11 @@ from controlplane.startup.example_rest import ALL_THERE, FIRST, RestOfExample
 from variants.zoo.digits import MODELS
 
 WAIT_S = 20.0
+SAYS = """
+import json
+def say(message):
+    print(json.dumps({"step": "store", "done": 1, "total": 1, "message": message}), flush=True)
+"""
 
 
 class Played:
@@ -19,7 +24,7 @@ class Played:
     def __init__(self, folder: Path, code: str) -> None:
         self.told: list[str] = []
         self.warned: list[str] = []
-        command = (sys.executable, "-c", textwrap.dedent(code))
+        command = (sys.executable, "-c", SAYS + textwrap.dedent(code))
         self.rest = RestOfExample(load_settings(state_dir=folder), command)
 
     def begin(self) -> None:
@@ -48,9 +53,9 @@ def test_each_model_is_told_when_it_answers(tmp_path: Path) -> None:
     played = Played(
         tmp_path,
         """
-        import json, os, sys
+        import os, sys
         print("a library's remark")
-        print(json.dumps({"message": os.environ["MODELLESS_STATE_DIR"]}), flush=True)
+        say(os.environ["MODELLESS_STATE_DIR"])
         """,
     )
     played.begin()
@@ -74,10 +79,10 @@ def test_an_end_ends_it_with_all_that_it_started_and_says_nothing(tmp_path: Path
     played = Played(
         tmp_path,
         """
-        import json, os, signal, subprocess, sys
+        import os, signal, subprocess, sys
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it does not end by itself
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        print(json.dumps({"message": f"{os.getpid()} {child.pid}"}), flush=True)
+        say(f"{os.getpid()} {child.pid}")
         child.wait()
         import time; time.sleep(600)
         """,
@@ -100,15 +105,15 @@ def test_the_child_ends_with_its_standard_input(tmp_path: Path) -> None:
     played = Played(
         tmp_path,
         """
-        import json, os, signal, threading, time
+        import os, signal, threading, time
         from controlplane.startup import example_rest
         signal.signal(signal.SIGTERM, example_rest._interrupt)
         threading.Thread(target=example_rest._end_with_input, daemon=True).start()
-        print(json.dumps({"message": str(os.getpid())}), flush=True)
+        say(str(os.getpid()))
         try:
             time.sleep(600)
         except KeyboardInterrupt:
-            print(json.dumps({"message": "cleaned up"}), flush=True)
+            say("cleaned up")
         """,
     )
     played.begin()
