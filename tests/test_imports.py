@@ -201,6 +201,26 @@ def test_every_package_is_installed() -> None:
     assert {name for name in listed if not (ROOT / name.replace(".", "/")).is_dir()} == set()
 
 
+def test_every_file_beside_the_code_is_installed() -> None:
+    import tomllib
+
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = setuptools["package-dir"]
+    installed = {
+        path
+        for package, patterns in setuptools["package-data"].items()
+        for pattern in patterns
+        for path in (ROOT / folders.get(package, package)).glob(pattern)
+    }
+    beside = {
+        path
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc")
+    }
+    assert {str(path.relative_to(ROOT)) for path in beside - installed} == set()
+
+
 def test_planner_knows_no_clock_disk_network_or_thread() -> None:
     wrong = {str(p.relative_to(ROOT)): imported(p) & IMPURE for p in files("planner")}
     assert {p: names for p, names in wrong.items() if names} == {}
