@@ -70,6 +70,11 @@ def led_by_another_cluster(owner: str, leader: str) -> bool:
     return own == other and bool(own_cluster and cluster) and cluster != own_cluster
 
 
+def cluster_of(owner: str) -> str:
+    """The Ray cluster in the name of who leads; "" where it says none."""
+    return _installation_and_cluster(owner)[1]
+
+
 def _installation_and_cluster(owner: str) -> tuple[str, str]:
     named = owner.split()
     return (named[0], named[2].partition(CLUSTER)[2]) if len(named) == 3 else ("", "")
