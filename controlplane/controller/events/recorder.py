@@ -23,6 +23,7 @@ from controlplane.controller.events.status_events import ENDED, StatusEvent, Tar
 from controlplane.controller.events.succession import (
     EVENTS_READ,
     PATIENCE_S,
+    TELLING,
     Past,
     missed,
     remembered,
@@ -88,7 +89,7 @@ class StatusRecorder:
             StateUnavailable: the catalog does not answer.
         """
         ticks = await asyncio.to_thread(self._catalog.ticks, 1)
-        events = await asyncio.to_thread(self._catalog.events, EVENTS_READ)
+        events = await asyncio.to_thread(self._catalog.events, EVENTS_READ, TELLING)
         past = self._past = remembered(epoch, plan, ticks, events, elsewhere=elsewhere)
         self._epoch, self._led_at_s = epoch, self._clock_s()
         self._gateways = Gateways(past.gateways, elsewhere=elsewhere)
