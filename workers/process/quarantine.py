@@ -367,10 +367,19 @@ def _settle(folder: Path, slot: Path, page: bytes) -> None:
             return
         with suppress(OSError):  # that it is there counts; what it says is for people
             record.write_text(text)
-        log.warning("a worker crashed on variant %s: %s", variant.hex(), text[:TRACE_LIMIT])
+        log.warning("a worker crashed on %s: %s", _named(folder, variant), text[:TRACE_LIMIT])
     for path in (*folder.glob(f"{token}.*"), folder / f".{token}.draft", slot):
         with suppress(OSError):
             path.unlink(missing_ok=True)
+
+
+def _named(folder: Path, variant: bytes) -> str:
+    """Task and variant, or its number where its name was not kept."""
+    try:
+        names = orjson.loads((folder / f"{variant.hex()}.name").read_bytes())
+        return f"{names['task']}/{names['variant']}"
+    except (OSError, ValueError, LookupError, TypeError):
+        return f"variant {variant.hex()}"
 
 
 def blamed(page: bytes, trace: str, out_of_memory: bool = False) -> set[bytes]:

@@ -169,6 +169,16 @@ def test_what_a_dead_process_left_blames(slot: bytes, trace: str, expected: set[
     assert blamed(slot, trace) == expected
 
 
+def test_a_crash_is_logged_with_the_name_of_what_crashed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / f"{KEY.hex()}.name").write_text('{"task": "digits", "variant": "mlp-v1-onnx-fp32"}')
+    (tmp_path / "one.slot").write_bytes(page(IDLE, KEY, OTHER))
+    ledger(tmp_path).close()
+    assert "a worker crashed on digits/mlp-v1-onnx-fp32: " in caplog.text
+    assert f"a worker crashed on variant {OTHER.hex()}: " in caplog.text
+
+
 def test_who_ran_when_memory_ran_out_is_blamed() -> None:
     assert blamed(page(KEY, OTHER), "", out_of_memory=True) == {KEY, OTHER}
     assert blamed(page(IDLE), "", out_of_memory=True) == set()
