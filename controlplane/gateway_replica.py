@@ -21,6 +21,7 @@ from workers.replica import (
     log_through_serve,
     node_name,
     node_zone,
+    session_name,
     take_priority,
 )
 
@@ -57,6 +58,7 @@ class GatewayReplica(Replaceable):
             store_of(settings),
             secret,
             keys_of_head=ask_client_keys if knows_keys_from_head(settings) else None,
+            cluster=session_name(),
         )
         gateway.prepare()
         return gateway

@@ -179,7 +179,7 @@ def _replaced(
     told = fleet.settings(gateways())
     if told is None:
         raise Conflict("no gateway says which settings it runs with; is it just starting?")
-    _refuse_other_secrets(settings, told.digests)
+    refuse_other_secrets(settings, told.digests)
     for name in keep({name: told.values[name] for name in KEPT if name in told.values}):
         warn(f"{PREFIX}{name.upper()} stays as it was at the start: that needs a down and an up")
     given = given_before(settings, but=KEPT)
@@ -271,16 +271,19 @@ def keep(values: Mapping[str, Any]) -> list[str]:
     return changed
 
 
-def _refuse_other_secrets(settings: Settings, digests: Mapping[str, str]) -> None:
+def refuse_other_secrets(settings: Settings, digests: Mapping[str, str]) -> None:
     """Secrets are told to all parts at once, or to none.
 
     Raises:
         Conflict: one has changed; it is named.
     """
+    from controlplane.cluster.sent_settings import TOKEN_SETTING, token_was_changed
     from workers.channel.secret import digest, read_secret
 
     secret = read_secret(settings.secret_path)
     for name in SECRETS:
+        if name == TOKEN_SETTING and token_was_changed(settings):
+            continue
         if name in digests and digest(secret, name, getattr(settings, name)) != digests[name]:
             raise Conflict(
                 f"{PREFIX}{name.upper()} is not what runs was started with: old and new parts would"
