@@ -161,7 +161,8 @@ class Executor(BatchRunner):
         if job.rows > replica.queue.max_batch:
             self._refuse_verdict(job, Verdict.TOO_MANY_ROWS)
             return
-        ready_ms = (replica.started_s + replica.spec.load_s) * 1000
+        load_s = self.usage.load_pace * replica.spec.load_s
+        ready_ms = (replica.started_s + load_s) * 1000
         done_ms = max(ready_ms, job.arrived_ms) + replica.queue.latency_ms(job.rows)
         if done_ms > job.deadline_ms or len(replica.waiting) >= MAX_WAITING:
             self._refuse(job.responder, job.request_id, ReplyCode.COLD, "it is still loading")
