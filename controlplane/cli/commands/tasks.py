@@ -20,9 +20,10 @@ from controlplane.cli.render import (
     tensor,
     usd_per_million,
 )
+from controlplane.wrong_values import as_share
 from planner.sentences import defaults_refuse
 from variants.errors import InvalidInput
-from variants.figures import accuracy_floor, counted, figure, read_number, some_of
+from variants.figures import accuracy_floor, counted, grouped, read_number, some_of
 from variants.images import numbers_in
 from variants.types import Prefer
 
@@ -83,7 +84,7 @@ def set_defaults(
     if latency_ms is not None:
         change["latency_ms"] = latency_ms
     if accuracy is not None:
-        change["accuracy"] = _number_or_any(accuracy, "--accuracy")
+        change["accuracy"] = _share_or_any(accuracy)
     if cost is not None:
         change["cost"] = _number_or_any(cost, "--cost")
     if prefer is not None:
@@ -249,6 +250,22 @@ def _number_or_any(text: str, option: str) -> float | None:
     return number
 
 
+def _share_or_any(text: str) -> float | None:
+    """The accuracy that a text is; None for ``any``.
+
+    Raises:
+        InvalidInput: it is neither; 97 is told how 97 % is written.
+    """
+    try:
+        share = _number_or_any(text, "--accuracy")
+    except InvalidInput:
+        share = nan
+    if share is None or 0 <= share <= 1:
+        return share
+    said = f"--accuracy must be from 0 to 1{as_share('accuracy')}, or 'any', not {text[:40]!r}"
+    raise InvalidInput(said)
+
+
 def _image_change(mean: str | None, std: str | None) -> dict[str, list[float]]:
     """
     Raises:
@@ -283,7 +300,7 @@ def _numbers(values: list[float]) -> str:
 def slo_words(slo: Mapping[str, Any]) -> str:
     """Defaults in one line: ``unless asked otherwise within 50 ms, accuracy any, ...``."""
     return (
-        f"unless asked otherwise within {_ms(slo['latency_ms'])} ms, "
+        f"unless asked otherwise within {grouped(slo['latency_ms'])} ms, "
         f"accuracy {_floor(slo['accuracy'])}, "
         f"cost {_ceiling(slo['cost'])}, preferred is {slo['prefer']}"
     )
@@ -307,12 +324,6 @@ def _ceiling(usd_per_1k: float | None) -> str:
     return f"at most {usd_per_million(usd_per_1k)} USD per million queries"
 
 
-def _ms(value: float) -> str:
-    """``1,000``, ``0.25``."""
-    whole, point, decimals = figure(value, 3).partition(".")
-    return f"{int(whole):,}{point}{decimals}"
-
-
 def _task_details(row: Row) -> None:
     slo = row["slo"]
     details(
@@ -322,7 +333,7 @@ def _task_details(row: Row) -> None:
             ("outputs", ", ".join(map(tensor, row["outputs"]))),
             ("labels", ", ".join(row["labels"]) or "-"),
             ("metric", f"{row['metric']}: {row['accuracy_means']}"),
-            ("latency", f"{_ms(slo['latency_ms'])} ms unless asked otherwise"),
+            ("latency", f"{grouped(slo['latency_ms'])} ms unless asked otherwise"),
             ("accuracy", _floor(slo["accuracy"])),
             ("cost", _ceiling(slo["cost"])),
             ("prefer", slo["prefer"]),
