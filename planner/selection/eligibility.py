@@ -17,17 +17,19 @@ The rule has four parts, from what changes least to what changes most:
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from math import inf, isnan, nan
+from math import inf, isnan, nan, nextafter
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from planner.eviction.query_rates import QueryRates
+from planner.forecasting.demand import slo_class
 from planner.selection.load_balancing import least_busy
 from planner.types import (
     Candidate,
     Demand,
     ProfileKey,
     Query,
+    RefusalCode,
     Snapshot,
     TaskView,
     WorkerReport,
@@ -81,6 +83,15 @@ LATE, COLD, AVOIDED, QUEUE = Obstacle.LATE, Obstacle.COLD, Obstacle.AVOIDED, Obs
 
 FEASIBLE = LATE
 """From this obstacle on, a candidate would answer on an idle worker that has it loaded."""
+MAY_BE_IN_VAIN = frozenset(
+    {
+        RefusalCode.TASK_NOT_FOUND,
+        RefusalCode.VARIANT_NOT_FOUND,
+        RefusalCode.SLO_INFEASIBLE,
+        RefusalCode.NO_WORKERS,
+    }
+)
+"""Refusals of queries that perhaps no variant could answer, whatever the plan."""
 
 
 class Finding(NamedTuple):
@@ -205,6 +216,49 @@ def able(
 def without_slo(query: Query) -> Query:
     """The same query with no floor, ceiling or deadline: what only has to be able to run."""
     return query._replace(accuracy=None, cost=None, latency_ms=inf)
+
+
+def in_vain(query: Query, snapshot: Snapshot) -> bool:
+    """Whether no variant could ever answer a query, however long it waited and whatever it paid: it
+    asks for more rows than any batch has, or for more accuracy than there is, and no plan helps."""
+    view = snapshot.tasks.get(query.task)
+    candidates = () if view is None else view.pinned_to(query.variant)
+    floor = None if query.best_effort else query.accuracy
+    needs = without_slo(query)._replace(accuracy=floor)
+    obstacle = profile_rule(needs, snapshot.transport_ms)
+    return all(obstacle(candidate) is not None for candidate in candidates)
+
+
+def counts_for_ms(query: Query, snapshot: Snapshot) -> float:
+    """The latency SLO in ms for which a query counts as demand: its own, unless no variant that is
+    loaded somewhere or could be keeps that. Then it is less than the class of what can be kept.
+
+    The class of an SLO is planned for by the tightest one in it, and where nothing keeps that, not
+    at all: a client who asks for 5 ms where 6 are needed would take the workers from who asks for
+    9. Such queries stay demand, because another device kind or another profile may keep their time.
+
+    A query of many rows, whose batch takes so many times longer than a row, counts as rows with so
+    much less time.
+    """
+    asked_ms = query.latency_ms
+    view = snapshot.tasks.get(query.task)
+    if view is None:
+        return asked_ms
+    obstacle = profile_rule(query._replace(cost=None, latency_ms=inf))
+    able = [
+        candidate.table.ms
+        for candidate in view.pinned_to(query.variant)
+        if (candidate.ready or candidate.hosts) and obstacle(candidate) is None
+    ]
+    if not able:
+        return asked_ms
+    needed_ms = min(ms[query.rows] for ms in able) + snapshot.transport_ms
+    if asked_ms >= needed_ms:
+        return asked_ms
+    row_ms = min(ms[1] for ms in able) + snapshot.transport_ms
+    as_row_ms = asked_ms * row_ms / needed_ms
+    step_ms, _ = slo_class(row_ms, None, ())
+    return as_row_ms if as_row_ms < step_ms else nextafter(step_ms, 0.0)
 
 
 def kept_out(worker: WorkerReport) -> frozenset[VariantKey]:
