@@ -11,7 +11,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cluster.replica_arguments import SentSettings
+from controlplane.cluster.replica_arguments import SentSettings, ToldSettings
 from controlplane.gateway.listening import somebody_listens
 from workers.process.niceness import aside
 from workers.replica import (
@@ -70,9 +70,9 @@ class GatewayReplica(Replaceable):
                 await self._gateway.start()
                 self._started = True
 
-    async def settings_of_start(self) -> SentSettings:
+    async def settings_of_start(self) -> ToldSettings:
         """What this gateway was told of the settings as it started."""
-        return self._sent
+        return ToldSettings(self._sent)
 
     async def check_health(self) -> None:
         self._check_stays()

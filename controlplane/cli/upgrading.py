@@ -193,7 +193,7 @@ def _replaced(
     note_given(settings, given | given_here())
     with step("Catalog") as done:
         done(migrated(settings))
-    err.print(f"  To be: modelless {release()}, {_changes(settings, told.values)}", soft_wrap=True)
+    err.print(f"  To be: modelless {release()}, {changes(settings, told.values)}", soft_wrap=True)
     catalog = open_catalog(settings.catalog_url)
     live_url = settings.live_url
     try:
@@ -237,15 +237,18 @@ def _serving() -> "Serving":
         raise ClusterUnavailable(error.message) from error
 
 
-def _changes(settings: Settings, told: Mapping[str, Any]) -> str:
+def changes(settings: Settings, told: Mapping[str, Any]) -> str:
     """Which settings are others than a gateway was started with, in words."""
     from controlplane.cluster.sent_settings import describe
 
     now = describe(settings, None).values
+    usual = {name: field.default for name, field in Settings.model_fields.items()}
+    # A setting that what runs did not have yet was as it is by default.
+    before = {name: told.get(name, usual.get(name)) for name in now}
     changed = [
-        f"{PREFIX}{name.upper()} {_shown(told.get(name))} -> {_shown(now[name])}"
+        f"{PREFIX}{name.upper()} {_shown(before[name])} -> {_shown(now[name])}"
         for name in sorted(now)
-        if now[name] != told.get(name)
+        if now[name] != before[name]
     ]
     return f"and {', '.join(changed)}" if changed else "with the same settings"
 
