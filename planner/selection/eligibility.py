@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from planner.eviction.query_rates import QueryRates
-from planner.forecasting.demand import slo_class
+from planner.forecasting.demand import SERIES_MS, slo_class
 from planner.selection.load_balancing import least_busy
 from planner.types import (
     Candidate,
@@ -231,34 +231,48 @@ def in_vain(query: Query, snapshot: Snapshot) -> bool:
 
 def counts_for_ms(query: Query, snapshot: Snapshot) -> float:
     """The latency SLO in ms for which a query counts as demand: its own, unless no variant that is
-    loaded somewhere or could be keeps that. Then it is less than the class of what can be kept.
+    loaded somewhere or could be keeps that, or none costs so little. Then it is less than the class
+    of what can be kept.
 
     The class of an SLO is planned for by the tightest one in it, and where nothing keeps that, not
     at all: a client who asks for 5 ms where 6 are needed would take the workers from who asks for
-    9. Such queries stay demand, because another device kind or another profile may keep their time.
+    9. And classes know no price: for a client who would pay less than any variant costs workers
+    would be held, and more of them started, that never answer it. Such queries stay demand, because
+    another device kind or another profile may keep their time.
 
     A query of many rows, whose batch takes so many times longer than a row, counts as rows with so
-    much less time.
+    much less time. One that would pay a half counts as one with half of the time that is needed, as
+    prices are of time.
     """
     asked_ms = query.latency_ms
     view = snapshot.tasks.get(query.task)
     if view is None:
         return asked_ms
     obstacle = profile_rule(query._replace(cost=None, latency_ms=inf))
-    able = [
-        candidate.table.ms
-        for candidate in view.pinned_to(query.variant)
-        if (candidate.ready or candidate.hosts) and obstacle(candidate) is None
-    ]
-    if not able:
+    fitting = [each for each in view.pinned_to(query.variant) if obstacle(each) is None]
+    if not fitting:
         return asked_ms
-    needed_ms = min(ms[query.rows] for ms in able) + snapshot.transport_ms
-    if asked_ms >= needed_ms:
+    # Under best effort it is answered whatever it costs.
+    ceiling = inf if query.cost is None or query.best_effort else query.cost
+    if affordable := [each for each in fitting if each.price_usd_per_1k <= ceiling]:
+        able = _with_workers(affordable)
+        if not able:  # nothing but the demand itself has workers of its kind started
+            return asked_ms
+        needed_ms = min(each.table.ms[query.rows] for each in able) + snapshot.transport_ms
+        kept, fitting = asked_ms / needed_ms, _with_workers(fitting)
+    else:
+        kept = ceiling / min(each.price_usd_per_1k for each in fitting)
+    if kept >= 1.0:
         return asked_ms
-    row_ms = min(ms[1] for ms in able) + snapshot.transport_ms
-    as_row_ms = asked_ms * row_ms / needed_ms
+    row_ms = min(each.table.ms[1] for each in fitting) + snapshot.transport_ms
+    as_row_ms = max(kept * row_ms, SERIES_MS[0])
     step_ms, _ = slo_class(row_ms, None, ())
     return as_row_ms if as_row_ms < step_ms else nextafter(step_ms, 0.0)
+
+
+def _with_workers(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Those that some worker holds or could load."""
+    return [candidate for candidate in candidates if candidate.ready or candidate.hosts]
 
 
 def kept_out(worker: WorkerReport) -> frozenset[VariantKey]:

@@ -54,17 +54,17 @@ class Demand:
         accuracy than there is. What another worker, another device kind or a load would help stays
         demand, because that is what plans are made for. So does what takes too long or costs too
         much: a profile says so, which may be wrong, and is found out because it is asked for. But
-        what takes too long counts apart (``too_tight``).
+        that counts apart (``out_of_reach``).
         """
         if not in_vain(query, self._snapshot_for(query)):
-            self.too_tight(query)
+            self.out_of_reach(query)
             return
         variant = self._answering(query) if query.of_some_versions else query.variant
         key = (query.task, query.latency_ms, query.accuracy, variant)
         self._take_out(key, query.rows)
 
-    def too_tight(self, query: Query) -> None:
-        """Count a query whose time no variant can keep apart from those that have enough of it
+    def out_of_reach(self, query: Query) -> None:
+        """Count a query whose time or price no variant can keep apart from those that can be met
         (``planner.selection.eligibility.counts_for_ms``)."""
         latency_ms = counts_for_ms(query, self._snapshot_for(query))
         if latency_ms != query.latency_ms:

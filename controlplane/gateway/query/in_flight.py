@@ -138,7 +138,7 @@ class InFlight(OneAnswer):
             self._turned_down(found)
             return
         if not found.meets_slo and not self.tries:
-            path.demand.too_tight(query)
+            path.demand.out_of_reach(query)
         modest = path.leaving_room(query, found, now_ms)
         if modest is None:
             self.fail(Overloaded(OTHERS_FIRST))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from planner.forecasting.demand import slo_class
+from planner.forecasting.demand import SERIES_MS, slo_class
 from planner.selection.eligibility import counts_for_ms, in_vain
 from planner.types import Query
 from tests.planner.builders import (
@@ -44,7 +44,8 @@ def asks(latency_ms: float, rows: int = 1, **fields: Any) -> Query:
         (asks(96.0, rows=8), 96.0),
         (asks(48.0, rows=8), 48.0 / 8),
         (asks(90.0, rows=8), nextafter(10.0, 0.0)),
-        (asks(11.9, cost=1e-12), nextafter(10.0, 0.0)),  # what is too dear may be too tight
+        (asks(12.0, cost=1e-12), SERIES_MS[0]),  # nothing is so cheap: no time would be enough
+        (asks(11.9, cost=1e-12, best_effort=True), nextafter(10.0, 0.0)),
         (asks(11.9, accuracy=0.95), 11.9),  # nothing is so accurate: no time would be enough
     ],
 )
