@@ -7,8 +7,9 @@ workers of a kind corrects it: gateways and plans take it into the catalog that 
 
 from math import log2
 
-FEW_LOADS_S = 1.0
-"""So much loading counts as it was profiled, so that the first loads do not decide."""
+FEW_LOADS_S = 5.0
+"""So much loading counts as it was profiled, so that neither the first loads decide for all
+variants of a kind, nor one whose own profile is far off."""
 FURTHEST = 4
 """The exponent that a pace has at most, up or down."""
 
