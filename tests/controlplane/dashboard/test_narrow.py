@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.views.history import slot_of
+from controlplane.views.service_status import slo_report
 from tests.controlplane.builders import CPU, DIGITS, digest, variant
 from tests.controlplane.dashboard.driven import Driven
 from tests.controlplane.dashboard.served import Page
@@ -143,6 +144,20 @@ def test_numbers_of_tasks_stand_below_each_other_on_a_phone(page: Page, tmp_path
         )
         assert tab.value("document.documentElement.scrollWidth") == 390
     assert 1 < len(set(lefts)) <= 4
+
+
+@pytest.mark.parametrize("width", [761, 780, 901, 1180])
+def test_numbers_of_tasks_stay_within_their_card(page: Page, tmp_path: Path, width: int) -> None:
+    ended = {"met": 99_000, "missed": 1_800, "errors": {"OVERLOADED": 3_100, "SLO_INFEASIBLE": 40}}
+    told = {"seconds": 60.0, "tasks": {"digits": ended}}
+    page.live.slo = slo_report([{"counted_s": 7_200.0, "tasks": {"digits": ended}, "lately": told}])
+    with Driven(tmp_path, width=width) as tab:
+        tab.open(page.url)
+        tab.wait_for("$('queries').querySelector('tbody td') != null")
+        assert tab.value(
+            "$('queries').querySelector('table').getBoundingClientRect().right"
+            " <= $('queries').getBoundingClientRect().right + 1"
+        )
 
 
 def test_columns_of_canaries_are_apart(page: Page, tmp_path: Path) -> None:
