@@ -11,7 +11,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cluster.replica_arguments import SentSettings
+from controlplane.cluster.replica_arguments import SentSettings, ToldSettings
 from controlplane.gateway.listening import somebody_listens
 from workers.process.niceness import aside
 from workers.replica import (
@@ -21,6 +21,7 @@ from workers.replica import (
     log_through_serve,
     node_name,
     node_zone,
+    session_name,
     take_priority,
 )
 
@@ -57,6 +58,7 @@ class GatewayReplica(Replaceable):
             store_of(settings),
             secret,
             keys_of_head=ask_client_keys if knows_keys_from_head(settings) else None,
+            cluster=session_name(),
         )
         gateway.prepare()
         return gateway
@@ -68,9 +70,9 @@ class GatewayReplica(Replaceable):
                 await self._gateway.start()
                 self._started = True
 
-    async def settings_of_start(self) -> SentSettings:
+    async def settings_of_start(self) -> ToldSettings:
         """What this gateway was told of the settings as it started."""
-        return self._sent
+        return ToldSettings(self._sent)
 
     async def check_health(self) -> None:
         self._check_stays()

@@ -305,7 +305,8 @@ class Settings(GivenSettings):
         counted: dict[str, object] = {}
         if self.slices or self.all_gpus or self._source is Source.FOUND:
             text = self._written() or self.slices
-            counted |= {"slices": text, "workers": 0, "cores": 0, "gpus": -1}
+            # Who reads the kinds reads no number of workers; builds before took none below 1.
+            counted |= {"slices": text, "workers": 1, "cores": 0, "gpus": -1}
         else:
             counted["gpus"] = 0
             counted |= {"cores": self.all_cores, "workers": self.kinds[0].most}

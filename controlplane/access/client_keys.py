@@ -4,14 +4,15 @@ A line is a name, a key or its digest (``sha256:`` and 64 hexadecimal digits), a
 the weight: ``shop sha256:9f86d0... weight=2``. While a client changes from one key to another, it
 has both, by two digests with a comma between. What follows a ``#`` behind a space is for people. A
 key opens the inference routes and nothing else, or with ``role=metrics`` the metrics and nothing
-else; it is no operator's token.
+else. The line ``api-token`` with ``role=operator`` is the operator's token while it is changed, and
+afterwards: it counts in place of ``MODELLESS_API_TOKEN``, which is read at the start alone.
 """
 
 import fcntl
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from hashlib import sha256
@@ -25,6 +26,8 @@ from variants.types import NAME
 
 FILE = "client-keys"
 """In the state directory, where no setting names another."""
+TOKEN = "api-token"  # noqa: S105 - a name
+"""The name of the operator's token in the file, where it was changed."""
 LEAST_KEY = 16
 """The least number of characters of a key that others may try to guess."""
 MOST_KEYS = 4_096
@@ -41,6 +44,8 @@ class Role(StrEnum):
 
     QUERIES = "queries"
     METRICS = "metrics"
+    OPERATOR = "operator"
+    """Everything. Of this role is the token alone."""
 
 
 class KeysOfHead(NamedTuple):
@@ -110,6 +115,8 @@ def _keys_of(words: list[str], at: str) -> list[ClientKey]:
     if not 2 <= len(words) <= 3:
         raise InvalidInput(f"{at}: a line is a name, a key or its digest, and perhaps weight=N")
     weight, role = _weight_and_role(words[2:], at)
+    if role is Role.OPERATOR and name != TOKEN:
+        raise InvalidInput(f"{at}: only the line {TOKEN!r} has the role {Role.OPERATOR}")
     secret = words[1]
     if _DIGEST.fullmatch(secret) or _TWO.fullmatch(secret):
         digests = map(bytes.fromhex, _DIGEST.findall(secret))
@@ -124,8 +131,9 @@ def _keys_of(words: list[str], at: str) -> list[ClientKey]:
 def _weight_and_role(words: list[str], at: str) -> tuple[float, Role]:
     if words in ([], [_ROLE + Role.QUERIES]):
         return 1.0, Role.QUERIES
-    if words == [_ROLE + Role.METRICS]:
-        return 1.0, Role.METRICS
+    for role in (Role.METRICS, Role.OPERATOR):
+        if words == [_ROLE + role]:
+            return 1.0, role
     if not words[0].startswith(_WEIGHT):
         raise InvalidInput(f"{at}: the third word is neither weight=N nor role=metrics")
     return weight_of(words[0].removeprefix(_WEIGHT), at), Role.QUERIES
@@ -187,6 +195,11 @@ def add(path: Path, name: str, weight: float = 1.0, role: Role = Role.QUERIES) -
         Conflict: there is such a key.
     """
     check_name(name, "the new key")
+    if name == TOKEN or role is Role.OPERATOR:
+        raise InvalidInput(
+            f"the operator's token is MODELLESS_API_TOKEN; `modelless keys rotate {TOKEN}` makes"
+            " another one"
+        )
     weight = weight_of(str(weight), "the new key")
     if role is Role.METRICS and weight != 1.0:
         raise InvalidInput("a key that reads metrics asks no queries, so it has no weight")
@@ -227,6 +240,64 @@ def rotate(path: Path, name: str) -> str:
         parsed(longer, str(path))
         _write(path, longer.encode())
     return key
+
+
+def rotate_token(path: Path, token: str) -> str:
+    """Make a second token for the operator, and return it; the first one stays until
+    ``end_rotation``.
+
+    Args:
+        token: ``MODELLESS_API_TOKEN``, which is the first one where the file has none yet.
+
+    Raises:
+        InvalidInput: there is no token, or the file is wrong, or cannot be written.
+        Conflict: there are two already, or a client's key is called so.
+    """
+    with _alone(path):
+        text = text_of(path)
+        known = [key for key in parsed(text, str(path)) if key.name == TOKEN]
+        if any(key.role is not Role.OPERATOR for key in known):
+            raise Conflict(f"a client's key is called {TOKEN!r}; give it another name first")
+        if not known:
+            if not token:
+                raise InvalidInput("there is no token to change: MODELLESS_API_TOKEN is empty here")
+            line = f"{TOKEN} {_written(digest_of(token.encode()))} {_ROLE}{Role.OPERATOR}"
+            longer = f"{text.rstrip()}\n{line}\n".lstrip("\n")
+            parsed(longer, str(path))
+            _write(path, longer.encode())
+    return rotate(path, TOKEN)
+
+
+def tokens_in(keys: Iterable[ClientKey]) -> frozenset[bytes]:
+    """The digests of the operator's tokens that hold in place of the setting's; none where that
+    holds."""
+    return frozenset(key.digest for key in keys if key.role is Role.OPERATOR)
+
+
+def takes_token(path: Path, token: str) -> bool | None:
+    """Whether the file has this one of the operator's tokens; None where it has none at all, or
+    cannot be read, so that the setting counts."""
+    try:
+        tokens = tokens_in(read(path))
+    except InvalidInput:
+        return None
+    return digest_of(token.encode()) in tokens if tokens else None
+
+
+def token_fault(path: Path, token: str) -> str:
+    """Why who goes by this token would be refused; empty where nobody would.
+
+    Raises:
+        InvalidInput: the file cannot be read, or a line is wrong.
+    """
+    tokens = tokens_in(read(path))
+    if not tokens or digest_of(token.encode()) in tokens:
+        return ""
+    return (
+        f"MODELLESS_API_TOKEN is not the token that `modelless keys rotate {TOKEN}` made, which"
+        f" gateways go by: set it to that one, or have the setting count again with `modelless keys"
+        f" remove {TOKEN}`"
+    )
 
 
 def end_rotation(path: Path, name: str) -> None:
@@ -289,8 +360,15 @@ def _with_secret(text: str, name: str, secret: str) -> str:
 
 def without_secrets(text: str) -> str:
     """The text of a file with digests in place of keys, and without lines that are wrong: what
-    stands in the place of a name may be a key."""
-    return "".join(f"{_without_key(line)}\n" for line in text.splitlines())
+    stands in the place of a name may be a key. The operator's token is left out, as it would hold
+    wherever the file is put back."""
+    lines = (_without_key(line) for line in text.splitlines())
+    return "".join(f"{line}\n" for line in lines if not _is_token(line))
+
+
+def _is_token(line: str) -> bool:
+    words = _words(line)
+    return words[:1] == [TOKEN] and words[2:] == [_ROLE + Role.OPERATOR]
 
 
 def _without_key(line: str) -> str:

@@ -179,7 +179,7 @@ def _replaced(
     told = fleet.settings(gateways())
     if told is None:
         raise Conflict("no gateway says which settings it runs with; is it just starting?")
-    _refuse_other_secrets(settings, told.digests)
+    refuse_other_secrets(settings, told.digests)
     for name in keep({name: told.values[name] for name in KEPT if name in told.values}):
         warn(f"{PREFIX}{name.upper()} stays as it was at the start: that needs a down and an up")
     given = given_before(settings, but=KEPT)
@@ -193,7 +193,7 @@ def _replaced(
     note_given(settings, given | given_here())
     with step("Catalog") as done:
         done(migrated(settings))
-    err.print(f"  To be: modelless {release()}, {_changes(settings, told.values)}", soft_wrap=True)
+    err.print(f"  To be: modelless {release()}, {changes(settings, told.values)}", soft_wrap=True)
     catalog = open_catalog(settings.catalog_url)
     live_url = settings.live_url
     try:
@@ -237,15 +237,18 @@ def _serving() -> "Serving":
         raise ClusterUnavailable(error.message) from error
 
 
-def _changes(settings: Settings, told: Mapping[str, Any]) -> str:
+def changes(settings: Settings, told: Mapping[str, Any]) -> str:
     """Which settings are others than a gateway was started with, in words."""
     from controlplane.cluster.sent_settings import describe
 
     now = describe(settings, None).values
+    usual = {name: field.default for name, field in Settings.model_fields.items()}
+    # A setting that what runs did not have yet was as it is by default.
+    before = {name: told.get(name, usual.get(name)) for name in now}
     changed = [
-        f"{PREFIX}{name.upper()} {_shown(told.get(name))} -> {_shown(now[name])}"
+        f"{PREFIX}{name.upper()} {_shown(before[name])} -> {_shown(now[name])}"
         for name in sorted(now)
-        if now[name] != told.get(name)
+        if now[name] != before[name]
     ]
     return f"and {', '.join(changed)}" if changed else "with the same settings"
 
@@ -271,16 +274,19 @@ def keep(values: Mapping[str, Any]) -> list[str]:
     return changed
 
 
-def _refuse_other_secrets(settings: Settings, digests: Mapping[str, str]) -> None:
+def refuse_other_secrets(settings: Settings, digests: Mapping[str, str]) -> None:
     """Secrets are told to all parts at once, or to none.
 
     Raises:
         Conflict: one has changed; it is named.
     """
+    from controlplane.cluster.sent_settings import TOKEN_SETTING, token_was_changed
     from workers.channel.secret import digest, read_secret
 
     secret = read_secret(settings.secret_path)
     for name in SECRETS:
+        if name == TOKEN_SETTING and token_was_changed(settings):
+            continue
         if name in digests and digest(secret, name, getattr(settings, name)) != digests[name]:
             raise Conflict(
                 f"{PREFIX}{name.upper()} is not what runs was started with: old and new parts would"

@@ -45,6 +45,8 @@ class HeadSecrets:
     """The secret of the tensor channel."""
     settings: Mapping[str, str] = field(repr=False)
     """Every setting that is a secret, by name."""
+    token_changed: bool = False
+    """Whether the operator's token may be another one than the application was started with."""
 
 
 def is_home(settings: Settings) -> bool:

@@ -10,11 +10,12 @@ value refuses to start, and names the setting.
 
 import hmac
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from controlplane.access.client_keys import takes_token
 from controlplane.cluster.head import HeadSecrets, ask_secrets
 from controlplane.cluster.replica_arguments import SentSettings
 from controlplane.settings import LOCAL, SECRET_FILE, SECRETS, Settings, load_settings
@@ -27,6 +28,8 @@ from workers.channel.secret import (
     read_shared_secret,
     secret_here,
 )
+
+TOKEN_SETTING = "api_token"  # noqa: S105 - a name
 
 
 def send(settings: Settings) -> SentSettings:
@@ -94,7 +97,12 @@ def receive(
         secret = read_shared_secret(path, sent.secret, node)
     else:
         secret = ensure_secret(path)
-    if fault := disagreement(sent, describe(settings, secret if sent.secret else None)):
+    own = describe(settings, secret if sent.secret else None)
+    # A head of before says nothing of it.
+    changed = told is not None and getattr(told, "token_changed", False)
+    if changed or token_was_changed(settings):
+        own = replace(own, digests={**own.digests, **_of_token(sent)})
+    if fault := disagreement(sent, own):
         remedy = (
             _remedy(settings.state_dir)
             if fault.secret
@@ -107,9 +115,23 @@ def receive(
     return settings, secret
 
 
+def token_was_changed(settings: Settings) -> bool:
+    """Whether the operator's token is another one than before for gateways that run as well: it is
+    one of those in the file of keys, by which they go."""
+    return takes_token(settings.client_keys_path, settings.api_token) is True
+
+
+def _of_token(sent: SentSettings) -> dict[str, str]:
+    return {name: digest for name, digest in sent.digests.items() if name == TOKEN_SETTING}
+
+
 def secrets_of(settings: Settings, secret: bytes) -> HeadSecrets:
     """What the head tells the replicas of machines that do not see its state directory."""
-    return HeadSecrets(channel=secret, settings={name: getattr(settings, name) for name in SECRETS})
+    return HeadSecrets(
+        channel=secret,
+        settings={name: getattr(settings, name) for name in SECRETS},
+        token_changed=token_was_changed(settings),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from math import ceil, exp, inf
 from typing import Any, Protocol
 
 from controlplane.controller.events.journal import Journal
+from controlplane.controller.events.sightings import of_cluster
 from controlplane.settings import Settings
 from variants.container import usable_cores
 from variants.errors import ClusterUnavailable
@@ -214,7 +215,15 @@ class GatewayScaler:
     Ray Serve is told beside the loop's turns: it may take seconds to answer.
     """
 
-    def __init__(self, lever: Lever, journal: Journal, settings: Settings) -> None:
+    def __init__(
+        self, lever: Lever, journal: Journal, settings: Settings, cluster: str = ""
+    ) -> None:
+        """
+        Args:
+            cluster: whose gateways these are, as they report it; those of another Ray cluster of
+                the installation are not ours to count, nor to stop.
+        """
+        self._cluster = cluster
         self._lever = lever
         self._journal = journal
         self._scaling = GatewayScaling(*bounds(settings))
@@ -232,7 +241,8 @@ class GatewayScaler:
         something already; a failure is tried again later."""
         if self._telling is not None and not self._telling.done():
             return
-        target = self._scaling.look(reports, now_s, replacing=replacing, frozen=frozen)
+        own = of_cluster(reports, self._cluster)
+        target = self._scaling.look(own, now_s, replacing=replacing, frozen=frozen)
         if target is not None:
             self._telling = asyncio.create_task(self._tell(target))
 

@@ -42,6 +42,7 @@ from controlplane.controller.nodes.kinds_now import Applications
 from controlplane.controller.nodes.node_counts import NodeAutoscaler, NodeCounts
 from controlplane.controller.nodes.node_watch import NodeWatch
 from controlplane.controller.other_installations import (
+    cluster_of,
     led_by_another_cluster,
     may_be_behind_s,
     until_alone,
@@ -142,7 +143,8 @@ class ControlLoop:
         self._canaries = CanaryWatch(catalog, live, self._journal, clock_s, wall_s)
         self._accuracy = AccuracyWatch(catalog, self._journal, wall_s, settings.trust_feedback)
         self._roster = Roster(cluster, live, self._journal)
-        self._recorder = StatusRecorder(catalog, self._journal, clock_s)
+        here = cluster_of(owner)
+        self._recorder = StatusRecorder(catalog, self._journal, clock_s, here)
         self._leftovers = LeftoverArtifacts(catalog, store, self._journal.tell, notes_of(settings))
         self._abandoned = AbandonedArtifacts(
             catalog, store, notes_of(settings), self._journal.tell, clock_s
@@ -158,7 +160,7 @@ class ControlLoop:
         checks = ProfileChecks(self._pool, self._journal, clock_s)
         self._reprofiling = Reprofiling(timestamp, catalog, self._journal, measuring_of, checks)
         self._rebuilds = Rebuilds(settings, self._journal.tell)
-        self._gateways = GatewayScaler(cluster, self._journal, settings)
+        self._gateways = GatewayScaler(cluster, self._journal, settings, here)
         self._headroom = HeadroomWatch(self._journal, shares_cores=not settings.ray_address)
         self._nodes = NodeWatch(cluster, live, self._journal, settings, kind_applications)
         self._node_counts = NodeCounts(autoscaler, live, self._journal, lambda: self.settings)

@@ -16,7 +16,7 @@ from socket import gethostname
 from time import sleep
 
 from controlplane.controller.events.journal import Journal
-from controlplane.controller.events.succession import RESTORED
+from controlplane.controller.events.succession import EVENTS_READ, RESTORED, TELLING
 from controlplane.live_state import LiveState, opened
 from variants.catalog.protocol import Catalog
 from variants.errors import StateUnavailable
@@ -36,7 +36,6 @@ CLAIM_S = 15
 AGAIN_S = 5.0
 CLUSTER = "@"
 """Before the cluster, in the name of who leads."""
-EVENTS_READ = 1_000
 
 
 def owner_of(secret: bytes, replica: str, cluster: str = "") -> str:
@@ -68,6 +67,11 @@ def led_by_another_cluster(owner: str, leader: str) -> bool:
     own, own_cluster = _installation_and_cluster(owner)
     other, cluster = _installation_and_cluster(leader)
     return own == other and bool(own_cluster and cluster) and cluster != own_cluster
+
+
+def cluster_of(owner: str) -> str:
+    """The Ray cluster in the name of who leads; "" where it says none."""
+    return _installation_and_cluster(owner)[1]
 
 
 def _installation_and_cluster(owner: str) -> tuple[str, str]:
@@ -184,7 +188,7 @@ def other_installation(
     if not newest:
         return None
     heard_s = now_s - datetime.fromisoformat(newest[0].at).timestamp()
-    events = catalog.events(EVENTS_READ)
+    events = catalog.events(EVENTS_READ, TELLING)
     told = (one for one in events if one.kind.startswith("controller_") or one.kind == RESTORED)
     latest = next(told, None)
     if latest is not None and latest.kind == RESTORED and newest[0].at <= latest.at:

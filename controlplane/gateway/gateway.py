@@ -88,7 +88,13 @@ class Gateway:
         secret: bytes,
         limits: ClientLimits | None = None,
         keys_of_head: Callable[[], KeysOfHead] | None = None,
+        cluster: str = "",
     ) -> None:
+        """
+        Args:
+            cluster: the session of the Ray cluster that it runs on, by which control loops know
+                their own gateways.
+        """
         self.id = uuid4().hex[:12]
         self.settings = settings
         self.catalog = catalog
@@ -100,7 +106,7 @@ class Gateway:
         self.path.share = self.shares.take
         self._diversions = Diversions(self.path)
         self._loads = OnDemandLoads(self.known)
-        self._report = DemandReport(self.id, self.path, self.known)
+        self._report = DemandReport(self.id, self.path, self.known, cluster)
         self._siblings = Siblings(settings.run_dir, self.id, self.path.counters)
         self._feedback = Feedback(
             settings.run_dir, self.id, self.path.answers, self.path.counters, self.path.clock_ms,

@@ -140,7 +140,8 @@ class Supervisor:
         if settings.tls_cert:
             check(settings.tls_cert, settings.tls_key)
         prepare(settings)
-        client_keys.read(settings.client_keys_path)
+        if fault := client_keys.token_fault(settings.client_keys_path, settings.api_token):
+            raise InvalidInput(fault)
         try:
             lock = take_lock(settings.run_dir / "up.lock")
         except OSError as error:

@@ -67,10 +67,12 @@ def lock(connection: Connection, name: str) -> None:
 
 def append(
     connection: Connection, table: Table, counter: str, rows: list[dict[str, Any]], *, keep: int
-) -> None:
-    """Insert rows under the next numbers of a counter; only the newest ``keep`` rows stay."""
+) -> int:
+    """Insert rows under the next numbers of a counter; only the newest ``keep`` rows stay. The
+    number of the last one is returned."""
     newest = advance(connection, counter, len(rows))
     first = newest - len(rows) + 1
     numbered = [row | {"seq": seq} for seq, row in enumerate(rows, start=first)]
     connection.execute(insert(table), numbered)
     connection.execute(delete(table).where(table.c.seq <= newest - keep))
+    return newest

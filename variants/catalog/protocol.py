@@ -38,8 +38,18 @@ from variants.types import (
 )
 
 PLANS_KEPT = 1_000
+PLAN_PARTS_KEPT = 500_000
+"""Placements and routes, of some 200 bytes each, that plans may have together: of a large
+installation fewer of them are kept. What plans by reads the newest alone."""
 TICKS_KEPT = 1_000
+TICK_BYTES_KEPT = 64 * 2**20
+"""What records of turns may take together."""
+LEAST_KEPT = 20
+"""So many plans, and records of turns, are kept however large they are."""
 EVENTS_KEPT = 10_000
+RARE_EVENTS_KEPT = 50_000
+"""The newest so many events, without those of ``FREQUENT`` that are not among ``EVENTS_KEPT``: each
+worker that starts tells of all that it loads, and a few of them would push out all else."""
 MOST_PEAKS = 1_000
 """Declared peaks that a catalog holds."""
 MOST_RULES = 1_000

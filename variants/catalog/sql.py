@@ -26,7 +26,17 @@ from variants.catalog import counters, tables
 from variants.catalog.changes import advance_revision
 from variants.catalog.database import BUSY_TIMEOUT_S, is_newest
 from variants.catalog.memory import MemoryCatalog
-from variants.catalog.protocol import EVENTS_KEPT, PLANS_KEPT, TICKS_KEPT, Catalog, Marks
+from variants.catalog.protocol import (
+    EVENTS_KEPT,
+    LEAST_KEPT,
+    PLAN_PARTS_KEPT,
+    PLANS_KEPT,
+    RARE_EVENTS_KEPT,
+    TICK_BYTES_KEPT,
+    TICKS_KEPT,
+    Catalog,
+    Marks,
+)
 from variants.catalog.removal import check_number
 from variants.catalog.rows import plan_row, read_plan, read_task, task_row, variant_row, version_row
 from variants.catalog.sql_canaries import note_live
@@ -40,6 +50,7 @@ from variants.catalog.validity.registrations import check_conflicts, check_regis
 from variants.errors import StaleEpoch
 from variants.types import (
     ALL_EVENTS,
+    FREQUENT,
     CatalogSnapshot,
     DeviceKindName,
     Event,
@@ -180,8 +191,10 @@ class SqlCatalog(SqlProfileTables):
                 plan, version=counters.advance(connection, "plan"), workers=dict(plan.workers)
             )
             connection.execute(insert(tables.plans), plan_row(stored))
+            parts = max(1, len(stored.placements) + len(stored.routes))
+            keep = min(PLANS_KEPT, max(LEAST_KEPT, PLAN_PARTS_KEPT // parts))
             connection.execute(
-                delete(tables.plans).where(tables.plans.c.version <= stored.version - PLANS_KEPT)
+                delete(tables.plans).where(tables.plans.c.version <= stored.version - keep)
             )
             return stored
 
@@ -193,9 +206,11 @@ class SqlCatalog(SqlProfileTables):
             return read_plan(row) if row else None
 
     def add_tick(self, record: TickRecord) -> None:
-        row = {"plan_version": record.plan_version, "at": record.at, "body": plain_body(record)}
+        body, size = plain_body(record)
+        row = {"plan_version": record.plan_version, "at": record.at, "body": body}
+        keep = min(TICKS_KEPT, max(LEAST_KEPT, TICK_BYTES_KEPT // size))
         with self._transaction(self._writer) as connection:
-            counters.append(connection, tables.ticks, "tick", [row], keep=TICKS_KEPT)
+            counters.append(connection, tables.ticks, "tick", [row], keep=keep)
 
     def ticks(self, limit: int, *, changes: bool = False) -> tuple[TickRecord, ...]:
         with self._transaction(self._poller) as connection:
@@ -214,7 +229,12 @@ class SqlCatalog(SqlProfileTables):
             return
         rows = [asdict(event) for event in events]
         with self._transaction(self._writer) as connection:
-            counters.append(connection, tables.events, "event", rows, keep=EVENTS_KEPT)
+            kept = tables.events.c
+            keep = max(EVENTS_KEPT, RARE_EVENTS_KEPT)
+            newest = counters.append(connection, tables.events, "event", rows, keep=keep)
+            # Each is looked at once, when so many others have come after it.
+            passed = kept.seq.between(newest - EVENTS_KEPT - len(rows) + 1, newest - EVENTS_KEPT)
+            connection.execute(delete(tables.events).where(passed, kept.kind.in_(FREQUENT)))
 
     def events(self, limit: int, asked: EventFilter = ALL_EVENTS) -> tuple[Event, ...]:
         with self._transaction(self._poller) as connection:

@@ -11,7 +11,7 @@ imports from here.
 
 from variants.types.catalog import CatalogSnapshot, Registration
 from variants.types.devices import DeviceKind
-from variants.types.events import ALL_EVENTS, Event, EventFilter
+from variants.types.events import ALL_EVENTS, FREQUENT, Event, EventFilter
 from variants.types.models import ModelVersion, Precision, Stage, Variant
 from variants.types.names import (
     NAME,
@@ -50,6 +50,7 @@ from variants.types.tasks import (
 __all__ = [
     "ALL_EVENTS",
     "DEFAULT_LATENCY_MS",
+    "FREQUENT",
     "NAME",
     "PROFILE_BATCH_SIZES",
     "TYPE_UNIT",

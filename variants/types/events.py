@@ -2,6 +2,20 @@
 
 from dataclasses import dataclass
 
+FREQUENT = frozenset(
+    {
+        "evicted",
+        "loaded",
+        "loaded_on_demand",
+        "planned",
+        "profile_confirmed",
+        "profile_doubted",
+        "profile_measured",
+        "unloaded",
+    }
+)
+"""The kinds of which there may be one for each variant and worker, again and again."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:

@@ -61,6 +61,8 @@ CRASHES = 2
 """So many put a variant into quarantine."""
 WINDOW_S = 86_400.0
 """Crashes longer ago are forgotten."""
+FRESH_S = 3_600.0
+"""A name so young may be of a process that is just beginning."""
 RETRY_S = 30.0
 """How long a worker goes on without a ledger before it tries to open one again."""
 SUSPECTS = range(1, 64)
@@ -202,12 +204,7 @@ class CrashLedger:
 
     def crashes_s(self, variant: bytes) -> list[float]:
         """Unix times of the last day's crashes that are put down to the variant, ascending."""
-        since_s = time.time() - WINDOW_S
-        found = []
-        for record in self._folder.glob(f"{variant.hex()}.*.crash") if self._folder else ():
-            with suppress(FileNotFoundError):  # another worker has just pardoned it
-                found.append(record.stat().st_mtime)
-        return sorted(at_s for at_s in found if at_s >= since_s)
+        return self._crashes_s(f"{variant.hex()}.").get(variant.hex(), [])
 
     def quarantined_s(self, variant: bytes) -> float | None:
         """When a variant last crashed a worker that has done so too often within the last day."""
@@ -217,16 +214,39 @@ class CrashLedger:
     def quarantined(self) -> tuple[tuple[str, str, float], ...]:
         """Task, variant and time of the last crash of all in quarantine, ordered."""
         found = []
-        for path in self._folder.glob("*.name") if self._folder else ():
+        folder = self._folder or Path()
+        for variant, crashes_s in self._crashes_s().items():
+            if len(crashes_s) < CRASHES:
+                continue
+            path = folder / f"{variant}.name"
             try:
-                since_s = self.quarantined_s(bytes.fromhex(path.stem))
-                if since_s is not None:
-                    names = orjson.loads(path.read_bytes())
-                    found.append((str(names["task"]), str(names["variant"]), since_s))
+                names = orjson.loads(path.read_bytes())
+                found.append((str(names["task"]), str(names["variant"]), crashes_s[-1]))
+            except FileNotFoundError:
+                continue  # whoever crashed had no room for its name
             except (OSError, ValueError, LookupError, TypeError) as error:
                 # What cannot be read must not keep a worker from starting. It stays in quarantine.
                 log.warning("%s in the crash ledger cannot be read: %r", path, error)
         return tuple(sorted(found))
+
+    def _crashes_s(self, prefix: str = "") -> dict[str, list[float]]:
+        """Unix times of the last day's crashes by variant, ascending.
+
+        The folder is read once: there is a name in it for each variant that was ever loaded.
+
+        Args:
+            prefix: with which the names of the files begin that are looked at.
+        """
+        found: dict[str, list[float]] = {}
+        if (folder := self._folder) is None or not folder.is_dir():
+            return found
+        since_s = time.time() - WINDOW_S
+        for name in os.listdir(folder):
+            if name.endswith(".crash") and name.startswith(prefix):
+                with suppress(FileNotFoundError):  # another worker has just pardoned it
+                    if (at_s := (folder / name).stat().st_mtime) >= since_s:
+                        found.setdefault(name.partition(".")[0], []).append(at_s)
+        return {variant: sorted(crashes_s) for variant, crashes_s in found.items()}
 
     def pardon(self, variant: bytes) -> None:
         """Forget the crashes of a variant."""
@@ -302,14 +322,32 @@ class CrashLedger:
 
 
 def _settle_all(folder: Path) -> None:
+    alone = True
     for slot in sorted(folder.glob("*.slot")):
         with suppress(FileNotFoundError), slot.open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                alone = False
                 continue  # its process lives, or another one settles it
             if os.fstat(file.fileno()).st_nlink:
                 _settle(folder, slot, file.read())
+    if alone:
+        _forget_old(folder)
+
+
+def _forget_old(folder: Path) -> None:
+    """Remove crashes that count no more, and the names of variants without any. Nobody runs one of
+    them, as no other process lives; what is loaded again is named again."""
+    files = os.listdir(folder)
+    crashed = {name.partition(".")[0] for name in files if name.endswith(".crash")}
+    for name in files:
+        named = name.endswith(".name") and name.partition(".")[0] not in crashed
+        if named or name.endswith(".crash"):
+            with suppress(OSError):
+                age_s = time.time() - (folder / name).stat().st_mtime
+                if age_s > (FRESH_S if named else WINDOW_S):
+                    (folder / name).unlink()
 
 
 def _settle(folder: Path, slot: Path, page: bytes) -> None:
@@ -329,10 +367,19 @@ def _settle(folder: Path, slot: Path, page: bytes) -> None:
             return
         with suppress(OSError):  # that it is there counts; what it says is for people
             record.write_text(text)
-        log.warning("a worker crashed on variant %s: %s", variant.hex(), text[:TRACE_LIMIT])
+        log.warning("a worker crashed on %s: %s", _named(folder, variant), text[:TRACE_LIMIT])
     for path in (*folder.glob(f"{token}.*"), folder / f".{token}.draft", slot):
         with suppress(OSError):
             path.unlink(missing_ok=True)
+
+
+def _named(folder: Path, variant: bytes) -> str:
+    """Task and variant, or its number where its name was not kept."""
+    try:
+        names = orjson.loads((folder / f"{variant.hex()}.name").read_bytes())
+        return f"{names['task']}/{names['variant']}"
+    except (OSError, ValueError, LookupError, TypeError):
+        return f"variant {variant.hex()}"
 
 
 def blamed(page: bytes, trace: str, out_of_memory: bool = False) -> set[bytes]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from controlplane.access import client_keys
-from controlplane.access.client_keys import Role
+from controlplane.access.client_keys import TOKEN, Role
 from controlplane.cli.confirmation import YesOption, confirm
 from controlplane.cli.gateway_client import UrlOption, connect
 from controlplane.cli.outcome import NotRunning, Output, OutputOption, emit
@@ -24,7 +24,8 @@ COUNTED = ("asked", "answered", "refused")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a key.")]
 
 keys = typer.Typer(
-    help="Keys of clients, which open queries and share what there is, or read the metrics.",
+    help="Keys of clients, which open queries and share what there is, or read the metrics; and "
+    "the operator's token where it is changed.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -46,7 +47,7 @@ def list_keys(
             # A gateway that has not read the file yet has been asked nothing by a new key.
             **{
                 what: None
-                if counted is None or role is Role.METRICS
+                if counted is None or role is not Role.QUERIES
                 else counted.get(name, {}).get(what, 0)
                 for what in COUNTED
             },
@@ -94,15 +95,26 @@ def rotate_key(
 ) -> None:
     """Make a second key; the old one opens the same until --finish.
 
-    Share and counts stay the client's own. The key is shown this once.
+    Share and counts stay the client's own. The key is shown this once. The name `api-token` makes
+    a second one of MODELLESS_API_TOKEN, the operator's.
     """
-    file = _file(state_dir)
+    settings = read_settings(state_dir=state_dir)
+    file = settings.client_keys_path
     if finish:
         client_keys.end_rotation(file, name)
         said = f"the old key of {name} is taken back"
         emit({"name": name}, output, lambda: typer.echo(printable(said)))
         return
-    row = {"name": name, "key": client_keys.rotate(file, name)}
+    if name == TOKEN:
+        key = client_keys.rotate_token(file, settings.api_token)
+        told = (
+            "Both tokens hold within seconds. Write this one to MODELLESS_API_TOKEN wherever the"
+            f" old one stands, then end that one with `modelless keys rotate {TOKEN} --finish`."
+        )
+        typer.echo(told, err=True)
+    else:
+        key = client_keys.rotate(file, name)
+    row = {"name": name, "key": key}
     emit(row, output, lambda: typer.echo(row["key"]))
 
 
@@ -121,6 +133,8 @@ def remove_key(
     known = any(key.name == name for key in client_keys.read(file))
     if known and sys.stdin.isatty():
         because = "whoever uses it is refused within seconds"
+        if name == TOKEN:
+            because = "MODELLESS_API_TOKEN holds again, as the gateways were started with it"
         confirm(f"Take the key {name} back?", yes, because=because, refused="it is still there")
     client_keys.remove(file, name)
     emit({"name": name}, output, lambda: typer.echo(printable(f"the key {name} is taken back")))

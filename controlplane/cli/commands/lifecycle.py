@@ -298,12 +298,16 @@ def _print_workers(workers: Sequence[Mapping[str, Any]]) -> None:
 def _print_tasks(
     tasks: Sequence[Mapping[str, Any]], slo: Sequence[Mapping[str, Any]] | None
 ) -> None:
-    """``slo`` is how queries of each task ended; None where that is not known."""
+    """``slo`` is how queries of each task ended; None where that is not known. Of many tasks those
+    are shown that want a look."""
     asked = {row["task"]: row for row in slo or ()}
+    # The name of several lengths stands for tasks that are counted by themselves.
+    shown = [task for task in tasks if not task.get("lengths")]
+    many = len(shown) > MOST_TASKS
+    if many:
+        shown.sort(key=lambda task: _wants_a_look(task, asked))
     rows = []
-    for task in tasks:
-        if task.get("lengths"):  # the name of tasks that are counted by themselves
-            continue
+    for task in shown[:MOST_TASKS]:
         row = asked.get(task["name"])
         counts = ["-"] * len(COUNTED) if slo is None else _counts(row)
         loaded = f"{task['loaded']} of {task['variants']}"
@@ -312,6 +316,23 @@ def _print_tasks(
     out.print("[dim]Queries since the gateways started; infeasible: no variant can do it[/]")
     columns = ("TASK", "LOADED", *(f">{name}" for name in COUNTED), ">SLO MET")
     table(columns, rows, empty="No tasks.")
+    if many:
+        rest = shown[MOST_TASKS:]
+        idle = sum(not asked.get(task["name"], {}).get("requests") for task in rest)
+        whole = sum(task["loaded"] == task["variants"] for task in rest)
+        out.print(
+            f"[dim]{len(rest)} tasks more, of which no more queries were late or refused: nobody"
+            f" asked for {idle}, and {whole} are loaded as a whole; -o json has all[/]",
+            soft_wrap=True,
+        )
+
+
+def _wants_a_look(task: Mapping[str, Any], asked: Mapping[str, Mapping[str, Any]]) -> Any:
+    """Where a task stands in a long list: those first of which most queries were late or refused,
+    then those that are not loaded, then those that most is asked of."""
+    row = asked.get(task["name"], {})
+    missed = row.get("late", 0) + row.get("refused", 0) - row.get("infeasible", 0)
+    return (-missed, task["loaded"] >= task["variants"], -row.get("requests", 0), task["name"])
 
 
 def _print_clients(clients: Sequence[Mapping[str, Any]]) -> None:
@@ -329,6 +350,8 @@ def _print_clients(clients: Sequence[Mapping[str, Any]]) -> None:
 
 
 COUNTED = ("QUERIES", "LATE", "REFUSED", "INFEASIBLE")
+MOST_TASKS = 25
+"""So many are shown of more, as a screen has room for."""
 
 
 def _counts(row: Mapping[str, Any] | None) -> list[str]:

@@ -14,6 +14,7 @@ from controlplane.cli.model_options.texts import parse_labels
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import (
     details,
+    note,
     percent,
     printable,
     table,
@@ -218,6 +219,9 @@ def _task_table(rows: list[Row]) -> None:
         ),
         empty="There are no tasks; `modelless register` makes one.",
     )
+    for row in rows:
+        if said := _contradicted(row):
+            note(f"{row['name']}: {said}")
 
 
 def _label_words(labels: list[str]) -> str:
@@ -336,6 +340,7 @@ def _task_details(row: Row) -> None:
             ("prefer", slo["prefer"]),
             ("models", str(row["models"])),
             ("variants", _variants(row)),
+            *([("feedback", said)] if (said := _contradicted(row)) else []),
             ("equal queries", sharing_words(row["sharing"])),
             ("pictures", image_words(row.get("image"))),
             ("texts", text_words(row.get("text"))),
@@ -381,6 +386,17 @@ def _variants(row: Row) -> str:
         return f"{all_}, none of a live version"
     of_them = "" if live == all_ else f"{live} of them live, "
     return f"{all_}, {of_them}the best {percent(row['best_accuracy'])}"
+
+
+def _contradicted(row: Row) -> str:
+    """Of which variants clients find something else than was measured; else empty."""
+    names = row.get("contradicted", ())
+    if not names:
+        return ""
+    return (
+        f"clients say something else than was measured of {some_of(names, MOST_NAMES)}:"
+        f" `modelless variants list {row['name']}`"
+    )
 
 
 def sharing_words(sharing: Mapping[str, float] | None) -> str:

@@ -147,8 +147,9 @@ class ModelOptions:
         str | None,
         typer.Option(
             metavar="NAME",
-            help="How accuracy is counted: top1 or top5 of a classifier; within:0.5, within:5% or"
-            " r2 of numbers; cosine or nearest of vectors; else top1.",
+            help="How accuracy is counted: top1 or top5 of a classifier, balanced or f1 where its"
+            " classes are of different frequency; within:0.5, within:5% or r2 of numbers; cosine or"
+            " nearest of vectors; else top1.",
         ),
     ] = None
     lengths: Annotated[

@@ -13,11 +13,17 @@ from controlplane.backoff import Backoff
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.load_events import LoadEvents
 from controlplane.controller.events.plan_events import PlanEvents
-from controlplane.controller.events.sightings import CatalogWatch, Gateways, LiveWatch
+from controlplane.controller.events.sightings import (
+    CatalogWatch,
+    Gateways,
+    LiveWatch,
+    of_cluster,
+)
 from controlplane.controller.events.status_events import ENDED, StatusEvent, Target, status_events
 from controlplane.controller.events.succession import (
     EVENTS_READ,
     PATIENCE_S,
+    TELLING,
     Past,
     missed,
     remembered,
@@ -39,8 +45,15 @@ loaded and evicted only."""
 class StatusRecorder:
     """Journals the events around a control loop. Times are on the loop's clock."""
 
-    def __init__(self, catalog: Catalog, journal: Journal, clock_s: Callable[[], float]) -> None:
+    def __init__(
+        self, catalog: Catalog, journal: Journal, clock_s: Callable[[], float], cluster: str = ""
+    ) -> None:
+        """
+        Args:
+            cluster: the Ray cluster of this control loop, as gateways report theirs.
+        """
         self._catalog = catalog
+        self._cluster = cluster
         self._journal = journal
         self._clock_s = clock_s
         self._past: Past | None = None
@@ -76,10 +89,10 @@ class StatusRecorder:
             StateUnavailable: the catalog does not answer.
         """
         ticks = await asyncio.to_thread(self._catalog.ticks, 1)
-        events = await asyncio.to_thread(self._catalog.events, EVENTS_READ)
+        events = await asyncio.to_thread(self._catalog.events, EVENTS_READ, TELLING)
         past = self._past = remembered(epoch, plan, ticks, events, elsewhere=elsewhere)
         self._epoch, self._led_at_s = epoch, self._clock_s()
-        self._gateways = Gateways(past.gateways)
+        self._gateways = Gateways(past.gateways, elsewhere=elsewhere)
         self._live = LiveWatch(expected=past.epoch > 0 and not past.stopped)
         self._tell([took_over(past, epoch, plan)])
 
@@ -134,7 +147,8 @@ class StatusRecorder:
     def gateways(self, reports: Mapping[str, Mapping[str, Any]]) -> None:
         """What gateways report in the live state."""
         leaving = [id_ for id_, report in reports.items() if report.get("leaving")]
-        self._tell(self._gateways.look(reports.keys(), leaving, self._clock_s()))
+        elsewhere = reports.keys() - of_cluster(reports, self._cluster).keys()
+        self._tell(self._gateways.look(reports.keys(), leaving, self._clock_s(), elsewhere))
 
     def catalog_answered(self) -> None:
         self._tell(self._database.answered(self._clock_s()))

@@ -4,7 +4,8 @@ A gateway tells itself that it starts or stops; that one is lost is seen from he
 reports no more. The live state only distributes, so its loss costs nothing but news.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 from controlplane.controller.events.status_events import StatusEvent
 from controlplane.live_state.state import GATEWAY_TTL_S
@@ -14,19 +15,47 @@ SILENT_S = 5.0
 state that has just come back empty has none of them for a second or two."""
 
 
+def of_cluster(
+    reports: Mapping[str, Mapping[str, Any]], cluster: str
+) -> dict[str, Mapping[str, Any]]:
+    """The reports of the gateways of a Ray cluster. Who names none is counted among them, and so is
+    everybody where the cluster is not known: there is one then."""
+    return {
+        id_: one
+        for id_, one in reports.items()
+        if not cluster or one.get("cluster", cluster) == cluster
+    }
+
+
 class Gateways:
     """Who reports, and who did before. Times are on one clock."""
 
-    def __init__(self, known: Iterable[str] = ()) -> None:
+    def __init__(self, known: Iterable[str] = (), *, elsewhere: bool = False) -> None:
+        """
+        Args:
+            known: those that there were before.
+            elsewhere: they are of another Ray cluster of this installation.
+        """
         self._seen_s: dict[str, float | None] = dict.fromkeys(known)
         self._before = set(known)
         """Those that have not reported since this control loop began."""
         self._lost: set[str] = set()
+        self._elsewhere = set(known) if elsewhere else set[str]()
+        """Those of another Ray cluster, which ends when queries come here."""
 
     def look(
-        self, here: Collection[str], leaving: Collection[str], now_s: float
+        self,
+        here: Collection[str],
+        leaving: Collection[str],
+        now_s: float,
+        elsewhere: Collection[str] = (),
     ) -> Iterator[StatusEvent]:
-        """The events that follow from which gateways report and which said that they leave."""
+        """The events that follow from which gateways report and which said that they leave.
+
+        Args:
+            elsewhere: those of another Ray cluster of this installation.
+        """
+        self._elsewhere = (self._elsewhere - set(here)) | set(elsewhere)
         for id_ in leaving:
             self._seen_s.pop(id_, None)
             self._lost.discard(id_)
@@ -46,6 +75,11 @@ class Gateways:
                 since = f"for {silent_s:.0f} s"
                 if id_ in self._before:
                     since = "since this control loop began"
+                if id_ in self._elsewhere:
+                    self._elsewhere.discard(id_)
+                    whose = "it is of the Ray cluster whose control loop led before"
+                    yield "gateway_stopped", id_, f"{whose}, and silent {since}"
+                    continue
                 why = f"it has not reported {since}, nor said that it stops"
                 yield "gateway_lost", id_, why
 

@@ -10,15 +10,27 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from controlplane.controller.events.status_events import StatusEvent, Target
-from variants.types import Event, Plan, TickRecord
+from variants.types import Event, EventFilter, Plan, TickRecord
 
 EVENTS_READ = 1_000
-"""Newest events that a successor reads."""
+"""Newest events that a successor reads, of the kinds that tell it something."""
 PATIENCE_S = 5.0
 """How long after taking over what was there before may take to be met: Ray Serve's listing, and a
 busy worker's answer, come a little late."""
 RESTORED = "restored"
 """The kind of the event that ``modelless restore`` leaves in the catalog."""
+
+TELLING = EventFilter(
+    kinds=frozenset(
+        {
+            RESTORED,
+            *("worker_joined", "worker_left", "worker_lost"),
+            *("gateway_started", "gateway_returned", "gateway_stopped", "gateway_lost"),
+            *("controller_started", "controller_stopped"),
+        }
+    )
+)
+"""Those: of all events most say what was loaded, a thousand of them where a worker has started."""
 
 _EPOCH = re.compile(r"epoch (\d+)")
 

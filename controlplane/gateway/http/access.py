@@ -10,7 +10,7 @@ names them (``cross_origin``).
 from collections.abc import Iterable, Iterator, Mapping
 from hmac import compare_digest
 
-from controlplane.access.client_keys import ClientKey, Role, digest_of
+from controlplane.access.client_keys import ClientKey, Role, digest_of, tokens_in
 from controlplane.access.exposure import ANY, is_every_address, names_in
 from controlplane.dashboard.pages import ICONS, PAGES
 from controlplane.gateway.counting.client_counters import ByOldKey
@@ -45,6 +45,8 @@ class KnownClients:
 
     Attributes:
         old_keys: by the name of a client that changes its key, the digest of the older one.
+        tokens: digests of the operator's tokens, in place of that of the settings; none where that
+            one holds.
     """
 
     def __init__(self, keys: Iterable[ClientKey] = ()) -> None:
@@ -61,12 +63,13 @@ class KnownClients:
                 client = ByOldKey.of(client, key.digest.hex())
             self._clients[key.digest] = client
         self._watchers = frozenset(key.digest for key in known if key.role is Role.METRICS)
+        self.tokens = tokens_in(known)
         self._seen: dict[bytes, Client] = {}
         """By the whole header, for those that were right."""
 
     def __bool__(self) -> bool:
         """Whether there are any, of whatever role."""
-        return bool(self._clients or self._watchers)
+        return bool(self._clients or self._watchers or self.tokens)
 
     def __iter__(self) -> Iterator[Client]:
         """Those that ask queries."""
@@ -91,10 +94,11 @@ class KnownClients:
 
 
 class Access:
-    """The rules of one gateway. ``token`` is ``None`` where none is asked for.
+    """The rules of one gateway. ``token`` is ``None`` where the settings have none.
 
-    The token is the operator's and opens everything. A client's key opens what queries need, and
-    who has one and presents it asks under its name; who asks without is ``ANYBODY``. A key of role
+    The token is the operator's and opens everything; where the file of keys has one or two, as
+    while it is changed, these do in its place. A client's key opens what queries need, and who has
+    one and presents it asks under its name; who asks without is ``ANYBODY``. A key of role
     ``metrics`` opens the metrics alone.
 
     A gateway that listens on all addresses is known by each of them. No page can make a browser
@@ -212,7 +216,7 @@ class Access:
         if self.clients.reads_metrics(authorization):
             return None if watches else Forbidden("this key opens /metrics and nothing else")
         scheme, _, token = authorization.partition(b" ")
-        if self.token is None and scheme[:6].lower() != b"bearer":
+        if not self._asks_for_token and scheme[:6].lower() != b"bearer":
             return None
         carries_one = scheme.lower() == b"bearer" and token.strip()
         return Unauthenticated(UNKNOWN if carries_one else sentence)
@@ -251,11 +255,15 @@ class Access:
     def token_matches(self, value: bytes) -> bool:
         """Whether an Authorization header carries the token."""
         scheme, _, token = value.partition(b" ")
-        return (
-            self.token is not None
-            and scheme.lower() == b"bearer"
-            and compare_digest(token.strip(), self.token)
-        )
+        if scheme.lower() != b"bearer":
+            return False
+        if self.clients.tokens:
+            return digest_of(token.strip()) in self.clients.tokens
+        return self.token is not None and compare_digest(token.strip(), self.token)
+
+    @property
+    def _asks_for_token(self) -> bool:
+        return self.token is not None or bool(self.clients.tokens)
 
     def _wrong_origin(self, origin: bytes, *, asks: bool) -> Forbidden:
         shown = origin[:80].decode("latin-1")

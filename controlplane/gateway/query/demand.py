@@ -1,12 +1,10 @@
 """Demand: the rows that are asked for, by what they need. Plans are made for it."""
 
-from collections.abc import Callable, Sequence
-from math import inf, nextafter
+from collections.abc import Callable
 
-from planner.forecasting.demand import SERIES_MS, slo_class
-from planner.selection.eligibility import profile_rule, without_slo
+from planner.selection.eligibility import counts_for_ms, in_vain
 from planner.selection.select import suited
-from planner.types import Candidate, Query, Snapshot
+from planner.types import Query, Snapshot
 from variants.types import TaskName, VariantName
 
 MAX_CLASSES = 10_000
@@ -58,13 +56,7 @@ class Demand:
         much: a profile says so, which may be wrong, and is found out because it is asked for. But
         that counts apart (``out_of_reach``).
         """
-        snapshot = self._snapshot_for(query)
-        view = snapshot.tasks.get(query.task)
-        candidates = () if view is None else view.pinned_to(query.variant)
-        floor = None if query.best_effort else query.accuracy
-        needs = without_slo(query)._replace(accuracy=floor)
-        obstacle = profile_rule(needs, snapshot.transport_ms)
-        if any(obstacle(candidate) is None for candidate in candidates):
+        if not in_vain(query, self._snapshot_for(query)):
             self.out_of_reach(query)
             return
         variant = self._answering(query) if query.of_some_versions else query.variant
@@ -72,46 +64,11 @@ class Demand:
         self._take_out(key, query.rows)
 
     def out_of_reach(self, query: Query) -> None:
-        """Count a query whose time or price no variant can keep apart from those that can be met.
-
-        The class of an SLO is planned for by the tightest one in it, and where nothing keeps that,
-        not at all: a client who asks for 5 ms where 6 are needed would take the workers from who
-        asks for 9. And classes know no price: for a client who would pay less than any variant
-        costs workers would be held, and more of them started, that never answer it. So the query
-        counts for a class that is too tight altogether. It stays demand, for another device kind or
-        another profile may keep its time.
-
-        A query of many rows, whose batch takes so many times longer than a row, counts as rows
-        with so much less time. One that would pay a half counts as one with half of the time that
-        is needed, as prices are of time.
-        """
-        snapshot = self._snapshot_for(query)
-        view = snapshot.tasks.get(query.task)
-        if view is None:
-            return
-        obstacle = profile_rule(query._replace(cost=None, latency_ms=inf))
-        fitting = [c for c in view.pinned_to(query.variant) if obstacle(c) is None]
-        # Under best effort it is answered whatever it costs.
-        ceiling = inf if query.cost is None or query.best_effort else query.cost
-        affordable = [c for c in fitting if c.price_usd_per_1k <= ceiling]
-        if affordable:
-            able = _with_workers(affordable)
-            if not able:  # nothing but the demand itself has workers of its kind started
-                return
-            needed_ms = min(c.table.ms[query.rows] for c in able) + snapshot.transport_ms
-            kept, fitting = query.latency_ms / needed_ms, _with_workers(fitting)
-        elif fitting:
-            kept = ceiling / min(c.price_usd_per_1k for c in fitting)
-        else:
-            return
-        if kept >= 1.0:
-            return
-        row_ms = min(c.table.ms[1] for c in fitting) + snapshot.transport_ms
-        as_row_ms = max(kept * row_ms, SERIES_MS[0])
-        step_ms, _ = slo_class(row_ms, None, ())
-        if as_row_ms >= step_ms:
-            as_row_ms = nextafter(step_ms, 0.0)
-        self._move(query, as_row_ms)
+        """Count a query whose time or price no variant can keep apart from those that can be met
+        (``planner.selection.eligibility.counts_for_ms``)."""
+        latency_ms = counts_for_ms(query, self._snapshot_for(query))
+        if latency_ms != query.latency_ms:
+            self._move(query, latency_ms)
 
     def _move(self, query: Query, latency_ms: float) -> None:
         """Have a query that was counted count as one with another latency SLO."""
@@ -135,8 +92,3 @@ class Demand:
         """Rows that were asked for since this was last called."""
         taken, self._rows = self._rows, {}
         return taken
-
-
-def _with_workers(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Those that some worker holds or could load."""
-    return [candidate for candidate in candidates if candidate.ready or candidate.hosts]

@@ -27,6 +27,7 @@ from controlplane.gateway.tracing.watched import Watched
 from controlplane.http_errors import CLIENT_GONE, CLIENT_GONE_STATUS
 from planner import sentences as explain
 from planner.batching.protocol import Verdict
+from planner.selection.eligibility import MAY_BE_IN_VAIN
 from planner.types import (
     RETURN_MS,
     TRANSPORT_MS,
@@ -66,15 +67,6 @@ WHILE_MEETING = "the gateway has just started and was still connecting to its wo
 _OK, _OVERLOADED, _LOST = ReplyCode.OK, ReplyCode.OVERLOADED, ReplyCode.LOST
 _PLANNED = Reason.PLANNED
 _RETRY = frozenset({_OVERLOADED, ReplyCode.COLD, ReplyCode.DRAINING, ReplyCode.QUARANTINED, _LOST})
-_MAY_BE_IN_VAIN = frozenset(
-    {
-        RefusalCode.TASK_NOT_FOUND,
-        RefusalCode.VARIANT_NOT_FOUND,
-        RefusalCode.SLO_INFEASIBLE,
-        RefusalCode.NO_WORKERS,
-    }
-)
-"""Refusals of queries that perhaps no variant could answer, whatever the plan."""
 
 
 class InFlight(OneAnswer):
@@ -297,7 +289,7 @@ class InFlight(OneAnswer):
             self.awaits = True
             self.path.awaiting.keep(self, self.parsed.query)
             return
-        if refusal.code in _MAY_BE_IN_VAIN:
+        if refusal.code in MAY_BE_IN_VAIN:
             self.path.demand.discount(self.parsed.query)
             if refusal.code is RefusalCode.VARIANT_NOT_FOUND:
                 path, query = self.path, self.parsed.query

@@ -27,8 +27,13 @@ seen the last of them by then."""
 class DemandReport:
     """Counters that grow from the start of the gateway; the control loop takes differences."""
 
-    def __init__(self, gateway: str, path: QueryPath, known: Knowledge) -> None:
+    def __init__(self, gateway: str, path: QueryPath, known: Knowledge, cluster: str = "") -> None:
+        """
+        Args:
+            cluster: the session of the Ray cluster on which the gateway runs, where it is known.
+        """
         self._gateway = gateway
+        self._cluster = {"cluster": cluster} if cluster else {}
         self._path = path
         self._looked: tuple[float, float] | None = None
         """Processor time of the event loop, in whose thread reports are made, and time when
@@ -61,7 +66,8 @@ class DemandReport:
             known, ``in_flight``, and ``busy``, the share of the time since the last
             report that the event loop computed; ``canaries``, what is counted of those with a
             share (``gateway.canaries.diversions``); ``feedback``, rows that clients have said to be
-            right and wrong, by task and variant; ``zone``, the gateway's own, and
+            right and wrong, by task and variant; ``cluster``, the Ray cluster that it runs on,
+            where that is known; ``zone``, the gateway's own, and
             ``round_trips_ms`` to the workers of each zone; ``core_time``, how the time of its
             machine's cores was used lately (``variants.core_time``), or null.
         """
@@ -90,6 +96,7 @@ class DemandReport:
             "busy": busy,
             "canaries": {} if canaries is None else canaries.counted(),
             "feedback": _feedback(counters.tasks),
+            **self._cluster,
             "zone": self._known.zone,
             "round_trips_ms": self._known.workers.round_trips_ms(),
             "core_time": self.cores.look(),

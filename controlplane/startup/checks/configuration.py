@@ -30,7 +30,9 @@ def keys(settings: Settings) -> Iterator[Finding]:
         )
         yield problem("client keys", error.message, remedy)
     else:
-        count = len(found)
+        count = sum(key.role is not client_keys.Role.OPERATOR for key in found)
+        if fault := client_keys.token_fault(settings.client_keys_path, settings.api_token):
+            yield problem("client keys", *fault.split(": ", 1))
         if settings.client_keys and not settings.client_keys_path.exists():
             what = f"{settings.client_keys}, which MODELLESS_CLIENT_KEYS names, is not there"
             yield warning("client keys", what, "make it with `modelless keys add`, or correct it")

@@ -88,10 +88,13 @@ def _open_to_others(settings: Settings) -> Iterator[Finding]:
 
 def _other_secrets(settings: Settings) -> Iterator[Finding]:
     """Secrets that are others now than what runs here was started with."""
+    from controlplane.access.client_keys import takes_token
     from controlplane.startup.presence import secret_digests
 
     told = (running_here(settings) or {}).get("secrets")
     now = secret_digests(settings)
+    if takes_token(settings.client_keys_path, settings.api_token):
+        now.pop("api_token", None)  # gateways that run go by it already
     for name, digest in now.items():
         if isinstance(told, dict) and told.get(name, digest) != digest:
             yield warning(

@@ -1,11 +1,16 @@
 """Inventory and plans, in every catalog."""
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.variants.catalog_builders import plan, registration, route
+from variants.catalog import sql
 from variants.catalog.protocol import Catalog, Marks
+from variants.catalog.sql import open_catalog
 from variants.errors import InvalidInput, NotFound, StaleEpoch
 from variants.types import DeviceKindName, QuarantineLift, VariantName
 
@@ -49,6 +54,27 @@ def test_the_latest_lift_of_a_quarantine_counts(catalog: Catalog) -> None:
     with pytest.raises(NotFound):
         catalog.lift_quarantine(replace(lift(8.0), variant=VariantName("none")))
     assert (catalog.quarantine_lifts(), catalog.revision()) == ((lift(7.5),), before)
+
+
+def test_of_large_plans_fewer_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the newest is planned by; of hundreds of tasks each takes some 100 KiB."""
+    monkeypatch.setattr(sql, "LEAST_KEPT", 2)
+    monkeypatch.setattr(sql, "PLAN_PARTS_KEPT", 12)
+    with closing(open_catalog(f"sqlite:///{tmp_path / 'catalog.db'}")) as catalog:
+        catalog.register(registration())
+        epoch = catalog.acquire_leadership("controller-1")
+
+        def versions(routes: int) -> list[int]:
+            made = replace(plan(epoch), routes=(route(100.0),) * routes)
+            catalog.put_plan(replace(made, placements=()))
+            with closing(sqlite3.connect(tmp_path / "catalog.db")) as file:
+                return [
+                    one for (one,) in file.execute("SELECT version FROM plans ORDER BY version")
+                ]
+
+        assert [versions(routes=3) for _ in range(6)][-1] == [3, 4, 5, 6]
+        assert versions(routes=12) == [6, 7]
+        assert versions(routes=0) == [6, 7, 8]
 
 
 @pytest.mark.parametrize(("name", "count"), [("cpu-1", -1), ("cpu-1", 10_001), ("CPU 1", 1)])

@@ -54,6 +54,19 @@ def test_only_the_newest_ticks_are_kept(somewhere: Place, monkeypatch: pytest.Mo
     assert [record.plan_version for record in kept] == list(range(22, 2, -1))
 
 
+def test_of_large_turns_fewer_are_kept(somewhere: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of hundreds of tasks each takes some 100 KiB, so that a thousand would fill a disk."""
+    for kept_in in (records, sql):
+        monkeypatch.setattr(kept_in, "TICK_BYTES_KEPT", 10_000)
+        monkeypatch.setattr(kept_in, "LEAST_KEPT", 3)
+    catalog = somewhere.open()
+    for number in range(12):
+        catalog.add_tick(tick(number, why="x" * 2_000))
+    assert [record.plan_version for record in catalog.ticks(100)] == [11, 10, 9, 8]
+    catalog.add_tick(tick(12, why="x" * 9_000))
+    assert [record.plan_version for record in catalog.ticks(100)] == [12, 11, 10]
+
+
 @pytest.mark.parametrize("value", [float("nan"), {1, 2}, object()], ids=["NaN", "set", "object"])
 def test_a_tick_that_json_cannot_say_is_refused(catalog: Catalog, value: object) -> None:
     with pytest.raises(InvalidInput, match="not plain JSON"):
@@ -85,6 +98,27 @@ def test_several_events_are_kept_at_once_or_not_at_all(catalog: Catalog) -> None
     catalog.add_event(event("one"))
     catalog.add_event(event("two"), event("three"))
     assert catalog.events(10) == (event("three", seq=3), event("two", seq=2), event("one", seq=1))
+
+
+def test_what_is_loaded_takes_nothing_else_along(
+    somewhere: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that starts tells of hundreds of loads; a few of these were all that was kept."""
+    for kept_in in (records, sql):
+        monkeypatch.setattr(kept_in, "EVENTS_KEPT", 4)
+        monkeypatch.setattr(kept_in, "RARE_EVENTS_KEPT", 10)
+    catalog = somewhere.open()
+    at = "2026-01-01T00:00:00+00:00"
+
+    def happens(*kinds: str) -> list[int]:
+        catalog.add_event(*(Event(at=at, kind=one, subject="a", message="b") for one in kinds))
+        return [one.seq for one in catalog.events(100)]
+
+    assert happens("loaded", "worker_lost", "loaded") == [3, 2, 1]
+    assert happens("loaded", "loaded", "loaded") == [6, 5, 4, 3, 2]
+    assert happens("loaded") == [7, 6, 5, 4, 2]
+    assert happens("planned", "worker_lost", "unloaded", "scaled", "scaled") == [12, 11, 10, 9]
+    assert happens("worker_left") == [13, 12, 11, 10, 9]
 
 
 WHAT_HAPPENED = (

@@ -10,6 +10,7 @@ import pytest
 
 from controlplane.access import client_keys
 from controlplane.access.client_keys import (
+    TOKEN,
     ClientKey,
     Role,
     add,
@@ -19,6 +20,7 @@ from controlplane.access.client_keys import (
     read,
     remove,
     rotate,
+    rotate_token,
     without_secrets,
 )
 from tests.controlplane.cli.gateway import Gateway
@@ -126,6 +128,49 @@ def test_a_client_that_changes_its_key_has_both_for_a_while(tmp_path: Path) -> N
     assert [key.name for key in read(file)] == ["batch"]
 
 
+def test_the_operator_s_token_is_changed_by_the_same_file(tmp_path: Path) -> None:
+    file, first = tmp_path / "keys", "sixteen characters"
+    add(file, "shop")
+    assert client_keys.takes_token(file, first) is None
+    assert client_keys.token_fault(file, "") == ""
+    with pytest.raises(InvalidInput, match="there is no token to change: MODELLESS_API_TOKEN is"):
+        rotate_token(file, "")
+    second = rotate_token(file, first)
+    old, new = digest_of(first.encode()), digest_of(second.encode())
+    assert read(file)[1:] == [
+        ClientKey(TOKEN, old, 1.0, Role.OPERATOR),
+        ClientKey(TOKEN, new, 1.0, Role.OPERATOR),
+    ]
+    assert [client_keys.takes_token(file, one) for one in (first, second, "")] == [
+        True, True, False,
+    ]  # fmt: skip
+    with pytest.raises(Conflict, match="has two keys already"):
+        rotate_token(file, first)
+    end_rotation(file, TOKEN)
+    assert client_keys.takes_token(file, first) is False
+    assert client_keys.token_fault(file, first).startswith("MODELLESS_API_TOKEN is not the token")
+    assert client_keys.token_fault(file, second) == ""
+    third = rotate_token(file, "")  # the file's is changed, whatever the settings say
+    assert {key.digest for key in read(file)[1:]} == {new, digest_of(third.encode())}
+    # Put back elsewhere it would hold there, in place of the token of that installation.
+    assert [key.name for key in parsed(without_secrets(file.read_text()), "kept")] == ["shop"]
+    remove(file, TOKEN)
+    assert client_keys.takes_token(file, first) is None
+
+
+def test_no_key_of_a_client_is_the_operator_s(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    for name, role in ((TOKEN, Role.QUERIES), ("shop", Role.OPERATOR)):
+        with pytest.raises(InvalidInput, match="the operator's token is MODELLESS_API_TOKEN"):
+            add(file, name, role=role)
+    with pytest.raises(InvalidInput, match="line 1: only the line 'api-token' has the role oper"):
+        parsed(f"shop sha256:{DIGEST} role=operator", "keys")
+    file.write_text(f"{TOKEN} sha256:{DIGEST}\n")  # of a client that was called so before
+    with pytest.raises(Conflict, match="a client's key is called 'api-token'"):
+        rotate_token(file, "sixteen characters")
+    assert client_keys.takes_token(file, "a long enough key") is None
+
+
 def test_many_may_change_the_file_at_once(tmp_path: Path) -> None:
     """No key that was shown is lost, and none that was taken back comes back."""
     file = tmp_path / "keys"
@@ -218,6 +263,22 @@ def test_a_key_is_changed_for_another(shell: Shell, tmp_path: Path) -> None:
     assert (ended.code, ended.out) == (0, "the old key of shop is taken back\n")
     assert [key.digest for key in read(file)] == [digest_of(new.encode())]
     assert shell("keys", "rotate", "shop", "--finish").code == 1
+
+
+def test_the_operator_s_token_is_changed_for_another(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, old = tmp_path / "client-keys", "sixteen characters"
+    monkeypatch.setenv("MODELLESS_API_TOKEN", old)
+    made = shell("keys", "rotate", "api-token")
+    new = made.out.strip()
+    assert "Both tokens hold within seconds. Write this one to MODELLESS_API_TOKEN" in made.err
+    assert {key.digest for key in read(file)} == {digest_of(old.encode()), digest_of(new.encode())}
+    listed = shell("keys", "list", url="http://127.0.0.1:9")
+    assert listed.out.splitlines()[1].split() == ["api-token", "operator,", "2", "keys"]
+    ended = shell("keys", "rotate", "api-token", "--finish")
+    assert (ended.code, ended.out) == (0, "the old key of api-token is taken back\n")
+    assert [key.digest for key in read(file)] == [digest_of(new.encode())]
 
 
 def test_what_was_asked_by_each_is_listed(shell: Shell, tmp_path: Path) -> None:

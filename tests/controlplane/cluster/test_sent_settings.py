@@ -2,13 +2,17 @@
 
 import json
 import os
+import pickle
+import pickletools
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from ray import cloudpickle
 
+from controlplane.access.client_keys import rotate_token
 from controlplane.cluster.head import HeadSecrets, is_home
-from controlplane.cluster.replica_arguments import SentSettings
+from controlplane.cluster.replica_arguments import SentSettings, ToldSettings
 from controlplane.cluster.sent_settings import describe, disagreement, receive, secrets_of, send
 from controlplane.settings import LOCAL, SECRETS, Settings, load_settings
 from variants.errors import Conflict, InvalidInput
@@ -101,6 +105,18 @@ def test_no_secret_and_nothing_of_one_travels(tmp_path: Path) -> None:
     assert sent.values.keys() | {*SECRETS, *LOCAL} == Settings.model_fields.keys()
 
 
+def test_a_command_of_another_build_reads_what_a_gateway_was_told(tmp_path: Path) -> None:
+    """A class was moved to another module, and the build before could not lead back."""
+    sent = send(settings(tmp_path, port=8017))
+    for dumps in (pickle.dumps, cloudpickle.dumps):
+        written = dumps(ToldSettings(sent))
+
+        assert pickle.loads(written) == sent
+        named = {str(word) for _, word, _ in pickletools.genops(written) if isinstance(word, str)}
+        ours = {word for word in named if word.startswith("controlplane")}
+        assert ours == {"controlplane.cluster.sent_settings"}
+
+
 def test_a_digest_says_nothing_without_the_channel_secret(tmp_path: Path) -> None:
     same = settings(tmp_path, database_url="sqlite:///x", api_token="sqlite:///x")
     here, there = describe(same, SECRET), describe(same, b"t" * 32)
@@ -155,6 +171,26 @@ def test_a_node_with_another_secret_refuses_and_says_no_value(
 
     assert PASSWORD not in refused.value.message
     assert "other-9" not in refused.value.message
+
+
+def test_a_token_that_was_changed_in_the_file_of_keys_is_no_other_setting(tmp_path: Path) -> None:
+    """Else no process could be started again after the token was written to the settings."""
+    write_urls(tmp_path)
+    before = settings(tmp_path)
+    sent = send(before)
+    new = rotate_token(before.client_keys_path, before.api_token)
+    write_urls(tmp_path, api_token=new)
+
+    found, secret = receive(sent, "n1")
+
+    told = secrets_of(found, secret)
+    assert (found.api_token, told.token_changed) == (new, True)
+    for file in (before.client_keys_path, tmp_path / "channel.secret"):
+        file.rename(tmp_path / f"{file.name} of the head")
+    sent = replace(sent, values={**sent.values, "ray_address": "auto"})
+    receive(sent, "n2", ask=lambda: told)
+    with pytest.raises(Conflict, match="started with: MODELLESS_API_TOKEN"):
+        receive(sent, "n2", ask=lambda: replace(told, token_changed=False))
 
 
 def test_the_head_refuses_where_another_machine_has_the_state(tmp_path: Path) -> None:

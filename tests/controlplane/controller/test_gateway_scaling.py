@@ -10,6 +10,7 @@ from controlplane import app
 from controlplane.cluster.serve_applications import GATEWAY_APP
 from controlplane.controller import gateway_scaling
 from controlplane.controller.events.journal import Journal
+from controlplane.controller.events.sightings import of_cluster
 from controlplane.controller.gateway_scaling import (
     IDLE_S,
     REST_S,
@@ -329,6 +330,21 @@ async def test_one_gateway_is_told_of_in_the_singular(
     await journal.store_events()
     [event] = catalog.events(10)
     assert event.message == "1 is to run: the others have been replaced"
+
+
+async def test_gateways_of_another_cluster_of_the_installation_do_not_count(
+    tmp_path: Path, serve: Serve, journal: Journal
+) -> None:
+    """While one takes the place of the other, Ray Serve was told to end what it had not started."""
+    scaler = GatewayScaler(serve, journal, load_settings(state_dir=tmp_path, gateways=1), "new")
+    seen = {id_: {**one, "cluster": "old"} for id_, one in reports(0.8, 0.8).items()}
+    seen["c"] = {"busy": 0.1, "cluster": "new"}
+    for second in range(60):
+        scaler.follow(seen, float(second))
+        await asyncio.sleep(0)
+    assert serve.asked == []
+    assert of_cluster(seen, "").keys() == {"a", "b", "c"}
+    assert of_cluster({"a": {}}, "new").keys() == {"a"}
 
 
 async def test_no_turn_waits_for_ray_serve_which_is_told_one_number_at_a_time(

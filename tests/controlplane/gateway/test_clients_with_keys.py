@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
+from controlplane.access import client_keys
 from controlplane.access.client_keys import (
     ClientKey,
     KeysOfHead,
@@ -18,6 +19,7 @@ from controlplane.access.client_keys import (
     read,
     remove,
     rotate,
+    rotate_token,
     told,
 )
 from controlplane.gateway.http.access import Access
@@ -176,6 +178,36 @@ async def test_a_key_is_changed_without_a_query_lost(guarded: Served) -> None:
     while (await guarded.get("/v2/models/letters", headers=bearer(old))).status == 200:
         pass
     assert [await asked(client, key) for key in (new, old)] == [200, 401]
+
+
+async def test_the_operator_s_token_is_changed_while_queries_are_answered(guarded: Served) -> None:
+    file, client = guarded.gateway.settings.client_keys_path, await guarded.client()
+    assert await asked(client, TOKEN) == 200
+    new = rotate_token(file, TOKEN)
+
+    async def opens(token: str) -> bool:
+        listed = await guarded.get("/v1/tasks", headers=bearer(token))
+        return listed.status == 200
+
+    while not await opens(new):
+        pass
+    assert [await asked(client, token) for token in (TOKEN, new, TOKEN, new)] == [200] * 4
+    assert not guarded.gateway.path.counts_clients
+    assert await rows(guarded) == []
+    end_rotation(file, client_keys.TOKEN)
+    while await opens(TOKEN):
+        pass
+    assert [await asked(client, token) for token in (new, TOKEN)] == [200, 401]
+    assert (await guarded.ask(query(1))).status == 401
+    async with connected(guarded.gateway.settings.grpc_port) as stubs:
+        await stubs.infer(request(model_version=FAST), (("authorization", f"Bearer {new}"),))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stubs.infer(request(model_version=FAST), (("authorization", f"Bearer {TOKEN}"),))
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    remove(file, client_keys.TOKEN)
+    while not await opens(TOKEN):
+        pass
+    assert not await opens(new)
 
 
 async def test_whether_the_old_key_is_still_used_is_told(guarded: Served) -> None:

@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.access.client_keys import rotate_token
 from controlplane.cli.state_settings import given_before, given_here, note_given
-from controlplane.cli.upgrading import KEPT, keep
+from controlplane.cli.upgrading import KEPT, changes, keep, refuse_other_secrets
+from controlplane.cluster.sent_settings import send
 from controlplane.settings import Settings, load_settings
+from variants.errors import Conflict
 
 CLUSTER = {"ray_address": "auto", "listen_channel": "tcp:0.0.0.0"}
 
@@ -35,6 +38,28 @@ def test_who_says_something_else_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("MODELLESS_LISTEN_CHANNEL", "tcp:192.0.2.7")
     assert keep(started()) == ["listen_channel"]
     assert load_settings().listen_channel == "tcp:0.0.0.0"
+
+
+def test_another_token_is_refused_unless_gateways_go_by_it_already(tmp_path: Path) -> None:
+    old = load_settings(api_token="sixteen characters")
+    digests = send(old).digests
+    refuse_other_secrets(old, digests)
+    new = rotate_token(old.client_keys_path, old.api_token)
+    refuse_other_secrets(old.model_copy(update={"api_token": new}), digests)
+    with pytest.raises(Conflict, match="MODELLESS_API_TOKEN is not what runs was started with"):
+        refuse_other_secrets(old.model_copy(update={"api_token": "some other token"}), digests)
+
+
+def test_a_setting_that_is_new_in_a_release_has_not_changed() -> None:
+    """They were named with `empty -> empty`."""
+    told = load_settings(linger_s=600).resolved().model_dump(mode="json")
+    for name in ("traces_url", "traces_share"):
+        del told[name]
+    assert changes(load_settings(linger_s=600), told) == "with the same settings"
+    assert changes(load_settings(linger_s=700, traces_url="http://here:4318/v1/traces"), told) == (
+        "and MODELLESS_LINGER_S 600.0 -> 700.0, MODELLESS_TRACES_URL empty -> "
+        "http://here:4318/v1/traces"
+    )
 
 
 @pytest.fixture

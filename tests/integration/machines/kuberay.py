@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import yaml
 
-from tests.deploy.files import documents, ray_service, readme_commands
+from tests.deploy.files import documents, groups_of, ray_service, readme_commands
 from tests.integration.deployment import Service
 from tests.integration.machines.lab import (
     HOME,
@@ -101,15 +101,49 @@ class Pod:
         return self.passes(self.container["livenessProbe"])
 
 
-class KubeRay:
-    """The pods of the file, and the operator that looks after them."""
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a cluster is on the one loopback that all machines of a test share."""
 
-    def __init__(self, lab: Lab) -> None:
+    uid: str = "the-uid-of-the-cluster"
+    first: int = 2
+    """The number of its head's machine; those of the others follow."""
+    control_store: int = 6379
+    dashboard: int = 8265
+    client_server: int = 10_001
+    metrics: int = 44_217
+    """Of Ray's monitor; ten above it those of its dashboard."""
+    http: int = 8000
+    grpc: int = 8001
+
+
+class KubeRay:
+    """The pods of a Ray cluster of the file, and the operator that looks after them.
+
+    While it upgrades one there are two: the second one has a place of its own, the same Secrets and
+    the same claim.
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        *,
+        place: Place | None = None,
+        secrets: Mapping[str, Mapping[str, str]] | None = None,
+        spec: Mapping[str, Any] | None = None,
+    ) -> None:
+        """
+        Args:
+            place: by default that which the file says.
+            secrets: those that were made before; by default new ones.
+            spec: of the ``RayService``; by default the file's.
+        """
         self._lab = lab
-        self._spec = ray_service()
+        self._place = place or Place()
+        self._spec = moved(spec or ray_service(), self._place)
         self._cluster = self._spec["rayClusterConfig"]
-        self.secrets = made_secrets(lab)
-        self._numbers = iter(range(2, 12))
+        self.secrets = secrets or made_secrets(lab)
+        self._numbers = iter(range(self._place.first, 12))
         self.head = self._head()
         self.pods: list[Pod] = [self.head]
         self._stopped = Event()
@@ -127,11 +161,13 @@ class KubeRay:
             "head",
             number,
             f"127.0.0.{number}",
-            "--head --port=6379 --redis-password=$REDIS_PASSWORD",
+            f"--head --port={self._place.control_store} --redis-password=$REDIS_PASSWORD"
+            f" --dashboard-port={self._place.dashboard}"
+            f" --ray-client-server-port={self._place.client_server}",
         )
 
         def answers() -> bool:  # workers' pods wait for it, in an init container
-            pod.machine.connect(pod.machine.address, 6379).close()
+            pod.machine.connect(pod.machine.address, self._place.control_store).close()
             return True
 
         Service().until(answers, "Ray's control store", START_S)
@@ -141,7 +177,8 @@ class KubeRay:
         """A pod of a group, as the operator makes one when there are too few."""
         number = next(self._numbers)
         head = self.head.machine.address
-        pod = self._pod(group, group["groupName"], number, head, f"--address={head}:6379")
+        address = f"--address={head}:{self._place.control_store}"
+        pod = self._pod(group, group["groupName"], number, head, address)
         self.pods.append(pod)
         return pod
 
@@ -192,8 +229,10 @@ class KubeRay:
             "PATH": f"{HOME}/modelless-env/bin:{PATH}",  # the image's
             "RAY_IP": head,
             "FQ_RAY_IP": head,
-            "RAY_PORT": "6379",
-            "RAY_ADDRESS": f"{head}:6379",
+            "RAY_PORT": str(self._place.control_store),
+            "RAY_ADDRESS": f"{head}:{self._place.control_store}",
+            "AUTOSCALER_METRIC_PORT": str(self._place.metrics),
+            "DASHBOARD_METRIC_PORT": str(self._place.metrics + 10),
             "RAY_NODE_TYPE_NAME": name,
             "RAY_CLUSTER_NAME": "modelless",
         }
@@ -221,7 +260,7 @@ class KubeRay:
         return {
             "RAY_REDIS_ADDRESS": self._lab.addressed(options["redisAddress"]),
             "REDIS_PASSWORD": self.secrets[reference["name"]][reference["key"]],
-            "RAY_external_storage_namespace": "the-uid-of-the-cluster",
+            "RAY_external_storage_namespace": self._place.uid,
         }
 
     def _state(self, group: Mapping[str, Any], number: int) -> Path:
@@ -277,7 +316,8 @@ class KubeRay:
     def stop(self) -> None:
         """Nothing is started again from now on."""
         self._stopped.set()
-        self._node.join()
+        if self._node.ident is not None:
+            self._node.join()
 
     def logs(self) -> str:
         """What the pods have printed, and how often they were started."""
@@ -290,7 +330,8 @@ class KubeRay:
         secret = self._cluster["authOptions"]["secretName"]
         token = self.secrets[secret]["auth_token"]
         machine = self.head.machine
-        return Reached(machine, machine.address, 8265, token=token, logs=self.logs)
+        port = self._place.dashboard
+        return Reached(machine, machine.address, port, token=token, logs=self.logs)
 
     def applications(self) -> dict[str, Any]:
         """What Serve says of its applications, by name."""
@@ -300,18 +341,46 @@ class KubeRay:
     def service(self) -> Reached:
         """The gateway's Service, as a pod in its namespace reaches it: some ready pod."""
         [service] = [one for one in documents("rayservice.yaml") if one["kind"] == "Service"]
-        [port] = [one for one in service["spec"]["ports"] if one["name"] == "http"]
         selector = service["spec"]["selector"].items()
         endpoints = [pod for pod in self.pods if selector <= pod.labels.items() and pod.is_ready()]
         assert endpoints, f"{service['metadata']['name']} has no endpoints"
         return Reached(
             self.head.machine,
             f"{service['metadata']['name']}.modelless",
-            port["port"],
+            self._place.http,
             at=endpoints[0].machine.address,
             token=self.secrets["modelless"]["api_token"],
             logs=self.logs,
         )
+
+
+def one_of_each(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A gateway and a worker beside the head, where memory and processors are short."""
+    small: dict[str, Any] = json.loads(
+        json.dumps(spec).replace("replicas: 2", "replicas: 1").replace('"2xcpu-4', '"1xcpu-4')
+    )
+    for group in groups_of(small["rayClusterConfig"]).values():
+        for variable in group["template"]["spec"]["containers"][0]["env"]:
+            if variable["name"] == "MODELLESS_GATEWAYS":
+                variable["value"] = "1"
+        if group.get("groupName") == "gateway":
+            group["replicas"] = 1
+    return small
+
+
+def moved(spec: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    """With the ports of gateways that a place says."""
+    found: dict[str, Any] = json.loads(json.dumps(spec))
+    named = {"MODELLESS_PORT": place.http, "MODELLESS_GRPC_PORT": place.grpc}
+    for group in groups_of(found["rayClusterConfig"]).values():
+        container = group["template"]["spec"]["containers"][0]
+        for variable in container["env"]:
+            if variable["name"] in named:
+                variable["value"] = str(named[variable["name"]])
+        for port in container.get("ports", ()):
+            if port["name"] in ("http", "grpc"):
+                port["containerPort"] = getattr(place, port["name"])
+    return found
 
 
 def made_secrets(lab: Lab) -> dict[str, dict[str, str]]:

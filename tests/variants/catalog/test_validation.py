@@ -153,6 +153,6 @@ def test_text_that_no_database_stores_is_refused() -> None:
 
 
 def test_a_body_is_copied_as_plain_json() -> None:
-    assert plain_body(tick(1, pair=(1, 2))) == {"pair": [1, 2]}
+    assert plain_body(tick(1, pair=(1, 2))) == ({"pair": [1, 2]}, len('{"pair": [1, 2]}'))
     with pytest.raises(InvalidInput, match="not plain JSON"):
         plain_body(tick(1, rate=NAN))

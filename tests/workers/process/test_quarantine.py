@@ -3,9 +3,12 @@
 import asyncio
 import os
 import signal
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +37,7 @@ from workers.process.last_batch import (
     read_last,
     read_running,
 )
-from workers.process.quarantine import CrashLedger, blamed
+from workers.process.quarantine import WINDOW_S, CrashLedger, blamed
 from workers.types import LoadSpec, ReplyCode, WorkerConfig
 
 pytestmark = pytest.mark.slow
@@ -100,6 +103,47 @@ def test_a_name_that_was_cut_off_keeps_no_worker_from_starting(tmp_path: Path, n
     made.close()
 
 
+def test_what_counts_no_more_goes_when_nobody_else_runs(tmp_path: Path) -> None:
+    """Each variant that was ever loaded left a file, and each crash another one."""
+    long_ago = time.time() - WINDOW_S - 60.0
+    new = {f"{KEY.hex()}.second.crash", f"{KEY.hex()}.name"}
+    old = {f"{KEY.hex()}.first.crash", f"{OTHER.hex()}.name"}
+    for name in (*new, *old):
+        (tmp_path / name).touch()
+    for name in (*old, f"{KEY.hex()}.name"):
+        os.utime(tmp_path / name, (long_ago, long_ago))
+    alive = ledger(tmp_path)  # it was alone
+    assert new <= set(os.listdir(tmp_path))
+    assert not old & set(os.listdir(tmp_path))
+    (tmp_path / f"{OTHER.hex()}.name").touch()
+    os.utime(tmp_path / f"{OTHER.hex()}.name", (long_ago, long_ago))
+    ledger(tmp_path).close()  # the first one may run it
+    assert f"{OTHER.hex()}.name" in os.listdir(tmp_path)
+    alive.close()
+
+
+def test_a_folder_of_many_names_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read for each variant that was ever loaded: seven seconds where these are 3,000."""
+    made = ledger(tmp_path)
+    for number in range(200):
+        (tmp_path / f"{number:016x}.name").write_text('{"task": "t", "variant": "v"}')
+    for crash in ("first", "second"):
+        (tmp_path / f"{7:016x}.{crash}.crash").touch()
+    looks: list[Any] = []
+
+    def counted(reads: Callable[[Any], Any], path: Any) -> Any:
+        looks.append(path)
+        return reads(path)
+
+    for name in ("listdir", "scandir"):
+        monkeypatch.setattr(os, name, partial(counted, getattr(os, name)))
+    [(task, variant, _)] = made.quarantined()
+    assert (task, variant, len(looks)) == ("t", "v", 1)
+    made.close()
+
+
 def page(running: bytes, *suspects: bytes) -> bytes:
     return b"".join((running, *suspects)).ljust(4096, b"\0")
 
@@ -123,6 +167,16 @@ def page(running: bytes, *suspects: bytes) -> bytes:
 )  # fmt: skip
 def test_what_a_dead_process_left_blames(slot: bytes, trace: str, expected: set[bytes]) -> None:
     assert blamed(slot, trace) == expected
+
+
+def test_a_crash_is_logged_with_the_name_of_what_crashed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / f"{KEY.hex()}.name").write_text('{"task": "digits", "variant": "mlp-v1-onnx-fp32"}')
+    (tmp_path / "one.slot").write_bytes(page(IDLE, KEY, OTHER))
+    ledger(tmp_path).close()
+    assert "a worker crashed on digits/mlp-v1-onnx-fp32: " in caplog.text
+    assert f"a worker crashed on variant {OTHER.hex()}: " in caplog.text
 
 
 def test_who_ran_when_memory_ran_out_is_blamed() -> None:

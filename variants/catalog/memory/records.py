@@ -4,13 +4,20 @@ from collections import deque
 from dataclasses import replace
 from threading import Lock
 
-from variants.catalog.protocol import EVENTS_KEPT, TICKS_KEPT
+from variants.catalog.protocol import (
+    EVENTS_KEPT,
+    LEAST_KEPT,
+    RARE_EVENTS_KEPT,
+    TICK_BYTES_KEPT,
+    TICKS_KEPT,
+)
 from variants.catalog.validity.peaks import check_learned
 from variants.catalog.validity.plans import check_event, check_inventory, check_plan, plain_body
 from variants.catalog.validity.profiles import check_profiling_request
 from variants.errors import NotFound, StaleEpoch
 from variants.types import (
     ALL_EVENTS,
+    FREQUENT,
     CatalogSnapshot,
     DeviceKindName,
     Event,
@@ -46,8 +53,8 @@ class MemoryRecords:
         self._epoch = 0
         self._leader = ""
         self._plan: Plan | None = None
-        self._ticks: deque[TickRecord] = deque(maxlen=TICKS_KEPT)
-        self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._ticks: deque[TickRecord] = deque()
+        self._events: deque[Event] = deque()
         self._event_seq = 0
 
     def request_profiling(
@@ -111,9 +118,12 @@ class MemoryRecords:
         return self._plan
 
     def add_tick(self, record: TickRecord) -> None:
-        kept = replace(record, body=plain_body(record))
+        body, size = plain_body(record)
+        keep = min(TICKS_KEPT, max(LEAST_KEPT, TICK_BYTES_KEPT // size))
         with self._writing:
-            self._ticks.append(kept)
+            self._ticks.append(replace(record, body=body))
+            while len(self._ticks) > keep:
+                self._ticks.popleft()
 
     def ticks(self, limit: int, *, changes: bool = False) -> tuple[TickRecord, ...]:
         with self._writing:
@@ -133,6 +143,14 @@ class MemoryRecords:
             for event in events:
                 self._event_seq += 1
                 self._events.append(replace(event, seq=self._event_seq))
+            passed = self._event_seq - EVENTS_KEPT
+            if self._events and self._events[0].seq <= passed:
+                oldest = self._event_seq - max(EVENTS_KEPT, RARE_EVENTS_KEPT)
+                self._events = deque(
+                    one
+                    for one in self._events
+                    if one.seq > passed or (one.seq > oldest and one.kind not in FREQUENT)
+                )
 
     def events(self, limit: int, asked: EventFilter = ALL_EVENTS) -> tuple[Event, ...]:
         with self._writing:

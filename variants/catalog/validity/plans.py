@@ -36,14 +36,16 @@ def check_event(event: Event) -> None:
         check_storable(text, "an event")
 
 
-def plain_body(record: TickRecord) -> dict[str, Any]:
-    """The body of a tick as every catalog gives it back: a copy, made of plain JSON values.
+def plain_body(record: TickRecord) -> tuple[dict[str, Any], int]:
+    """The body of a tick as every catalog gives it back: a copy, made of plain JSON values; and how
+    many characters it has as JSON.
 
     Raises:
         InvalidInput: there is something in it that JSON cannot say, such as NaN or a set.
     """
     check_storable(record.at, "the time of a tick")
     try:
-        return dict(json.loads(json.dumps(dict(record.body), allow_nan=False)))
+        written = json.dumps(dict(record.body), allow_nan=False)
+        return dict(json.loads(written)), len(written)
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"the body of a tick is not plain JSON: {error}") from error

@@ -4,7 +4,7 @@ from time import time
 
 import pytest
 
-from controlplane.cli.commands.lifecycle import hourly_price
+from controlplane.cli.commands.lifecycle import _print_tasks, hourly_price
 from controlplane.cli.commands.tasks import unanswered
 from tests.controlplane.cli.gateway import STYLES, Gateway
 from tests.controlplane.cli.shell import Ended, Shell
@@ -208,3 +208,29 @@ def test_a_kind_without_a_price_leaves_the_cost_unknown() -> None:
     assert hourly_price([{"device_kind": "cpu-1"}] * 2, devices) == pytest.approx(0.08)
     assert hourly_price([{"device_kind": "cpu-1"}, {"device_kind": "gone"}], devices) is None
     assert hourly_price([], devices) == 0
+
+
+def test_of_many_tasks_those_are_shown_that_want_a_look(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of two hundred, the one that is late stood in the middle of as many lines."""
+    tasks = [
+        {"name": f"team-{number:03}", "loaded": 2 - (number == 150), "variants": 2}
+        for number in range(200)
+    ]
+    asked = {"late": 0, "refused": 0, "share_met": 1.0}
+    slo = [{"task": f"team-{number:03}", "requests": 9, **asked} for number in range(100, 110)]
+    slo[3] |= {"late": 4, "share_met": 0.5}
+
+    _print_tasks(tasks, slo)
+    _print_tasks(tasks[:25], slo)
+
+    lines = [line for line in capsys.readouterr().out.splitlines() if line]
+    shown = [line.split()[0] for line in lines if line.startswith("team-")]
+    others = [f"team-{number}" for number in range(100, 110) if number != 103]
+    assert shown[:11] == ["team-103", "team-150", *others]
+    assert (len(shown), shown[25:]) == (50, [f"team-{number:03}" for number in range(25)])
+    assert (
+        "175 tasks more, of which no more queries were late or refused: nobody asked for 175, and"
+        " 175 are loaded as a whole; -o json has all"
+    ) in lines

@@ -54,6 +54,19 @@ def test_one_known_from_before_has_the_same_patience() -> None:
     assert list(seen.look([], [], 50.0 + LATER)) == [("gateway_lost", "a", why)]
 
 
+def test_one_of_the_cluster_before_stops_with_it_and_is_not_lost() -> None:
+    """It warned of each gateway of a cluster that an upgrade had replaced."""
+    seen = Gateways(["old"], elsewhere=True)
+    list(seen.look(["older", "own"], [], 0.0, ["older"]))
+    before, after = seen.look(["own"], [], LATER, [])
+    assert (before[:2], after[:2]) == (("gateway_stopped", "old"), ("gateway_stopped", "older"))
+    words = "it is of the Ray cluster whose control loop led before, and silent"
+    assert before[2] == f"{words} since this control loop began"
+    assert after[2] == f"{words} for 16 s"
+    assert list(seen.look(["own"], [], 2 * LATER)) == []
+    assert [kind for kind, _, _ in seen.look([], [], 3 * LATER + 1)] == ["gateway_lost"]
+
+
 def test_a_catalog_that_goes_and_comes_is_told_once_each() -> None:
     watch = CatalogWatch()
     assert list(watch.answered(0.0)) == []

@@ -130,6 +130,17 @@ def test_keys_of_clients_with_which_no_gateway_starts_are_a_problem(settings: Se
     assert found(configuration.keys, settings) == [fine("client keys", "no keys of clients")]
     client_keys.add(settings.client_keys_path, "shop")
     assert found(configuration.keys, settings) == [fine("client keys", "1 key of clients")]
+    token = client_keys.rotate_token(settings.client_keys_path, "sixteen characters")
+    client_keys.end_rotation(settings.client_keys_path, client_keys.TOKEN)
+    other, known = found(configuration.keys, settings)
+    assert other.message == (
+        "MODELLESS_API_TOKEN is not the token that `modelless keys rotate api-token` made, which"
+        " gateways go by"
+    )
+    assert (other.ok, other.remedy.startswith("set it to that one, or have")) == (False, True)
+    assert known == fine("client keys", "1 key of clients")
+    changed = settings.model_copy(update={"api_token": token})
+    assert found(configuration.keys, changed) == [fine("client keys", "1 key of clients")]
 
     settings.client_keys_path.write_text("shop\n")
 
@@ -225,3 +236,20 @@ def test_a_secret_that_what_runs_does_not_know_is_told(settings: Settings) -> No
         "`modelless down` and `modelless up` take it in",
     )
     assert "old@" not in str(other)
+
+
+def test_a_token_that_was_changed_while_it_runs_is_what_runs_goes_by(settings: Settings) -> None:
+    settings.run_dir.mkdir(parents=True)
+    ensure_secret(settings.secret_path)
+    old = settings.model_copy(update={"api_token": "sixteen characters"})
+    token = client_keys.rotate_token(settings.client_keys_path, old.api_token)
+    new, other = (old.model_copy(update={"api_token": one}) for one in (token, "some other token"))
+    lock = take_lock(settings.run_dir / "up.lock")
+    assert lock is not None
+    with lock:
+        write_state(old, os.getpid(), set())
+        told = [[one.message for one in state.secrets(it) if one.remedy] for it in (new, other)]
+
+    known, unknown = told
+    assert known == []
+    assert [one.partition(" is ")[0] for one in unknown] == ["MODELLESS_API_TOKEN"]

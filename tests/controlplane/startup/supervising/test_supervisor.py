@@ -15,6 +15,7 @@ from typing import Any, cast
 import psutil
 import pytest
 
+from controlplane.access import client_keys
 from controlplane.settings import Settings, load_settings
 from controlplane.startup import supervisor as startup
 from controlplane.startup.applications import worker_names
@@ -26,7 +27,7 @@ from controlplane.startup.supervisor import Supervisor
 from controlplane.startup.valkey import EmbeddedValkey
 from tests.controlplane.startup.supervising.supervised import plain_step, supervisor
 from tests.ports import free_port
-from variants.errors import ClusterUnavailable, Conflict, StateUnavailable
+from variants.errors import ClusterUnavailable, Conflict, InvalidInput, StateUnavailable
 
 STUBBORN = (
     "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
@@ -204,6 +205,18 @@ def test_there_is_an_application_for_each_kind(settings: Settings) -> None:
     sliced = settings.model_copy(update={"slices": "2xcpu-1,cpu-2"})
 
     assert worker_names(sliced) == ["modelless-worker-cpu-1", "modelless-worker-cpu-2"]
+
+
+def test_a_token_that_gateways_would_refuse_ends_the_start(settings: Settings) -> None:
+    """Else it waits for a minute for gateways that answer it with UNAUTHENTICATED."""
+    old = settings.model_copy(update={"api_token": "sixteen characters"})
+    client_keys.rotate_token(settings.client_keys_path, old.api_token)
+    client_keys.end_rotation(settings.client_keys_path, client_keys.TOKEN)
+
+    with pytest.raises(InvalidInput, match="MODELLESS_API_TOKEN is not the token that `modelless"):
+        supervisor(old).claim()
+
+    assert running(settings) is None
 
 
 @pytest.mark.parametrize("gateways", [1, 2])

@@ -26,7 +26,7 @@ from variants.catalog.memory import MemoryCatalog
 from variants.errors import ModellessError
 from workers.types import OccurrenceKind
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "reference.md").read_text()
 
 

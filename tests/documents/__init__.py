@@ -1,0 +1,1 @@
+"""What documents say, held against the code: ``test_documented`` and ``test_links``."""
