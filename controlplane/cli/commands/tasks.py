@@ -9,7 +9,8 @@ import typer
 from controlplane.cli.commands.models.tokenizer import tokenizer
 from controlplane.cli.confirmation import YesOption, confirm, removed_words
 from controlplane.cli.gateway_client import UrlOption, at, connect
-from controlplane.cli.model_options import ImageMeanOption, ImageStdOption, parse_labels
+from controlplane.cli.model_options.options import ImageMeanOption, ImageStdOption
+from controlplane.cli.model_options.texts import parse_labels
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import (
     details,

@@ -229,7 +229,7 @@ class Chart {
     for (const [value, text] of axisTicks(x)) {
       const at = this.X(value),
         half = textWidth(text) / 2;
-      const middle = Math.min(Math.max(at, left + (this.timed ? half - 4 : 0)), right - half + 8);
+      const middle = Math.min(Math.max(at, this.timed ? half : left), right - half + 8);
       if (!this.timed)
         root.append(svg("line", { class: "grid", x1: at, x2: at, y1: top, y2: ground }));
       if (middle - half < end + 5) continue;

@@ -23,7 +23,7 @@ from controlplane.building.doubt import (
     too_large,
 )
 from controlplane.building.types import RegistrationResult
-from controlplane.cli.model_options import parse_labels
+from controlplane.cli.model_options.texts import parse_labels
 from controlplane.cli.registration_results import (
     FEW_ROWS,
     _asked_like,

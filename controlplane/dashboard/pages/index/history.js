@@ -9,6 +9,12 @@ const ENDS = [
   ["infeasible", "demand", "infeasible"],
 ];
 let historyCharts = [];
+// Beside the tasks, as on a wide screen, as high as they are.
+function historyHeight() {
+  const top = part => $(part).getBoundingClientRect().top;
+  if (top("queries-part") !== top("history-part")) return 140;
+  return Math.min(340, Math.max(140, $("queries-part").offsetHeight - 130));
+}
 function showHistory(found, task) {
   const row = found && found.tasks.find(one => one.task === task),
     known = row ? row.met.findIndex(value => value != null) : -1;
@@ -93,7 +99,7 @@ function showHistory(found, task) {
       "history",
       ...diagrams.map(({ title, unit }) => {
         const box = el("div", { class: "chart" });
-        historyCharts.push(new Chart(box, { height: 140, group }));
+        historyCharts.push(new Chart(box, { height: historyHeight, group }));
         return el(
           "figure",
           {},

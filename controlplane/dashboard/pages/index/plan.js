@@ -129,6 +129,14 @@ function eventGroups(events) {
   }
   return groups;
 }
+// Those that want a hand, as the control loop's log has them.
+const TROUBLES = new Set(
+  `accuracy_differs artifact_invalid canary_rolled_back catalog_lost catalog_slow
+    catalog_unwritable clock_set_back cores_short disk_nearly_full forecast_forgotten gateway_lost
+    layout_given_up live_state_lost live_state_slow load_failed measuring_failed
+    other_installation profile_check_failed quarantined rebuild_failed scale_failed start_failed
+    tell_failed unload_failed worker_lost worker_warning`.split(/\s+/),
+);
 const eventRows = groups =>
   el(
     "ol",
@@ -141,7 +149,7 @@ const eventRows = groups =>
         el(
           "span",
           {},
-          el("b", {}, e.kind.replaceAll("_", " ")),
+          el("b", { class: TROUBLES.has(e.kind) ? "short" : "" }, e.kind.replaceAll("_", " ")),
           count > 1 ? ` ${count} times, last ` : " ",
           el("code", {}, e.subject),
           ...(e.message ? [": ", ...spoken(e.message)] : []),

@@ -116,13 +116,14 @@ function showQueries(tasks, { tasks: rows, lately_s: seconds, window_s: window }
     },
     {
       name: "Queries",
-      label: "Queries in all",
+      label: "In all",
       number: true,
       meaning: "since the gateways started",
       value: one => one.all?.requests ?? 0,
     },
     {
       name: "SLO met in all",
+      label: "Met in all",
       number: true,
       meaning: "the same share, of all queries since the gateways started",
       value: one => one.all?.share_met,

@@ -28,29 +28,19 @@ function kindRow(k) {
 // Chips of what a worker has; of many that are ready their number, which opens to all of them.
 const MOST_CHIPS = 8,
   unfolded = new Set();
-function replicaChips(worker, ofTasks) {
+function replicaChips(worker, ofTasks, told) {
   const chip = r =>
     el(
       "span",
-      {
-        class: "tag " + r.state,
-        title:
-          (r.message || r.state) +
-          (r.quarantined_s
-            ? "; since " +
-              clock(new Date(1000 * r.quarantined_s)) +
-              "; modelless quarantine lift " +
-              r.task +
-              " " +
-              r.variant
-            : ""),
-      },
+      { class: "tag " + r.state, title: r.message || r.state },
       (ofTasks ? r.task + "/" : "") + r.variant + (r.state === "ready" ? "" : " · " + r.state),
     );
   const chips = some => el("span", { class: "chips" }, ...some.map(chip));
-  const ready = worker.replicas.filter(r => r.state === "ready"),
-    others = worker.replicas.filter(r => r.state !== "ready");
-  if (worker.replicas.length <= MOST_CHIPS) return [chips(worker.replicas)];
+  const replicas = worker.replicas.filter(r => !told.includes(r));
+  const ready = replicas.filter(r => r.state === "ready"),
+    others = replicas.filter(r => r.state !== "ready");
+  if (!replicas.length) return [];
+  if (replicas.length <= MOST_CHIPS) return [chips(replicas)];
   const byTask = new Map();
   for (const r of ready) byTask.set(r.task, (byTask.get(r.task) || 0) + 1);
   const words = someOf(
@@ -86,30 +76,26 @@ function warningTags(w) {
     return el("span", { class: "tag " + kind, title: text }, word);
   });
 }
-// What tags say under a pointer stands beneath them for everybody else: warnings, and why a variant
-// is not ready.
-function workerNotes(w) {
-  const why = r =>
-    r.message && r.state !== "ready"
-      ? r.task +
-        "/" +
-        r.variant +
-        ": " +
-        r.message +
-        (r.quarantined_s
-          ? "; since " +
-            clock(new Date(1000 * r.quarantined_s)) +
-            "; `modelless quarantine lift " +
-            r.task +
-            " " +
-            r.variant +
-            "`"
-          : "")
-      : null;
-  return [...(w.warnings || []), ...w.replicas.map(why).filter(Boolean).slice(0, MOST_CHIPS)].map(
-    text => el("p", { class: "note" }, ...spoken(text)),
+// Why variants are not ready: each has its state, and stands here in place of among the others.
+const unready = w => w.replicas.filter(r => r.message && r.state !== "ready").slice(0, MOST_CHIPS);
+function unreadyNote(r) {
+  const lift = "; `modelless quarantine lift " + r.task + " " + r.variant + "`";
+  const since = r.quarantined_s ? "; since " + clock(new Date(1000 * r.quarantined_s)) + lift : "";
+  return el(
+    "p",
+    { class: "note" },
+    el("span", { class: "tag " + r.state }, r.state),
+    " ",
+    el("code", {}, r.task + "/" + r.variant),
+    ": ",
+    ...spoken(r.message + since),
   );
 }
+// What tags say under a pointer stands beneath them for everybody else.
+const workerNotes = w => [
+  ...(w.warnings || []).map(text => el("p", { class: "note" }, ...spoken(text))),
+  ...unready(w).map(unreadyNote),
+];
 
 function meter(name, share, text, meaning, full = false) {
   const bar = el("i", { class: full ? "full" : "" });
@@ -168,7 +154,7 @@ function showWorkers(workers, standing) {
             (w.eviction ? "; where it is short, variants leave by the rule " + w.eviction : ""),
         ),
       ),
-      ...replicaChips(w, tasks > 1),
+      ...replicaChips(w, tasks > 1, unready(w)),
       ...workerNotes(w),
     );
   };
