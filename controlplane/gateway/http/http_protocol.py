@@ -287,7 +287,10 @@ class Front(ClientConnection):
             self.inflater.inflate(body, coding, partial(self._unpacked, exchange))
 
     def _unpacked(self, exchange: Exchange, found: Body | ModellessError) -> None:
-        if isinstance(found, ModellessError):
+        if self.exchange is not exchange:  # its client has gone meanwhile
+            respond = self.path.enter(exchange.client, exchange.respond)
+            self.path.gave_up(respond, monotonic_ms(), None)
+        elif isinstance(found, ModellessError):
             self.path.refused_unread(exchange.client)
             self._fail(exchange, found)
         else:
@@ -327,7 +330,6 @@ class Front(ClientConnection):
                 respond,
                 exchange.given_id,
                 exchange.client,
-                lambda: self.exchange is not exchange,
             )
         else:
             self._infer(exchange, body, lain_ms, respond)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.gateway.query.in_flight import InFlight
 from controlplane.gateway.query.query_path import monotonic_ms
 from tests.controlplane.serving import (
     DOUBLE,
@@ -18,6 +19,7 @@ from tests.controlplane.serving import (
     TASK,
     Served,
     infer,
+    post,
     query,
     serving,
     until,
@@ -122,6 +124,32 @@ async def test_a_load_that_ends_with_its_worker_does_not_tell_where_that_listene
             await loading
     finally:
         gated.GATES.open()
+
+
+async def test_a_load_keeps_nothing_of_queries_whose_clients_have_gone(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else clients that ask and go would fill the memory, as long as the load takes."""
+    runtimes = {**RUNTIMES, "echo": gated.ENTRY}
+    monkeypatch.setattr("workers.runtimes.registry.RUNTIMES", runtimes)
+    host = await served.worker("w1")
+    path = served.gateway.path
+    gated.GATES.loads.clear()
+    try:
+        client = await served.client()
+        client.send(post(query(variant=FAST)))
+        await until(lambda: bool(host.status().replicas))
+        [flight] = path.guard
+        assert isinstance(flight, InFlight)
+        client.close()
+        await until(lambda: served.in_flight == 0)
+        assert (flight.parsed.tensors, path.held_bytes) == ([], 0)
+        assert path.counters.task(TASK.name).errors == {"CLIENT_GONE": 1}
+    finally:
+        gated.GATES.open()
+    connected = served.gateway.known.workers[WorkerId("w1")]
+    await until(lambda: connected.ready)  # the load goes on for queries to come
+    assert (await served.ask(query(variant=FAST))).status == 200
 
 
 async def test_a_variant_that_leaves_while_a_query_is_on_its_way_is_loaded_again(

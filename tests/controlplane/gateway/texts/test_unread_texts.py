@@ -8,13 +8,14 @@ from typing import Any
 import orjson
 import pytest
 
+from controlplane.gateway.query.departures import Unread
 from controlplane.gateway.query.parsing import parse_v1
 from controlplane.gateway.query.v2.parsing import parse_v2
 from controlplane.gateway.texts.asked import AskedInText, likely_task
 from planner.types import ANYBODY, Query
 from tests.controlplane.gateway.texts.several_tokenizers import ECHOED
 from tests.controlplane.gateway.texts.test_reading import TASKS, TOKENIZER, entry
-from tests.controlplane.serving import LATE, Known, Served, serving, until
+from tests.controlplane.serving import LATE, Known, Served, post, serving, until
 from variants.errors import InvalidInput
 from variants.types import TaskName
 
@@ -164,3 +165,33 @@ async def test_who_waits_too_long_for_others_is_not_read(
     errors = {name: one.errors for name, one in path.counters.tasks.items() if one.errors}
     assert errors == {"opinions": {"DEADLINE_EXCEEDED": 1}}
     assert len(demand) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reads", [True, False], ids=["while it is read", "before its turn"])
+async def test_the_texts_of_a_client_that_has_gone_are_not_asked_for(
+    served: Served, monkeypatch: pytest.MonkeyPatch, reads: bool
+) -> None:
+    await served.worker("w1", LATE)
+    path, reader = served.gateway.path, served.gateway.path.text_reader
+    assert reader is not None
+    held: list[Any] = []
+    through = reader.read
+    monkeypatch.setattr(reader, "read", lambda *given: held.append(given))
+    client = await served.client()
+    client.send(post({"task": "opinions", "inputs": ["good"]}))
+    await until(lambda: held)
+    [unread] = path.departures.others
+    assert isinstance(unread, Unread)
+    client.close()
+    await until(lambda: unread.left_ms)
+    *_, is_over = held[0]
+    if reads:
+        through(*held[0])
+        await until(lambda: not path.departures.others)
+    else:
+        assert is_over()
+    counted = path.counters.task("opinions")
+    assert counted.errors == {"CLIENT_GONE": 1}
+    assert 0.0 < counted.gave_up_ms < counted.gave_up_of_ms
+    assert (counted.variants, served.in_flight, path.departures.others) == ({}, 0, set())
