@@ -3,7 +3,7 @@
 ``modelless up`` deploys them on this machine; a KubeRay ``RayService`` or ``serve deploy`` names
 ``controlplane.app:gateway``, ``:controller`` and ``:worker`` and starts the same ones. Each takes a
 dictionary of arguments. Settings are resolved here, once, and travel with the application; no
-secret stands in a Serve configuration (``controlplane.cluster.sent_settings``).
+secret stands in a Serve configuration (``controlplane.cluster.sending_settings``).
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from controlplane.access import client_keys
 from controlplane.access.client_keys import KeysOfHead
 from controlplane.cluster.head import HeadSecrets, WorkerSupplies
 from controlplane.cluster.kind_placement import options_for
-from controlplane.cluster.replica_arguments import SentSettings
-from controlplane.cluster.sent_settings import receive, secrets_of, send
+from controlplane.cluster.sending_settings import receive, secrets_of, send
+from controlplane.cluster.sent_settings import SentSettings
 from controlplane.gateway_replica import GatewayReplica
 from controlplane.settings import Settings, load_settings
 from controlplane.slices import Kind, cpu_kind

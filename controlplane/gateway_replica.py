@@ -11,7 +11,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from controlplane.cluster.replica_arguments import SentSettings, ToldSettings
+from controlplane.cluster.sent_settings import SentSettings
 from controlplane.gateway.listening import somebody_listens
 from workers.process.niceness import aside
 from workers.replica import (
@@ -45,7 +45,7 @@ class GatewayReplica(Replaceable):
     def _made(self, sent: SentSettings) -> "Gateway":
         self._remember_start(sent)
         from controlplane.cluster.head import ask_client_keys, knows_keys_from_head, store_of
-        from controlplane.cluster.sent_settings import receive
+        from controlplane.cluster.sending_settings import receive
         from controlplane.gateway.gateway import Gateway
         from variants.catalog.database import SERVING_TIMEOUT_S
         from variants.catalog.sql import open_catalog
@@ -70,9 +70,9 @@ class GatewayReplica(Replaceable):
                 await self._gateway.start()
                 self._started = True
 
-    async def settings_of_start(self) -> ToldSettings:
+    async def settings_of_start(self) -> SentSettings:
         """What this gateway was told of the settings as it started."""
-        return ToldSettings(self._sent)
+        return self._sent
 
     async def check_health(self) -> None:
         self._check_stays()

@@ -239,7 +239,7 @@ def _serving() -> "Serving":
 
 def changes(settings: Settings, told: Mapping[str, Any]) -> str:
     """Which settings are others than a gateway was started with, in words."""
-    from controlplane.cluster.sent_settings import describe
+    from controlplane.cluster.sending_settings import describe
 
     now = describe(settings, None).values
     usual = {name: field.default for name, field in Settings.model_fields.items()}
@@ -280,7 +280,7 @@ def refuse_other_secrets(settings: Settings, digests: Mapping[str, str]) -> None
     Raises:
         Conflict: one has changed; it is named.
     """
-    from controlplane.cluster.sent_settings import TOKEN_SETTING, token_was_changed
+    from controlplane.cluster.sending_settings import TOKEN_SETTING, token_was_changed
     from workers.channel.secret import digest, read_secret
 
     secret = read_secret(settings.secret_path)

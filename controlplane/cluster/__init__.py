@@ -9,9 +9,10 @@ their state), ``ray_adapter`` (what the control loop asks of the cluster), ``pro
 the loop sees it), ``start_reports`` (what Serve says of a start, as sentences, without Ray),
 ``nodes`` (what nodes are) with ``kinds`` (which kinds that makes, without Ray) and
 ``kind_placement`` (on which nodes workers of a kind run), ``measuring_nodes`` (measuring variants
-there), ``kind_applications`` (kinds that come and go), ``sent_settings`` (the settings that travel
-to replicas, as ``replica_arguments``) with ``head`` (what replicas of other machines have from the
-head: secrets and artifacts), ``patience`` (a limit for calls that have none), and ``autoscaling``
+there), ``kind_applications`` (kinds that come and go), ``sending_settings`` (the settings that
+travel to replicas, as ``sent_settings``; some earlier builds look for these in
+``replica_arguments``) with ``head`` (what replicas of other machines have from the head: secrets
+and artifacts), ``patience`` (a limit for calls that have none), and ``autoscaling``
 (the nodes that are asked for).
 
 It imports settings, slices, ``building`` and ``profiling``, and what lies left of the control

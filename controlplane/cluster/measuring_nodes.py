@@ -23,8 +23,8 @@ from controlplane.cluster.head import store_of
 from controlplane.cluster.kind_placement import options_for
 from controlplane.cluster.nodes import is_staying, listed_nodes
 from controlplane.cluster.ray_adapter import nodes_of_workers
-from controlplane.cluster.replica_arguments import SentSettings
-from controlplane.cluster.sent_settings import receive
+from controlplane.cluster.sending_settings import receive
+from controlplane.cluster.sent_settings import SentSettings
 from controlplane.cluster.serve_applications import last_line, serve_details
 from controlplane.profiling.due.orders import MeasuringOrder
 from controlplane.profiling.due.staleness import BackEnd, host_with

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.cluster.replica_arguments import SentSettings
+from controlplane.cluster.sent_settings import SentSettings
 from controlplane.cluster.serve_applications import (
     ANSWER_S,
     begin_deleting,
@@ -137,12 +137,17 @@ class ServeReplicas:
         deploy_beside(deployment.application, deployment.built)
 
     def starts(self, deployment: Deployment) -> str:
-        """The generation of what Serve would start now.
+        """The generation of what Serve would start now; empty where another build has said it in a
+        way that this one does not read.
 
         Raises:
             ClusterUnavailable: Serve does not answer.
         """
-        return generation(*self._info(deployment).replica_config.init_args)
+        told = self._info(deployment).replica_config
+        try:
+            return generation(*told.init_args)
+        except (ImportError, AttributeError, TypeError):
+            return ""
 
     def leave(self, deployment: Deployment, replica: str) -> bool:
         """Ask a replica to leave; Serve starts another one in its place.

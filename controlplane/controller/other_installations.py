@@ -35,7 +35,8 @@ CLAIM_S = 15
 """For so long a live state stays with a control loop that was last heard; it writes each second."""
 AGAIN_S = 5.0
 CLUSTER = "@"
-"""Before the cluster, in the name of who leads."""
+"""Before the cluster, in the name of who leads: behind the host. The replica stands last, where
+commands of earlier builds look for it."""
 
 
 def owner_of(secret: bytes, replica: str, cluster: str = "") -> str:
@@ -46,7 +47,7 @@ def owner_of(secret: bytes, replica: str, cluster: str = "") -> str:
             it stays where a head comes back with what it knew.
     """
     where = f"{CLUSTER}{cluster}" if cluster else ""
-    return f"{own_digest(secret)[:12]} {gethostname()} {replica}{where}"
+    return f"{own_digest(secret)[:12]} {gethostname()}{where} {replica}"
 
 
 def leads(leader: str, replica: str) -> bool:
@@ -76,7 +77,11 @@ def cluster_of(owner: str) -> str:
 
 def _installation_and_cluster(owner: str) -> tuple[str, str]:
     named = owner.split()
-    return (named[0], named[2].partition(CLUSTER)[2]) if len(named) == 3 else ("", "")
+    if len(named) != 3:
+        return "", ""
+    # For a day it stood behind the replica.
+    cluster = named[1].partition(CLUSTER)[2] or named[2].partition(CLUSTER)[2]
+    return named[0], cluster
 
 
 def may_be_behind_s(catalog_url: str) -> float:
@@ -281,4 +286,6 @@ def held_by_another(owner: str, holder: str) -> str | None:
 def _host_of_another(owner: str, leader: str) -> str | None:
     """The host of who leads, if that is an installation other than the owner's."""
     named = leader.split()
-    return named[1] if len(named) == 3 and named[0] != owner.split(maxsplit=1)[0] else None
+    if len(named) != 3 or named[0] == owner.split(maxsplit=1)[0]:
+        return None
+    return named[1].partition(CLUSTER)[0]

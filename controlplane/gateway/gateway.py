@@ -478,7 +478,8 @@ class Gateway:
         await self._tell("gateway_stopped", "it was told to stop and has answered its last queries")
 
     async def _tell(self, kind: str, message: str) -> None:
-        """Store an event about this gateway, unless the database is away."""
+        """Log and store an event about this gateway; without the database it is logged alone."""
+        log.info("%s %s: %s", kind, self.id, message)
         event = Event(at=timestamp(), kind=kind, subject=self.id, message=message)
         try:
             await asyncio.to_thread(self.catalog.add_event, event)

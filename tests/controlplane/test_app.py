@@ -11,7 +11,7 @@ import pytest
 from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 
 from controlplane import app
-from controlplane.cluster.replica_arguments import SentSettings
+from controlplane.cluster.sent_settings import SentSettings
 
 TOKEN = "open-sesame"
 
@@ -167,7 +167,7 @@ def test_before_a_gateway_gives_way_to_others_its_replica_imports_next_to_nothin
     command = [sys.executable, "-c", SCRIPT, pickle.dumps(SENT).hex()]
     found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
     assert found == [
-        "controlplane.cluster.replica_arguments",
+        "controlplane.cluster.sent_settings",
         "controlplane.gateway.listening",
         "controlplane.gateway_replica",
         "workers.process.niceness",

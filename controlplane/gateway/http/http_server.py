@@ -51,6 +51,7 @@ class HttpServer(uvicorn.Server):
                 lifespan="on",
                 access_log=False,
                 log_config=None,
+                log_level=logging.WARNING,  # the gateway says itself when it listens and stops
                 server_header=False,
                 date_header=False,
                 timeout_graceful_shutdown=10,

@@ -38,7 +38,7 @@ def parts(settings: Settings, joined: Settings, leader: Callable[[], str]) -> li
         leader: who leads, as the catalog keeps it.
     """
     from controlplane import app
-    from controlplane.cluster.sent_settings import send
+    from controlplane.cluster.sending_settings import send
 
     secret = send(settings).secret
     found = []

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from controlplane.cluster.measuring_nodes import MeasuringHere, MeasuringNodes, NodeBench, in_time
-from controlplane.cluster.replica_arguments import SentSettings
+from controlplane.cluster.sent_settings import SentSettings
 from controlplane.profiling.measuring_lock import may_measure, measuring_first
 from controlplane.settings import Settings, load_settings
 from variants.errors import ClusterUnavailable

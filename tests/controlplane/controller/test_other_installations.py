@@ -293,6 +293,9 @@ def test_of_two_clusters_of_one_installation_the_newer_one_leads() -> None:
     assert led_by_another_cluster(older, newer)
     assert not led_by_another_cluster(older, older)
     assert not led_by_another_cluster(older, of_cluster("12-00-00_000001", secret=b"b" * 32))
+    day_long = f"{of_cluster('')}@session_2026-11-30_12-00-00_000001_35"
+    assert led_by_newer_cluster(older, day_long)
+    assert leads(day_long, "controller#1")
     for unknown in ("", "somebody", of_cluster("")):  # as earlier states of the code name it
         assert not led_by_newer_cluster(older, unknown)
         assert not led_by_newer_cluster(unknown, newer)
@@ -327,6 +330,7 @@ def test_a_replica_is_known_as_who_leads_on_whichever_cluster(cluster: str) -> N
     """By that `modelless upgrade` sees that a new control loop has taken over."""
     leader = owner_of(b"a" * 32, "modelless-controller#controller#x1", cluster)
     assert leads(leader, "modelless-controller#controller#x1")
+    assert leader.endswith(" modelless-controller#controller#x1")  # what builds before look for
     assert not leads(leader, "modelless-controller#controller#x2")
     assert not leads(leader, "x1")
     assert not leads("", "")

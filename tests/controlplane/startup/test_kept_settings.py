@@ -7,7 +7,7 @@ import pytest
 from controlplane.access.client_keys import rotate_token
 from controlplane.cli.state_settings import given_before, given_here, note_given
 from controlplane.cli.upgrading import KEPT, changes, keep, refuse_other_secrets
-from controlplane.cluster.sent_settings import send
+from controlplane.cluster.sending_settings import send
 from controlplane.settings import Settings, load_settings
 from variants.errors import Conflict
 

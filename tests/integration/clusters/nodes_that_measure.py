@@ -48,7 +48,7 @@ def main(home: Path) -> None:
 
 async def _measure(home: Path, cluster: Any, node: Any) -> dict[str, Any]:
     from controlplane.cluster.measuring_nodes import MeasuringNodes
-    from controlplane.cluster.sent_settings import send
+    from controlplane.cluster.sending_settings import send
     from controlplane.profiling.due.orders import MeasuringOrder
     from controlplane.profiling.due.profiles import Cause, DueProfile
     from controlplane.settings import load_settings

@@ -1,6 +1,7 @@
 """The story that the control loop tells, over real workers, gateways and a real Valkey."""
 
 import asyncio
+import logging
 import os
 import signal
 from pathlib import Path
@@ -111,8 +112,9 @@ async def test_a_live_state_that_comes_back_empty_is_told_once(tmp_path: Path) -
 
 
 async def test_a_gateway_tells_its_start_and_stop_and_is_missed_when_it_tells_neither(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     async with fleet(tmp_path, port=free_port()) as it:
         it.control()
         first = Gateway(it.settings, it.catalog, it.store, it.secret)
@@ -123,6 +125,10 @@ async def test_a_gateway_tells_its_start_and_stop_and_is_missed_when_it_tells_ne
         await first.stop()
         [stopped] = await until_told(it, "gateway_stopped")
         assert stopped.subject == first.id
+        of_gateway = [one for one in caplog.records if one.name == "controlplane.gateway.gateway"]
+        logged = [one.getMessage() for one in of_gateway]
+        assert logged == [f"{one.kind} {one.subject}: {one.message}" for one in (started, stopped)]
+        assert not [one for one in caplog.records if one.name.startswith("uvicorn")]
 
         # One that is stopped before it listens, as the one more of an upgrade may be.
         second = Gateway(it.settings, it.catalog, it.store, it.secret)
