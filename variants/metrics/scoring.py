@@ -43,6 +43,8 @@ RARE = 10
 """A class with fewer rows is told of, where each class counts alike."""
 COUNTS_AS_0 = ", which counts as 0"
 """How the note of a score below 0 ends."""
+RAREST_HAS, CLASSES_WITHOUT = "its rarest class has ", " classes without a row"
+"""How the notes of classes with few rows begin and end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,16 @@ def _score(metric: Metric, outputs: Array, truth: Array) -> Scored:
         case MetricKind.COSINE:
             cosine = float(cosines(outputs, truth).mean())
             return _clipped("the mean cosine similarity", cosine, len(truth))
+
+
+def is_of_rare_classes(clause: str) -> bool:
+    """Whether a clause of a variant's note says that a class had few rows or none."""
+    return clause.startswith(RAREST_HAS) or clause.endswith(CLASSES_WITHOUT)
+
+
+def is_of_score(clause: str) -> bool:
+    """Whether a clause of a variant's note comes from judging it."""
+    return clause.endswith(COUNTS_AS_0) or is_of_rare_classes(clause)
 
 
 def agreement(
@@ -226,9 +238,9 @@ def _rarest(classes: int, labels: Array) -> str:
     """A clause where some class has hardly a row, so that chance decides of it; else empty."""
     rows = np.unique(labels, return_counts=True)[1]
     if (without := classes - len(rows)) > 0:
-        return f"{without} of {classes} classes without a row"
+        return f"{without} of {classes}{CLASSES_WITHOUT}"
     least = int(rows.min())
-    return f"its rarest class has {counted(least, 'row')}" if least < RARE else ""
+    return f"{RAREST_HAS}{counted(least, 'row')}" if least < RARE else ""
 
 
 # -- by number -------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from variants.metrics.scoring import (
     agreement,
     constant,
     cosines,
+    is_of_score,
     nearest,
     r2,
     score,
@@ -99,6 +100,7 @@ def test_a_class_that_is_never_found_shows_however_rare_it_is() -> None:
     assert found["f1"] == Scored(accuracy=98 / 198, rows=100, note=rare)
     none = score(parse_metric("f1"), np.eye(3)[labels], labels)
     assert none == Scored(accuracy=1.0, rows=100, note="1 of 3 classes without a row")
+    assert [is_of_score(one) for one in (rare, none.note, "taught")] == [True, True, False]
 
 
 # -- by number -------------------------------------------------------------------------------------
