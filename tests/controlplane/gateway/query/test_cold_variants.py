@@ -35,8 +35,8 @@ TOO_SOON = {"latency_ms": 30_000.0}
 
 @pytest.fixture
 async def slow_to_load(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
-    """Profiles say that each load takes ten minutes; it takes a moment, and even where that has been
-    learned as far as it goes, the rest would be too long."""
+    """Profiles say that each load takes ten minutes; it takes a moment, and where that
+    has been learned as far as it goes, the rest would still be too long."""
     known = [replace(each, load_s=600.0) for each in KNOWN]
     async with serving(short_folder, live_url, known=known) as running:
         yield running
