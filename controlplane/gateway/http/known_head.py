@@ -8,7 +8,7 @@ same: clients that open a connection for each query do.
 
 import re
 from collections import deque
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from controlplane.gateway.http.access import KnownClients
 from controlplane.gateway.http.exchange import FORWARDED, V1
@@ -28,7 +28,8 @@ _DIGITS = 9
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,%d})(?=\r\n)" % _DIGITS, re.IGNORECASE)
 
 
-class KnownHead(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class KnownHead:
     """A head around the digits that say how long the body is."""
 
     before: bytes

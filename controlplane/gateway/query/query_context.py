@@ -430,12 +430,12 @@ class QueryContext:
         if now_ms is None:
             now_ms = self.clock_ms()
         self._pressed_until_ms, self._vain_looks = now_ms + PRESSED_MS, 0
-        wait_s = 0.0
+        wait_ms = 0
         if wording.waits:
             self._short_until_ms = self._pressed_until_ms
-            wait_s = self.advice.wait_ms(self._least_queue_ms(task, now_ms), now_ms) / 1e3
+            wait_ms = self.advice.wait_ms(self._least_queue_ms(task, now_ms), now_ms)
         self.counters.task(task).failed(wording.code)
-        body, headers = wording.written(id_, wait_s)
+        body, headers = wording.written(id_, wait_ms)
         respond(wording.status, body, JSON + headers)
 
     def _least_queue_ms(self, task: str, now_ms: float) -> float:
