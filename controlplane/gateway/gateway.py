@@ -189,8 +189,7 @@ class Gateway:
             return
         self.known.meeting.begin()
         for work in (
-            self._follow_catalog, self._follow_workers, self._follow_changes, self._report_demand,
-            self._pass_on, self._prepare_reader,
+            self._follow_catalog, self._follow_workers, self._follow_changes, self._prepare_reader,
         ):  # fmt: skip
             self._background.repeat(work)
         if self._prepared is None:
@@ -219,6 +218,9 @@ class Gateway:
         if self._feedback.elsewhere is not None:
             self._background.repeat(self._feedback.elsewhere.follow)
         await self._neighbours.start()
+        # Not before it listens: one that is ended until then would be missed.
+        self._background.repeat(self._report_demand)
+        self._background.repeat(self._pass_on)
         where = f"{self.settings.host}:{self.settings.port}"
         if self.settings.grpc_port:
             where += f", for gRPC on port {self.settings.grpc_port}"

@@ -235,7 +235,12 @@ def _service_status(lately: Mapping[str, Outcomes], seconds: float) -> ServiceSt
 
 
 def _in_words(task: str, one: Outcomes, within: str) -> str:
-    """``digits: 3 of 20 queries missed their SLO in the last 60 s: 3 late.``"""
+    """``digits: 3 of 20 queries in the last 60 s missed their SLO: 3 late.``"""
+    return f"{task}: {outcomes_in_words(one, within)}."
+
+
+def outcomes_in_words(one: Outcomes, within: str) -> str:
+    """``3 of 20 queries in the last 60 s missed their SLO: 3 late``, of those that some did."""
     missed, servable = one.missed, one.servable
     queries = "query" if servable == 1 else "queries"
     its = "its" if missed == 1 else "their"
@@ -245,7 +250,7 @@ def _in_words(task: str, one: Outcomes, within: str) -> str:
         if code != HOPELESS:
             causes.append(f"{count:,} refused{why} ({code})")
     share = f"{missed:,} of {servable:,} {queries}"
-    return f"{task}: {share} {within} missed {its} SLO: {', '.join(causes)}."
+    return f"{share} {within} missed {its} SLO: {', '.join(causes)}"
 
 
 def _given_up(lately: Mapping[str, Outcomes]) -> list[str]:

@@ -170,6 +170,7 @@ EVENT_MODULES = (
     "storage_watch",
     "core_watch",
     "clock_watch",
+    "slo_watch",
 )
 """Modules that decide what happened: tuples of kind, subject and message."""
 

@@ -78,6 +78,8 @@ EVENT_KINDS = frozenset(
         "scaled",
         "sharing_changed",
         "slo_changed",
+        "slo_met",
+        "slo_missed",
         "stage_changed",
         "start_failed",
         "task_removed",

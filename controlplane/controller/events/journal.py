@@ -33,7 +33,7 @@ TROUBLES = frozenset(
         "clock_set_back", "cores_short", "disk_nearly_full", "forecast_forgotten", "gateway_lost",
         "layout_given_up", "live_state_slow", "load_failed", "measuring_failed",
         "other_installation", "profile_check_failed", "quarantined", "rebuild_failed",
-        "scale_failed", "start_failed", "tell_failed", "unload_failed", "worker_lost",
+        "scale_failed", "slo_missed", "start_failed", "tell_failed", "unload_failed", "worker_lost",
         "worker_warning",
     }
 )  # fmt: skip

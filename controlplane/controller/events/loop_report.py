@@ -14,6 +14,7 @@ from controlplane.controller.events.answer_pace import AnswerPace
 from controlplane.controller.events.clock_watch import ClockWatch
 from controlplane.controller.events.core_watch import CoreWatch
 from controlplane.controller.events.journal import Journal
+from controlplane.controller.events.slo_watch import SloWatch
 from controlplane.controller.events.storage_watch import StorageWatch
 from controlplane.live_state import LiveState
 from controlplane.views.machines.core_shortage import reading
@@ -53,6 +54,7 @@ class LoopReport:
         self._storage = StorageWatch()
         self._clock = ClockWatch()
         self._cores = CoreWatch()
+        self._slo = SloWatch()
         self._core_times: tuple[tuple[CoreTime, ...], tuple[CoreTime, ...]] = ((), ())
         """Of workers, and of gateways."""
         self.catalog_pace = AnswerPace()
@@ -76,7 +78,10 @@ class LoopReport:
         self._core_times = told, self._core_times[1]
 
     def gateways(self, reports: Iterable[Mapping[str, Any]]) -> None:
-        """What gateways report of theirs."""
+        """What gateways report of theirs, and of how queries end."""
+        reports = list(reports)
+        for kind, subject, message in self._slo.look(reports, self._clock_s()):
+            self._journal.tell(kind, subject, message)
         read = (reading(report.get("core_time")) for report in reports)
         self._core_times = self._core_times[0], tuple(one for one in read if one is not None)
 

@@ -49,7 +49,9 @@ class Installation:
         self.state = state
         self.valkey = EmbeddedValkey(home / "v", patience_s=1.0)
         packages = models.install(home, state)
-        os.environ["PYTHONPATH"] = str(packages)  # for the command that registers and measures
+        # For the command that registers and measures; all run the sources that this bench does.
+        sources = os.environ.get("PYTHONPATH", "")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(packages), sources)))
         self._plain = environment(state, shape.port)
         self._up: subprocess.Popen[bytes] | None = None
         self.gateways = 0

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,6 +135,24 @@ async def test_a_gateway_tells_its_start_and_stop_and_is_missed_when_it_tells_ne
         second = Gateway(it.settings, it.catalog, it.store, it.secret)
         await second.stop()
         assert [one.subject for one in told(it, "gateway_stopped")] == [first.id]
+
+        # Nobody hears of one before it listens: Serve may end it until then without a word.
+        third = Gateway(it.settings, it.catalog, it.store, it.secret)
+        begun, held, start = asyncio.Event(), asyncio.Event(), third.servers.start
+
+        async def later(*arguments: Any) -> Any:
+            begun.set()
+            await held.wait()
+            return await start(*arguments)
+
+        monkeypatch.setattr(third.servers, "start", later)
+        starting = asyncio.create_task(third.start())
+        await begun.wait()
+        await asyncio.sleep(0.3)
+        assert third.id not in await it.live.gateways()
+        held.set()
+        await starting
+        await third.stop()
 
         monkeypatch.setattr(live_state, "GATEWAY_TTL_S", 2)
         monkeypatch.setattr(sightings, "SILENT_S", 1.0)
