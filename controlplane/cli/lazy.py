@@ -110,7 +110,7 @@ class LookingGroup(TyperGroup):
     def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
         first = args[0] if args else "-"
         asked = first in ctx.help_option_names or ctx.resilient_parsing  # of a shell that completes
-        if not asked and self._means_usual(first):
+        if not asked and self.means_usual(first):
             args = [self.usual, *args]
         return super().parse_args(ctx, args)
 
@@ -122,7 +122,7 @@ class LookingGroup(TyperGroup):
                 return name
         return ""
 
-    def _means_usual(self, first: str) -> bool:
+    def means_usual(self, first: str) -> bool:
         """Whether a word cannot be meant as one of its commands, mistyped or not."""
         if not self.usual or first.startswith("-"):
             return bool(self.usual)

@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from controlplane.cli.commands.root import app
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[2]
 TEXTS = [
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
     *(ROOT / "docs").glob("*.md"),
@@ -81,11 +81,12 @@ def wrong(words: tuple[str, ...], whole: bool) -> str:
     command: Any = MODELLESS
     path, left = ["modelless"], list(words)
     while hasattr(command, "list_commands"):
-        usual = getattr(command, "usual", "")
         if not left or left[0].startswith("-"):
-            if not usual:
+            if not getattr(command, "usual", ""):
                 return "" if not whole or command is MODELLESS else "no command is named"
-            left.insert(0, usual)
+            left.insert(0, command.usual)
+        elif getattr(command, "usual", "") and command.means_usual(left[0]):
+            left.insert(0, command.usual)
         context = command.make_context(path[-1], [], resilient_parsing=True)
         named = command.get_command(context, left[0])
         if named is None:
