@@ -250,22 +250,33 @@ def outline_of_inference(
         task: what its path names, and ``pinned`` as well.
         json_header: the header ``Inference-Header-Content-Length``; tensors are raw bytes behind.
     """
-    named = f"{task}\0{pinned or ''}\0".encode()
+    return outline_named(named_in_path(task, pinned), body, json_header)
+
+
+def named_in_path(task: str, pinned: str | None) -> bytes:
+    """What the path of an inference request of v2 names, for outlines."""
+    return f"{task}\0{pinned or ''}\0".encode()
+
+
+def outline_named(
+    named: bytes, body: bytes | bytearray, json_header: bytes | None, at: int = 0
+) -> Outline | None:
+    """As ``outline_of_inference``; ``named``: what its path names, ``at``: where it begins."""
     if json_header is not None:
         if not json_header.isdigit() or len(json_header) > 4:
             return None
-        begin = int(json_header)
-        fits = 0 < begin <= min(len(body), MOST_BYTES)
-        return (named, bytes(body[:begin]), len(body)) if fits else None
-    begin = body.find(_DATA, 0, MOST_BYTES)
-    if begin < 0 or len(body) < LEAST_BYTES:
+        begin, length = int(json_header), len(body) - at
+        fits = 0 < begin <= min(length, MOST_BYTES)
+        return (named, bytes(body[at : at + begin]), length) if fits else None
+    begin = body.find(_DATA, at, at + MOST_BYTES)
+    if begin < 0 or len(body) - at < LEAST_BYTES:
         return None
     # The numbers of the only input, whose shape stands before them, end with its object.
     end = body.find(b"}", begin)
     begin += len(_DATA)
     if end < 0 or len(body) - end > MOST_BYTES or body.find(b'"', begin, end) >= 0:
         return None
-    return named + body[:begin], bytes(body[end:]), 1
+    return named + body[at:begin], bytes(body[end:]), 1
 
 
 def outline_of_headers(task: str, variant: str | None, slo: bytes | None) -> Outline | None:

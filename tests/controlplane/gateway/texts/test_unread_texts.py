@@ -1,7 +1,7 @@
 """Texts under pressure: who would be refused for want of time is, before his texts are read."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ from planner.types import ANYBODY, Query
 from tests.controlplane.gateway.texts.several_tokenizers import ECHOED
 from tests.controlplane.gateway.texts.test_reading import TASKS, TOKENIZER, entry
 from tests.controlplane.serving import LATE, Known, Served, post, serving, until
+from tests.workers import gated
 from variants.errors import InvalidInput
 from variants.types import TaskName
+from workers.runtimes.registry import RUNTIMES
 
 OPINIONS = TASKS.bucketed[TaskName("opinions")]
 
@@ -88,10 +90,18 @@ async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
         yield running
 
 
+@pytest.fixture
+def gates() -> Iterator[gated.Gates]:
+    yield gated.GATES
+    gated.GATES.open()
+
+
 @pytest.mark.slow
 async def test_who_would_be_refused_is_not_read(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch, gates: gated.Gates
 ) -> None:
+    """Forty wait, however long it takes until their texts are read."""
+    monkeypatch.setattr("workers.runtimes.registry.RUNTIMES", {**RUNTIMES, "echo": gated.ENTRY})
     await served.worker("w1", LATE)
     body: dict[str, Any] = {"task": "opinions", "inputs": ["good"]}
     assert (await served.ask(body)).status == 200
@@ -105,6 +115,7 @@ async def test_who_would_be_refused_is_not_read(
         through(*given)
 
     monkeypatch.setattr(reader, "read", counted)
+    gates.runs.clear()
     long = [asyncio.create_task(served.ask(body)) for _ in range(40)]
     await until(lambda: served.in_flight == 40)
     assert len(read) == 40
@@ -122,6 +133,7 @@ async def test_who_would_be_refused_is_not_read(
     )  # fmt: skip
     assert told == [503]
     assert len(read) == 40
+    gates.open()
     # Who has the time is read and answered.
     last = await served.ask(body)
     assert (last.status, len(read)) == (200, 41)
