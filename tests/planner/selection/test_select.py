@@ -236,8 +236,8 @@ def test_a_refusal_and_its_reasons_are_parts_of_a_line(view: Snapshot, asked: Qu
 @given(snapshots(), queries)
 @settings(max_examples=40)
 def test_a_refusal_for_now_means_that_another_moment_would_do(view: Snapshot, asked: Query) -> None:
-    """Overloaded: an idle worker that has it loaded would answer. Too late: it would have. Who takes
-    the nearest answer would get any."""
+    """Overloaded: an idle worker that has it loaded would answer. Too late: it would have. Who
+    takes the nearest answer would get any."""
     answer = select(view, asked, NOW_MS)
     if isinstance(answer, Refusal) and answer.code in (
         RefusalCode.OVERLOADED,
