@@ -15,7 +15,7 @@ The rule has four parts, from what changes least to what changes most:
    and how long the queues are.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from math import inf, isnan, nan, nextafter
 from types import MappingProxyType
@@ -229,7 +229,9 @@ def in_vain(query: Query, snapshot: Snapshot) -> bool:
     return all(obstacle(candidate) is not None for candidate in candidates)
 
 
-def counts_for_ms(query: Query, snapshot: Snapshot) -> float:
+def counts_for_ms(
+    query: Query, snapshot: Snapshot, coming: Collection[DeviceKindName] = ()
+) -> float:
     """The latency SLO in ms for which a query counts as demand: its own, unless no variant that is
     loaded somewhere or could be keeps that. Then it is less than the class of what can be kept.
 
@@ -239,6 +241,10 @@ def counts_for_ms(query: Query, snapshot: Snapshot) -> float:
 
     A query of many rows, whose batch takes so many times longer than a row, counts as rows with so
     much less time.
+
+    Args:
+        coming: kinds of which there may be workers, though there are none now: what they keep is
+            demand for them.
     """
     asked_ms = query.latency_ms
     view = snapshot.tasks.get(query.task)
@@ -248,7 +254,8 @@ def counts_for_ms(query: Query, snapshot: Snapshot) -> float:
     able = [
         candidate.table.ms
         for candidate in view.pinned_to(query.variant)
-        if (candidate.ready or candidate.hosts) and obstacle(candidate) is None
+        if (candidate.ready or candidate.hosts or candidate.device_kind in coming)
+        and obstacle(candidate) is None
     ]
     if not able:
         return asked_ms
