@@ -82,7 +82,7 @@ class SampledModelless(Modelless):
             if count:
                 task, asked_ms, floor = self._names[index]
                 query = Query(task, 1, now_s * 1_000, asked_ms, floor)
-                latency_ms = counts_for_ms(query, self._snapshot_for(query))
+                latency_ms = counts_for_ms(query, self._snapshot_for(query), self._kinds)
                 key = (task, slo_class(latency_ms, floor, self._steps.get(task, ())))
                 counts[key] = counts.get(key, 0.0) + count
                 tightest[key] = min(tightest.get(key, inf), latency_ms)

@@ -105,6 +105,8 @@ class Modelless:
         self._hourly = HourlyCarbon()
         self._catalog = self._hourly.at(setting.catalog, 0.0)
         self._steps = steps_of(fleet)
+        self._kinds = frozenset(kind.name for kind in setting.kinds if kind.count)
+        """Of which there may be devices."""
 
     @property
     def layout_changes(self) -> Sequence[LayoutChange]:
@@ -125,7 +127,7 @@ class Modelless:
             snapshot = self._snapshot_for(query)
             if in_vain(query, snapshot):
                 return found
-            latency_ms = counts_for_ms(query, snapshot)
+            latency_ms = counts_for_ms(query, snapshot, self._kinds)
         self._asked[query.task, latency_ms, query.accuracy] += 1
         return found
 

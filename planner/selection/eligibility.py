@@ -15,7 +15,7 @@ The rule has four parts, from what changes least to what changes most:
    and how long the queues are.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from math import inf, isnan, nan, nextafter
 from types import MappingProxyType
@@ -229,7 +229,9 @@ def in_vain(query: Query, snapshot: Snapshot) -> bool:
     return all(obstacle(candidate) is not None for candidate in candidates)
 
 
-def counts_for_ms(query: Query, snapshot: Snapshot) -> float:
+def counts_for_ms(
+    query: Query, snapshot: Snapshot, coming: Collection[DeviceKindName] = ()
+) -> float:
     """The latency SLO in ms for which a query counts as demand: its own, unless no variant that is
     loaded somewhere or could be keeps that, or none costs so little. Then it is less than the class
     of what can be kept.
@@ -243,6 +245,10 @@ def counts_for_ms(query: Query, snapshot: Snapshot) -> float:
     A query of many rows, whose batch takes so many times longer than a row, counts as rows with so
     much less time. One that would pay a half counts as one with half of the time that is needed, as
     prices are of time.
+
+    Args:
+        coming: kinds of which there may be workers, though there are none now: what they keep is
+            demand for them.
     """
     asked_ms = query.latency_ms
     view = snapshot.tasks.get(query.task)
@@ -255,11 +261,11 @@ def counts_for_ms(query: Query, snapshot: Snapshot) -> float:
     # Under best effort it is answered whatever it costs.
     ceiling = inf if query.cost is None or query.best_effort else query.cost
     if affordable := [each for each in fitting if each.price_usd_per_1k <= ceiling]:
-        able = _with_workers(affordable)
+        able = _with_workers(affordable, coming)
         if not able:  # nothing but the demand itself has workers of its kind started
             return asked_ms
         needed_ms = min(each.table.ms[query.rows] for each in able) + snapshot.transport_ms
-        kept, fitting = asked_ms / needed_ms, _with_workers(fitting)
+        kept, fitting = asked_ms / needed_ms, _with_workers(fitting, coming)
     else:
         kept = ceiling / min(each.price_usd_per_1k for each in fitting)
     if kept >= 1.0:
@@ -270,9 +276,11 @@ def counts_for_ms(query: Query, snapshot: Snapshot) -> float:
     return as_row_ms if as_row_ms < step_ms else nextafter(step_ms, 0.0)
 
 
-def _with_workers(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Those that some worker holds or could load."""
-    return [candidate for candidate in candidates if candidate.ready or candidate.hosts]
+def _with_workers(
+    candidates: Iterable[Candidate], coming: Collection[DeviceKindName]
+) -> list[Candidate]:
+    """Those that some worker holds or could load, or one that may come."""
+    return [each for each in candidates if each.ready or each.hosts or each.device_kind in coming]
 
 
 def kept_out(worker: WorkerReport) -> frozenset[VariantKey]:

@@ -11,6 +11,7 @@ is predicted to complete first, but not between the batches that a busy worker i
 """
 
 from bisect import bisect_right
+from math import inf
 
 from planner.selection.load_balancing import compared, expected_first
 from planner.selection.open_batches import OpenBatches
@@ -59,7 +60,9 @@ MOST_FULL = 4_096
 """So many workers and tasks are remembered before those are forgotten that are over."""
 ROOM = 0.3
 """Part of what is left of its deadline that a query may wait at a worker that has room for it: as
-after many refusals, 0.6 times half of it. Who finds one is not shed."""
+after many refusals, 0.6 times half of it. Who finds one is not shed. He goes there, unless he would
+run for longer than the worker's own queries may wait: then he goes where he is worth most
+(docs/decisions/0007-planning.md#what-begins-a-spell)."""
 
 
 class CongestionWindow:
@@ -179,10 +182,12 @@ def choose(
             and congestion.shedding.sheds(offers.least_usd, query.priority, now_ms)
         ):
             roomy = quickest(offers, query, now_ms, transport_ms, ROOM)
-            if roomy is not None:
+            if roomy is None:
+                congestion.shedding.shed()
+                return shed(snapshot, query, now_ms)
+            room_ms = offers.rooms_ms.get(roomy.worker.id, inf)
+            if roomy.candidate.table.ms[query.rows] <= room_ms:
                 return roomy
-            congestion.shedding.shed()
-            return shed(snapshot, query, now_ms)
         own = _worth_most(offers, congestion, query, now_ms, transport_ms, window)
         own = own or quickest(offers, query, now_ms, transport_ms)
         if own is not None:

@@ -19,7 +19,7 @@ from tests.planner.builders import (
     variant,
     worker,
 )
-from variants.types import ProfileSource, TaskName
+from variants.types import DeviceKindName, ProfileSource, TaskName
 
 EXACT = ProfileSource.EXACT
 # Slow takes 12 ms for a row and 96 ms for eight, quick 3 ms on a kind without workers.
@@ -61,6 +61,20 @@ def test_no_class_that_can_be_served_has_a_query_without_enough_time() -> None:
         counted_ms = counts_for_ms(asks(tenths / 10), NOW)
         assert counted_ms <= tenths / 10 * (1 + 1e-9)
         assert slo_class(counted_ms, None, ())[0] < able_ms
+
+
+def test_what_a_kind_could_keep_that_may_come_is_demand_for_it() -> None:
+    """Of the class of 10 to 20 ms: 12 are needed where workers are, and 11 on another kind."""
+    known = catalog(
+        [variant("slow")],
+        [profile("slow", 12.0, source=EXACT), profile("slow", 11.0, kind="gpu", source=EXACT)],
+        kinds=[kind(), kind("gpu")],
+    )
+    now = snapshot(known, (worker("w1"), {key("slow")}))
+    asked = asks(11.5)
+    assert counts_for_ms(asked, now) < 10.0
+    assert counts_for_ms(asked, now, {DeviceKindName("gpu")}) == 11.5
+    assert counts_for_ms(asks(10.5), now, {DeviceKindName("gpu")}) < 10.0
 
 
 def test_a_task_that_is_not_known_counts_as_it_was_asked_for() -> None:

@@ -111,6 +111,51 @@ def test_nobody_is_shed_whom_a_worker_has_room_for(busy_ms: tuple[float, ...]) -
     assert not all(outcomes(fleet(), window, *both(20)))  # what is due is due still
 
 
+def test_who_is_not_shed_runs_nowhere_for_longer_than_others_may_wait_there() -> None:
+    """The CPU would begin in a second, and then take 850 ms, where queries in haste may wait for
+    0.16 s. The GPU begins in three seconds and takes a tenth of that."""
+    rows_ms = {("light", "small"): (10.0, 10.0), ("heavy", "big"): (850.0, 85.0)}
+    rows_ms |= {("heavy", "small"): (100.0, 10.0)}
+    known = catalog(
+        [variant(name, 0.9 if name == "big" else 0.7, task) for task, name in rows_ms],
+        [
+            profile(name, ms, task=task, kind=on, source=ProfileSource.EXACT)
+            for (task, name), both_ms in rows_ms.items()
+            for on, ms in zip(("cpu-1", "gpu"), both_ms, strict=True)
+        ],
+        kinds=[kind(), kind("gpu", 3.6)],
+    )
+    held = [(TaskName(task), VariantName(name)) for task, name in rows_ms]
+    view = snapshot(
+        known,
+        (worker("w1", busy_ms=1_000.0), held),
+        (worker("g1", kind="gpu", busy_ms=3_000.0), held),
+    )
+    routes = resolve(
+        (
+            replace(_route(), latency_ms=500.0),
+            replace(
+                _route(), task=TaskName("heavy"), variant=VariantName("big"), accuracy=0.9,
+                latency_ms=5_000.0, worker=WorkerId("g1"),
+            ),
+        ),
+        view,
+        Prefer.ACCURACY,
+    )  # fmt: skip
+    heavy = asked("heavy")._replace(latency_ms=5_000.0, accuracy=0.9)
+    window = crowded()
+    window.refused(NOW_MS, twice=asked("light"))
+    for _ in range(20):
+        choose(view, routes, window, asked("light"), NOW_MS)
+
+    found = choose(view, routes, window, heavy, NOW_MS)
+
+    assert isinstance(found, Choice)
+    assert found.worker.id == "g1"
+    in_haste = heavy._replace(latency_ms=3_000.0)
+    assert isinstance(choose(view, routes, window, in_haste, NOW_MS), Refusal), "it is due"
+
+
 def test_room_goes_by_what_a_query_has_left() -> None:
     window = crowded()
     window.refused(NOW_MS, twice=asked("light"))
